@@ -1,0 +1,57 @@
+"""Errors of the evaluation.
+
+Each says what was found, what was expected and the remedy, and each also derives from the builtin that a caller would
+expect, so ``except ValueError`` keeps working. The command line prints them as one line and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PrecisionEvalError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class ParameterError(PrecisionEvalError, ValueError):
+    """An argument has a value, shape or dtype that cannot be used."""
+
+
+class UnknownNameError(ParameterError):
+    """A fix, workload, mode, device or size of that name does not exist."""
+
+
+class IntegrityError(PrecisionEvalError, RuntimeError):
+    """A shipped file is missing, damaged or not the one its hash promises."""
+
+
+class RecordError(PrecisionEvalError, ValueError):
+    """A records file cannot be read: torn, of another schema, or from another run."""
+
+
+class UnsupportedError(PrecisionEvalError, RuntimeError):
+    """The device or build lacks what a cell needs; becomes the status *unsupported*, never a crash."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Build the error for a name that is not in a registry.
+
+    Parameters
+    ----------
+    kind : str
+        What the name should have been: ``"fix"``, ``"workload"``, ``"device"``, ...
+    name : str
+        The name found.
+    known : iterable of str
+        The names that exist.
+
+    Returns
+    -------
+    UnknownNameError
+        Names the nearest known names, or all of them where none is near.
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    remedy = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+    return UnknownNameError(f"unknown {kind} '{name}'; {remedy}")

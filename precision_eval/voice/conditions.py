@@ -1,0 +1,123 @@
+"""The conditions under which the voice runs: every fix, and the four references that each figure stands beside.
+
+``oracle`` is float64 throughout; ``null`` is the oracle with another noise seed: what two equally good renderings of
+one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
+``control_rope_bfloat16`` computes the rotary angles in bfloat16, ``control_long_window`` attends over 3000 frames where
+the model was trained on 512.
+
+Contents: :class:`Reference`, :data:`REFERENCES`, :func:`opened`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from precision_eval.fixes import fix_by_id
+from precision_eval.voice.assets import load_model
+from precision_eval.voice.synthesis import Decoder
+
+LONG_WINDOW_FRAMES = 3000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A run that is no fix.
+
+    Attributes
+    ----------
+    id : str
+        Stands in a record's ``fix`` field.
+    role : str
+        ``"oracle"``, ``"null"`` or ``"control"``.
+    dtype : torch.dtype
+        Of weights and cache alike.
+    angle_dtype : torch.dtype
+        Of the rotary angles.
+    window_frames : int or None
+        Of the ring cache; None as trained.
+    noise_seed_offset : int
+        Added to the run's noise seed.
+    explanation : str
+        For ``precision-eval list`` and the report.
+    """
+
+    id: str
+    role: str
+    explanation: str
+    dtype: torch.dtype = torch.float32
+    angle_dtype: torch.dtype = torch.float64
+    window_frames: int | None = None
+    noise_seed_offset: int = 0
+
+
+REFERENCES: tuple[Reference, ...] = (
+    Reference(id="oracle", role="oracle", dtype=torch.float64, explanation="the voice in float64"),
+    Reference(
+        id="null",
+        role="null",
+        dtype=torch.float64,
+        noise_seed_offset=1_000_003,
+        explanation="the voice in float64 with another noise seed: an equally good rendering of the same script",
+    ),
+    Reference(
+        id="control_rope_bfloat16",
+        role="control",
+        angle_dtype=torch.bfloat16,
+        explanation="rotary angles computed in bfloat16: known to degrade",
+    ),
+    Reference(
+        id="control_long_window",
+        role="control",
+        window_frames=LONG_WINDOW_FRAMES,
+        explanation=f"attention over {LONG_WINDOW_FRAMES} frames, beyond the 512 trained: known to degrade",
+    ),
+)
+
+
+def reference_by_id(condition: str) -> Reference | None:
+    """The reference of that id, or None where the condition is a fix."""
+    return next((reference for reference in REFERENCES if reference.id == condition), None)
+
+
+@contextmanager
+def opened(
+    condition: str, *, n_streams: int, mode: str = "eager", device: str = "cpu", checkpoint_dtype: str = "float32"
+) -> Iterator[Decoder]:
+    """Load the voice, put it into a condition and yield a fresh decoder.
+
+    Parameters
+    ----------
+    condition : str
+        Id of a fix or of a reference.
+    n_streams : int
+    mode : {"eager", "compiled"}
+        Of a fix; references run eager.
+    device : str
+    checkpoint_dtype : {"float32", "bfloat16"}
+        See :func:`precision_eval.voice.assets.load_model`.
+
+    Yields
+    ------
+    Decoder
+        At frame 0. The fix is in force inside the block.
+    """
+    model = load_model(checkpoint_dtype=checkpoint_dtype).to(device)
+    reference = reference_by_id(condition)
+    if reference is not None:
+        model.to(reference.dtype)
+        model.allocate_cache(n_streams, window_frames=reference.window_frames, dtype=reference.dtype)
+        yield Decoder(model, angle_dtype=reference.angle_dtype)
+        return
+    model.allocate_cache(n_streams)
+    with fix_by_id(condition).applied(model, mode=mode) as applied:
+        yield Decoder(model, call=applied)
+
+
+def noise_seed(condition: str, seed: int) -> int:
+    """Noise seed of a condition: the run's own, shared by all but the null."""
+    reference = reference_by_id(condition)
+    return seed + (reference.noise_seed_offset if reference is not None else 0)

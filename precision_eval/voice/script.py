@@ -1,0 +1,89 @@
+"""Phoneme scripts: what a voice says, frame by frame.
+
+Conventions: 50 frames per second; a script is phoneme-aligned, so audio made from one script stays aligned in time with
+every other audio made from it, for hours, even where the tokens differ. That is what keeps aligned audio metrics
+meaningful after a divergence.
+
+Contents: :class:`Conditioning` (per-frame inputs of the model), :func:`conditioning_from_segments` and its
+inverse :func:`segments_of`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from precision_eval.errors import ParameterError
+
+N_PROGRESS_FEATURES = 2
+_REMAINING_SCALE_FRAMES = 10.0  # 0.2 s: the time constant of "time remaining", about two phonemes
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What the model is told about each frame.
+
+    Attributes
+    ----------
+    phoneme, next_phoneme : np.ndarray, shape (n_frames,), int64
+        Id of the phoneme in this frame and of the one that follows it.
+    progress : np.ndarray, shape (n_frames, 2), float32
+        Position within the phoneme in [0, 1), and 1 − exp(−remaining / 0.2 s) in (0, 1).
+    """
+
+    phoneme: np.ndarray
+    next_phoneme: np.ndarray
+    progress: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.phoneme)
+
+    def __getitem__(self, frames: slice) -> Conditioning:
+        return Conditioning(self.phoneme[frames], self.next_phoneme[frames], self.progress[frames])
+
+
+def conditioning_from_segments(segments: np.ndarray) -> Conditioning:
+    """Expand phoneme segments to per-frame inputs.
+
+    Parameters
+    ----------
+    segments : np.ndarray, shape (n_segments, 3), integer
+        Rows ``(phoneme_id, start_frame, end_frame)``, contiguous, the first starting at frame 0.
+
+    Returns
+    -------
+    Conditioning
+        ``segments[-1, 2]`` frames.
+
+    Raises
+    ------
+    ParameterError
+        Segments that are empty, have gaps or overlap, or do not start at 0.
+    """
+    segments = np.asarray(segments)
+    if segments.ndim != 2 or segments.shape[1] != 3 or len(segments) == 0:
+        raise ParameterError(f"segments must have shape (n ≥ 1, 3), found {segments.shape}")
+    phoneme_ids, starts, ends = segments.astype(np.int64).T
+    if starts[0] != 0 or np.any(starts[1:] != ends[:-1]) or np.any(ends <= starts):
+        raise ParameterError(
+            "segments must start at frame 0 and follow each other without gap, overlap or empty segment"
+        )
+    lengths = ends - starts
+    within = np.arange(ends[-1]) - np.repeat(starts, lengths)
+    remaining = np.repeat(lengths, lengths) - within
+    following = np.concatenate([phoneme_ids[1:], phoneme_ids[-1:]])
+    progress = np.stack(
+        [within / np.repeat(lengths, lengths), 1 - np.exp(-remaining / _REMAINING_SCALE_FRAMES)], axis=1
+    )
+    return Conditioning(np.repeat(phoneme_ids, lengths), np.repeat(following, lengths), progress.astype(np.float32))
+
+
+def segments_of(conditioning: Conditioning) -> np.ndarray:
+    """Phoneme segments (n, 3) of a stretch of script: the inverse of expanding them."""
+    begins = conditioning.progress[:, 0] == 0
+    begins[1:] |= conditioning.phoneme[1:] != conditioning.phoneme[:-1]
+    begins[0] = True
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(conditioning))
+    return np.stack([conditioning.phoneme[starts], starts, ends], axis=1).astype(np.int32)

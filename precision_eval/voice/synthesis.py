@@ -1,0 +1,277 @@
+"""Streaming synthesis and teacher-forced scoring on the ring cache.
+
+Conventions: a frame is 20 ms. The sampling noise is a function of (seed, stream, frame, codebook, token) alone, so two
+precisions given the same seed see the very same Gumbel noise and differ only by their own arithmetic; another seed is
+the *null*. Sampling itself is always float64: ``argmax(logits / temperature + gumbel)``. Memory does not grow with the
+length.
+
+Contents: :class:`Decoder` (one step after another on a model), :class:`GumbelNoise`, :func:`free_run`,
+:func:`teacher_forced`, :func:`teacher_forced_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from precision_eval.errors import ParameterError
+from precision_eval.voice.model import Positions, VoiceModel, delayed
+from precision_eval.voice.script import Conditioning
+
+TEMPERATURE = 0.8
+_NOISE_BLOCK_FRAMES = 32
+_POSITION_BLOCK_FRAMES = 256
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One voice to continue.
+
+    Attributes
+    ----------
+    conditioning : Conditioning
+        The script; it starts over where it ends.
+    tokens : np.ndarray, shape (n_frames, K), uint8
+        The original speech's tokens on the same frames: the prompt is its beginning, teacher forcing uses it all.
+    """
+
+    conditioning: Conditioning
+    tokens: np.ndarray
+
+
+class GumbelNoise:
+    """Standard Gumbel noise that every precision shares.
+
+    Parameters
+    ----------
+    seed : int
+    n_streams : int
+        Stream b draws from the key (seed, b), so its noise does not depend on how many run beside it.
+    shape : tuple of int
+        (K, codebook_size) per frame.
+    """
+
+    def __init__(self, seed: int, n_streams: int, shape: tuple[int, int]) -> None:
+        self._key = seed
+        self._n_streams = n_streams
+        self._shape = shape
+        self._block_index = -1
+        self._block = np.empty(0)
+
+    def __call__(self, frame: int) -> Tensor:
+        """Return the noise of one frame, shape (n_streams, K, codebook_size), float32."""
+        index, offset = divmod(frame, _NOISE_BLOCK_FRAMES)
+        if index != self._block_index:
+            self._block = np.stack([self._draw(stream, index) for stream in range(self._n_streams)])
+            self._block_index = index
+        return torch.from_numpy(self._block[:, offset])
+
+    def _draw(self, stream: int, block: int) -> np.ndarray:
+        bits = np.random.Philox(key=np.array([self._key, stream], np.uint64), counter=[0, 0, block, 0])
+        exponential = np.random.Generator(bits).standard_exponential((_NOISE_BLOCK_FRAMES, *self._shape), np.float32)
+        return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+
+
+class Decoder:
+    """Runs a model frame by frame on its ring cache.
+
+    Parameters
+    ----------
+    model : VoiceModel
+        With a cache allocated (:meth:`VoiceModel.allocate_cache`).
+    call : callable, optional
+        What to call in the model's place: an applied fix. The model itself if not given.
+    angle_dtype : torch.dtype
+        Of the rotary angles; see :class:`~precision_eval.voice.model.Positions`.
+    """
+
+    def __init__(
+        self,
+        model: VoiceModel,
+        *,
+        call: Callable[..., Tensor] | None = None,
+        angle_dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self._call: Callable[..., Tensor] = model if call is None else call
+        cache = model.attentions[0].key_cache
+        if cache.numel() == 0:
+            raise ParameterError("the model has no KV cache; call allocate_cache(n_streams) first")
+        self.config = model.config
+        self.device = cache.device
+        self.n_streams, self.window_frames = cache.shape[0], cache.shape[2]
+        rotary = torch.float64 if model.heads.weight.dtype == torch.float64 else torch.float32
+        self._positions = Positions(model.config, dtype=rotary, angle_dtype=angle_dtype)
+        self._angles: tuple[int, Tensor, Tensor] | None = None
+        self.frame = 0
+
+    def step(self, tokens: Tensor, conditioning: Sequence[Conditioning]) -> Tensor:
+        """Advance by T ≥ 1 frames at once.
+
+        Parameters
+        ----------
+        tokens : Tensor, shape (B, T, K), int64
+            Emitted one frame before each.
+        conditioning : sequence of Conditioning
+            One per stream, T frames each.
+
+        Returns
+        -------
+        Tensor, shape (B, T, K, codebook_size)
+            Logits, in the model's dtype, on the CPU.
+
+        Raises
+        ------
+        ParameterError
+            T > 1 would wrap around the ring, or the streams differ from the cache's.
+        """
+        T, slot = tokens.shape[1], self.frame % self.window_frames
+        if len(conditioning) != self.n_streams or tokens.shape[0] != self.n_streams:
+            raise ParameterError(f"the cache holds {self.n_streams} streams, found {tokens.shape[0]}")
+        if T > 1 and self.frame + T > self.window_frames:
+            raise ParameterError(f"{T} frames at once do not fit the ring of {self.window_frames} from {self.frame}")
+        newest = torch.arange(self.frame, self.frame + T)[:, None]
+        mask = torch.arange(self.window_frames)[None, :] <= newest  # (T, W); all True once the ring is full
+        cos, sin = self._rotation(T)
+        logits = self._call(
+            tokens.to(self.device),
+            _stack([c.phoneme for c in conditioning], self.device),
+            _stack([c.next_phoneme for c in conditioning], self.device),
+            _stack([c.progress for c in conditioning], self.device),
+            cos.to(self.device),
+            sin.to(self.device),
+            mask.to(self.device),
+            slot,
+        )
+        self.frame += T
+        return logits.cpu()
+
+    def _rotation(self, count: int) -> tuple[Tensor, Tensor]:
+        if count > 1:
+            return self._positions(self.frame, count)
+        first = self.frame - self.frame % _POSITION_BLOCK_FRAMES
+        if self._angles is None or self._angles[0] != first:
+            self._angles = (first, *self._positions(first, _POSITION_BLOCK_FRAMES))
+        row = slice(self.frame - first, self.frame - first + 1)
+        return self._angles[1][row], self._angles[2][row]
+
+
+def _stack(arrays: Sequence[np.ndarray], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.stack(arrays)).to(device)
+
+
+def _conditioning_at(streams: Sequence[Stream], frame: int) -> list[Conditioning]:
+    rows = [frame % len(s.conditioning) for s in streams]
+    return [s.conditioning[row : row + 1] for s, row in zip(streams, rows, strict=True)]
+
+
+def _emitted_original(streams: Sequence[Stream], n_frames: int, empty: int) -> Tensor:
+    """Original tokens as the delay pattern emits them, shape (B, n_frames, K)."""
+    original = np.stack([s.tokens[:n_frames] for s in streams]).astype(np.int64)
+    return delayed(torch.from_numpy(original), empty=empty)
+
+
+def _inputs(emitted: Tensor, empty: int) -> Tensor:
+    """What each frame is given: the tokens emitted one frame before."""
+    inputs = torch.full_like(emitted, empty)
+    inputs[:, 1:] = emitted[:, :-1]
+    return inputs
+
+
+@torch.inference_mode()
+def free_run(
+    decoder: Decoder,
+    streams: Sequence[Stream],
+    *,
+    prompt_frames: int,
+    n_frames: int,
+    seed: int,
+    temperature: float = TEMPERATURE,
+) -> Iterator[np.ndarray]:
+    """Continue each stream from its prompt, on its own tokens.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Fresh (frame 0).
+    streams : sequence of Stream
+    prompt_frames : int
+        Frames taken from the original, at least K and at most the window.
+    n_frames : int
+        Frames to synthesise after the prompt.
+    seed : int
+        Of the shared noise.
+    temperature : float
+        0 is greedy.
+
+    Yields
+    ------
+    np.ndarray, shape (B, K), uint8
+        The tokens of one frame of every stream, prompt excluded; ``n_frames`` in all.
+
+    Raises
+    ------
+    ParameterError
+        The prompt does not fit.
+    """
+    K, size = decoder.config.n_codebooks, decoder.config.codebook_size
+    if not K <= prompt_frames <= decoder.window_frames:
+        raise ParameterError(f"prompt_frames must lie in [{K}, {decoder.window_frames}], found {prompt_frames}")
+    noise = GumbelNoise(seed, len(streams), (K, size))
+    emitted = _emitted_original(streams, prompt_frames, size)  # (B, P, K)
+    prompt = torch.from_numpy(np.stack([s.tokens[:prompt_frames] for s in streams]).astype(np.int64))
+    decoder.step(_inputs(emitted, size), [s.conditioning[:prompt_frames] for s in streams])
+    recent = [emitted[:, t] for t in range(prompt_frames - K, prompt_frames)]  # the last K emissions, each (B, K)
+    for frame in range(prompt_frames, prompt_frames + n_frames + K - 1):
+        logits = decoder.step(recent[-1][:, None], _conditioning_at(streams, frame))[:, 0].double()
+        scores = logits / temperature + noise(frame) if temperature > 0 else logits
+        tokens = scores.argmax(dim=-1)  # (B, K)
+        for k in range(1, K):
+            if frame - k < prompt_frames:  # the delayed codebooks are still inside the prompt
+                tokens[:, k] = prompt[:, frame - k, k]
+        recent = [*recent[1:], tokens]
+        if frame >= prompt_frames + K - 1:
+            yield torch.stack([recent[k][:, k] for k in range(K)], dim=1).to(torch.uint8).numpy()
+
+
+def teacher_forced_inputs(streams: Sequence[Stream], *, n_frames: int, empty: int) -> Tensor:
+    """What the model is given when it is fed the original speech.
+
+    Parameters
+    ----------
+    streams : sequence of Stream
+    n_frames : int
+    empty : int
+        Id of "no token yet".
+
+    Returns
+    -------
+    Tensor, shape (B, n_frames, K), int64
+    """
+    return _inputs(_emitted_original(streams, n_frames, empty), empty)
+
+
+@torch.inference_mode()
+def teacher_forced(decoder: Decoder, streams: Sequence[Stream], *, n_frames: int) -> Iterator[Tensor]:
+    """Score the original tokens, one frame at a time, through the ring cache as in decoding.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Fresh (frame 0).
+    streams : sequence of Stream
+        With at least ``n_frames`` original tokens each.
+    n_frames : int
+
+    Yields
+    ------
+    Tensor, shape (B, K, codebook_size)
+        Logits of one frame in the model's dtype.
+    """
+    size = decoder.config.codebook_size
+    inputs = teacher_forced_inputs(streams, n_frames=n_frames, empty=size)
+    for frame in range(n_frames):
+        yield decoder.step(inputs[:, frame : frame + 1], _conditioning_at(streams, frame))[:, 0]
