@@ -136,7 +136,7 @@ def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
     """
     from safetensors.numpy import load_file
 
-    from precision_eval.voice.script import conditioning_from_segments
+    from precision_eval.voice.script import conditioning_from_lengths
     from precision_eval.voice.synthesis import Stream
 
     arrays = load_file(asset_path("scripts.safetensors"))
@@ -145,9 +145,9 @@ def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
     streams = []
     for index in range(n_streams):
         turn, speaker = divmod(index, n_speakers)
-        conditioning = conditioning_from_segments(arrays[f"segments.{speaker}"])
+        conditioning = conditioning_from_lengths(arrays[f"phoneme.{speaker}"], arrays[f"length.{speaker}"])
         tokens = arrays[f"tokens.{speaker}"]
-        start = turn * (max(0, len(tokens) - n_frames) // max(1, rounds))
+        start = turn * (max(0, len(tokens) - n_frames) // rounds)
         streams.append(Stream(conditioning[start:], tokens[start:]))
     return streams
 

@@ -4,8 +4,8 @@ Conventions: 50 frames per second; a script is phoneme-aligned, so audio made fr
 every other audio made from it, for hours, even where the tokens differ. That is what keeps aligned audio metrics
 meaningful after a divergence.
 
-Contents: :class:`Conditioning` (per-frame inputs of the model), :func:`conditioning_from_segments` and its
-inverse :func:`segments_of`.
+Contents: :class:`Conditioning` (per-frame inputs of the model), :func:`conditioning_from_segments`,
+:func:`conditioning_from_lengths`, and the inverse :func:`segments_of`.
 """
 
 from __future__ import annotations
@@ -77,6 +77,21 @@ def conditioning_from_segments(segments: np.ndarray) -> Conditioning:
         [within / np.repeat(lengths, lengths), 1 - np.exp(-remaining / _REMAINING_SCALE_FRAMES)], axis=1
     )
     return Conditioning(np.repeat(phoneme_ids, lengths), np.repeat(following, lengths), progress.astype(np.float32))
+
+
+def conditioning_from_lengths(phoneme_ids: np.ndarray, lengths: np.ndarray) -> Conditioning:
+    """The same from phonemes and their lengths in frames, as the shipped scripts store them.
+
+    Parameters
+    ----------
+    phoneme_ids, lengths : np.ndarray, shape (n_segments,), integer
+
+    Returns
+    -------
+    Conditioning
+    """
+    ends = np.cumsum(lengths.astype(np.int64))
+    return conditioning_from_segments(np.stack([phoneme_ids.astype(np.int64), ends - lengths, ends], axis=1))
 
 
 def segments_of(conditioning: Conditioning) -> np.ndarray:
