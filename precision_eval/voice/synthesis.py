@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from precision_eval.voice.script import Conditioning
 TEMPERATURE = 0.8
 _NOISE_BLOCK_FRAMES = 32
 _POSITION_BLOCK_FRAMES = 256
+_SCRIPT_BLOCK_FRAMES = 64
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,56 @@ class Stream:
 
     conditioning: Conditioning
     tokens: np.ndarray
+
+
+class Frames(NamedTuple):
+    """Conditioning of T frames of B streams, as the model takes it.
+
+    Attributes
+    ----------
+    phoneme, next_phoneme : Tensor, shape (B, T), int64
+    progress : Tensor, shape (B, T, 2), float32
+    """
+
+    phoneme: Tensor
+    next_phoneme: Tensor
+    progress: Tensor
+
+    def rows(self, first: int, count: int) -> Frames:
+        """Frames ``first … first + count − 1`` of them."""
+        return Frames(*(values[:, first : first + count] for values in self))
+
+
+def stacked(conditioning: Sequence[Conditioning]) -> Frames:
+    """Bring the conditioning of several streams, of equal length, together."""
+    return Frames(
+        *(
+            torch.from_numpy(np.stack([getattr(c, name) for c in conditioning]))
+            for name in ("phoneme", "next_phoneme", "progress")
+        )
+    )
+
+
+class _Script:
+    """Conditioning of any frame of every stream; each script starts over at its end. Gathered block by block."""
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self._conditioning = [s.conditioning for s in streams]
+        self._first = -1
+        self._block: Frames | None = None
+
+    def at(self, frame: int) -> Frames:
+        first = frame - frame % _SCRIPT_BLOCK_FRAMES
+        if self._block is None or first != self._first:
+            self._first, self._block = first, stacked([self._rows(c, first) for c in self._conditioning])
+        return self._block.rows(frame - first, 1)
+
+    @staticmethod
+    def _rows(conditioning: Conditioning, first: int) -> Conditioning:
+        frames = np.arange(first, first + _SCRIPT_BLOCK_FRAMES) % len(conditioning)
+        return Conditioning(
+            conditioning.phoneme[frames], conditioning.next_phoneme[frames], conditioning.progress[frames]
+        )
 
 
 class GumbelNoise:
@@ -60,15 +112,16 @@ class GumbelNoise:
         self._n_streams = n_streams
         self._shape = shape
         self._block_index = -1
-        self._block = np.empty(0)
+        self._block = torch.empty(0)
 
     def __call__(self, frame: int) -> Tensor:
         """Return the noise of one frame, shape (n_streams, K, codebook_size), float32."""
         index, offset = divmod(frame, _NOISE_BLOCK_FRAMES)
         if index != self._block_index:
-            self._block = np.stack([self._draw(stream, index) for stream in range(self._n_streams)])
+            drawn = np.stack([self._draw(stream, index) for stream in range(self._n_streams)])
+            self._block = torch.from_numpy(drawn)
             self._block_index = index
-        return torch.from_numpy(self._block[:, offset])
+        return self._block[:, offset]
 
     def _draw(self, stream: int, block: int) -> np.ndarray:
         bits = np.random.Philox(key=np.array([self._key, stream], np.uint64), counter=[0, 0, block, 0])
@@ -106,17 +159,18 @@ class Decoder:
         rotary = torch.float64 if model.heads.weight.dtype == torch.float64 else torch.float32
         self._positions = Positions(model.config, dtype=rotary, angle_dtype=angle_dtype)
         self._angles: tuple[int, Tensor, Tensor] | None = None
+        self._full = torch.ones(1, self.window_frames, dtype=torch.bool, device=self.device)
         self.frame = 0
 
-    def step(self, tokens: Tensor, conditioning: Sequence[Conditioning]) -> Tensor:
+    def step(self, tokens: Tensor, frames: Frames) -> Tensor:
         """Advance by T ≥ 1 frames at once.
 
         Parameters
         ----------
         tokens : Tensor, shape (B, T, K), int64
             Emitted one frame before each.
-        conditioning : sequence of Conditioning
-            One per stream, T frames each.
+        frames : Frames
+            Conditioning of the same B streams and T frames.
 
         Returns
         -------
@@ -129,43 +183,41 @@ class Decoder:
             T > 1 would wrap around the ring, or the streams differ from the cache's.
         """
         T, slot = tokens.shape[1], self.frame % self.window_frames
-        if len(conditioning) != self.n_streams or tokens.shape[0] != self.n_streams:
-            raise ParameterError(f"the cache holds {self.n_streams} streams, found {tokens.shape[0]}")
+        if tokens.shape[:2] != frames.phoneme.shape or tokens.shape[0] != self.n_streams:
+            raise ParameterError(
+                f"the cache holds {self.n_streams} streams, found {tokens.shape[0]} of tokens, {len(frames.phoneme)} of script"
+            )
         if T > 1 and self.frame + T > self.window_frames:
             raise ParameterError(f"{T} frames at once do not fit the ring of {self.window_frames} from {self.frame}")
-        newest = torch.arange(self.frame, self.frame + T)[:, None]
-        mask = torch.arange(self.window_frames)[None, :] <= newest  # (T, W); all True once the ring is full
         cos, sin = self._rotation(T)
         logits = self._call(
             tokens.to(self.device),
-            _stack([c.phoneme for c in conditioning], self.device),
-            _stack([c.next_phoneme for c in conditioning], self.device),
-            _stack([c.progress for c in conditioning], self.device),
-            cos.to(self.device),
-            sin.to(self.device),
-            mask.to(self.device),
+            *(values.to(self.device) for values in frames),
+            cos,
+            sin,
+            self._mask(T),
             slot,
         )
         self.frame += T
         return logits.cpu()
 
+    def _mask(self, count: int) -> Tensor:
+        """Slots that each frame may see, (count, W): those filled so far, which is all once the ring is full."""
+        if self.frame + 1 >= self.window_frames and count == 1:
+            return self._full
+        newest = torch.arange(self.frame, self.frame + count, device=self.device)[:, None]
+        return torch.arange(self.window_frames, device=self.device)[None, :] <= newest
+
     def _rotation(self, count: int) -> tuple[Tensor, Tensor]:
         if count > 1:
-            return self._positions(self.frame, count)
+            cos, sin = self._positions(self.frame, count)
+            return cos.to(self.device), sin.to(self.device)
         first = self.frame - self.frame % _POSITION_BLOCK_FRAMES
         if self._angles is None or self._angles[0] != first:
-            self._angles = (first, *self._positions(first, _POSITION_BLOCK_FRAMES))
+            cos, sin = self._positions(first, _POSITION_BLOCK_FRAMES)
+            self._angles = (first, cos.to(self.device), sin.to(self.device))
         row = slice(self.frame - first, self.frame - first + 1)
         return self._angles[1][row], self._angles[2][row]
-
-
-def _stack(arrays: Sequence[np.ndarray], device: torch.device) -> Tensor:
-    return torch.from_numpy(np.stack(arrays)).to(device)
-
-
-def _conditioning_at(streams: Sequence[Stream], frame: int) -> list[Conditioning]:
-    rows = [frame % len(s.conditioning) for s in streams]
-    return [s.conditioning[row : row + 1] for s, row in zip(streams, rows, strict=True)]
 
 
 def _emitted_original(streams: Sequence[Stream], n_frames: int, empty: int) -> Tensor:
@@ -223,10 +275,11 @@ def free_run(
     noise = GumbelNoise(seed, len(streams), (K, size))
     emitted = _emitted_original(streams, prompt_frames, size)  # (B, P, K)
     prompt = torch.from_numpy(np.stack([s.tokens[:prompt_frames] for s in streams]).astype(np.int64))
-    decoder.step(_inputs(emitted, size), [s.conditioning[:prompt_frames] for s in streams])
+    decoder.step(_inputs(emitted, size), stacked([s.conditioning[:prompt_frames] for s in streams]))
+    script = _Script(streams)
     recent = [emitted[:, t] for t in range(prompt_frames - K, prompt_frames)]  # the last K emissions, each (B, K)
     for frame in range(prompt_frames, prompt_frames + n_frames + K - 1):
-        logits = decoder.step(recent[-1][:, None], _conditioning_at(streams, frame))[:, 0].double()
+        logits = decoder.step(recent[-1][:, None], script.at(frame))[:, 0].double()
         scores = logits / temperature + noise(frame) if temperature > 0 else logits
         tokens = scores.argmax(dim=-1)  # (B, K)
         for k in range(1, K):
@@ -273,5 +326,6 @@ def teacher_forced(decoder: Decoder, streams: Sequence[Stream], *, n_frames: int
     """
     size = decoder.config.codebook_size
     inputs = teacher_forced_inputs(streams, n_frames=n_frames, empty=size)
+    script = _Script(streams)
     for frame in range(n_frames):
-        yield decoder.step(inputs[:, frame : frame + 1], _conditioning_at(streams, frame))[:, 0]
+        yield decoder.step(inputs[:, frame : frame + 1], script.at(frame))[:, 0]

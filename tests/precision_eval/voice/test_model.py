@@ -9,7 +9,7 @@ import torch
 from precision_eval.errors import ParameterError
 from precision_eval.voice.model import Positions, VoiceConfig, VoiceModel, delayed, rotate, sequence_mask
 from precision_eval.voice.script import Conditioning
-from precision_eval.voice.synthesis import Decoder
+from precision_eval.voice.synthesis import Decoder, stacked
 
 SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, codebook_size=16, n_phonemes=8, window_frames=8)
 
@@ -44,9 +44,10 @@ def sequence_logits(model: VoiceModel, tokens: torch.Tensor, conditioning: list[
 def decoded_logits(
     decoder: Decoder, tokens: torch.Tensor, conditioning: list[Conditioning], first: int
 ) -> torch.Tensor:
-    steps = [decoder.step(tokens[:, :first], [c[:first] for c in conditioning])] if first else []
+    frames = stacked(conditioning)
+    steps = [decoder.step(tokens[:, :first], frames.rows(0, first))] if first else []
     for t in range(first, tokens.shape[1]):
-        steps.append(decoder.step(tokens[:, t : t + 1], [c[t : t + 1] for c in conditioning]))
+        steps.append(decoder.step(tokens[:, t : t + 1], frames.rows(t, 1)))
     return torch.cat(steps, dim=1)
 
 
@@ -127,9 +128,9 @@ def test_bad_sizes_are_named() -> None:
     model.allocate_cache(2, dtype=torch.float64)
     tokens, conditioning = random_inputs(9)
     with pytest.raises(ParameterError, match="9 frames at once do not fit the ring of 8"):
-        Decoder(model).step(tokens, conditioning)
+        Decoder(model).step(tokens, stacked(conditioning))
     with pytest.raises(ParameterError, match="holds 2 streams, found 1"):
-        Decoder(model).step(tokens[:1, :1], conditioning[:1])
+        Decoder(model).step(tokens[:1, :1], stacked(conditioning[:1]).rows(0, 1))
 
 
 def test_parameter_count_of_the_shipped_shape() -> None:
