@@ -1,0 +1,409 @@
+"""Comparison of an estimate with an aligned reference, over time.
+
+Conventions: one pass over both signals in blocks, in the dtype of the signals, sums in float64; memory grows by some
+300 bytes per second of audio. Values are per 1 s window; a window in which either signal is exactly zero has no value
+(NaN and a flag) and is left out of file means with all its frames; frames that a non-finite sample touches are left
+out, a window with such a sample has no SNR, and a file with one has no SNR as a whole. SI-SDR does not remove means.
+The lag is reported and not corrected.
+
+Contents: :func:`compare`, :func:`compare_files`, :func:`ratio_to_null`, :class:`Comparison`, :data:`SUMMARISED`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from audio_metrics import cepstral, spectral
+from audio_metrics.catalog import metric_by_name
+from audio_metrics.distribution import Moments, frechet_distance_of
+from audio_metrics.errors import ParameterError
+from audio_metrics.flags import SIGNALS, Flag, json_number, json_numbers, pair_flags, storage_flags
+from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, Block, FrameGrid
+from audio_metrics.lag import measure_lag
+from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
+from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
+from audio_metrics.table import HalfWindowTable, by_window, measure
+from audio_metrics.waveform import ProjectionSums, projection_sums
+
+_FRAME_METRICS = {
+    "log_spectral_distance_db": spectral.frame_log_spectral_distance_db,
+    "log_magnitude_l1_db": spectral.frame_log_magnitude_l1_db,
+    "mel_mcd_db": cepstral.frame_mel_mcd_db,
+    "level_error_db": cepstral.frame_level_error_db,
+}
+_POOLED_KERNELS = {
+    "magnitude_error": spectral.frame_magnitude_error,
+    "reference_energy": spectral.frame_reference_energy,
+}
+SUMMARISED = (
+    "log_spectral_distance_db",
+    "log_magnitude_l1_db",
+    "spectral_convergence",
+    "mel_mcd_db",
+    "level_error_db",
+    "snr_db",
+    "si_sdr_db",
+)
+"""Metrics of which a comparison holds a summary and a course over time."""
+
+DISTANCES = ("ltas_distance_db", "frechet_distance")
+"""Metrics of which a comparison holds one value for the whole file."""
+
+_LENGTH_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What :func:`compare` found.
+
+    Attributes
+    ----------
+    sample_rate_hz, n_samples, n_frames, dropped_samples : int
+        `dropped_samples` after the last whole frame.
+    duration_s : float
+    settings : dict
+        Everything that changes the figures; two comparisons with other settings are not comparable.
+    summaries : dict of str to Summary
+        One per name in :data:`SUMMARISED`.
+    ltas_distance_db, frechet_distance : float
+        Of the whole file, unaligned, each signal without its own silent windows.
+    t_div_s : float
+        Start of the first half second in which the estimate is another sound; NaN if never.
+    lag_s, lag_correlation : float
+        See :class:`~audio_metrics.lag.Lag`.
+    active_fraction : float
+        Fraction of usable frames that are active in the reference.
+    floored_fraction : dict of str to float
+        Fraction of bins under the floor, per signal.
+    flags : tuple of Flag
+    ratio_to_null : dict of str to float, or None
+        See :func:`ratio_to_null`.
+    """
+
+    sample_rate_hz: int
+    n_samples: int
+    n_frames: int
+    dropped_samples: int
+    duration_s: float
+    settings: dict[str, Any]
+    summaries: dict[str, Summary]
+    ltas_distance_db: float
+    frechet_distance: float
+    t_div_s: float
+    lag_s: float
+    lag_correlation: float
+    active_fraction: float
+    floored_fraction: dict[str, float]
+    flags: tuple[Flag, ...]
+    ratio_to_null: dict[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for strict JSON; NaN and infinities are None (``n_infinite`` counts the latter)."""
+        result: dict[str, Any] = {name: _summary_dict(self.summaries[name]) for name in SUMMARISED}
+        for name in (*DISTANCES, "t_div_s", "lag_s", "lag_correlation", "active_fraction", "duration_s"):
+            result[name] = json_number(getattr(self, name))
+        for name in ("sample_rate_hz", "n_samples", "n_frames", "dropped_samples"):
+            result[name] = getattr(self, name)
+        result["floored_fraction"] = {name: json_number(value) for name, value in self.floored_fraction.items()}
+        result["settings"] = dict(self.settings)
+        result["flags"] = [flag.to_dict() for flag in self.flags]
+        if self.ratio_to_null is not None:
+            result["ratio_to_null"] = {name: json_number(value) for name, value in self.ratio_to_null.items()}
+        return result
+
+
+def _summary_dict(summary: Summary) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for entry in dataclasses.fields(summary):
+        value = getattr(summary, entry.name)
+        if isinstance(value, float):
+            result[entry.name] = json_number(value)
+        elif isinstance(value, int):
+            result[entry.name] = value
+    if summary.active is not None:
+        result["active"] = {name: value for name, value in _summary_dict(summary.active).items() if name != "series"}
+    result["series"] = {
+        "time_s": json_numbers(summary.series.time_s),
+        "value": json_numbers(summary.series.value),
+    }
+    return result
+
+
+def compare(
+    reference: np.ndarray,
+    estimate: np.ndarray,
+    *,
+    sample_rate_hz: int,
+    floor: float = FLOOR,
+    stop_at_divergence: bool = False,
+    block_windows: int = BLOCK_WINDOWS,
+) -> Comparison:
+    """Compare an estimate with its aligned reference.
+
+    Parameters
+    ----------
+    reference, estimate : np.ndarray, shape (n_samples,)
+        Mono, float32 or float64 (both the same; the transform runs in it), same length, full scale = 1.0.
+    sample_rate_hz : int
+        At least 8000.
+    floor : float
+        Smallest power that a logarithm sees.
+    stop_at_divergence : bool
+        Leave out every window that ends after `t_div_s` from the aligned summaries. For recordings that are not
+        aligned frame by frame throughout.
+    block_windows : int
+        Windows read at once; changes no result.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ParameterError
+        The signals cannot be compared, or are shorter than one frame.
+    """
+    pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
+    return _compare(pair, floor=floor, stop_at_divergence=stop_at_divergence, block_windows=block_windows)
+
+
+def compare_files(
+    reference: Path | str,
+    estimate: Path | str,
+    *,
+    null_path: Path | str | None = None,
+    dtype: FloatName = "float32",
+    floor: float = FLOOR,
+    stop_at_divergence: bool = False,
+    block_windows: int = BLOCK_WINDOWS,
+) -> Comparison:
+    """Compare two mono audio files without holding them in memory; otherwise as :func:`compare`.
+
+    Parameters
+    ----------
+    reference, estimate : Path or str
+        Any format that libsndfile reads; same sample rate and length.
+    null_path : Path or str, optional
+        A second rendering of the reference (another noise seed), compared with the reference as the estimate is, so
+        that the result has a `ratio_to_null`.
+    dtype : {"float32", "float64"}
+        What samples are read as.
+    floor, stop_at_divergence, block_windows
+        See :func:`compare`.
+
+    Raises
+    ------
+    SignalFileError
+        A file is missing, unreadable or torn.
+    ParameterError
+        See :func:`compare`.
+    """
+    with ExitStack() as stack:
+        first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
+        second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
+        check_alike(first, second, aligned=True)
+        options: dict[str, Any] = {
+            "floor": floor,
+            "stop_at_divergence": stop_at_divergence,
+            "block_windows": block_windows,
+        }
+        result = _compare((first, second), **options)
+        result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
+        if null_path is None:
+            return result
+        null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
+        check_alike(first, null, aligned=True)
+        return dataclasses.replace(result, ratio_to_null=ratio_to_null(result, _compare((first, null), **options)))
+
+
+def ratio_to_null(comparison: Comparison, null_comparison: Comparison) -> dict[str, float]:
+    """Each distance as a multiple of that of the null.
+
+    SNR and SI-SDR are no distances; theirs is the ratio of relative residual amplitudes ``10^(−dB/20)``.
+
+    Parameters
+    ----------
+    comparison, null_comparison : Comparison
+        Of the fix and of the null (the reference with another noise seed), against the same reference.
+
+    Returns
+    -------
+    dict of str to float
+        One value per name in :data:`SUMMARISED` and :data:`DISTANCES`, of whole-file figures; below 1 the estimate is
+        nearer to the reference than chance moves it. NaN where either has no value.
+
+    Raises
+    ------
+    ParameterError
+        The settings differ, or the lengths by more than a tenth.
+    """
+    for name, value in comparison.settings.items():
+        other = null_comparison.settings.get(name)
+        if other != value:
+            raise ParameterError(f"{name} is {value!r}, the null's {other!r}; compare both with the same settings")
+    if abs(comparison.duration_s - null_comparison.duration_s) > _LENGTH_TOLERANCE * null_comparison.duration_s:
+        raise ParameterError(
+            f"the comparison covers {comparison.duration_s:.3f} s, the null {null_comparison.duration_s:.3f} s; "
+            "distances shrink with length: use a null of the same length"
+        )
+    ratios = {}
+    for name in SUMMARISED:
+        value, null = comparison.summaries[name].whole_file, null_comparison.summaries[name].whole_file
+        if metric_by_name(name).direction == "higher":
+            value, null = 10.0 ** (-value / 20.0), 10.0 ** (-null / 20.0)
+        ratios[name] = distance_ratio(value, null)
+    for name in DISTANCES:
+        ratios[name] = distance_ratio(getattr(comparison, name), getattr(null_comparison, name))
+    return ratios
+
+
+def _sample_sums(block: Block) -> dict[str, np.ndarray]:
+    reference, estimate = block.samples
+    return dict(vars(projection_sums(reference, estimate, block.half_starts)))
+
+
+def _compare(pair: tuple[Source, Source], *, floor: float, stop_at_divergence: bool, block_windows: int) -> Comparison:
+    table = measure(
+        pair,
+        frame_kernels=_FRAME_METRICS | _POOLED_KERNELS,
+        sample_kernel=_sample_sums,
+        moments=True,
+        floor=floor,
+        block_windows=block_windows,
+    )
+    grid = table.grid
+    t_div_s = _divergence_s(table)
+    window_ends_s = (1 + np.arange(grid.n_started_windows)) * grid.window_samples / grid.sample_rate_hz
+    beyond = window_ends_s > t_div_s if stop_at_divergence else np.zeros(grid.n_started_windows, bool)
+    lag = measure_lag(*pair)
+    ltas, frechet = _distances(table, floor=floor)
+    n_bins = grid.n_frames * grid.n_bins
+    return Comparison(
+        sample_rate_hz=grid.sample_rate_hz,
+        n_samples=grid.n_samples,
+        n_frames=grid.n_frames,
+        dropped_samples=grid.dropped_samples,
+        duration_s=grid.n_samples / grid.sample_rate_hz,
+        settings=_settings(grid, dtype=pair[0].dtype.name, floor=floor, stop_at_divergence=stop_at_divergence),
+        summaries=_summaries(table, beyond),
+        ltas_distance_db=ltas,
+        frechet_distance=frechet,
+        t_div_s=t_div_s,
+        lag_s=lag.lag_s,
+        lag_correlation=lag.correlation,
+        active_fraction=_quotient(float(table.active_frames.sum()), float(table.frames.sum())),
+        floored_fraction={name: int(count) / n_bins for name, count in zip(SIGNALS, table.floored_bins, strict=True)},
+        flags=pair_flags(table, lag),
+    )
+
+
+def _settings(grid: FrameGrid, *, dtype: str, floor: float, stop_at_divergence: bool) -> dict[str, Any]:
+    return {
+        "sample_rate_hz": grid.sample_rate_hz,
+        "dtype": dtype,
+        "frame_samples": grid.frame_samples,
+        "hop_samples": grid.hop_samples,
+        "window_s": WINDOW_S,
+        "floor": floor,
+        "gate_db": GATE_DB,
+        "zero_mean": False,
+        "stop_at_divergence": stop_at_divergence,
+    }
+
+
+def _quotient(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator > 0.0 else float("nan")
+
+
+def _quotients(numerator: np.ndarray, denominator: np.ndarray, *, where: np.ndarray | bool = True) -> np.ndarray:
+    none = np.full(numerator.shape, np.nan)
+    return np.divide(numerator, denominator, out=none, where=(denominator > 0.0) & where)
+
+
+def _projections(table: HalfWindowTable) -> ProjectionSums:
+    names = [entry.name for entry in dataclasses.fields(ProjectionSums)]
+    return ProjectionSums(**{name: table.samples[name] for name in names})
+
+
+def _divergence_s(table: HalfWindowTable) -> float:
+    grid = table.grid
+    mcd_db = _quotients(table.sums["mel_mcd_db"], table.frames)
+    mcd_db[table.nonzero[0] & ~table.nonzero[1]] = np.inf  # a collapse to digital silence
+    snr_db = np.where(table.bad_samples.any(axis=0), np.nan, _projections(table).snr_db)
+    found = np.flatnonzero(diverged(mcd_db, snr_db, _quotients(table.active_frames, table.frames)))
+    if len(found) == 0:
+        return float("nan")
+    return float(grid.half_starts(0, grid.n_started_windows)[found[0]]) / grid.sample_rate_hz
+
+
+def _distances(table: HalfWindowTable, *, floor: float) -> tuple[float, float]:
+    first, second = table.moments
+    if min(first.n_frames, second.n_frames) < 2:
+        return float("nan"), float("nan")
+    return _ltas(first, second, floor=floor), frechet_distance_of(first, second)
+
+
+def _ltas(first: Moments, second: Moments, *, floor: float) -> float:
+    return spectral.ltas_distance_of(first.mean_power, second.mean_power, floor=floor)
+
+
+def _summaries(table: HalfWindowTable, beyond: np.ndarray) -> dict[str, Summary]:
+    used = ~(table.silent_windows.any(axis=0) | beyond)
+    summaries = {}
+    for name in _FRAME_METRICS:
+        active = _frame_summary(table, name, table.active_sums[name], table.active_frames, used, None)
+        summaries[name] = _frame_summary(table, name, table.sums[name], table.frames, used, active)
+    error = by_window(table.sums["magnitude_error"]).sum(axis=-1)
+    energy = by_window(table.sums["reference_energy"]).sum(axis=-1)
+    convergence = np.sqrt(_quotients(error, energy, where=used))
+    whole = float(np.sqrt(_quotient(float(error[used].sum()), float(energy[used].sum()))))
+    summaries["spectral_convergence"] = _summary(table, "spectral_convergence", convergence, whole)
+    return summaries | _ratio_summaries(table, used, ~beyond)
+
+
+def _frame_summary(
+    table: HalfWindowTable, name: str, sums: np.ndarray, frames: np.ndarray, used: np.ndarray, active: Summary | None
+) -> Summary:
+    window_sums, window_frames = by_window(sums).sum(axis=-1), by_window(frames).sum(axis=-1)
+    whole = _quotient(float(window_sums[used].sum()), float(window_frames[used].sum()))
+    values = _quotients(window_sums, window_frames, where=used)
+    return _summary(table, name, values, whole, mean=whole, active=active)
+
+
+def _ratio_summaries(table: HalfWindowTable, used: np.ndarray, covered: np.ndarray) -> dict[str, Summary]:
+    halves = ProjectionSums(**{name: by_window(column) for name, column in vars(_projections(table)).items()})
+    windows = halves.pooled()
+    whole = ProjectionSums(**{name: column[covered] for name, column in vars(windows).items()}).pooled()
+    bad = by_window(table.bad_samples.sum(axis=0)).sum(axis=-1) > 0
+    has_whole = not bad[covered].any() and whole.estimate > 0.0
+    summaries = {}
+    for name, values, value in (
+        ("snr_db", windows.snr_db, whole.snr_db),
+        ("si_sdr_db", windows.si_sdr_db, whole.si_sdr_db),
+    ):
+        by_time = np.where(used & ~bad, values, np.nan)
+        summaries[name] = _summary(table, name, by_time, float(value) if has_whole else float("nan"))
+    return summaries
+
+
+def _summary(
+    table: HalfWindowTable,
+    name: str,
+    values: np.ndarray,
+    whole: float,
+    *,
+    mean: float | None = None,
+    active: Summary | None = None,
+) -> Summary:
+    grid = table.grid
+    time_s = np.arange(grid.n_windows) * (grid.window_samples / grid.sample_rate_hz)
+    direction = metric_by_name(name).direction
+    assert direction is not None  # a summarised metric has a better and a worse
+    series = Series(time_s, values[: grid.n_windows])
+    return summarise(series, direction=direction, whole_file=whole, mean=mean, active=active)

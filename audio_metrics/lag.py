@@ -1,0 +1,126 @@
+"""How late an estimate is against its reference; reported, never corrected.
+
+Conventions: late is positive; the peak of the magnitude of the cross-correlation within ± `max_lag_s`, so that an
+inverted copy has a lag too; the smallest lag where several are equal. Files are read in excerpts, so memory is
+constant.
+
+Contents: :func:`lag_s`, :func:`measure_lag`, :class:`Lag`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.fft
+
+from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.signal import Source, checked_pair, clean
+
+MAX_LAG_S = 0.5
+MAX_EXCERPTS = 16
+_EXCERPT_LAGS = 4  # length of an excerpt in units of the largest lag
+_TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class Lag:
+    """A lag and how far to believe it.
+
+    Attributes
+    ----------
+    lag_s : float
+        Late is positive; NaN where either signal is silent.
+    correlation : float
+        Correlation coefficient at that lag; near 0 the lag means nothing, negative where inverted.
+    """
+
+    lag_s: float
+    correlation: float
+
+
+def measure_lag(
+    reference: Source, estimate: Source, *, max_lag_s: float = MAX_LAG_S, max_excerpts: int | None = MAX_EXCERPTS
+) -> Lag:
+    """Lag of one source against another of equal length.
+
+    Parameters
+    ----------
+    reference, estimate : Source
+    max_lag_s : float
+        Largest lag looked for.
+    max_excerpts : int, optional
+        Read at most that many excerpts of 4 × `max_lag_s`, evenly spread; None reads everything.
+
+    Returns
+    -------
+    Lag
+    """
+    n_lags = round(max_lag_s * reference.sample_rate_hz)
+    if n_lags < 1:
+        raise ParameterError(f"max_lag_s is {max_lag_s!r}; expected at least one sample, as 0.5")
+    excerpt = _EXCERPT_LAGS * n_lags
+    n_fft = scipy.fft.next_fast_len(excerpt + 2 * n_lags, real=True)
+    spectrum = np.zeros(n_fft // 2 + 1, np.complex128)
+    energies = np.zeros(2)
+    for start in _starts(reference.n_samples, excerpt, max_excerpts):
+        stop = min(start + excerpt, reference.n_samples)
+        first, last = max(start - n_lags, 0), min(stop + n_lags, reference.n_samples)
+        r = _finite(reference, start, stop)
+        e = np.zeros(excerpt + 2 * n_lags)
+        offset = first - (start - n_lags)
+        e[offset : offset + last - first] = _finite(estimate, first, last)
+        spectrum += np.conj(scipy.fft.rfft(r, n_fft)) * scipy.fft.rfft(e, n_fft)
+        own = e[n_lags : n_lags + stop - start]
+        energies += [np.square(r).sum(), np.square(own).sum()]
+    if not np.all(energies > 0.0):
+        return Lag(float("nan"), float("nan"))
+    correlation = scipy.fft.irfft(spectrum, n_fft)[: 2 * n_lags + 1]
+    magnitude = np.abs(correlation)
+    lags = np.flatnonzero(magnitude >= magnitude.max() * (1.0 - _TIE)) - n_lags
+    lag = int(lags[np.argmin(np.abs(lags))])
+    coefficient = float(correlation[lag + n_lags] / np.sqrt(energies.prod()))
+    return Lag(lag / reference.sample_rate_hz, coefficient)
+
+
+def _starts(n_samples: int, excerpt: int, max_excerpts: int | None) -> list[int]:
+    every = list(range(0, n_samples, excerpt))
+    if max_excerpts is None or len(every) <= max_excerpts:
+        return every
+    chosen = np.linspace(0, len(every) - 1, max_excerpts).round().astype(int)
+    return [every[index] for index in chosen]
+
+
+def _finite(source: Source, start: int, stop: int) -> np.ndarray:
+    samples, _, _ = clean(source.read(start, stop))
+    return samples.astype(np.float64)
+
+
+def lag_s(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, max_lag_s: float = MAX_LAG_S) -> float:
+    """Lag of the estimate, from the peak of the magnitude of the cross-correlation of the whole signals.
+
+    Parameters
+    ----------
+    reference, estimate : np.ndarray, shape (n_samples,)
+        Same dtype and length. Samples that are not finite count as zero.
+    sample_rate_hz : int
+    max_lag_s : float
+        Largest lag looked for, in seconds.
+
+    Returns
+    -------
+    float
+        Seconds; positive where the estimate is late.
+
+    Raises
+    ------
+    ParameterError
+        The signals cannot be compared.
+    UndefinedMetricError
+        Either signal is digital silence.
+    """
+    pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
+    lag = measure_lag(*pair, max_lag_s=max_lag_s, max_excerpts=None)
+    if np.isnan(lag.lag_s):
+        raise UndefinedMetricError("the reference or the estimate is digital silence; a lag has no value")
+    return lag.lag_s

@@ -1,0 +1,232 @@
+"""From values per window to the summary of a long file.
+
+Conventions: values are one per 1 s window, NaN where undefined (digital silence, samples that are not finite); times
+are starts of windows in seconds. ``p95`` is the value that 95 % of the windows are no worse than and ``worst`` the
+worst one, so both depend on whether higher or lower is better. The slope is Theil and Sen's, per minute, with the 95
+% interval of Sen; it takes windows as independent, so with a strong course of its own in the signal the interval is
+too narrow. Thirds are the first and last ``n // 3`` windows.
+
+``t_div`` is the start of the first half-second window whose mel MCD exceeds 9 dB while its SNR is under 3 dB and a
+quarter of its reference frames are active. An estimate of exact zeros has an infinite MCD there. (A log-spectral
+distance alone cannot tell: plain noise at 45 dB SNR scores as much as some divergence.)
+
+Contents: :class:`Series`, :class:`Summary`, :func:`summarise`, :func:`theil_sen`, :func:`worse_quantile`,
+:func:`diverged`, :func:`distance_ratio`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+Direction = Literal["lower", "higher"]
+
+DIVERGED_MCD_DB = 9.0
+DIVERGED_SNR_DB = 3.0
+DIVERGED_ACTIVE_FRACTION = 0.25
+
+CONFIDENCE = 0.95
+MAX_SLOPE_POINTS = 600
+"""Longer series are averaged over equal groups of windows first: the number of pairs grows with the square."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over time.
+
+    Attributes
+    ----------
+    time_s : np.ndarray, shape (n_windows,)
+        Starts of the windows.
+    value : np.ndarray, shape (n_windows,)
+        NaN where undefined.
+    """
+
+    time_s: np.ndarray
+    value: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One metric over a long file.
+
+    Attributes
+    ----------
+    whole_file : float
+        The metric of the whole file: of a metric per frame the mean over frames, of SNR, SI-SDR and spectral
+        convergence from the sums of the whole file.
+    mean : float
+        `whole_file` for a metric per frame; otherwise the mean over windows.
+    median, p95, worst : float
+        Over windows.
+    slope_per_min, slope_low, slope_high : float
+        Per minute, and its 95 % interval.
+    first_third, last_third : float
+        Means over windows.
+    n_windows, n_undefined, n_infinite : int
+        Windows, and how many of them have no value or an infinite one (a bit-equal window has an SNR of ``inf``).
+    series : Series
+    active : Summary or None
+        The same over active frames only, where the metric is one per frame.
+    """
+
+    whole_file: float
+    mean: float
+    median: float
+    p95: float
+    worst: float
+    slope_per_min: float
+    slope_low: float
+    slope_high: float
+    first_third: float
+    last_third: float
+    n_windows: int
+    n_undefined: int
+    n_infinite: int
+    series: Series
+    active: Summary | None = None
+
+
+def summarise(
+    series: Series,
+    *,
+    direction: Direction,
+    whole_file: float,
+    mean: float | None = None,
+    active: Summary | None = None,
+) -> Summary:
+    """Summarise a series.
+
+    Parameters
+    ----------
+    series : Series
+    direction : {"lower", "higher"}
+        Which is better.
+    whole_file : float
+    mean : float, optional
+        Mean to report; that over the windows if not given.
+    active : Summary, optional
+
+    Returns
+    -------
+    Summary
+        NaN where no window has a value.
+    """
+    defined = series.value[~np.isnan(series.value)]
+    third = len(series.value) // 3
+    slope, low, high = theil_sen(series.time_s / 60.0, series.value)
+    return Summary(
+        whole_file=whole_file,
+        mean=_mean(defined) if mean is None else mean,
+        median=worse_quantile(defined, 0.5, direction=direction),
+        p95=worse_quantile(defined, 0.95, direction=direction),
+        worst=worse_quantile(defined, 1.0, direction=direction),
+        slope_per_min=slope,
+        slope_low=low,
+        slope_high=high,
+        first_third=_mean(series.value[:third]),
+        last_third=_mean(series.value[len(series.value) - third :]),
+        n_windows=len(series.value),
+        n_undefined=len(series.value) - len(defined),
+        n_infinite=int(np.count_nonzero(np.isinf(defined))),
+        series=series,
+        active=active,
+    )
+
+
+def _mean(values: np.ndarray) -> float:
+    defined = values[~np.isnan(values)]
+    if len(defined) == 0:
+        return float("nan")
+    with np.errstate(invalid="ignore"):  # inf and -inf together have no mean
+        return float(np.mean(defined))
+
+
+def worse_quantile(values: np.ndarray, fraction: float, *, direction: Direction) -> float:
+    """The value that a fraction of the values are no worse than.
+
+    Parameters
+    ----------
+    values : np.ndarray, shape (n,)
+        May hold infinities; no NaN.
+    fraction : float
+        0.5 is the median, 1.0 the worst.
+    direction : {"lower", "higher"}
+        Which is better.
+
+    Returns
+    -------
+    float
+        Interpolated linearly between neighbours; NaN for no values.
+    """
+    if len(values) == 0:
+        return float("nan")
+    from_best = np.sort(values if direction == "lower" else -values)
+    position = fraction * (len(values) - 1)
+    index = min(int(position), len(values) - 1)
+    part = position - index
+    value = float(from_best[index])
+    if part > 0.0 and from_best[index + 1] != from_best[index]:
+        value = (1.0 - part) * value + part * float(from_best[index + 1])
+    return value if direction == "lower" else -value
+
+
+def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """Median of the slopes of all pairs of points, with Sen's interval.
+
+    Parameters
+    ----------
+    x, y : np.ndarray, shape (n,)
+        x rising; points whose y is not finite are left out.
+    confidence : float
+
+    Returns
+    -------
+    slope, low, high : float
+        NaN for fewer than 3 points. Over more than 600 points, of means over equal groups of neighbours.
+
+    References
+    ----------
+    .. [1] P. Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63, 1968;
+       ranks as in ``scipy.stats.theilslopes``.
+    """
+    finite = np.isfinite(y)
+    x, y = _grouped(x[finite]), _grouped(y[finite])
+    n = len(y)
+    if n < 3:
+        return float("nan"), float("nan"), float("nan")
+    pairs = np.triu_indices(n, 1)
+    slopes = (y[pairs[1]] - y[pairs[0]]) / (x[pairs[1]] - x[pairs[0]])
+    ties = np.unique(y, return_counts=True)[1].astype(np.float64)
+    variance = (n * (n - 1) * (2 * n + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18.0
+    spread = float(ndtri(0.5 + confidence / 2.0)) * np.sqrt(variance)
+    n_pairs = len(slopes)
+    low = max(int(np.round((n_pairs - spread) / 2.0)) - 1, 0)
+    high = min(int(np.round((n_pairs + spread) / 2.0)), n_pairs - 1)
+    middle = (n_pairs // 2 - (n_pairs % 2 == 0), n_pairs // 2)
+    ordered = np.partition(slopes, sorted({low, high, *middle}))
+    return float(ordered[list(middle)].mean()), float(ordered[low]), float(ordered[high])
+
+
+def _grouped(values: np.ndarray) -> np.ndarray:
+    size = -(-len(values) // MAX_SLOPE_POINTS)
+    if size <= 1:
+        return values
+    return np.asarray(values[: len(values) // size * size].reshape(-1, size).mean(axis=1))
+
+
+def diverged(mcd_db: np.ndarray, snr_db: np.ndarray, active_fraction: np.ndarray) -> np.ndarray:
+    """Whether a half-second window is another sound than its reference, shape (n_halves,) of bool; NaN never is."""
+    return np.asarray(
+        (mcd_db > DIVERGED_MCD_DB) & (snr_db < DIVERGED_SNR_DB) & (active_fraction >= DIVERGED_ACTIVE_FRACTION)
+    )
+
+
+def distance_ratio(value: float, null: float) -> float:
+    """A distance as a multiple of its null; inf over a null of 0, NaN for 0/0."""
+    if null == 0.0:
+        return float("nan") if value == 0.0 or np.isnan(value) else float("inf")
+    return value / null

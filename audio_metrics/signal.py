@@ -1,0 +1,269 @@
+"""Input contract and block reader.
+
+Conventions: a signal is mono, float32 or float64, full scale = 1.0, time in samples from 0. Two signals that are
+compared have the same sample rate, dtype and (where aligned) length. Nothing is resampled, mixed down, normalised,
+trimmed or warped; what does not fit raises :class:`~audio_metrics.errors.ParameterError`. Samples that are not finite
+are no input error: they are measured around and reported with their time.
+
+A *source* reads any range of samples, from an array or from a file, so that everything above it works in blocks and
+in memory that does not grow with the length.
+
+Contents: :class:`Source`, :class:`ArraySource`, :class:`FileSource`, :func:`checked_pair`, :func:`check_alike`,
+:func:`check_aligned_samples`, :func:`check_samples`, :func:`clean`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from audio_metrics.errors import ParameterError, SignalFileError
+
+MIN_SAMPLE_RATE_HZ = 8000
+"""Below it the lowest of the 80 mel bands would hold no bin."""
+
+MAX_ABS_SAMPLE = 1e12
+"""Larger samples overflow float32 power; they count as not finite."""
+
+FloatName = Literal["float32", "float64"]
+
+
+class Source(Protocol):
+    """Anything that reads ranges of one mono signal."""
+
+    @property
+    def name(self) -> str:
+        """What an error calls the signal."""
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Samples per second."""
+
+    @property
+    def n_samples(self) -> int:
+        """Length in samples."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64."""
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Samples ``start`` to ``stop`` (exclusive), shape (stop - start,)."""
+
+
+class ArraySource:
+    """A signal in memory (or memory-mapped).
+
+    Parameters
+    ----------
+    samples : np.ndarray, shape (n_samples,)
+        float32 or float64, full scale = 1.0. Not copied.
+    sample_rate_hz : int
+    name : str
+        What an error calls the signal.
+
+    Raises
+    ------
+    ParameterError
+        Not an array, not mono, another dtype, empty, or an unusable sample rate.
+    """
+
+    def __init__(self, samples: np.ndarray, *, sample_rate_hz: int, name: str) -> None:
+        check_samples(samples, name)
+        self.name = name
+        self.sample_rate_hz = _checked_rate(sample_rate_hz)
+        self.n_samples = len(samples)
+        self.dtype = samples.dtype
+        self._samples = samples
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Samples ``start`` to ``stop`` as a view."""
+        return self._samples[start:stop]
+
+
+class FileSource:
+    """A mono audio file that libsndfile reads, block by block; a context manager.
+
+    Parameters
+    ----------
+    path : Path or str
+    dtype : {"float32", "float64"}
+        What samples are read as.
+    name : str
+        What an error calls the signal.
+
+    Raises
+    ------
+    SignalFileError
+        Missing, unreadable, or shorter than its header says.
+    ParameterError
+        Not mono, empty, or an unusable sample rate.
+    """
+
+    def __init__(self, path: Path | str, *, dtype: FloatName, name: str) -> None:
+        import soundfile
+
+        if dtype not in ("float32", "float64"):
+            raise ParameterError(f"dtype is {dtype!r}; expected 'float32' or 'float64'")
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise SignalFileError(f"{name}: no file at {self.path}; check the path")
+        try:
+            self._file = soundfile.SoundFile(self.path)
+        except soundfile.LibsndfileError as error:
+            raise SignalFileError(f"{name}: {self.path} is not a readable audio file ({error})") from error
+        self.name = name
+        self.subtype = str(self._file.subtype)
+        self.dtype = np.dtype(dtype)
+        try:
+            self._check_header()
+        except ParameterError:
+            self._file.close()
+            raise
+
+    def _check_header(self) -> None:
+        if self._file.channels != 1:
+            raise ParameterError(
+                f"{self.name}: {self.path} has {self._file.channels} channels; expected 1; choose a channel first"
+            )
+        self.sample_rate_hz = _checked_rate(self._file.samplerate)
+        self.n_samples = int(self._file.frames)
+        if self.n_samples == 0:
+            raise ParameterError(f"{self.name}: {self.path} has no samples; expected at least one frame")
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Samples ``start`` to ``stop`` as a new array."""
+        if self._file.tell() != start:
+            self._file.seek(start)
+        samples = self._file.read(stop - start, dtype=self.dtype.name)
+        if len(samples) != stop - start:
+            raise SignalFileError(
+                f"{self.name}: {self.path} ends at sample {start + len(samples)}, its header promises "
+                f"{self.n_samples}; write the file again"
+            )
+        return np.asarray(samples)
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def checked_pair(
+    reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, aligned: bool
+) -> tuple[ArraySource, ArraySource]:
+    """Wrap two arrays as sources after checking that they may be compared.
+
+    Parameters
+    ----------
+    reference, estimate : np.ndarray, shape (n_samples,)
+        Same dtype; with `aligned` also the same length.
+    sample_rate_hz : int
+        Of both.
+    aligned : bool
+        Whether sample n of one belongs to sample n of the other.
+
+    Returns
+    -------
+    tuple of ArraySource
+
+    Raises
+    ------
+    ParameterError
+        See :class:`ArraySource` and :func:`check_alike`.
+    """
+    pair = (
+        ArraySource(reference, sample_rate_hz=sample_rate_hz, name="reference"),
+        ArraySource(estimate, sample_rate_hz=sample_rate_hz, name="estimate"),
+    )
+    check_alike(*pair, aligned=aligned)
+    return pair
+
+
+def check_alike(reference: Source, estimate: Source, *, aligned: bool) -> None:
+    """Refuse two sources of different sample rate, dtype or (with `aligned`) length."""
+    if reference.sample_rate_hz != estimate.sample_rate_hz:
+        raise ParameterError(
+            f"sample rates differ: {reference.name} {reference.sample_rate_hz} Hz, {estimate.name} "
+            f"{estimate.sample_rate_hz} Hz; resample one of them, knowingly, first"
+        )
+    _check_same_dtype(reference.dtype, estimate.dtype)
+    if aligned:
+        _check_same_length(reference.n_samples, estimate.n_samples)
+
+
+def check_aligned_samples(reference: np.ndarray, estimate: np.ndarray) -> None:
+    """Refuse two arrays that are no signals, or of different dtype or length; for metrics that need no sample rate."""
+    check_samples(reference, "reference")
+    check_samples(estimate, "estimate")
+    _check_same_dtype(reference.dtype, estimate.dtype)
+    _check_same_length(len(reference), len(estimate))
+
+
+def clean(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, float]:
+    """Replace samples that are not finite by zero, and say where they were.
+
+    Parameters
+    ----------
+    samples : np.ndarray, shape (n,)
+
+    Returns
+    -------
+    samples : np.ndarray, shape (n,)
+        The input itself where all is finite.
+    bad : np.ndarray of bool, shape (n,), or None
+        Where a sample was NaN, infinite or beyond :data:`MAX_ABS_SAMPLE`; None where nowhere.
+    peak : float
+        Largest finite magnitude, 0.0 for no samples.
+    """
+    if len(samples) == 0:
+        return samples, None, 0.0
+    peak = max(float(samples.max()), -float(samples.min()))  # NaN propagates through max and min
+    if peak <= MAX_ABS_SAMPLE:
+        return samples, None, peak
+    bad = ~(np.abs(samples) <= MAX_ABS_SAMPLE)
+    finite = np.where(bad, samples.dtype.type(0), samples)
+    return finite, bad, float(np.abs(finite).max())
+
+
+def _check_same_dtype(reference: np.dtype[Any], estimate: np.dtype[Any]) -> None:
+    if reference != estimate:
+        raise ParameterError(f"dtypes differ: reference {reference}, estimate {estimate}; convert one of them first")
+
+
+def _check_same_length(reference: int, estimate: int) -> None:
+    if reference != estimate:
+        raise ParameterError(
+            f"lengths differ: reference {reference} samples, estimate {estimate}; aligned metrics need equal length: "
+            "cut both to the part that belongs together"
+        )
+
+
+def check_samples(samples: np.ndarray, name: str) -> None:
+    """Refuse what is no mono floating signal; `name` is what the error calls it."""
+    if not isinstance(samples, np.ndarray):
+        raise ParameterError(f"{name} is a {type(samples).__name__}; expected a numpy array of shape (n_samples,)")
+    if samples.ndim != 1:
+        raise ParameterError(
+            f"{name} has shape {samples.shape}; expected mono, shape (n_samples,); choose or mix a channel first"
+        )
+    if samples.dtype not in (np.float32, np.float64):
+        raise ParameterError(
+            f"{name} has dtype {samples.dtype}; expected float32 or float64 with full scale 1.0; convert it first"
+        )
+    if len(samples) == 0:
+        raise ParameterError(f"{name} is empty; expected at least one frame of samples")
+
+
+def _checked_rate(sample_rate_hz: int) -> int:
+    if isinstance(sample_rate_hz, bool) or not isinstance(sample_rate_hz, (int, np.integer)):
+        raise ParameterError(f"sample_rate_hz is {sample_rate_hz!r}; expected an integer in Hz")
+    if sample_rate_hz < MIN_SAMPLE_RATE_HZ:
+        raise ParameterError(f"sample_rate_hz is {sample_rate_hz}; expected at least {MIN_SAMPLE_RATE_HZ}")
+    return int(sample_rate_hz)

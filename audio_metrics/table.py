@@ -1,0 +1,207 @@
+"""The fused pass: sums per half window of everything that is measured on one signal or on an aligned pair.
+
+Conventions: a frame kernel gives one value per frame; its sums are kept over all usable frames and over active frames
+(the reference's, by the absolute gate). A frame is usable where no non-finite sample touches it; of a single signal
+also only where it is not all zeros. Sums are kept per half window (0.5 s), so memory grows by about 300 bytes per
+second of audio and by nothing else, and any longer stretch is a sum of rows.
+
+Contents: :class:`HalfWindowTable`, :func:`measure`, :func:`file_sums`, :func:`file_mean`, :func:`signal_mean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from audio_metrics.distribution import Moments
+from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.frames import BLOCK_WINDOWS, Block, FrameGrid, Spectra, blocks
+from audio_metrics.signal import ArraySource, Source
+
+FrameKernel = Callable[[Spectra], np.ndarray]
+SampleKernel = Callable[[Block], Mapping[str, np.ndarray]]
+
+
+@dataclass
+class HalfWindowTable:
+    """Sums per half window, two rows for every window that holds a sample.
+
+    Attributes
+    ----------
+    grid : FrameGrid
+    sums, active_sums : dict of str to np.ndarray, shape (n_halves,)
+        Per frame kernel, over usable and over usable active frames.
+    frames, active_frames : np.ndarray, shape (n_halves,)
+        How many there were.
+    samples : dict of str to np.ndarray, shape (n_halves,)
+        Sums over samples, from the sample kernel.
+    bad_samples : np.ndarray, shape (n_signals, n_halves)
+        Samples that were not finite.
+    nonzero : np.ndarray of bool, shape (n_signals, n_halves)
+        Whether a sample differed from zero.
+    moments : tuple of Moments
+        Per signal; empty where none were asked for.
+    floored_bins : np.ndarray, shape (n_signals,)
+    first_bad_sample : list of int or None
+    peak : list of float
+    """
+
+    grid: FrameGrid
+    n_signals: int
+    sums: dict[str, np.ndarray] = field(default_factory=dict)
+    active_sums: dict[str, np.ndarray] = field(default_factory=dict)
+    samples: dict[str, np.ndarray] = field(default_factory=dict)
+    moments: tuple[Moments, ...] = ()
+
+    def __post_init__(self) -> None:
+        n_halves = 2 * self.grid.n_started_windows
+        self.frames = np.zeros(n_halves)
+        self.active_frames = np.zeros(n_halves)
+        self.bad_samples = np.zeros((self.n_signals, n_halves), np.int64)
+        self.nonzero = np.zeros((self.n_signals, n_halves), bool)
+        self.floored_bins = np.zeros(self.n_signals, np.int64)
+        self.first_bad_sample: list[int | None] = [None] * self.n_signals
+        self.peak = [0.0] * self.n_signals
+
+    @property
+    def silent_windows(self) -> np.ndarray:
+        """Windows in which a signal is exactly zero, shape (n_signals, n_started_windows)."""
+        return np.asarray(~by_window(self.nonzero).any(axis=-1))
+
+    def column(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
+        """The column of that name, made of zeros when it is new."""
+        if name not in columns:
+            columns[name] = np.zeros(2 * self.grid.n_started_windows)
+        return columns[name]
+
+
+def by_window(halves: np.ndarray) -> np.ndarray:
+    """View of half-window rows as windows, shape (..., n_windows, 2)."""
+    return halves.reshape(*halves.shape[:-1], -1, 2)
+
+
+def measure(
+    sources: Sequence[Source],
+    *,
+    frame_kernels: Mapping[str, FrameKernel],
+    sample_kernel: SampleKernel | None = None,
+    moments: bool = False,
+    floor: float,
+    block_windows: int = BLOCK_WINDOWS,
+) -> HalfWindowTable:
+    """Run the pass once over one signal or an aligned pair.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        One, or a reference and an estimate; see :func:`~audio_metrics.signal.check_alike`.
+    frame_kernels : mapping of str to callable
+        Spectra of a block → float64 values, shape (n_frames,).
+    sample_kernel : callable, optional
+        Block → columns of sums over samples, each of shape (n_halves of the block,).
+    moments : bool
+        Gather spectral and cepstral moments of each signal too.
+    floor : float
+        Smallest power that a logarithm sees.
+    block_windows : int
+        Windows read at once; changes no result.
+
+    Returns
+    -------
+    HalfWindowTable
+    """
+    table: HalfWindowTable | None = None
+    for grid, block in blocks(sources, floor=floor, block_windows=block_windows):
+        if table is None:
+            table = HalfWindowTable(grid, len(sources))
+            if moments:
+                table.moments = tuple(Moments(grid.n_bins, cepstra=True) for _ in sources)
+        _add_signals(table, block)
+        _add_frames(table, block, frame_kernels)
+        if sample_kernel is not None:
+            rows = _rows(block)
+            for name, values in sample_kernel(block).items():
+                table.column(table.samples, name)[rows] = values
+    assert table is not None  # a grid has at least one window
+    return table
+
+
+def _rows(block: Block) -> slice:
+    first = 2 * block.first_window
+    return slice(first, first + len(block.half_starts))
+
+
+def _add_signals(table: HalfWindowTable, block: Block) -> None:
+    rows = _rows(block)
+    table.floored_bins += block.spectra.floored_bins()
+    table.nonzero[:, rows] = block.nonzero
+    for signal, bad in enumerate(block.bad):
+        table.peak[signal] = max(table.peak[signal], block.peak[signal])
+        if bad is not None and bad.any():
+            table.bad_samples[signal, rows] = np.add.reduceat(bad.astype(np.int64), block.half_starts)
+            if table.first_bad_sample[signal] is None:
+                start = block.first_window * table.grid.window_samples
+                table.first_bad_sample[signal] = start + int(np.argmax(bad))
+        if table.moments:
+            table.moments[signal].add(block.spectra, signal, block.outside_silence(signal))
+
+
+def _add_frames(table: HalfWindowTable, block: Block, frame_kernels: Mapping[str, FrameKernel]) -> None:
+    usable = block.finite.all(axis=0)
+    if table.n_signals == 1:
+        usable &= block.spectra.bin_sum[0] > 0.0
+    active = usable & block.spectra.active[0]
+    rows, n_halves = _rows(block), len(block.half_starts)
+    halves, active_halves = block.half_of_frame[usable], block.half_of_frame[active]
+    table.frames[rows] = np.bincount(halves, minlength=n_halves)
+    table.active_frames[rows] = np.bincount(active_halves, minlength=n_halves)
+    for name, kernel in frame_kernels.items():
+        values = kernel(block.spectra)
+        table.column(table.sums, name)[rows] = np.bincount(halves, values[usable], n_halves)
+        table.column(table.active_sums, name)[rows] = np.bincount(active_halves, values[active], n_halves)
+
+
+def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> HalfWindowTable:
+    table = measure(sources, frame_kernels={str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
+    for source, sample in zip(sources, table.first_bad_sample, strict=True):
+        if sample is not None:
+            raise ParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
+    return table
+
+
+def _frames_outside_silence(table: HalfWindowTable, sources: Sequence[Source]) -> tuple[np.ndarray, float]:
+    silent = table.silent_windows.any(axis=0)
+    n_frames = float(by_window(table.frames)[~silent].sum())
+    if n_frames == 0.0:
+        names = " or ".join(source.name for source in sources)
+        raise UndefinedMetricError(f"{names} is digital silence in every window; the metric has no value")
+    return np.asarray(silent), n_frames
+
+
+def file_sums(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> list[float]:
+    """Sum of each kernel over the frames of a pair, windows of digital silence left out.
+
+    Raises
+    ------
+    ParameterError
+        A sample is not finite.
+    UndefinedMetricError
+        No frame is left.
+    """
+    table = _checked_file_table(sources, kernels, floor=floor)
+    silent, _ = _frames_outside_silence(table, sources)
+    return [float(by_window(column)[~silent].sum()) for column in table.sums.values()]
+
+
+def file_mean(sources: Sequence[Source], kernel: FrameKernel, *, floor: float) -> float:
+    """Mean of a kernel over the frames of one signal or a pair; otherwise as :func:`file_sums`."""
+    table = _checked_file_table(sources, [kernel], floor=floor)
+    silent, n_frames = _frames_outside_silence(table, sources)
+    return float(by_window(table.sums["0"])[~silent].sum()) / n_frames
+
+
+def signal_mean(signal: np.ndarray, kernel: FrameKernel, *, sample_rate_hz: int, floor: float) -> float:
+    """Mean of a kernel over the frames of one array that are not all zero; otherwise as :func:`file_sums`."""
+    return file_mean([ArraySource(signal, sample_rate_hz=sample_rate_hz, name="signal")], kernel, floor=floor)

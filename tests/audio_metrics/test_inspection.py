@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import audio_metrics as am
+
+FS = 16000
+
+
+def test_figures_are_those_of_the_plain_functions(speech):
+    x = speech(6.4, 1)
+    x[FS : 2 * FS + 3000] *= 1e-5
+    x[3 * FS : 4 * FS + 3000] = 0.0
+    found = am.inspect(x, sample_rate_hz=FS)
+    for metric in am.METRICS:
+        if metric.n_signals == 1:
+            takes_rate = metric.name not in ("rms_dbfs", "clipping_fraction", "dc_offset")
+            expected = metric.function(x, **({"sample_rate_hz": FS} if takes_rate else {}))
+            assert getattr(found, metric.name) == pytest.approx(expected, rel=1e-9, abs=1e-12), metric.name
+
+
+def test_strict_json_and_series(speech):
+    x = np.concatenate([speech(2, 1), np.zeros(FS), speech(1.6, 2)])
+    found = am.inspect(x, sample_rate_hz=FS)
+    plain = found.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    for series in plain["series"].values():
+        assert series["time_s"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert [value is None for value in series["value"]][:4] == [False, False, True, False]
+    assert [flag.kind for flag in found.flags] == ["silent", "floored"]
+    assert found.longest_silence_s == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("block_windows", [1, 2, 7])
+def test_block_size_and_file_change_nothing(speech, wav, block_windows):
+    x = speech(6.4, 1, dtype="float32")
+    x[FS : 3 * FS + 3000] *= 1e-5
+    one = am.inspect(x, sample_rate_hz=FS, block_windows=100).to_dict()
+    other = am.inspect_file(wav("x.wav", x), block_windows=block_windows).to_dict()
+    for name, value in one.items():
+        if isinstance(value, float):
+            assert other[name] == pytest.approx(value, rel=1e-5), name
+
+
+def test_window_levels(speech):
+    x = speech(3.6, 1)
+    value = am.inspect(x, sample_rate_hz=FS).series["rms_dbfs"].value
+    expected = [am.rms_dbfs(x[start : start + FS]) for start in range(0, 4 * FS, FS)]
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+def test_silence_has_no_level(speech):
+    found = am.inspect(np.zeros(3 * FS), sample_rate_hz=FS)
+    assert np.isnan([found.rms_dbfs, found.spectral_flatness_db, found.spectral_centroid_hz]).all()
+    assert found.silence_fraction == 1.0
+    assert found.dc_offset == 0.0
+    assert found.to_dict()["rms_dbfs"] is None
+
+
+def test_bad_samples_are_flagged(speech):
+    x = speech(3, 1)
+    x[FS] = np.nan
+    found = am.inspect(x, sample_rate_hz=FS)
+    assert [(flag.kind, flag.time_s) for flag in found.flags] == [("non_finite", 1.0)]
+    assert found.rms_dbfs == pytest.approx(am.rms_dbfs(np.nan_to_num(x)), abs=1e-3)
+
+
+def test_clipped_files_are_flagged(speech, wav):
+    x = np.clip(30 * speech(3, 1), -1, 1)
+    found = am.inspect_file(wav("x.wav", x, subtype="PCM_16"))
+    assert found.clipping_fraction > 0.0
+    assert [flag.kind for flag in found.flags] == ["full_scale", "quantised"]

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import audio_metrics as am
+from audio_metrics import spectral
+from audio_metrics.frames import Spectra, blocks
+from audio_metrics.signal import ArraySource
+
+FS = 16000
+GAINS_DB = [-20.0, -0.1, 0.001, 6.0, 23.5]
+
+
+def naive_power(x, fs=FS):
+    hop = round(256 * fs / 24000)
+    n = 4 * hop
+    w = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / n)
+    return np.array([np.abs(np.fft.rfft(w * x[s : s + n])) ** 2 for s in range(0, len(x) - n + 1, hop)]) / np.sum(w**2)
+
+
+def kernel_mean(kernel, *signals, inner=False):
+    """Mean of a kernel over all frames; `inner` leaves out the bins at 0 Hz and at half the rate."""
+    return frame_values(kernel, *signals, inner=inner).mean()
+
+
+def frame_values(kernel, *signals, inner=False):
+    values = []
+    for _, block in blocks([ArraySource(x, sample_rate_hz=FS, name="signal") for x in signals]):
+        found = block.spectra
+        if inner:
+            found = Spectra(found.power[..., 1:-1], floor=0.0, bands=None, basis=None, bin_hz=found.bin_hz)
+        values.append(kernel(found))
+    return np.concatenate(values)
+
+
+@pytest.mark.parametrize("gain_db", GAINS_DB)
+def test_a_pure_gain_scores_its_decibels(speech, gain_db):
+    x = speech(3, 1)
+    k = 10 ** (gain_db / 20)
+    assert am.log_spectral_distance_db(x, k * x, sample_rate_hz=FS, floor=0.0) == pytest.approx(abs(gain_db), abs=1e-12)
+    assert am.log_magnitude_l1_db(x, k * x, sample_rate_hz=FS, floor=0.0) == pytest.approx(abs(gain_db), abs=1e-12)
+    assert am.spectral_convergence(x, k * x, sample_rate_hz=FS) == pytest.approx(abs(1 - k), rel=1e-12)
+    assert am.ltas_distance_db(x, k * x, sample_rate_hz=FS, floor=0.0) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_equal_signals_are_at_distance_zero(speech):
+    for dtype in ("float32", "float64"):
+        x = speech(2, 1, dtype=dtype)
+        assert am.log_spectral_distance_db(x, x, sample_rate_hz=FS) == 0.0
+        assert am.log_magnitude_l1_db(x, x, sample_rate_hz=FS) == 0.0
+        assert am.spectral_convergence(x, x, sample_rate_hz=FS) == 0.0
+        assert am.ltas_distance_db(x, x, sample_rate_hz=FS) == 0.0
+
+
+def test_against_a_direct_computation(pair):
+    x, y = pair
+    p, q = naive_power(x), naive_power(y)
+    a, b = np.sqrt(p), np.sqrt(q)
+    ratio_db = 10 * np.log10(np.maximum(p, 1e-10)) - 10 * np.log10(np.maximum(q, 1e-10))
+    lsd = np.mean([np.sqrt(np.mean(row**2)) for row in ratio_db])
+    assert am.log_spectral_distance_db(x, y, sample_rate_hz=FS) == pytest.approx(lsd, rel=1e-9)
+    l1 = np.mean(np.abs(ratio_db))
+    assert am.log_magnitude_l1_db(x, y, sample_rate_hz=FS) == pytest.approx(l1, rel=1e-9)
+    convergence = np.linalg.norm(a - b) / np.linalg.norm(a)
+    assert am.spectral_convergence(x, y, sample_rate_hz=FS) == pytest.approx(convergence, rel=1e-9)
+    ltas = 10 * np.log10(p.mean(axis=0)) - 10 * np.log10(q.mean(axis=0))
+    ltas_db = np.sqrt(np.mean((ltas - ltas.mean()) ** 2))
+    assert am.ltas_distance_db(x, y, sample_rate_hz=FS) == pytest.approx(ltas_db, rel=1e-9)
+    flatness = np.mean(10 * np.log10(np.exp(np.log(p).mean(axis=1)) / p.mean(axis=1)))
+    assert am.spectral_flatness_db(x, sample_rate_hz=FS, floor=0.0) == pytest.approx(flatness, rel=1e-9)
+    hz = np.arange(p.shape[1]) * FS / 684
+    centroid = np.mean(p @ hz / p.sum(axis=1))
+    assert am.spectral_centroid_hz(x, sample_rate_hz=FS) == pytest.approx(centroid, rel=1e-9)
+
+
+def test_float32_is_near_float64(pair):
+    single = [x.astype(np.float32) for x in pair]
+    double = [x.astype(np.float64) for x in single]
+    for metric in (am.log_spectral_distance_db, am.log_magnitude_l1_db, am.spectral_convergence, am.ltas_distance_db):
+        assert metric(*single, sample_rate_hz=FS) == pytest.approx(metric(*double, sample_rate_hz=FS), abs=8.5e-3)
+
+
+def test_two_white_noises_have_the_distances_of_theory():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 60 * FS))
+    lsd = spectral.frame_log_spectral_distance_db
+    root_mean_square = np.sqrt(np.mean(frame_values(lsd, x, y, inner=True) ** 2))
+    assert root_mean_square == pytest.approx(10 / np.log(10) * np.pi / np.sqrt(3), abs=0.02)
+    assert kernel_mean(lsd, x, y) == pytest.approx(7.91, abs=0.03)
+    l1_nepers = kernel_mean(spectral.frame_log_magnitude_l1_db, x, y, inner=True) * np.log(10) / 20
+    assert l1_nepers == pytest.approx(np.log(2), abs=2e-3)
+    assert am.spectral_convergence(x, y, sample_rate_hz=FS) == pytest.approx(np.sqrt(2 - np.pi / 2), abs=2e-3)
+    flatness = spectral.frame_flatness_db
+    assert kernel_mean(flatness, x, inner=True) == pytest.approx(-10 * np.euler_gamma / np.log(10), abs=0.02)
+    assert am.spectral_flatness_db(x, sample_rate_hz=FS) == pytest.approx(-2.512, abs=0.02)
+    assert am.spectral_centroid_hz(x, sample_rate_hz=FS) == pytest.approx(FS / 4, rel=2e-3)
+
+
+def test_a_tone_has_its_frequency_as_centroid():
+    tone = 0.5 * np.sin(2 * np.pi * 1234.5 * np.arange(FS) / FS)
+    assert am.spectral_centroid_hz(tone, sample_rate_hz=FS) == pytest.approx(1234.5, abs=0.1)
+
+
+def test_symmetry_and_polarity(pair):
+    x, y = pair
+    for metric in (am.log_spectral_distance_db, am.log_magnitude_l1_db, am.ltas_distance_db):
+        assert metric(x, y, sample_rate_hz=FS) == metric(y, x, sample_rate_hz=FS)
+    for metric in (am.log_spectral_distance_db, am.spectral_convergence):
+        assert metric(x, -y, sample_rate_hz=FS) == metric(x, y, sample_rate_hz=FS)
+
+
+def test_silence_is_an_error_and_no_score(speech):
+    x = speech(2, 1)
+    zeros = np.zeros_like(x)
+    for reference, estimate in ((x, zeros), (zeros, x), (zeros, zeros)):
+        for metric in (am.log_spectral_distance_db, am.log_magnitude_l1_db, am.spectral_convergence):
+            with pytest.raises(am.UndefinedMetricError, match="digital silence"):
+                metric(reference, estimate, sample_rate_hz=FS)
+        with pytest.raises(am.UndefinedMetricError, match="digital silence"):
+            am.ltas_distance_db(reference, estimate, sample_rate_hz=FS)
+    for metric in (am.spectral_flatness_db, am.spectral_centroid_hz):
+        with pytest.raises(am.UndefinedMetricError, match="digital silence"):
+            metric(zeros, sample_rate_hz=FS)
+
+
+def test_planted_fault_an_eps_would_score_silence(speech):
+    """What the test above guards against: the floor alone would answer 0 dB for silence against silence."""
+    zeros = naive_power(np.zeros(FS)) + 1e-10
+    assert np.sqrt(np.mean((10 * np.log10(zeros / zeros)) ** 2)) == 0.0
+    flatness = spectral.frame_flatness_db
+    eps_made = kernel_mean(flatness, np.zeros(FS))
+    assert eps_made == pytest.approx(0.0, abs=1e-9)  # the flattest spectrum there is, from nothing
+    half_silent = np.concatenate([speech(1, 1), np.zeros(FS)])
+    assert kernel_mean(flatness, half_silent) > am.spectral_flatness_db(half_silent, sample_rate_hz=FS) + 2.0
+
+
+def test_bad_samples_are_an_error_in_a_plain_function(pair):
+    x, y = pair
+    y = y.copy()
+    y[4321] = np.nan
+    with pytest.raises(am.ParameterError, match="estimate: sample 4321 is not finite"):
+        am.log_spectral_distance_db(x, y, sample_rate_hz=FS)
+    with pytest.raises(am.ParameterError, match="estimate: sample 4321 is not finite"):
+        am.ltas_distance_db(x, y, sample_rate_hz=FS)
