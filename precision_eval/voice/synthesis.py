@@ -23,7 +23,7 @@ from precision_eval.errors import ParameterError
 from precision_eval.voice.model import Positions, VoiceModel, delayed
 from precision_eval.voice.script import Conditioning
 
-TEMPERATURE = 0.8
+TEMPERATURE = 0.65
 _NOISE_BLOCK_FRAMES = 32
 _POSITION_BLOCK_FRAMES = 256
 _SCRIPT_BLOCK_FRAMES = 64
@@ -185,7 +185,8 @@ class Decoder:
         T, slot = tokens.shape[1], self.frame % self.window_frames
         if tokens.shape[:2] != frames.phoneme.shape or tokens.shape[0] != self.n_streams:
             raise ParameterError(
-                f"the cache holds {self.n_streams} streams, found {tokens.shape[0]} of tokens, {len(frames.phoneme)} of script"
+                f"the cache holds {self.n_streams} streams, found {tokens.shape[0]} of tokens "
+                f"and {len(frames.phoneme)} of script"
             )
         if T > 1 and self.frame + T > self.window_frames:
             raise ParameterError(f"{T} frames at once do not fit the ring of {self.window_frames} from {self.frame}")

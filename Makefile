@@ -1,0 +1,51 @@
+# make run    measure every fix on every workload, on this machine, and print the report (runs/main)
+# make test   lint, types and tests
+# make lint   lint and types only
+# make bench  the asv and pytest-benchmark adapters, one quick pass each
+# make clean  remove the environment and what tools left behind; keeps runs/
+#
+# PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
+# OUT=runs/other keeps several runs apart.
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= runs/main
+RUN_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint bench clean
+
+help:
+	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
+	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+run: $(STAMP)
+	$(BIN)/precision-eval run --out $(OUT) $(RUN_ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(STAMP)
+	$(BIN)/asv machine --yes
+	$(BIN)/asv run --python=same --quick --show-stderr
+	$(BIN)/python -m pytest benchmarks/pytest --benchmark-only --benchmark-columns=median,iqr,rounds
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache

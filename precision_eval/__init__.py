@@ -1,0 +1,83 @@
+"""What each fix for "Expected query, key, and value to have the same dtype" costs.
+
+Latency, memory, numeric drift and sound, each with its uncertainty, for a list of fixes (``FIXES``) on systems in the
+state in which the error occurs (``WORKLOADS``). Importing this loads no torch; the public names below are looked up
+when they are first used.
+
+Contents: ``FIXES``, ``Fix``, ``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``, ``write_report`` and the
+errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from precision_eval.errors import (
+        IntegrityError,
+        ParameterError,
+        PrecisionEvalError,
+        RecordError,
+        UnknownNameError,
+        UnsupportedError,
+    )
+    from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+    from precision_eval.report import write_report
+    from precision_eval.workloads import WORKLOADS, Workload, workload_by_id
+
+__all__ = [
+    "FIXES",
+    "WORKLOADS",
+    "Fix",
+    "IntegrityError",
+    "ParameterError",
+    "PrecisionEvalError",
+    "RecordError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "Workload",
+    "__version__",
+    "fix_by_id",
+    "workload_by_id",
+    "write_report",
+]
+
+_HOMES = {
+    "FIXES": "precision_eval.fixes.catalog",
+    "Fix": "precision_eval.fixes.catalog",
+    "fix_by_id": "precision_eval.fixes.catalog",
+    "IntegrityError": "precision_eval.errors",
+    "ParameterError": "precision_eval.errors",
+    "PrecisionEvalError": "precision_eval.errors",
+    "RecordError": "precision_eval.errors",
+    "UnknownNameError": "precision_eval.errors",
+    "UnsupportedError": "precision_eval.errors",
+    "WORKLOADS": "precision_eval.workloads",
+    "Workload": "precision_eval.workloads",
+    "workload_by_id": "precision_eval.workloads",
+    "write_report": "precision_eval.report",
+}
+
+
+def _version() -> str:
+    try:
+        return version("precision-eval")
+    except PackageNotFoundError:
+        return "0+unknown"  # run from a source tree that was never installed
+
+
+__version__ = _version()
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'precision_eval' has no attribute '{name}'; it has: {', '.join(sorted(__all__))}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,52 @@
+"""The command line: ``precision-eval run | report | list | train-voice | check-voice``.
+
+Contents
+--------
+:func:`main`
+    Entry point; an error of this package is one line on standard error and exit code 2.
+app
+    The commands and their options (Typer).
+run
+    What ``run`` does.
+progress
+    Bar, time left and table on a terminal; plain lines elsewhere.
+listing
+    What ``list`` prints.
+
+Help and bad names load neither torch nor numpy; each command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from precision_eval.errors import PrecisionEvalError
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    from .app import app
+
+    try:
+        app()
+    except PrecisionEvalError as error:
+        _fail(error)
+    except Exception as error:
+        if not _is_audio_error(error):
+            raise
+        _fail(error)
+
+
+def _fail(error: Exception) -> None:
+    """Print an error as one line and exit with code 2."""
+    print(f"precision-eval: {' '.join(str(error).split())}", file=sys.stderr)
+    sys.exit(EXIT_BAD_INPUT)
+
+
+def _is_audio_error(error: Exception) -> bool:
+    """Say whether an error is one that ``audio_metrics`` raises on purpose, without importing it."""
+    module = sys.modules.get("audio_metrics.errors")
+    return module is not None and isinstance(error, module.AudioMetricsError)

@@ -1,0 +1,195 @@
+"""The commands and their options; each command's work is in a module that it imports when it runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="precision-eval",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help=(
+        "Which fix for [bold]Expected query, key, and value to have the same dtype[/bold] should I ship, "
+        "and what does it cost in latency, memory, numeric drift and sound?\n\n"
+        "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on a laptop it takes about two minutes and ends "
+        "with a report. [cyan]precision-eval list fixes[/cyan] says what is compared."
+    ),
+    epilog="Bad input ends with one line and exit code 2; Ctrl-C keeps what was measured and ends with 130.",
+)
+
+_RUN_HELP = """Measure fixes on workloads, record the results, and write the report.
+
+A run that was stopped goes on where it stopped: give the same command again.
+
+A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval run --out runs/first[/cyan]  everything, one minute of audio per fix
+
+[cyan]precision-eval run --workload 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
+
+[cyan]precision-eval run --workload voice --minutes 10 --streams 128 --out runs/long[/cyan]
+
+[cyan]precision-eval run --mode eager,compiled --device cuda:0 --budget 20 --out runs/gpu[/cyan]
+"""
+
+
+class What(StrEnum):
+    """What ``list`` can list."""
+
+    fixes = "fixes"
+    workloads = "workloads"
+    devices = "devices"
+    measures = "measures"
+
+
+class CheckpointDtype(StrEnum):
+    """Format that the voice's weights are rounded to before anything is measured."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+Globs = list[str]
+
+
+@app.command(help=_RUN_HELP)
+def run(
+    out: Annotated[Path, typer.Option(help="Folder of the run; an existing one is resumed.")] = Path("runs/latest"),
+    workload: Annotated[Globs, typer.Option(help="Names or globs; repeat or separate by commas.")] = ["*"],  # noqa: B006
+    fix: Annotated[Globs, typer.Option(help="Names or globs; repeat or separate by commas.")] = ["*"],  # noqa: B006
+    mode: Annotated[
+        str | None,
+        typer.Option(help="eager, compiled or both; [dim]default: eager, and what exists only compiled[/dim]"),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, cuda:i or mps; auto is CUDA where there is one.")
+    ] = "auto",
+    size: Annotated[
+        Globs | None,
+        typer.Option(help="Sizes of the workloads, names or globs; [dim]default: each workload's own[/dim]"),
+    ] = None,
+    measure: Annotated[Globs, typer.Option(help="Names or globs; see [cyan]list measures[/cyan].")] = ["*"],  # noqa: B006
+    minutes: Annotated[float, typer.Option(min=0.01, help="Audio per fix.")] = 1.0,
+    streams: Annotated[int, typer.Option(min=1, help="Parallel streams of drift and divergence.")] = 64,
+    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 6.0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads per worker, as torch uses them.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU[/dim]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, inputs, noise and order.")] = 0,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
+    checkpoint_dtype: Annotated[
+        CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")
+    ] = CheckpointDtype.float32,
+) -> None:
+    """Measure, record, report."""
+    from precision_eval.experiment.cells import Options
+
+    from .run import Request, run_command
+
+    run_command(
+        Request(
+            out=out,
+            workloads=_split(workload),
+            fixes=_split(fix),
+            measures=_split(measure),
+            modes=None if mode is None else _split([mode]),
+            sizes=None if size is None else _split(size),
+            device=device,
+            threads=threads,
+            workers=workers,
+            timeout_s=timeout,
+            checkpoint_dtype=checkpoint_dtype.value,
+            options=Options(minutes=minutes, streams=streams, budget_s=budget, seed=seed),
+        )
+    )
+
+
+@app.command(
+    help=(
+        "Print the table of a run and write its figures, from the records alone.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]precision-eval report runs/first[/cyan]"
+    )
+)
+def report(run_dir: Annotated[Path, typer.Argument(help="Folder of a run; holds records.jsonl.")]) -> None:
+    """Report a run."""
+    from rich.console import Console
+
+    from precision_eval.errors import RecordError
+
+    if not (run_dir / "records.jsonl").exists():
+        raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
+    from precision_eval.report import write_report
+
+    write_report(run_dir, console=Console())
+
+
+@app.command(
+    name="list",
+    help=(
+        "Explain the fixes, workloads, devices or measures, each with its source.\n\n"
+        "[bold]Examples[/bold]\n\n[cyan]precision-eval list fixes[/cyan]\n\n"
+        "[cyan]precision-eval list devices[/cyan]  which formats are native and which are only emulated"
+    ),
+)
+def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
+    """List a registry."""
+    from rich.console import Console
+
+    from .listing import LISTINGS
+
+    LISTINGS[what.value](Console())
+
+
+@app.command(
+    name="train-voice",
+    help=(
+        "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"
+        "Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.\n\n"
+        "[bold]Example[/bold]\n\n"
+        "[cyan]precision-eval train-voice --out voice-training --hours 8 --million-frames 6[/cyan]"
+    ),
+)
+def train_voice(
+    out: Annotated[Path, typer.Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 8.0,
+    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 6.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
+    ranks: Annotated[int, typer.Option(min=1, help="Single-threaded processes that train together.")] = 2,
+    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
+) -> None:
+    """Train the voice."""
+    from .voice import train
+
+    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume)
+
+
+@app.command(
+    name="check-voice",
+    help=(
+        "Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]precision-eval check-voice --minutes 10[/cyan]"
+    ),
+)
+def check_voice(
+    minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
+    streams: Annotated[int, typer.Option(min=1, help="Speakers.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
+) -> None:
+    """Check the voice."""
+    from .voice import check
+
+    check(minutes=minutes, streams=streams, seed=seed)
+
+
+def _split(values: list[str]) -> tuple[str, ...]:
+    """Return comma-separated names one by one."""
+    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())

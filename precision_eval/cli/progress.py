@@ -1,0 +1,238 @@
+"""Progress of a run: a bar with the time left and a table on a terminal, plain lines elsewhere.
+
+Conventions: what is counted is records, one per fix and measure. The time left comes from the rough durations of the
+measures, corrected by how long the run has taken so far. While a timed cell runs, nothing is redrawn: nothing observes
+while timing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from precision_eval.experiment.measures import Measure, measure_by_name
+
+if TYPE_CHECKING:
+    from precision_eval.experiment.cells import Cell
+    from precision_eval.experiment.plan import Plan
+    from precision_eval.experiment.runner import Progress
+    from precision_eval.record import Record
+
+_STYLES = {"passed": "green", "raised": "yellow", "unsupported": "dim", "non_finite": "magenta"}
+_TICK_S = 0.5
+
+
+class Tally:
+    """Counts what is settled and estimates the time left.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the run.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.measures: dict[str, Measure] = {
+            cell.measure: measure_by_name(cell.measure, plan.measures) for cell in plan.cells
+        }
+        self.total = sum(len(cell.fixes) for cell in plan.cells)
+        self.settled = 0
+        self._expected_s = {self.row(cell): 0.0 for cell in plan.cells}
+        self._left_s = sum(self._cost_s(cell) for cell in plan.cells)
+        self._spent_s = 0.0
+        self._started = time.monotonic()
+
+    @staticmethod
+    def row(cell: Cell) -> tuple[str, str, str]:
+        """Return the row of the table that a cell belongs to: workload, size, mode."""
+        return cell.workload, cell.size, cell.mode
+
+    def _cost_s(self, cell: Cell) -> float:
+        return self.measures[cell.measure].expected_s(cell)
+
+    def add(self, cell: Cell, records: int, *, measured: bool) -> None:
+        """Count records of a cell; only `measured` ones tell how fast the run is."""
+        share_s = self._cost_s(cell) * (records / len(cell.fixes))
+        self.settled += records
+        self._left_s = max(0.0, self._left_s - share_s)
+        if measured:
+            self._spent_s += share_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._started
+
+    def left(self) -> str:
+        """Return the time left as text; unknown at first."""
+        if self.settled >= self.total:
+            return f"done in {clock(self.elapsed_s)}"
+        if self._spent_s <= 0.0:
+            return f"{clock(self.elapsed_s)} elapsed"
+        return f"{clock(self.elapsed_s)} elapsed, about {clock(self._left_s * self.elapsed_s / self._spent_s)} left"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as ``m:ss`` or ``h:mm:ss``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class PlainProgress:
+    """One line per settled cell, for logs and pipes.
+
+    Parameters
+    ----------
+    console : Console
+        Where lines go.
+    plan : Plan
+        Of the run.
+    """
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self._console = console
+        self._tally = Tally(plan)
+        self._resumed = 0
+
+    def started(self, cell: Cell) -> None:
+        """Say nothing: the line comes with the result."""
+
+    def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
+        """Print the records of a cell."""
+        self._tally.add(cell, len(records), measured=not resumed and records[0].wall_s > 0)
+        if resumed:
+            return
+        for record in records:
+            reason = f": {record.reason}" if record.reason else ""
+            count = f"[{self._tally.settled}/{self._tally.total}]"
+            line = f"{count} {record.cell} {record.status} ({record.wall_s:.1f} s){reason}"
+            self._console.print(Text(line), soft_wrap=True)
+        self._console.print(Text(f"  {self._tally.left()}"))
+
+
+class LiveProgress:
+    """Bar, table and running cells, redrawn in place.
+
+    Parameters
+    ----------
+    console : Console
+        A terminal.
+    plan : Plan
+        Of the run.
+    """
+
+    def __init__(self, console: Console, plan: Plan) -> None:
+        self._tally = Tally(plan)
+        self._planned: Counter[tuple[tuple[str, str, str], str]] = Counter()
+        self._status: dict[tuple[tuple[str, str, str], str], Counter[str]] = {}
+        for cell in plan.cells:
+            key = (Tally.row(cell), cell.measure)
+            self._planned[key] += len(cell.fixes)
+            self._status.setdefault(key, Counter())
+        self._running: dict[tuple[str, str, str, str, tuple[str, ...]], Cell] = {}
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._over = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.start()
+        self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._ticker.join()
+        self._running.clear()
+        self._draw()
+        self._live.stop()
+
+    def started(self, cell: Cell) -> None:
+        """Show a cell as running."""
+        self._running[(*Tally.row(cell), cell.measure, cell.fixes)] = cell
+        self._draw()
+
+    def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
+        """Count the records of a cell."""
+        self._running.pop((*Tally.row(cell), cell.measure, cell.fixes), None)
+        self._tally.add(cell, len(records), measured=not resumed and records[0].wall_s > 0)
+        self._status[(Tally.row(cell), cell.measure)].update(record.status for record in records)
+        if not resumed:
+            self._draw()
+
+    def _tick(self) -> None:
+        """Redraw now and then, except while something is timed."""
+        while not self._over.wait(_TICK_S):
+            if not any(self._tally.measures[cell.measure].timed for cell in list(self._running.values())):
+                self._draw()
+
+    def _draw(self) -> None:
+        self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> RenderableType:
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=self._tally.total, completed=self._tally.settled, width=30),
+            f"{self._tally.settled}/{self._tally.total}",
+            Text(self._tally.left(), style="dim"),
+        )
+        running = [
+            Text(f"  {cell.id}", style="cyan", overflow="ellipsis", no_wrap=True)
+            for cell in list(self._running.values())
+        ]
+        return Group(self._table(), bar, *running)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("workload")
+        for name in self._tally.measures:
+            table.add_column(name.replace("_", " "), justify="center")
+        rows = dict.fromkeys(row for row, _ in self._planned)
+        for row in rows:
+            cells = [self._entry((row, name)) for name in self._tally.measures]
+            table.add_row(Text(f"{row[0]} {row[1]} {row[2]}"), *cells)
+        return table
+
+    def _entry(self, key: tuple[tuple[str, str, str], str]) -> Text:
+        """Return how far one measure of one row is, with what did not pass."""
+        planned = self._planned.get(key, 0)
+        if not planned:
+            return Text("")
+        counts = self._status[key]
+        entry = Text(f"{counts.total()}/{planned}", style="green" if counts.total() == planned else "dim")
+        for status, number in counts.items():
+            if status != "passed":
+                entry.append(f" {number} {status.replace('_', ' ')}", style=_STYLES.get(status, "red"))
+        return entry
+
+
+@contextmanager
+def progress_on(console: Console, plan: Plan) -> Iterator[Progress]:
+    """Show the progress of a plan in the way that suits the console.
+
+    Parameters
+    ----------
+    console : Console
+        A terminal gets a live table, anything else plain lines.
+    plan : Plan
+        Of the run.
+
+    Yields
+    ------
+    Progress
+    """
+    if not console.is_terminal:
+        yield PlainProgress(console, plan)
+        return
+    with LiveProgress(console, plan) as progress:
+        yield progress

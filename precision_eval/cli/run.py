@@ -1,0 +1,171 @@
+"""What ``precision-eval run`` does: plan, workers, records, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from precision_eval.errors import ParameterError
+from precision_eval.experiment.cells import Options
+from precision_eval.experiment.plan import Plan, Selection, checked_device, make_plan
+
+from . import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from precision_eval.experiment.executor import IsolatedExecutor
+    from precision_eval.record import Record, RecordFile
+
+_MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
+_CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of ``run``, as given."""
+
+    out: Path
+    workloads: tuple[str, ...]
+    fixes: tuple[str, ...]
+    measures: tuple[str, ...]
+    modes: tuple[str, ...] | None
+    sizes: tuple[str, ...] | None
+    device: str
+    threads: int
+    workers: int | None
+    timeout_s: float
+    checkpoint_dtype: str
+    options: Options
+
+    def selection(self, device: str) -> Selection:
+        """Return what is to be planned, on a resolved device."""
+        return Selection(
+            workloads=self.workloads,
+            fixes=self.fixes,
+            measures=self.measures,
+            modes=self.modes,
+            sizes=self.sizes,
+            device=device,
+            threads=self.threads,
+            options=self.options,
+        )
+
+
+def run_command(request: Request) -> None:
+    """Run a request to its report.
+
+    Raises
+    ------
+    PrecisionEvalError
+        A name does not exist, or the records cannot be read or written.
+    typer.Exit
+        With code 130 after Ctrl-C.
+    """
+    from rich.console import Console
+
+    from precision_eval.record import RecordFile
+
+    console = Console()
+    device = checked_device(request.device)
+    draft = plan_of(request, device)  # bad names end here, before anything is started
+    records = RecordFile(request.out / "records.jsonl")
+    torn_bytes = records.read().torn_bytes
+    if torn_bytes:
+        console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
+    try:
+        settled = _measure(request, draft, records, console)
+    except KeyboardInterrupt:
+        _tell_how_to_resume(records, console)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    from precision_eval.report import write_report
+
+    if settled:
+        write_report(request.out, console=console)
+
+
+def plan_of(request: Request, device: str) -> Plan:
+    """Work a request out into cells.
+
+    Raises
+    ------
+    ParameterError
+        ``--checkpoint-dtype`` and ``--size`` were both given, or no workload has such a checkpoint.
+    """
+    size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)
+    if size is None:
+        return make_plan(request.selection(device))
+    if request.sizes is not None:
+        raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
+    from precision_eval.workloads import WORKLOADS
+
+    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in WORKLOADS]
+    return make_plan(request.selection(device), workloads=entries)
+
+
+def _measure(request: Request, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:
+    """Start workers, describe the environment, and run the plan."""
+    from precision_eval.environment import collect, store_environment
+    from precision_eval.experiment.executor import IsolatedExecutor
+    from precision_eval.experiment.runner import run_plan
+
+    from .progress import progress_on
+
+    workers = request.workers or _default_workers(request)
+    with IsolatedExecutor(workers, timeout_s=request.timeout_s, preload=_preload(draft)) as executor:
+        environment = _described(executor, collect, request.device, console)
+        device = str(environment["device"]["name"])
+        executor.memory_limit_bytes = _memory_limit_bytes(device)
+        plan = plan_of(request, device)
+        sha = store_environment(environment, request.out)
+        with progress_on(console, plan) as progress:
+            return run_plan(
+                plan,
+                executor,
+                records,
+                progress,
+                environment=sha,
+                max_parallel=workers if device == "cpu" else 1,
+            )
+
+
+def _described(executor: IsolatedExecutor, collect: Any, device: str, console: Console) -> dict[str, Any]:
+    """Describe the environment in a worker, so that this process never loads torch."""
+    with console.status("starting workers"):
+        environment: dict[str, Any] = executor.submit(collect, device).result()
+    return environment
+
+
+def _preload(draft: Plan) -> tuple[str, ...]:
+    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
+    if draft.compiled and not Path("/dev/nvidiactl").exists():
+        return ("torch", "torch._dynamo", "torch._inductor.compile_fx")
+    return ("torch",)
+
+
+def _default_workers(request: Request) -> int:
+    from precision_eval.environment import usable_cores
+
+    return max(1, usable_cores() // request.threads)
+
+
+def _memory_limit_bytes(device: str) -> int | None:
+    """Limit a worker to most of what is available; a CUDA process maps far more than it uses, so it has no limit."""
+    if device != "cpu":
+        return None
+    import psutil
+
+    return int(psutil.virtual_memory().available * _MEMORY_SHARE)
+
+
+def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
+    """Say what is kept after Ctrl-C, and how to go on."""
+    kept = len(records.read().records)
+    command = shlex.join(["precision-eval", *sys.argv[1:]])
+    console.print(f"\nStopped. {kept} records are kept in {records.path}. To go on:", highlight=False)
+    console.print(f"  {command}", highlight=False, soft_wrap=True, markup=False)

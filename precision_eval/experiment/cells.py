@@ -1,0 +1,172 @@
+"""Cells and outcomes: plain picklable data, so that a cell can run in any process of any machine.
+
+Conventions: a :class:`Cell` is one unit of work of one measure; it holds one fix, or, where the measure is *grouped*,
+all fixes that are to be compared in one process. An :class:`Outcome` is what one fix came to. A cell's id reads
+``voice/kv_to_query/eager@cpu:default#drift``. Besides fixes there are *pseudo fixes*, which change the computation and
+not what it is stored in: the oracle, the null and the controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PSEUDO_FIXES: Mapping[str, str] = {
+    "oracle": "oracle",
+    "null": "null",
+    "control_rope_bfloat16": "control",
+    "control_long_window": "control",
+}
+"""Role of each pseudo fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Sizes and seeds of a run.
+
+    Attributes
+    ----------
+    minutes : float
+        Length of synthesised audio per fix.
+    streams : int
+        Parallel streams of the divergence measure.
+    steps : int
+        Steps per stream.
+    budget_s : float
+        Seconds of timed rounds per latency group.
+    seed : int
+        Of everything that draws at random.
+    """
+
+    minutes: float = 1.0
+    streams: int = 64
+    steps: int = 400
+    budget_s: float = 6.0
+    seed: int = 0
+
+    def chosen(self, names: tuple[str, ...]) -> dict[str, float | int]:
+        """Return the named options only, as a record stores them."""
+        return {name: value for name, value in asdict(self).items() if name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One unit of work.
+
+    Attributes
+    ----------
+    workload : str
+        Id of the workload.
+    fixes : tuple of str
+        Ids of fixes or pseudo fixes; more than one only where the measure is grouped.
+    mode : str
+        ``"eager"`` or ``"compiled"``.
+    device : str
+        ``"cpu"``, ``"cuda:i"`` or ``"mps"``.
+    size : str
+        A size of the workload.
+    threads : int
+        Intra-op threads of the worker.
+    measure : str
+        Name of the measure.
+    options : Options
+        Of the run.
+    """
+
+    workload: str
+    fixes: tuple[str, ...]
+    mode: str
+    device: str
+    size: str
+    threads: int
+    measure: str
+    options: Options
+
+    def fix_id(self, fix: str) -> str:
+        """Return the id of one fix's part: ``workload/fix/mode@device:size#measure``."""
+        return f"{self.workload}/{fix}/{self.mode}@{self.device}:{self.size}#{self.measure}"
+
+    @property
+    def id(self) -> str:
+        """Id of the whole cell; a group's fixes are joined by ``+``."""
+        return self.fix_id("+".join(self.fixes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one fix of a cell came to.
+
+    Attributes
+    ----------
+    fix : str
+        Id of the fix or pseudo fix.
+    role : str
+        ``"fix"``, ``"oracle"``, ``"null"`` or ``"control"``.
+    status : str
+        One of :data:`precision_eval.record.STATUSES`.
+    reason : str or None
+        Why it did not pass.
+    data : dict or None
+        Plain JSON data where it passed.
+    """
+
+    fix: str
+    role: str
+    status: str
+    reason: str | None = None
+    data: dict[str, Any] | None = None
+
+
+def role_of(fix: str) -> str:
+    """Return the role of a fix or pseudo fix."""
+    return PSEUDO_FIXES.get(fix, "fix")
+
+
+def passed(fix: str, data: dict[str, Any]) -> Outcome:
+    """Outcome of a measurement that worked."""
+    return Outcome(fix=fix, role=role_of(fix), status="passed", data=data)
+
+
+def failed(fix: str, status: str, reason: str) -> Outcome:
+    """Outcome that says why there is no measurement."""
+    return Outcome(fix=fix, role=role_of(fix), status=status, reason=reason)
+
+
+def failure_of(fix: str, error: BaseException) -> Outcome:
+    """Turn what a model or a measure raised into an outcome.
+
+    Parameters
+    ----------
+    fix : str
+        Id of the fix.
+    error : BaseException
+        As caught.
+
+    Returns
+    -------
+    Outcome
+        *unsupported* for :class:`~precision_eval.errors.UnsupportedError`, *out_of_memory* for Python's, the CUDA
+        allocator's and the CPU allocator's exhaustion, *raised* with type and message for everything else.
+    """
+    from precision_eval.errors import UnsupportedError
+
+    if isinstance(error, UnsupportedError):
+        return failed(fix, "unsupported", str(error))
+    if is_out_of_memory(error):
+        return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
+    return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell memory exhaustion from other errors, without importing torch."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "_ArrayMemoryError"):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+
+
+def _first_lines(error: BaseException, *, limit: int = 1500) -> str:
+    """Return a message as one line of bounded length; compiled errors print pages of advice after theirs."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,172 @@
+"""The measures that need nothing but a model and its inputs: witness, drift, memory, latency.
+
+Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The workload is
+built from the run's seed, so that every cell sees the same stored inputs. Where the device has no kernels for a fix's
+storage format, the cell is *unsupported*; where the output is not finite, it is *non_finite* and has no figures.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from precision_eval.errors import UnsupportedError
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.formats import support
+from precision_eval.measure.latency import Candidate, paired_latency
+from precision_eval.measure.timers import Cache, timer_for
+from precision_eval.statistics import PairedRatio
+from precision_eval.workloads import Case, workload_by_id
+
+from .cells import Cell, Outcome, failed, failure_of, passed
+
+BASELINE = "full_float32"
+MARGIN = 0.002
+"""Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
+
+
+def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Observe which dtypes and which backend really run, and whether the output is finite."""
+    from precision_eval.measure.witness import observe
+
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, case) as call:
+        inputs = call.prepare(case.inputs)
+        broken = _not_finite(fix, call(*inputs))
+        return [broken or passed(fix, observe(call, inputs).to_dict())]
+
+
+def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Hold one call to float64 on the same stored inputs."""
+    from precision_eval.measure.drift import attention_drift
+
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
+        broken = _not_finite(fix, call(*call.prepare(case.inputs)))
+        return [broken or passed(fix, attention_drift(case, call).to_dict())]
+
+
+def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Count what one call allocates, what is stored, and how large this worker has become."""
+    from precision_eval.measure.memory import call_memory
+
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, case) as call:
+        found = call_memory(call, call.prepare(case.inputs), model=case.model, device=cell.device)
+    return [passed(fix, found.to_dict())]
+
+
+def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Time all fixes of a cell in one process, as paired ratios to the baseline.
+
+    The baseline takes part even where it is not among the cell's fixes; it is built only if something else can be
+    timed, so that a compiled group in which every fix raises costs no compilation.
+    """
+    case = _case(cell)
+    with ExitStack() as stack:
+        outcomes: dict[str, Outcome] = {}
+        candidates: dict[str, Candidate] = {}
+        for fix in [fix for fix in cell.fixes if fix != BASELINE]:
+            _sort_in(fix, _candidate(cell, fix, case, stack), candidates, outcomes)
+        if BASELINE in cell.fixes or candidates:
+            _sort_in(BASELINE, _candidate(cell, BASELINE, case, stack), candidates, outcomes)
+        if BASELINE in candidates:
+            twin = _candidate(cell, BASELINE, case, stack)
+            assert isinstance(twin, Candidate)  # the very computation that has just worked
+            outcomes |= _timed(cell, candidates, twin)
+        else:
+            broken = outcomes.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
+            reason = f"the baseline {BASELINE} cannot be timed: {broken.reason}"
+            outcomes |= {fix: failed(fix, broken.status, reason) for fix in candidates}
+    return [outcomes[fix] for fix in cell.fixes]
+
+
+def _timed(cell: Cell, candidates: dict[str, Candidate], twin: Candidate) -> dict[str, Outcome]:
+    """Time the candidates and return their outcomes; on CUDA a second time with a flushed L2 cache, as ``cold_l2``."""
+    on_cuda = cell.device.startswith("cuda")
+
+    def ratios(cache: Cache) -> dict[str, PairedRatio]:
+        return paired_latency(
+            candidates,
+            baseline=BASELINE,
+            budget_s=cell.options.budget_s / (2 if on_cuda else 1),
+            margin=MARGIN,
+            seed=cell.options.seed,
+            twin=twin,
+            timer=timer_for(cell.device, cache=cache),
+            threads=cell.threads,
+        )
+
+    data = {fix: ratio.to_dict() for fix, ratio in ratios("warm").items()}
+    if on_cuda:
+        for fix, ratio in ratios("cold").items():
+            data[fix]["cold_l2"] = ratio.to_dict()
+    return {fix: passed(fix, found) for fix, found in data.items()}
+
+
+def _sort_in(
+    fix: str, found: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Outcome]
+) -> None:
+    """Put a fix among the candidates, or its failure among the outcomes."""
+    if isinstance(found, Candidate):
+        candidates[fix] = found
+    else:
+        outcomes[fix] = found
+
+
+def _candidate(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
+    """Put a fix on a copy of the model and call it once; return what can be timed, or why it cannot.
+
+    The copy holds its storage until `stack` ends.
+    """
+    try:
+        _check_format(cell, fix)
+        applied = _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs))
+        stack.enter_context(applied.stored())
+        inputs = applied.prepare(case.inputs)
+        with applied.agreeing():
+            broken = _not_finite(fix, applied(*inputs))
+    except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
+        return failure_of(fix, error)
+    return broken or Candidate(partial(applied, *inputs), applied.agreeing)
+
+
+def _applied(cell: Cell, fix: str, case: Case) -> AppliedFix:
+    return fix_by_id(fix).applied(case.model, mode=cell.mode)
+
+
+def _only_fix(cell: Cell) -> str:
+    """Return the one fix of an ungrouped cell, after making sure that the device can compute its format."""
+    (fix,) = cell.fixes
+    _check_format(cell, fix)
+    return fix
+
+
+def _case(cell: Cell) -> Case:
+    return workload_by_id(cell.workload).build(cell.size, device=cell.device, seed=cell.options.seed)
+
+
+def _check_format(cell: Cell, fix: str) -> None:
+    """Raise where a fix stores in a format that the device cannot compute."""
+    storage = fix_by_id(fix).storage
+    if storage == "as_shipped":
+        return
+    found = support(cell.device, storage)
+    if found.kind == "absent":
+        raise UnsupportedError(f"{storage} on {cell.device}: {found.reason}")
+
+
+def _not_finite(fix: str, output: object) -> Outcome | None:
+    """Return the outcome of a fix whose output holds NaN or infinity, None where all is finite."""
+    tensors = output if isinstance(output, tuple | list) else (output,)
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            broken = int((~torch.isfinite(tensor)).sum())
+            if broken:
+                return failed(fix, "non_finite", f"{broken} of {tensor.numel()} output values are NaN or infinite")
+    return None

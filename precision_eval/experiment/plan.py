@@ -1,0 +1,285 @@
+"""The plan of a run: a selection by names and globs, worked out into cells.
+
+Conventions: a name without ``*``, ``?`` or ``[`` must exist; a glob must match something; several may be given. A mode
+that a fix does not have is not planned. Where no mode was asked for, it is eager, and a fix that exists only compiled
+is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order workload, size,
+measure, mode, fix.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from precision_eval.errors import ParameterError, unknown_name
+
+from .cells import Cell, Options
+from .measures import MEASURES, Measure
+
+MODES: tuple[str, ...] = ("eager", "compiled")
+CONTROL = "as_shipped"
+
+
+class FixEntry(Protocol):
+    """What a plan needs to know of a fix."""
+
+    @property
+    def id(self) -> str:
+        """Id of the fix."""
+
+    @property
+    def modes(self) -> Sequence[str]:
+        """Modes that the fix has."""
+
+
+class WorkloadEntry(Protocol):
+    """What a plan needs to know of a workload."""
+
+    @property
+    def id(self) -> str:
+        """Id of the workload."""
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Sizes it can be built at."""
+
+    @property
+    def default_sizes(self) -> tuple[str, ...]:
+        """Sizes that are taken where none is asked for."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures that make sense for it."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of its definition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What was asked for.
+
+    Attributes
+    ----------
+    workloads, fixes, measures : tuple of str
+        Names or globs.
+    modes : tuple of str or None
+        None where the user named none.
+    sizes : tuple of str or None
+        Names or globs; None for each workload's default sizes.
+    device : str
+        Resolved: ``"cpu"``, ``"cuda:i"`` or ``"mps"``.
+    threads : int
+        Intra-op threads per worker.
+    options : Options
+        Of the run.
+    """
+
+    workloads: tuple[str, ...] = ("*",)
+    fixes: tuple[str, ...] = ("*",)
+    measures: tuple[str, ...] = ("*",)
+    modes: tuple[str, ...] | None = None
+    sizes: tuple[str, ...] | None = None
+    device: str = "cpu"
+    threads: int = 1
+    options: Options = field(default_factory=Options)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells in order, and which of them come after which.
+
+    Attributes
+    ----------
+    cells : tuple of Cell
+        In the order in which they are begun where nothing else decides.
+    after : dict of str to tuple of str
+        Id of a cell → ids of the cells that come first.
+    digests : dict of str to str
+        Id of a workload → its digest.
+    measures : tuple of Measure
+        The registry that the plan was made from.
+    """
+
+    cells: tuple[Cell, ...]
+    after: dict[str, tuple[str, ...]]
+    digests: dict[str, str]
+    measures: tuple[Measure, ...]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether any cell is compiled."""
+        return any(cell.mode == "compiled" for cell in self.cells)
+
+
+def checked_device(name: str) -> str:
+    """Return a device's name if it is one; whether it is there is found out when cells run.
+
+    Raises
+    ------
+    UnknownNameError
+        The name is none of auto, cpu, cuda, cuda:i, mps.
+    """
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        return name
+    raise unknown_name("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps"))
+
+
+def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the known names that any pattern matches, in their own order.
+
+    Parameters
+    ----------
+    kind : str
+        What the names are, for the error.
+    patterns : iterable of str
+        Names or globs.
+    known : sequence of str
+        Every name there is.
+
+    Raises
+    ------
+    UnknownNameError
+        A pattern matches nothing.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            raise unknown_name(kind, pattern, known)
+        chosen.update(hits)
+    return tuple(name for name in known if name in chosen)
+
+
+def make_plan(
+    selection: Selection,
+    *,
+    workloads: Sequence[WorkloadEntry] | None = None,
+    fixes: Sequence[FixEntry] | None = None,
+    measures: Sequence[Measure] = MEASURES,
+) -> Plan:
+    """Work a selection out into cells.
+
+    Parameters
+    ----------
+    selection : Selection
+        What was asked for.
+    workloads, fixes, measures : sequence, optional
+        Registries; the package's own by default.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    UnknownNameError
+        A workload, fix, mode, size or measure that does not exist.
+    ParameterError
+        The selection comes to no cell at all, or asks for fewer than one thread.
+    """
+    if selection.threads < 1:
+        raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
+    all_workloads, all_fixes = _registries(workloads, fixes)
+    names = matching("workload", selection.workloads, [entry.id for entry in all_workloads])
+    chosen = [entry for entry in all_workloads if entry.id in names]
+    fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
+    modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
+    wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
+    sizes = _sizes_of(selection.sizes, chosen)
+    cells = tuple(
+        cell
+        for workload in chosen
+        for size in sizes[workload.id]
+        for measure in measures
+        if measure.name in wanted and measure.name in workload.measures
+        for cell in _cells_of(measure, workload.id, size, modes, selection)
+    )
+    if not cells:
+        raise ParameterError(
+            "the selection comes to no cell: none of these workloads has these measures, fixes and modes"
+        )
+    after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
+    return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures))
+
+
+def _registries(
+    workloads: Sequence[WorkloadEntry] | None, fixes: Sequence[FixEntry] | None
+) -> tuple[Sequence[WorkloadEntry], Sequence[FixEntry]]:
+    """Fill in the package's own registries."""
+    if workloads is None:
+        from precision_eval.workloads import WORKLOADS
+
+        workloads = WORKLOADS
+    if fixes is None:
+        from precision_eval.fixes.catalog import FIXES
+
+        fixes = FIXES
+    return workloads, fixes
+
+
+def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the fixes of each mode, in their own order."""
+    modes = matching("mode", requested, MODES) if requested else ("eager",)
+    planned: dict[str, list[str]] = {mode: [] for mode in MODES}
+    for fix in fixes:
+        own = [mode for mode in modes if mode in fix.modes]
+        if not own and requested is None:
+            own = list(fix.modes[:1])
+        for mode in own:
+            planned[mode].append(fix.id)
+    if CONTROL in {fix.id for fix in fixes} and planned["compiled"] and CONTROL not in planned["compiled"]:
+        planned["compiled"].insert(0, CONTROL)
+    return {mode: tuple(names) for mode, names in planned.items() if names}
+
+
+def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]:
+    """Add the measures without which a chosen one is impossible."""
+    return set(names) | {need for measure in measures if measure.name in names for need in measure.needs}
+
+
+def _sizes_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the sizes of each workload; a size that only some of them have is left out of the others."""
+    if requested is None:
+        return {workload.id: workload.default_sizes for workload in workloads}
+    known = list(dict.fromkeys(size for workload in workloads for size in workload.sizes))
+    chosen = matching("size", requested, known)
+    return {workload.id: tuple(size for size in workload.sizes if size in chosen) for workload in workloads}
+
+
+def _cells_of(
+    measure: Measure, workload: str, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
+) -> Iterator[Cell]:
+    """Yield the cells of one measure of one workload and size."""
+
+    def cell(fixes: tuple[str, ...], mode: str) -> Cell:
+        return Cell(
+            workload=workload,
+            fixes=fixes,
+            mode=mode,
+            device=selection.device,
+            size=size,
+            threads=selection.threads,
+            measure=measure.name,
+            options=selection.options,
+        )
+
+    yield from (cell((fix,), "eager") for fix in measure.pseudo_fixes)
+    for mode, fixes in modes.items():
+        yield from (cell(group, mode) for group in ([fixes] if measure.grouped else [(fix,) for fix in fixes]))
+
+
+def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield the ids of the cells that come before a cell."""
+    measure = next(entry for entry in measures if entry.name == cell.measure)
+    for other in cells:
+        if other.measure not in measure.after or (other.workload, other.size) != (cell.workload, cell.size):
+            continue
+        same = other.mode == cell.mode and set(other.fixes) & set(cell.fixes)
+        reference = other.measure in measure.needs and set(other.fixes) & {"oracle", "null"}
+        if same or reference:
+            yield other.id

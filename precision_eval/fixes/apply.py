@@ -1,0 +1,255 @@
+"""A fix on a model: storage, agreement and runtime around one call.
+
+Contexts of :class:`AppliedFix`, from the outside in:
+
+- :meth:`~AppliedFix.stored` holds parameters and floating buffers in the fix's storage dtype;
+- :meth:`~AppliedFix.agreeing` installs the casts where operands disagree. It is cheap, so that several fixes, each on
+  its own copy of a model, interleave in one process; one at a time in a process;
+- entering the object itself does both.
+
+Calls run under ``torch.no_grad``. Autocast is entered at each call, as it would be in the source: its cache of cast
+weights lives as long as its context, and one context around many calls would make it look cheaper than it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
+from types import FunctionType, TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.errors import PrecisionEvalError
+from precision_eval.fixes.catalog import Fix
+from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
+from precision_eval.fixes.sites import agreed
+from precision_eval.fixes.storage import stored_as
+
+#: Compiled variants that one function may have. Dynamo's own limit of 8 sends the ninth to eager without a word.
+RECOMPILE_LIMIT = 64
+
+_agreeing: list[AppliedFix] = []  # at most one: attributes are swapped for the whole process
+_serial = itertools.count()
+
+
+class FixStateError(PrecisionEvalError, RuntimeError):
+    """A fix was entered twice, inside another one, or called outside its context."""
+
+
+def _device_type(model: nn.Module) -> str:
+    for tensor in chain(model.parameters(), model.buffers()):
+        return tensor.device.type
+    return torch.get_default_device().type
+
+
+def _own(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Copy a closure with a code object of its own; Dynamo keeps its cache, and its limits, per code object."""
+    assert isinstance(function, FunctionType)
+    code = function.__code__.replace(co_name=f"{name}_{next(_serial)}")
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back the stack trace that Dynamo logs for each frame whose error it suppresses."""
+    logger = logging.getLogger("torch._dynamo.convert_frame")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class AppliedFix:
+    """A fix on one model; a context manager that is also the call.
+
+    Parameters
+    ----------
+    fix : Fix
+    model : torch.nn.Module
+        As shipped.
+    mode : {"eager", "compiled"}
+        ``"compiled"`` gives this object a compiled function of its own (``dynamic=False``).
+
+    Raises
+    ------
+    FixStateError
+        Some fix is in force: its swapped functions would be taken for the originals.
+    """
+
+    fix: Fix
+
+    def __init__(self, fix: Fix, model: nn.Module, *, mode: str = "eager") -> None:
+        if _agreeing:
+            raise FixStateError(
+                f"cannot put '{fix.id}' on a model while '{_agreeing[0].fix.id}' is in force; leave its block first"
+            )
+        self.fix = fix
+        self.model = model
+        self.mode = mode
+        self.dtype: torch.dtype | None = None if fix.storage == "as_shipped" else getattr(torch, fix.storage)
+        self.function = self._function()
+        self._swaps = self._eager_swaps()
+        self._run = self._compiled() if mode == "compiled" else self.function
+        self._stored = False
+        self._entered: ExitStack | None = None
+
+    @property
+    def _casts(self) -> bool:
+        return self.fix.agreement in ("activation_to_storage", "storage_to_activation")
+
+    def _eager_swaps(self) -> list[Swap]:
+        if not self._casts or self.mode != "eager":
+            return []
+        return eager_swaps(self.model, lambda site, original: agreed(site, self.fix.agreement, original))
+
+    def _compiled(self) -> Callable[..., Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
+            return torch.compile(self.function, dynamic=False)
+
+    def _function(self) -> Callable[..., Any]:
+        """Build what is called, or traced: the model, inside the contexts that belong to each call."""
+        model = self.model
+        if self.fix.agreement == "autocast":
+            device_type = _device_type(model)
+
+            def autocast_call(*inputs: torch.Tensor) -> Any:
+                with torch.autocast(device_type):
+                    return model(*inputs)
+
+            return _own(autocast_call, self.fix.id)
+        if self.mode == "eager":
+            return model
+        if not self._casts:
+
+            def plain_call(*inputs: torch.Tensor) -> Any:
+                return model(*inputs)
+
+            return _own(plain_call, self.fix.id)
+        agreement = AgreementMode(self.fix.agreement)
+
+        def agreed_call(*inputs: torch.Tensor) -> Any:
+            with agreement:
+                return model(*inputs)
+
+        return _own(agreed_call, self.fix.id)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """Run the model once with the fix in force.
+
+        Parameters
+        ----------
+        *inputs : torch.Tensor
+            From :meth:`prepare`.
+
+        Returns
+        -------
+        object
+            What the model returns.
+
+        Raises
+        ------
+        FixStateError
+            The fix is not in force: the model would silently run without it.
+        """
+        if not _agreeing or _agreeing[0] is not self:
+            raise FixStateError(f"'{self.fix.id}' is not in force; call inside `with` it, or inside its agreeing()")
+        return self._run(*inputs)
+
+    def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Bring stored inputs into the storage dtype; to be done once, outside timing.
+
+        Parameters
+        ----------
+        inputs : tuple
+            Floating tensors are cast; all else is passed on.
+
+        Returns
+        -------
+        tuple
+            The very inputs where the storage is as shipped.
+        """
+        if self.dtype is None:
+            return inputs
+        return tuple(x.to(self.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+
+    @contextmanager
+    def stored(self) -> Iterator[AppliedFix]:
+        """Hold the model in the fix's storage dtype for the time of a block.
+
+        Yields
+        ------
+        AppliedFix
+            Itself.
+
+        Raises
+        ------
+        FixStateError
+            It is already.
+        """
+        if self._stored:
+            raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
+        self._stored = True
+        try:
+            with stored_as(self.model, self.dtype):
+                yield self
+        finally:
+            self._stored = False
+
+    @contextmanager
+    def agreeing(self) -> Iterator[AppliedFix]:
+        """Have the call-site casts in force for the time of a block.
+
+        Yields
+        ------
+        AppliedFix
+            Itself.
+
+        Raises
+        ------
+        FixStateError
+            This or another fix is in force in this process.
+        """
+        if _agreeing:
+            raise FixStateError(f"'{_agreeing[0].fix.id}' is in force; leave its block before '{self.fix.id}'")
+        _agreeing.append(self)
+        try:
+            unfused = no_fused_encoder() if self._casts else nullcontext()
+            with torch.no_grad(), unfused, swapped(self._swaps), self._runtime():
+                yield self
+        finally:
+            _agreeing.clear()
+
+    @contextmanager
+    def _runtime(self) -> Iterator[None]:
+        if self.mode == "eager":
+            yield
+            return
+        limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"
+        changes = {limit: RECOMPILE_LIMIT, "suppress_errors": self.fix.suppress_errors}
+        with torch._dynamo.config.patch(changes), _quiet() if self.fix.suppress_errors else nullcontext():
+            yield
+
+    def __enter__(self) -> AppliedFix:
+        if self._entered is not None:
+            raise FixStateError(f"'{self.fix.id}' is entered already; leave it first")
+        with ExitStack() as stack:
+            stack.enter_context(self.stored())
+            stack.enter_context(self.agreeing())
+            self._entered = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._entered = self._entered, None
+        assert stack is not None
+        stack.__exit__(kind, error, trace)

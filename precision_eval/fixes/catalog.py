@@ -1,0 +1,200 @@
+"""The candidate remedies as plain data; this module loads no torch.
+
+A fix is three independent choices: *storage* (the dtype of parameters and buffers, so of KV caches), *agreement* (what
+happens where operands disagree) and *runtime* (eager, compiled, compiled with Dynamo's ``suppress_errors``). Dtypes
+are named by strings. ``FIXES`` is the list; its order is the order of every table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from precision_eval.errors import unknown_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from precision_eval.fixes.apply import AppliedFix
+
+Storage = Literal["as_shipped", "float16", "bfloat16", "float32"]
+Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast"]
+Mode = Literal["eager", "compiled"]
+
+MODES: tuple[Mode, ...] = ("eager", "compiled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """One candidate remedy.
+
+    Attributes
+    ----------
+    id : str
+        Name used in cells and records.
+    title : str
+        A few words for tables.
+    seed_wording : str
+        How the reports and threads put it; ``"–"`` for the control.
+    storage : {"as_shipped", "float16", "bfloat16", "float32"}
+        Dtype of floating parameters and buffers while the fix is applied.
+    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast"}
+        What happens where operands disagree; :mod:`precision_eval.fixes.sites` says which operand is which.
+    modes : tuple of {"eager", "compiled"}
+        Where the fix has a meaning.
+    suppress_errors : bool
+        Set ``torch._dynamo.config.suppress_errors`` while it runs.
+    explanation : str
+        What it does and what it is known for.
+    source : str
+        Where it was proposed.
+    """
+
+    id: str
+    title: str
+    seed_wording: str
+    storage: Storage
+    agreement: Agreement
+    modes: tuple[Mode, ...] = MODES
+    suppress_errors: bool = False
+    explanation: str
+    source: str
+
+    def applied(self, model: nn.Module, *, mode: str = "eager") -> AppliedFix:
+        """Put this fix on a model, from outside.
+
+        Parameters
+        ----------
+        model : torch.nn.Module
+            In the state in which it ships. It is changed only inside the returned object's contexts.
+        mode : {"eager", "compiled"}
+            How the model is run.
+
+        Returns
+        -------
+        AppliedFix
+            A context manager that is also the call: ``with fix.applied(model) as call: call(*inputs)``.
+
+        Raises
+        ------
+        UnknownNameError
+            The fix has no such mode.
+        """
+        if mode not in self.modes:
+            raise unknown_name(f"mode of the fix '{self.id}':", mode, self.modes)
+        from precision_eval.fixes.apply import AppliedFix
+
+        return AppliedFix(self, model, mode=mode)
+
+
+FIXES: tuple[Fix, ...] = (
+    Fix(
+        id="as_shipped",
+        title="as shipped",
+        seed_wording="–",
+        storage="as_shipped",
+        agreement="none",
+        explanation="The control: the model as it raises. A workload that passes here does not have the bug.",
+        source="metavoiceio/metavoice-src #187; nari-labs/dia #158",
+    ),
+    Fix(
+        id="query_to_half",
+        title="query → cache dtype",
+        seed_wording="q = q.half()",
+        storage="as_shipped",
+        agreement="activation_to_storage",
+        explanation=(
+            "The activation is cast to what it meets: the query to the cache's dtype, an input to its weight's. "
+            "Touches kilobytes at decode; attention then runs in the storage dtype, and a bfloat16 query loses range."
+        ),
+        source="metavoiceio/metavoice-src #106",
+    ),
+    Fix(
+        id="kv_to_query",
+        title="cache → query dtype",
+        seed_wording="cast k/v to q's dtype",
+        storage="as_shipped",
+        agreement="storage_to_activation",
+        explanation=(
+            "Keys, values and weights are cast to the activation's dtype where they are used. Exact for float16 → "
+            "float32, and reads and writes the whole cache at every decode step."
+        ),
+        source="nari-labs/dia PR #45 (9d0e434)",
+    ),
+    Fix(
+        id="full_float32",
+        title="everything float32",
+        seed_wording="everything float32",
+        storage="float32",
+        agreement="none",
+        explanation="One dtype everywhere, the widest in use. Nothing left to disagree; twice the memory of half.",
+        source="metavoiceio/metavoice-src #108",
+    ),
+    Fix(
+        id="bfloat16",
+        title="everything bfloat16",
+        seed_wording="BF16 mode",
+        storage="bfloat16",
+        agreement="none",
+        explanation="One dtype everywhere: float32's range with 8 bits of significand. Emulated on older devices.",
+        source="metavoiceio/metavoice-src #172",
+    ),
+    Fix(
+        id="dynamo_fallback",
+        title="suppress Dynamo errors",
+        seed_wording="torch._dynamo.config.suppress_errors = True",
+        storage="as_shipped",
+        agreement="none",
+        modes=("compiled",),
+        suppress_errors=True,
+        explanation=(
+            "The compiler's error sends the frame back to eager. It cannot cure a mismatch that eager has too, and "
+            "the table must show that."
+        ),
+        source="metavoiceio/metavoice-src #187",
+    ),
+    Fix(
+        id="float16",
+        title="everything float16",
+        seed_wording="force FP16",
+        storage="float16",
+        agreement="none",
+        explanation="One dtype everywhere: 11 bits of significand, but nothing beyond 65504.",
+        source="metavoiceio/metavoice-src #108; nari-labs/dia PR #88",
+    ),
+    Fix(
+        id="autocast",
+        title="autocast",
+        seed_wording="autocast context",
+        storage="as_shipped",
+        agreement="autocast",
+        explanation=(
+            "Each call runs inside torch.autocast with the device's default dtype; attention and matrix products are "
+            "on its lower-precision list. Weights and caches are cast at every call."
+        ),
+        source="brycedrennan/imaginAIry PR #443 (d3106fc)",
+    ),
+)
+
+
+def fix_by_id(fix_id: str) -> Fix:
+    """Look a fix up.
+
+    Parameters
+    ----------
+    fix_id : str
+        One of the ids in ``FIXES``.
+
+    Returns
+    -------
+    Fix
+
+    Raises
+    ------
+    UnknownNameError
+        No fix has that id; names the nearest ones.
+    """
+    for fix in FIXES:
+        if fix.id == fix_id:
+            return fix
+    raise unknown_name("fix", fix_id, (fix.id for fix in FIXES))

@@ -1,0 +1,164 @@
+"""Exchanges the operations of :mod:`.sites` while a block runs, and puts the very originals back.
+
+Eager: attributes are swapped, so a call costs one Python function more than the source's own cast would, and
+operations that are not sites cost nothing. A name that a model's own package imported earlier (``from
+torch.nn.functional import scaled_dot_product_attention``), or that a submodule keeps as an attribute, is found by
+identity and swapped too. A function kept elsewhere (a closure, a default argument, a class attribute) is missed; the
+witness then shows the operation without its cast.
+
+Compiled: :class:`AgreementMode`, a ``TorchFunctionMode`` entered *inside* the compiled function. Dynamo traces it away:
+the graph holds the casts, no mode is on the stack at run time, and no guard depends on what surrounds the call. That
+is sound where swapped attributes are not, as Dynamo does not see an exchanged method of ``torch.Tensor``.
+
+Swapped attributes are seen by the whole process, other threads included.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from precision_eval.fixes.sites import SITES, Function, Site, agreed, original_of
+
+
+@dataclass(frozen=True, eq=False)
+class Swap:
+    """One name to exchange: in a class, or in the dict of a module, package or instance."""
+
+    owner: Any
+    name: str
+    replacement: Function
+
+    def install(self) -> Callable[[], None]:
+        """Exchange the name.
+
+        Returns
+        -------
+        callable
+            Puts back exactly what was there; deletes the name if the owner only inherited it.
+        """
+        owner, name = self.owner, self.name
+        had = name in vars(owner)
+        original = vars(owner).get(name)
+        if isinstance(owner, type):
+            setattr(owner, name, self.replacement)
+            return lambda: setattr(owner, name, original) if had else delattr(owner, name)
+        vars(owner)[name] = self.replacement
+        return lambda: vars(owner).__setitem__(name, original)
+
+
+def _packages(model: nn.Module) -> list[ModuleType]:
+    """Imported modules of the packages that define the classes of a model, torch's own left out."""
+    classes = {cls for module in model.modules() for cls in type(module).__mro__}
+    roots = {cls.__module__.partition(".")[0] for cls in classes} - {"torch", "builtins", "abc", "typing"}
+    return [m for name, m in list(sys.modules.items()) if name.partition(".")[0] in roots and isinstance(m, ModuleType)]
+
+
+@cache
+def load_dynamo() -> None:
+    """Import Dynamo, which keeps tables of torch's functions.
+
+    It imports itself when a dispatch mode or a compiled part of a model first needs it. Were that to happen while
+    names are exchanged, it would keep the replacements for good, and could not trace the originals afterwards.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts
+        importlib.import_module("torch._dynamo")
+
+
+def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Function]) -> list[Swap]:
+    """List every name to exchange so that a model's sites go elsewhere in eager.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or None
+        Its classes' packages and its submodules' attributes are searched for names imported earlier.
+    replace : callable
+        ``replace(site, original)`` gives the function to put there; the original is that below any agreed function.
+
+    Returns
+    -------
+    list of Swap
+    """
+    load_dynamo()
+    by_present: dict[int, Function] = {}
+    swaps: list[Swap] = []
+    for site in SITES:
+        present = getattr(site.owner, site.name)
+        replacement = replace(site, original_of(present))
+        if site.eager:
+            swaps.append(Swap(site.owner, site.name, replacement))
+            if isinstance(site.owner, ModuleType):
+                by_present[id(present)] = replacement
+    if model is None:
+        return swaps
+    for owner in [*_packages(model), *model.modules()]:
+        swaps.extend(Swap(owner, n, by_present[id(v)]) for n, v in list(vars(owner).items()) if id(v) in by_present)
+    return swaps
+
+
+@contextmanager
+def swapped(swaps: list[Swap]) -> Iterator[None]:
+    """Hold names exchanged for the time of a block.
+
+    Parameters
+    ----------
+    swaps : list of Swap
+
+    Yields
+    ------
+    None
+    """
+    restore: list[Callable[[], None]] = []
+    try:
+        for swap in swaps:
+            restore.append(swap.install())
+        yield
+    finally:
+        for put_back in reversed(restore):
+            put_back()
+
+
+@contextmanager
+def no_fused_encoder() -> Iterator[None]:
+    """Switch off ``nn.MultiheadAttention``'s fused inference path, inside which nothing can be cast."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+class AgreementMode(TorchFunctionMode):
+    """Routes each site to its agreed function; meant to be traced by Dynamo, not to run.
+
+    Parameters
+    ----------
+    agreement : {"activation_to_storage", "storage_to_activation"}
+    """
+
+    def __init__(self, agreement: str) -> None:
+        super().__init__()
+        self._agreed = {
+            original: agreed(site, agreement, original)
+            for site in SITES
+            for original in (original_of(getattr(site.owner, site.name)),)
+        }
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call the site's agreed function, or what was called if it is no site."""
+        return self._agreed.get(func, func)(*args, **(kwargs or {}))

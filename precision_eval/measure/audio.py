@@ -1,0 +1,85 @@
+"""How a fix's audio differs from the oracle's and from the original speech.
+
+Conventions: 16 kHz, sample-aligned by construction (one script, one frame grid). The prompt is left out on all sides.
+"Original" is the espeak speech of the very script, available for the length of ``speech.flac``; it never went through
+the codec, so the oracle's own distance to it (codec, vocoder and model together) is the floor of that column.
+
+Contents: :func:`compare_with_references`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import audio_metrics
+from audio_metrics.comparison import SUMMARISED
+from precision_eval.measure.streams import PROMPT_FRAMES
+from precision_eval.voice.assets import asset_path, load_streams, original_speech
+from precision_eval.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
+from precision_eval.voice.recogniser import Recogniser
+from precision_eval.voice.script import Conditioning, segments_of
+
+
+def spoken_script(n_frames: int) -> np.ndarray:
+    """Segments of what stream 0 says after its prompt, for ``n_frames`` frames (the script starts over at its end)."""
+    conditioning = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)[0].conditioning
+    frames = (PROMPT_FRAMES + np.arange(n_frames)) % len(conditioning)
+    return segments_of(
+        Conditioning(conditioning.phoneme[frames], conditioning.next_phoneme[frames], conditioning.progress[frames])
+    )
+
+
+def _read(path: Path) -> np.ndarray:
+    import soundfile
+
+    samples, sample_rate_hz = soundfile.read(path, dtype="float32")
+    assert sample_rate_hz == SAMPLE_RATE_HZ
+    return samples
+
+
+def compare_with_references(wav_path: Path, *, oracle_path: Path, null_path: Path) -> dict[str, Any]:
+    """Measure one synthesis against the oracle's and against the original speech.
+
+    Parameters
+    ----------
+    wav_path, oracle_path, null_path : Path
+        From :func:`precision_eval.measure.synthesis.synthesise`, of equal length.
+
+    Returns
+    -------
+    dict
+        ``against_oracle`` (each metric with its ratio to the null's), ``against_original``, ``phoneme_accuracy``.
+    """
+    audio, oracle, null = _read(wav_path), _read(oracle_path), _read(null_path)
+    distance = audio_metrics.compare(oracle, audio, sample_rate_hz=SAMPLE_RATE_HZ)
+    null_distance = audio_metrics.compare(oracle, null, sample_rate_hz=SAMPLE_RATE_HZ)
+    original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
+    n_samples = min(len(original), len(audio))
+    from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
+    n_frames = len(audio) // HOP_SAMPLES
+    recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
+    segments = spoken_script(n_frames)
+    heard = recogniser.phoneme_accuracy(audio, segments)
+    original_frames = n_samples // HOP_SAMPLES
+    heard_original = recogniser.phoneme_accuracy(
+        original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
+    )
+    compared = replace(distance, ratio_to_null=audio_metrics.ratio_to_null(distance, null_distance))
+    against_oracle = compared.to_dict()
+    for name in SUMMARISED:
+        against_oracle[name]["ratio_to_null"] = against_oracle["ratio_to_null"][name]
+    return {
+        "duration_s": len(audio) / SAMPLE_RATE_HZ,
+        "against_oracle": against_oracle,
+        "against_original": {**from_original.to_dict(), "duration_s": n_samples / SAMPLE_RATE_HZ},
+        "phoneme_accuracy": {
+            "value": heard.value,
+            "first_third": heard.first_third,
+            "last_third": heard.last_third,
+            "original": heard_original.value,
+        },
+    }

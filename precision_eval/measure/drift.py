@@ -1,0 +1,292 @@
+"""Drift of a tensor from its oracle: the same computation in float64, on the same stored inputs.
+
+Conventions: everything here is computed in float64 on the CPU. *found* is a cell's output in its own dtype, *oracle*
+the float64 output, *noise* their difference. Three other outputs split the noise, each one step further from the
+oracle:
+
+1. *on cast inputs*: float64 arithmetic on the operands as the fix casts them (``oracle`` → here: **input cast**);
+2. *computed*: the cell's own arithmetic, its result not yet rounded to the output's dtype (→ **compute**);
+3. *found*: the rounded output (→ **output rounding**).
+
+Kernels do not hand out their unrounded result, so output rounding is taken where it can be known: of the float64 result
+on cast inputs, rounded to the output's dtype; compute is what is left. The mean squares of the three do not add up to
+the total by themselves; the cross-term is reported and closes the sum exactly.
+
+The *yardstick* is the plain computation in the output's dtype, each step stored in it, on the operands as cast. Both
+it and the cell are held to float64 arithmetic on those same operands, so that the ratio of the two errors judges the
+arithmetic and not the input cast: 1 is as good as plain, below 1 better.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from precision_eval.errors import ParameterError
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.formats import ulp
+from precision_eval.measure.witness import observe
+from precision_eval.workloads import Case
+
+QUANTILES = (0.5, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the noise comes from: mean squares, in the square of the output's units.
+
+    Attributes
+    ----------
+    input_cast_mse, compute_mse, output_rounding_mse : float
+        Of each part by itself.
+    cross_mse : float
+        Twice the mean of the pairwise products; negative where parts cancel.
+    total_mse : float
+        Of the noise; equals the sum of the four others.
+    """
+
+    input_cast_mse: float
+    compute_mse: float
+    output_rounding_mse: float
+    cross_mse: float
+    total_mse: float
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Distance of a tensor from its oracle.
+
+    Attributes
+    ----------
+    relative_error : float
+        ‖noise‖₂ / ‖oracle‖₂.
+    rms_error, max_abs_error : float
+        In the output's units.
+    yardstick_dtype : str
+    rms_ratio : float or None
+        RMS error of the cell to that of the yardstick, both against float64 on the operands as cast; ``None`` where
+        the yardstick is exact.
+    bias_z : float
+        Mean noise along the oracle's sign over its standard error: gain above (+) or below (−) one. Neighbouring
+        outputs share their operands, so a z of a few is not yet a fault; read it beside ``relative_bias``.
+    relative_bias : float
+        Least-squares gain of the output on the oracle, minus one.
+    ulp_quantiles : dict
+        Quantiles of |noise| in ULPs of the output's dtype at the oracle's value.
+    cosine_distance : float
+        1 − cos∠(found, oracle).
+    split : Split or None
+        ``None`` where the split's parts were not given.
+    """
+
+    relative_error: float
+    rms_error: float
+    yardstick_dtype: str
+    rms_ratio: float | None
+    bias_z: float
+    relative_bias: float
+    ulp_quantiles: dict[str, float]
+    max_abs_error: float
+    cosine_distance: float
+    split: Split | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        return asdict(self)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", torch.float64)
+
+
+def _mean_square(tensor: torch.Tensor) -> float:
+    return float(tensor.square().mean())
+
+
+def split_noise(found: torch.Tensor, oracle: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
+    """Split the noise into input cast, compute and output rounding.
+
+    Parameters
+    ----------
+    found : torch.Tensor
+        A cell's output, in its dtype.
+    oracle, on_cast_inputs : torch.Tensor of float64, same shape
+        Float64 arithmetic on the stored operands, and on the operands as the fix casts them.
+
+    Returns
+    -------
+    Split
+    """
+    oracle, on_cast_inputs = _wide(oracle), _wide(on_cast_inputs)
+    input_cast = on_cast_inputs - oracle
+    output_rounding = _wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
+    compute = _wide(found) - oracle - input_cast - output_rounding
+    pairs = input_cast * compute + compute * output_rounding + input_cast * output_rounding
+    return Split(
+        input_cast_mse=_mean_square(input_cast),
+        compute_mse=_mean_square(compute),
+        output_rounding_mse=_mean_square(output_rounding),
+        cross_mse=2.0 * float(pairs.mean()),
+        total_mse=_mean_square(_wide(found) - oracle),
+    )
+
+
+def tensor_drift(
+    found: torch.Tensor,
+    oracle: torch.Tensor,
+    *,
+    yardstick: torch.Tensor,
+    on_cast_inputs: torch.Tensor | None = None,
+) -> Drift:
+    """Hold a tensor to its oracle.
+
+    Parameters
+    ----------
+    found : torch.Tensor
+        A cell's output, in its dtype.
+    oracle : torch.Tensor of float64, same shape
+    yardstick : torch.Tensor, same shape
+        Plain computation in the dtype of interest; see the module's text.
+    on_cast_inputs : torch.Tensor of float64, optional
+        Float64 arithmetic on the operands as cast, which the yardstick's ratio is taken against; the oracle by
+        default. Adds the split.
+
+    Returns
+    -------
+    Drift
+
+    Raises
+    ------
+    ParameterError
+        Shapes differ, the oracle is not float64 or all zero, or a value is not finite.
+    """
+    _check(found, oracle, yardstick)
+    truth = _wide(oracle).reshape(-1)
+    output = _wide(found).reshape(-1)
+    noise = output - truth
+    rms = math.sqrt(_mean_square(noise))
+    same_operands = truth if on_cast_inputs is None else _wide(on_cast_inputs).reshape(-1)
+    yardstick_rms = math.sqrt(_mean_square(_wide(yardstick).reshape(-1) - same_operands))
+    arithmetic_rms = math.sqrt(_mean_square(output - same_operands))
+    in_ulps = noise.abs() / ulp(truth, str(found.dtype).removeprefix("torch."))
+    ordered = in_ulps.sort().values
+    return Drift(
+        relative_error=float(noise.norm() / truth.norm()),
+        rms_error=rms,
+        yardstick_dtype=str(yardstick.dtype).removeprefix("torch."),
+        rms_ratio=arithmetic_rms / yardstick_rms if yardstick_rms else None,
+        bias_z=_bias_z(noise * truth.sign()),
+        relative_bias=float(noise.dot(truth) / truth.dot(truth)),
+        ulp_quantiles={str(q): float(ordered[math.ceil(q * len(ordered)) - 1]) for q in QUANTILES},
+        max_abs_error=float(noise.abs().max()),
+        cosine_distance=_cosine_distance(output, truth),
+        split=None if on_cast_inputs is None else split_noise(found, oracle, on_cast_inputs),
+    )
+
+
+def _check(found: torch.Tensor, oracle: torch.Tensor, yardstick: torch.Tensor) -> None:
+    if not found.shape == oracle.shape == yardstick.shape:
+        raise ParameterError(
+            f"found {tuple(found.shape)}, oracle {tuple(oracle.shape)} and yardstick {tuple(yardstick.shape)} "
+            "differ in shape; they have to be the same call's outputs"
+        )
+    if oracle.dtype is not torch.float64:
+        raise ParameterError(f"the oracle is {oracle.dtype}; compute it in float64")
+    if not all(bool(t.isfinite().all()) for t in (found, oracle, yardstick)):
+        raise ParameterError("an output is not finite; that is the status non_finite and has no drift")
+    if not oracle.any():
+        raise ParameterError("the oracle is zero everywhere, so no relative error exists; use other inputs")
+
+
+def _bias_z(signed: torch.Tensor) -> float:
+    """Mean over its standard error; zero where nothing varies and nothing is there."""
+    spread = float(signed.std()) / math.sqrt(len(signed)) if len(signed) > 1 else 0.0
+    return float(signed.mean()) / spread if spread else 0.0
+
+
+def _cosine_distance(output: torch.Tensor, truth: torch.Tensor) -> float:
+    """One minus the cosine, without the cancellation that 1 − cos would have for small angles."""
+    size = output.norm()
+    if size == 0:
+        return 1.0
+    return float((output / size - truth / truth.norm()).square().sum() / 2)
+
+
+def _operands(case: Case, cast: dict[str, str]) -> list[torch.Tensor]:
+    """Query, key and value on the CPU as cast, one key and value head per query head."""
+    model: Any = case.model
+    stored = {"query": case.inputs[0], "key": model.key, "value": model.value}
+    query, key, value = (
+        tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
+    )
+    groups = query.shape[1] // key.shape[1]
+    return [query, *(t.repeat_interleave(groups, dim=1) for t in (key, value))]
+
+
+def plain_attention(case: Case, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask.
+
+    Parameters
+    ----------
+    case : Case
+        Of an attention workload; gives mask and scale.
+    query : torch.Tensor, shape (batch, query_heads, s, head_dim)
+    key, value : torch.Tensor, shape (batch, query_heads, slots, head_dim)
+
+    Returns
+    -------
+    torch.Tensor, shape (batch, query_heads, s, head_dim)
+    """
+    model: Any = case.model
+    scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
+    logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
+    return logits.softmax(-1) @ value
+
+
+def exact_attention(case: Case, cast: dict[str, str] | None = None) -> torch.Tensor:
+    """Attention of an attention workload in float64, on its stored query, key and value.
+
+    Parameters
+    ----------
+    case : Case
+    cast : dict, optional
+        Operand (``"query"``, ``"key"``, ``"value"``) → dtype that it is rounded to before.
+
+    Returns
+    -------
+    torch.Tensor of float64, on the CPU, shape (batch, query_heads, s, head_dim)
+    """
+    return plain_attention(case, *(_wide(tensor) for tensor in _operands(case, cast or {})))
+
+
+def attention_drift(case: Case, applied: AppliedFix) -> Drift:
+    """Drift of a fix on an attention workload.
+
+    Parameters
+    ----------
+    case : Case
+        As shipped; not the model that the fix is on, whose storage may be converted.
+    applied : AppliedFix
+        In force, on a copy of the case's model.
+
+    Returns
+    -------
+    Drift
+        The operands' dtypes, and so the input cast, are the witness's and not assumed. Yardstick: plain attention in
+        the output's dtype, on the CPU.
+
+    Raises
+    ------
+    ParameterError
+        An output is not finite, or the call reached no attention that the witness could see.
+    """
+    seen = observe(applied, applied.prepare(case.inputs))
+    if not seen.sites["sdpa"]:
+        raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
+    cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
+    found = seen.output.cpu()
+    yardstick = plain_attention(case, *(tensor.to(found.dtype) for tensor in _operands(case, cast)))
+    return tensor_drift(found, exact_attention(case), yardstick=yardstick, on_cast_inputs=exact_attention(case, cast))

@@ -1,0 +1,124 @@
+"""Sound over minutes: distance to the oracle's audio, and to the original speech, window by window.
+
+The null (the oracle with another noise seed) is a grey band from the 5th to the 95th percentile of its windows: inside
+it, a fix is no farther away than chance. Controls are dashed. One figure per section that measured audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from precision_eval.report.data import Row, Run, Section, figure_of, series_of
+from precision_eval.report.plots_drift import running_median
+from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure
+from precision_eval.report.wording import METRIC_TITLES, join
+
+PANELS = (
+    ("against_oracle", "log_spectral_distance_db", "lower is closer"),
+    ("against_oracle", "mel_mcd_db", "lower is closer"),
+    ("against_oracle", "si_sdr_db", "higher is closer"),
+    ("against_original", "mel_mcd_db", "lower is closer"),
+)
+_TO = {"against_oracle": "to the oracle's audio", "against_original": "to the original speech"}
+
+
+def draw_audio(run: Run, section: Section) -> Figure:
+    """Draw the audio metrics of one section against time.
+
+    Raises
+    ------
+    LeftOut
+        No fix has a series of an audio metric.
+    """
+    fixes = [row for row in section.curing if row.data("audio")]
+    references = list(run.references(section, "audio"))
+    panels = [panel for panel in PANELS if any(_series(row, *panel[:2]) for row in fixes)]
+    if not panels:
+        raise LeftOut(f"sound over minutes of {section.title}: no audio measured")
+    columns = min(2, len(panels))
+    lines = -(-len(panels) // columns)
+    figure = new_figure(1.2 + 5.6 * columns, 1.5 + 3.2 * lines)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _draw_panel(axes, fixes, references, panel)
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_axis_off()
+    missing = {"null", "control"} - {row.role for row in references}
+    without = f" (not measured: {', '.join(sorted(missing))})" if missing else ""
+    figure.suptitle(f"{section.title}: sound over time{without}", x=0.01, ha="left", fontsize=12)
+    handles = _handles(fixes, references)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False, fontsize=9)
+    return figure
+
+
+def _series(row: Row, against: str, metric: str) -> tuple[list[float], list[float]] | None:
+    return series_of(row.data("audio"), against, metric, "series", value="value")
+
+
+def _draw_panel(axes: Axes, fixes: Sequence[Row], references: Sequence[Row], panel: tuple[str, str, str]) -> None:
+    against, metric, direction = panel
+    for row in references:
+        found = _series(row, against, metric)
+        if found is None or (row.role == "oracle" and against == "against_oracle"):
+            continue
+        if row.role == "null":
+            low, high = np.quantile(found[1], [0.05, 0.95])
+            axes.axhspan(float(low), float(high), color=look_of("null").colour, alpha=0.25, lw=0, zorder=0)
+        _draw_line(axes, row, found)
+    for row in fixes:
+        found = _series(row, against, metric)
+        if found is not None:
+            _draw_line(axes, row, found)
+    same = [row.fix for row in fixes if _series(row, against, metric) is None and _is_identical(row)]
+    if same and against == "against_oracle":
+        text = f"identical to the oracle, no finite value: {join(same)}"
+        axes.text(0.01, 0.985, text, transform=axes.transAxes, va="top", fontsize=8.5, color=FAINT)
+        axes.margins(y=0.12)
+    short, unit, _ = METRIC_TITLES[metric]
+    dress(axes, title=f"{short} {_TO[against]}, {direction}")
+    axes.set_xlabel("time, min", fontsize=9.5, color=INK)
+    axes.set_ylabel(f"{short}, {unit}", fontsize=9.5, color=INK)
+    axes.margins(x=0.01)
+
+
+def _is_identical(row: Row) -> bool:
+    return figure_of(row.data("audio"), "against_oracle", "log_spectral_distance_db", "mean") == 0.0
+
+
+def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]]) -> None:
+    look = look_of(row.fix)
+    minutes, values = np.asarray(found[0]) / 60.0, np.asarray(found[1])
+    smooth = running_median(values, window=max(3, round(0.15 * values.size)) | 1) if values.size >= 8 else values
+    width = {"control": 1.6, "null": 1.2, "oracle": 2.2}.get(row.role, 1.7)
+    axes.plot(minutes, smooth, color=look.colour, linestyle=look.line, linewidth=width, zorder=3)
+    marks = slice(len(minutes) // 8, None, max(1, len(minutes) // 4))
+    if row.role == "fix":
+        axes.plot(minutes[marks], smooth[marks], look.marker, color=look.colour, markersize=4.5, zorder=4)
+
+
+def _handles(fixes: Sequence[Row], references: Sequence[Row]) -> list[Line2D | Patch]:
+    handles: list[Line2D | Patch] = []
+    for row in fixes:
+        look = look_of(row.fix)
+        text = row.fix + _ratio_text(row)
+        handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=5, label=text))
+    for row in references:
+        look = look_of(row.fix)
+        if row.role == "null":
+            handles.append(Patch(color=look.colour, alpha=0.4, label="null, 5–95 % of windows"))
+        else:
+            handles.append(
+                Line2D([], [], color=look.colour, linestyle=look.line, label=row.fix.replace("control_", "control: "))
+            )
+    return handles
+
+
+def _ratio_text(row: Row) -> str:
+    ratio = figure_of(row.data("audio"), "against_oracle", "mel_mcd_db", "ratio_to_null")
+    return "" if ratio is None else f" (MCD × {ratio:.2f} of null)"

@@ -1,0 +1,71 @@
+"""Memory per fix as bars: what is stored, and what one call allocates on top at its peak.
+
+One figure per workload and device, one panel per size × mode. A fix that does not run has no bar but its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from precision_eval.report.data import Section, memory_bytes
+from precision_eval.report.style import INK, LeftOut, dress, look_of, new_figure
+from precision_eval.report.wording import memory_text
+
+
+def draw_memory(workload: str, device: str, sections: Sequence[Section]) -> Figure:
+    """Draw storage and peak of every fix of one workload on one device.
+
+    Raises
+    ------
+    LeftOut
+        Memory was measured for no fix.
+    """
+    measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
+    if not measured:
+        raise LeftOut(f"memory of {workload} on {device}: not measured")
+    columns = min(2, len(measured))
+    rows = -(-len(measured) // columns)
+    tallest = max(len(section.fixes) for section in measured)
+    figure = new_figure(1.0 + 5.8 * columns, 1.0 + rows * (0.9 + 0.34 * tallest))
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, section in zip(grid.flat, measured, strict=False):
+        _draw_bars(axes, section)
+        dress(axes, title=f"{section.size}, {section.mode}")
+        axes.grid(False, axis="y")
+    for axes in list(grid.flat)[len(measured) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{workload} on {device}: memory per fix", x=0.01, ha="left", fontsize=12)
+    handles = [
+        Patch(facecolor="#777777", label="storage (weights, caches)"),
+        Patch(facecolor="#DDDDDD", edgecolor="#777777", hatch="////", label="extra at the peak of one call"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_bars(axes: Axes, section: Section) -> None:
+    fixes = section.fixes[::-1]
+    totals = [sum(found) for row in fixes if (found := memory_bytes(row))]
+    largest = max(totals)
+    scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
+    for place, row in enumerate(fixes):
+        colour = look_of(row.fix).colour
+        found = memory_bytes(row)
+        if found is None:
+            text = row.status if row.status != "passed" else "not measured"
+            axes.text(largest / scale * 0.01, place, text, va="center", fontsize=8.5, color="#8B1A1A")
+            continue
+        storage, extra = found[0] / scale, found[1] / scale
+        axes.barh(place, storage, height=0.62, color=colour)
+        axes.barh(
+            place, extra, left=storage, height=0.62, facecolor="white", edgecolor=colour, hatch="////", linewidth=1.0
+        )
+        axes.text(storage + extra + largest / scale * 0.015, place, memory_text(sum(found)), va="center", fontsize=8.5)
+    axes.set_yticks(range(len(fixes)), [row.fix for row in fixes])
+    axes.set_xlim(0, largest / scale * 1.2)
+    axes.set_ylim(-0.6, len(fixes) - 0.4)
+    axes.set_xlabel(unit, fontsize=9.5, color=INK)

@@ -1,0 +1,65 @@
+"""Survival of free-running streams: the share whose tokens still equal the oracle's, over time.
+
+Steps with the recorded interval as a band; the null (the oracle with another noise seed) is the grey curve that no fix
+can be blamed for. One figure per section that measured divergence.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from precision_eval.report.data import Row, Run, Section, figure_of, series_of
+from precision_eval.report.style import INK, LeftOut, dress, label_line_ends, look_of, new_figure
+
+
+def draw_survival(run: Run, section: Section) -> Figure:
+    """Draw the survival curves of one section.
+
+    Raises
+    ------
+    LeftOut
+        Divergence was measured for no fix.
+    """
+    rows = [row for row in section.curing if _curve(row, "fraction")]
+    if not rows:
+        raise LeftOut(f"survival of streams, {section.title}: divergence was not measured")
+    references = [row for row in run.references(section, "divergence") if _curve(row, "fraction")]
+    figure = new_figure(9.2, 4.9)
+    axes = figure.subplots()
+    ends = [_draw_curve(axes, row) for row in (*references, *rows)]
+    axes.set_ylim(-0.03, 1.04)
+    axes.margins(x=0.01)
+    axes.set_yticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
+    axes.set_xlabel("time since the prompt, s", fontsize=9.5, color=INK)
+    axes.set_ylabel("streams still on the oracle's tokens", fontsize=9.5, color=INK)
+    dress(axes)
+    streams = figure_of(rows[0].data("divergence"), "streams")
+    count = "" if streams is None else f"{streams:.0f} "
+    without = "" if any(row.role == "null" for row in references) else "; the null was not measured"
+    figure.suptitle(
+        f"{section.title}: survival of {count}free-running streams{without}", x=0.01, ha="left", fontsize=12
+    )
+    figure.draw_without_rendering()
+    label_line_ends(axes, ends)
+    return figure
+
+
+def _curve(row: Row, name: str) -> tuple[list[float], list[float]] | None:
+    return series_of(row.data("divergence"), "survival", value=name)
+
+
+def _draw_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
+    look = look_of(row.fix)
+    time_s, share = _curve(row, "fraction") or ([], [])
+    low, high = _curve(row, "low"), _curve(row, "high")
+    is_null = row.role == "null"
+    if low and high and len(low[0]) == len(high[0]):
+        axes.fill_between(
+            low[0], low[1], high[1], step="post", color=look.colour, alpha=0.22 if is_null else 0.10, lw=0
+        )
+    axes.step(time_s, share, where="post", color=look.colour, linewidth=2.4 if is_null else 1.8, linestyle=look.line)
+    diverged, streams = (figure_of(row.data("divergence"), name) for name in ("diverged", "streams"))
+    counts = "" if diverged is None or streams is None else f", {diverged:.0f} of {streams:.0f} diverged"
+    return share[-1], row.fix + counts, look.text_colour

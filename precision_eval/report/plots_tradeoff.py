@@ -1,0 +1,221 @@
+"""Quality against speed: drift (log axis) over the latency ratio, one figure per workload and device.
+
+Panels are sizes (columns) × modes (rows). Lower left is better. Marker area is memory (storage and peak of a call);
+whiskers are the recorded intervals on both axes; the staircase is the Pareto front of the point estimates; fixes that
+do not run are listed in the panel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from precision_eval.report.data import Row, Section, memory_bytes
+from precision_eval.report.findings import drift_interval, latency_interval, pareto_front
+from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure, place_labels
+from precision_eval.report.wording import memory_text
+
+LARGEST_MARKER_PT2 = 520.0
+SMALLEST_MARKER_PT2 = 60.0
+FRONT_DASHES = (0, (5, 2))
+WIDE_RATIO = 4.0
+"""Above this quotient of the slowest and the fastest fix, the axis of speed is logarithmic too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One fix in one panel."""
+
+    row: Row
+    speed: tuple[float, float, float]
+    drift: tuple[float, float, float]
+    has_drift_interval: bool
+    memory_bytes: float | None
+
+
+def draw_tradeoff(workload: str, device: str, sections: Sequence[Section]) -> Figure:
+    """Draw the trade-off of one workload on one device.
+
+    Raises
+    ------
+    LeftOut
+        No fix has both a latency ratio and a drift.
+    """
+    panels = {(section.size, section.mode): section for section in sections if _points(section)}
+    if not panels:
+        raise LeftOut(f"trade-off of {workload} on {device}: no fix has both a latency ratio and a drift")
+    sizes = list(dict.fromkeys(size for size, _ in panels))
+    modes = list(dict.fromkeys(mode for _, mode in panels))
+    largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in _points(s)), default=0.0)
+    figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + 4.0 * len(modes))
+    grid = figure.subplots(len(modes), len(sizes), squeeze=False)
+    for i, mode in enumerate(modes):
+        for j, size in enumerate(sizes):
+            section = panels.get((size, mode))
+            if section is None:
+                grid[i][j].set_axis_off()
+                continue
+            _draw_panel(grid[i][j], section, largest)
+            unseen = [other for other in sections if other.size == size and (size, other.mode) not in panels]
+            _draw_failures(grid[i][j], section, elsewhere=unseen if i == 0 else [])
+            dress(grid[i][j], title=f"{size}, {mode}")
+    figure.suptitle(
+        f"{workload} on {device}: drift against speed (lower left is better)", x=0.01, ha="left", fontsize=12
+    )
+    _draw_legend(figure, largest)
+    figure.draw_without_rendering()
+    for (size, mode), section in panels.items():
+        _label(grid[modes.index(mode)][sizes.index(size)], section, largest)
+    return figure
+
+
+def _points(section: Section) -> list[Point]:
+    points = []
+    for row in section.curing:
+        speed, drift, memory = latency_interval(row), drift_interval(row), memory_bytes(row)
+        if speed is None or drift is None or drift[0] <= 0:
+            continue
+        measured = "relative_error_low" in (row.drift or {})
+        total = None if memory is None else sum(memory)
+        points.append(Point(row=row, speed=speed, drift=drift, has_drift_interval=measured, memory_bytes=total))
+    return points
+
+
+def _draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
+    points = _points(section)
+    axes.set_yscale("log")
+    _set_limits(axes, points)
+    axes.axvline(1.0, color="#BBBBBB", linewidth=1.0, zorder=1)
+    corners = _front_corners(axes, section, points)
+    axes.plot(*zip(*corners, strict=True), color=FAINT, linewidth=1.3, linestyle=FRONT_DASHES, zorder=2)
+    for point in points:
+        (x, x_low, x_high), (y, y_low, y_high) = point.speed, point.drift
+        look = look_of(point.row.fix)
+        vertical = [[y - y_low], [y_high - y]] if point.has_drift_interval else None
+        axes.errorbar(
+            x,
+            y,
+            xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
+            yerr=vertical,
+            fmt="none",
+            color=look.colour,
+            elinewidth=1.4,
+            capsize=3,
+            zorder=4,
+        )
+        area = _area(point.memory_bytes, largest_bytes)
+        axes.scatter([x], [y], s=area, color=look.colour, marker="o", alpha=0.4, edgecolor=look.colour, zorder=3)
+        axes.scatter([x], [y], s=42, color=look.colour, marker=look.marker, edgecolor="white", linewidth=0.8, zorder=5)
+    axes.set_xlabel(f"latency ratio to {_baseline(points)} (left is faster)", fontsize=9.5, color=INK)
+    axes.set_ylabel("drift: relative error to float64", fontsize=9.5, color=INK)
+
+
+def _set_limits(axes: Axes, points: Sequence[Point]) -> None:
+    slowest, quickest = max(point.speed[2] for point in points), min(point.speed[1] for point in points)
+    if slowest > WIDE_RATIO * quickest > 0:
+        axes.set_xscale("log")
+        pad = (slowest / quickest) ** 0.16
+        axes.set_xlim(quickest / pad, slowest * pad)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        pad = 0.16 * max(slowest - quickest, 0.2)
+        axes.set_xlim(quickest - pad, slowest + pad)
+    low = math.log10(min(point.drift[1] for point in points))
+    high = math.log10(max(point.drift[2] for point in points))
+    span = high - low
+    axes.set_ylim(10 ** (low - max(0.35, 0.14 * span)), 10 ** (high + max(0.5, 0.28 * span)))
+
+
+def _front_corners(axes: Axes, section: Section, points: Sequence[Point]) -> list[tuple[float, float]]:
+    by_fix = {point.row.fix: point for point in points}
+    front = [by_fix[row.fix] for row in pareto_front(section) if row.fix in by_fix]
+    xs = [point.speed[0] for point in front] + [axes.get_xlim()[1]]
+    ys = [axes.get_ylim()[1]] + [point.drift[0] for point in front]
+    corners = [(xs[0], ys[0])]
+    for i in range(len(front)):
+        corners += [(xs[i], ys[i + 1]), (xs[i + 1], ys[i + 1])]
+    return corners
+
+
+def _draw_failures(axes: Axes, section: Section, *, elsewhere: Sequence[Section]) -> None:
+    """List the fixes that do not run: this panel's, and those of modes in which nothing runs, which have no panel."""
+    lines = [f"{row.fix}: {row.status}" for row in section.failing]
+    lines += [f"{row.fix}, {other.mode}: {row.status}" for other in elsewhere for row in other.failing]
+    if not lines:
+        return
+    right, top = _emptiest_corner(axes, _points(section))
+    axes.text(
+        0.985 if right else 0.015,
+        0.98 if top else 0.025,
+        "does not run here\n" + "\n".join(lines),
+        transform=axes.transAxes,
+        ha="right" if right else "left",
+        va="top" if top else "bottom",
+        fontsize=8.5,
+        color="#8B1A1A",
+        bbox={"facecolor": "#FFF4F2", "edgecolor": "#D9A09A", "boxstyle": "round,pad=0.4", "linewidth": 0.8},
+        zorder=2.5,
+    )
+
+
+def _emptiest_corner(axes: Axes, points: Sequence[Point]) -> tuple[bool, bool]:
+    """Return (right, top) of the corner whose nearest point is farthest away."""
+    drawn = [axes.transData.transform((point.speed[0], point.drift[0])) for point in points]
+    places = axes.transAxes.inverted().transform(drawn)
+
+    def room(corner: tuple[bool, bool]) -> float:
+        return min(max(abs(x - corner[0]) / 0.4, abs(y - corner[1]) / 0.3) for x, y in places)
+
+    return max(((True, True), (False, False), (True, False), (False, True)), key=lambda corner: min(room(corner), 1.0))
+
+
+def _label(axes: Axes, section: Section, largest_bytes: float) -> None:
+    points = _points(section)
+    pixels = axes.figure.dpi / 72.0
+    radii = [(_area(point.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
+    texts = [(p.speed[0], p.drift[0], p.row.fix, look_of(p.row.fix).text_colour) for p in points]
+    corners = _front_corners(axes, section, points)
+    obstacles = [(*start, *end) for start, end in pairwise(corners)]
+    obstacles += [(p.speed[1], p.drift[0], p.speed[2], p.drift[0]) for p in points]
+    obstacles += [(p.speed[0], p.drift[1], p.speed[0], p.drift[2]) for p in points if p.has_drift_interval]
+    obstacles.append((1.0, axes.get_ylim()[0], 1.0, axes.get_ylim()[1]))
+    place_labels(axes, texts, radii_px=[max(radius, 5.0) for radius in radii], obstacles=obstacles)
+
+
+def _area(size_bytes: float | None, largest_bytes: float) -> float:
+    if not size_bytes or largest_bytes <= 0:
+        return SMALLEST_MARKER_PT2
+    return max(SMALLEST_MARKER_PT2, LARGEST_MARKER_PT2 * size_bytes / largest_bytes)
+
+
+def _baseline(points: Sequence[Point]) -> str:
+    names = {str((point.row.data("latency") or {}).get("baseline", "the baseline")) for point in points}
+    return ", ".join(sorted(names))
+
+
+def _draw_legend(figure: Figure, largest_bytes: float) -> None:
+    handles = [Line2D([], [], color=FAINT, linestyle=FRONT_DASHES, linewidth=1.3, label="Pareto front")]
+    text = "marker area is memory, storage + peak:" if largest_bytes > 0 else "memory was not measured"
+    handles.append(Line2D([], [], linestyle="", label=text))
+    for share in (1.0, 0.5, 0.2) if largest_bytes > 0 else ():
+        diameter = _area(share * largest_bytes, largest_bytes) ** 0.5
+        size = memory_text(share * largest_bytes)
+        handles.append(Line2D([], [], linestyle="", marker="o", markersize=diameter, color="#C4C4C4", label=size))
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles),
+        fontsize=9,
+        frameon=False,
+        columnspacing=1.6,
+        borderpad=0.9,
+    )

@@ -1,0 +1,273 @@
+"""The tables of a report, as plain text cells that a terminal, Markdown and the README share.
+
+Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, and, where
+audio was measured, a table of sound with the oracle, the null and both controls beside the fixes. A column that no row
+can fill is left out.
+
+Contents: :class:`Table`, :func:`cost_table`, :func:`audio_table`, :func:`witness_table`, :func:`tables_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from precision_eval.report.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.report.wording import (
+    METRIC_TITLES,
+    MISSING,
+    duration_text,
+    fixed,
+    join,
+    memory_text,
+    percent,
+    scientific,
+    short_reason,
+    with_interval,
+)
+
+_SHORT_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    title : str
+        One line above it.
+    columns : tuple of str
+        Headings; the first column names the row.
+    rows : tuple of tuple of str
+        Cells, one per column.
+    kinds : tuple of str
+        One per row: ``passed``, ``failed`` or ``reference``; decides the colour only.
+    notes : tuple of str
+        Lines below it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    kinds: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def tables_of(run: Run, section: Section) -> tuple[Table, ...]:
+    """Return every table of `section` that has something to say."""
+    found = (cost_table(section), audio_table(run, section), witness_table(section))
+    return tuple(table for table in found if table is not None)
+
+
+def cost_table(section: Section) -> Table | None:
+    """Return status, latency, memory, drift and divergence, one row per fix and reference."""
+    rows = [row for row in section.rows if row.role == "fix" or row.drift or row.data("divergence", "latency")]
+    if not rows:
+        return None
+    columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
+        ("status", lambda row: row.status + ("" if not row.incomplete else " *")),
+        (f"latency ratio {confidence_text(section)}", _latency_text),
+        ("verdict", lambda row: str((row.data("latency") or {}).get("verdict", MISSING))),
+        ("MDE", lambda row: percent(figure_of(row.data("latency"), "minimum_detectable_effect"))),
+        ("median", lambda row: duration_text(figure_of(row.data("latency"), "median_s"))),
+        ("storage + peak extra", _memory_text),
+        ("drift [95 %]" if _has_drift_interval(rows) else "drift", _drift_text),
+        ("KL, nats", lambda row: scientific(figure_of(row.drift, "kl_nats"))),
+        ("diverged", _diverged_text),
+    )
+    return _table(section.title, rows, columns, notes=_cost_notes(section))
+
+
+def audio_table(run: Run, section: Section) -> Table | None:
+    """Return the sound of each fix beside oracle, null and controls; None where no audio was measured."""
+    fixes = [row for row in section.fixes if row.data("audio")]
+    if not fixes:
+        return None
+    references = run.references(section, "audio")
+    rows = [
+        *(row for row in references if row.role == "oracle"),
+        *fixes,
+        *(row for row in references if row.role != "oracle"),
+    ]
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        (f"{METRIC_TITLES[key][0]} to oracle, dB", _audio_cell("against_oracle", key)) for key in METRIC_TITLES
+    ]
+    columns += [
+        ("MCD to original, dB", _audio_cell("against_original", "mel_mcd_db")),
+        ("its slope, dB/min", _slope_cell("against_original", "mel_mcd_db")),
+        ("phonemes right, thirds 1 → 3", _phoneme_text),
+    ]
+    minutes = figure_of(fixes[0].data("audio"), "duration_s")
+    length = "" if minutes is None else f", {minutes / 60:.3g} min each"
+    notes = ["× n = ratio to the null (the oracle with another noise seed): the distance that pure chance makes."]
+    speech = figure_of(fixes[0].data("audio"), "phoneme_accuracy", "original")
+    if speech is not None:
+        notes.append(f"Original speech through the same recogniser: {fixed(speech, decimals=3)} of phonemes right.")
+    missing = [role for role in ("oracle", "null", "control") if role not in {row.role for row in references}]
+    if missing:
+        notes.append(f"Not in these records: {join(missing)}; without them these distances have no yardstick.")
+    return _table(f"Sound · {section.title}{length}", rows, columns, notes=tuple(notes))
+
+
+def witness_table(section: Section) -> Table | None:
+    """Return the dtypes and the attention backend that really ran; None where no witness passed."""
+    rows = section.having("witness")
+    if not rows:
+        return None
+    columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
+        ("attention: query / key / value → output", lambda row: _operands_text(row.data("witness") or {})),
+        ("backend", lambda row: str((row.data("witness") or {}).get("backend", MISSING))),
+        ("linear: input · weight", lambda row: _linear_text(row.data("witness") or {})),
+        ("casts per call", lambda row: _casts_text(row.data("witness") or {})),
+    )
+    return _table(f"What really ran · {section.title}", rows, columns)
+
+
+def confidence_text(section: Section) -> str:
+    """Return the confidence of the latency intervals, such as ``[95 %]``."""
+    for row in section.rows:
+        confidence = figure_of(row.data("latency"), "confidence")
+        if confidence is not None:
+            return f"[{confidence * 100:.3g} %]"
+    return ""
+
+
+def _table(
+    title: str, rows: Sequence[Row], columns: Sequence[tuple[str, Callable[[Row], str]]], notes: tuple[str, ...] = ()
+) -> Table:
+    filled = [(name, [text(row) for row in rows]) for name, text in columns]
+    kept = [(name, cells) for name, cells in filled if any(cell != MISSING for cell in cells)]
+    cells_by_row = zip(*(cells for _, cells in kept), strict=True) if kept else iter([()] * len(rows))
+    return Table(
+        title=title,
+        columns=("fix", *(name for name, _ in kept)),
+        rows=tuple((row.fix, *cells) for row, cells in zip(rows, cells_by_row, strict=True)),
+        kinds=tuple(_kind(row) for row in rows),
+        notes=notes,
+    )
+
+
+def _kind(row: Row) -> str:
+    if row.role != "fix":
+        return "reference"
+    return "passed" if row.status == "passed" else "failed"
+
+
+def _cost_notes(section: Section) -> tuple[str, ...]:
+    notes = []
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in section.failing:
+        reasons.setdefault((row.status, short_reason(row.reason)), []).append(row.fix)
+    notes += [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in reasons.items()]
+    gaps: dict[tuple[str, str, str], list[str]] = {}
+    for row in section.rows:
+        for measure, (status, reason) in row.incomplete.items():
+            gaps.setdefault((measure, status, short_reason(reason)), []).append(row.fix)
+    notes += [
+        f"* no {measure} of {join(fixes)}: {status}: {reason}" for (measure, status, reason), fixes in gaps.items()
+    ]
+    baselines = {str(data["baseline"]) for row in section.rows if (data := row.data("latency")) and "baseline" in data}
+    if baselines:
+        name = join(sorted(baselines))
+        notes.append(f"Latency ratio: time over {name}'s, paired; below 1 is faster. A/A: {name} against itself.")
+    notes += doubts_of(section)
+    return tuple(notes)
+
+
+def doubts_of(section: Section) -> list[str]:
+    """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
+    shared: dict[str, list[str]] = {}
+    for row in section.rows:
+        for doubt in (row.data("latency") or {}).get("doubts") or ():
+            shared.setdefault(str(doubt), []).append(row.fix)
+    return [f"Doubt about {join(fixes)}: {d}" for d, fixes in shared.items()]
+
+
+def _latency_text(row: Row) -> str:
+    data = row.data("latency")
+    middle, low, high = (figure_of(data, name) for name in ("ratio", "ratio_low", "ratio_high"))
+    text = with_interval(fixed(middle, decimals=3), fixed(low, decimals=3), fixed(high, decimals=3))
+    return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
+
+
+def _memory_text(row: Row) -> str:
+    found = memory_bytes(row)
+    return MISSING if found is None else f"{memory_text(found[0])} + {memory_text(found[1])}"
+
+
+def _has_drift_interval(rows: Sequence[Row]) -> bool:
+    return any(figure_of(row.drift, "relative_error_low") is not None for row in rows)
+
+
+def _drift_text(row: Row) -> str:
+    names = ("relative_error", "relative_error_low", "relative_error_high")
+    return with_interval(*(scientific(figure_of(row.drift, name)) for name in names))
+
+
+def _diverged_text(row: Row) -> str:
+    data = row.data("divergence")
+    diverged, streams = figure_of(data, "diverged"), figure_of(data, "streams")
+    return MISSING if diverged is None or streams is None else f"{diverged:.0f}/{streams:.0f}"
+
+
+def _audio_cell(against: str, metric: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        data = row.data("audio")
+        mean, ratio = figure_of(data, against, metric, "mean"), figure_of(data, against, metric, "ratio_to_null")
+        if mean is None:
+            return "identical" if row.role == "oracle" and against == "against_oracle" else MISSING
+        times = "" if ratio is None or against != "against_oracle" else f" (× {ratio:.2f})"
+        return fixed(mean, decimals=2) + times
+
+    return text
+
+
+def _slope_cell(against: str, metric: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        data = row.data("audio")
+        numbers = (figure_of(data, against, metric, name) for name in ("slope_per_min", "slope_low", "slope_high"))
+        return with_interval(*(fixed(number, decimals=2) for number in numbers))
+
+    return text
+
+
+def _phoneme_text(row: Row) -> str:
+    data = row.data("audio")
+    first, last = (figure_of(data, "phoneme_accuracy", name) for name in ("first_third", "last_third"))
+    if first is None or last is None:
+        return fixed(figure_of(data, "phoneme_accuracy", "value"), decimals=3)
+    return f"{fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
+
+
+def _dtype(name: Any) -> str:
+    return _SHORT_DTYPES.get(str(name), str(name))
+
+
+def _operands_text(witness: Mapping[str, Any]) -> str:
+    calls = witness.get("sdpa") or ()
+    kinds = {
+        f"{_dtype(c.get('query'))} / {_dtype(c.get('key'))} / {_dtype(c.get('value'))} → {_dtype(c.get('output'))}"
+        f"{'' if c.get('count') in (None, 1) else ' ×' + str(c['count'])}": None
+        for c in calls
+    }
+    return "; ".join(kinds) or MISSING
+
+
+def _linear_text(witness: Mapping[str, Any]) -> str:
+    kinds: dict[str, None] = {}
+    for call in witness.get("linear") or ():
+        if isinstance(call, Mapping):
+            kinds[f"{_dtype(call.get('input', '?'))} · {_dtype(call.get('weight', '?'))}"] = None
+    return "; ".join(kinds) or MISSING
+
+
+def _casts_text(witness: Mapping[str, Any]) -> str:
+    texts = [
+        f"{cast.get('operand', cast.get('site', '?'))} {_dtype(cast.get('from'))}→{_dtype(cast.get('to'))}"
+        f" ×{cast.get('count', 1)}"
+        for cast in witness.get("casts") or ()
+    ]
+    shown = texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])
+    return "; ".join(shown) or MISSING

@@ -1,0 +1,178 @@
+"""The report as text: Rich tables on a console, and the same content as Markdown.
+
+Contents: :func:`print_report`, :func:`markdown_report`, :func:`markdown_table`, :func:`findings`,
+:func:`environment_line`, :data:`READING_GUIDE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from precision_eval.report.data import Run
+from precision_eval.report.findings import findings_of
+from precision_eval.report.tables import Table, tables_of
+
+READING_GUIDE = (
+    "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
+    "latency ratio: paired, interleaved blocks over the baseline's, with a bootstrap interval; below 1 is faster. "
+    "A/A is the baseline against itself: how well this machine can tell two things apart.",
+    "verdict: better or worse only where the whole interval lies beyond the margin, equivalent where it lies within, "
+    "else undecided; MDE is the smallest effect that this many blocks would have found.",
+    "memory: what is stored (weights, caches) + what one call allocates on top at its peak.",
+    "drift: relative error against float64 on the same stored inputs; KL compares the next-token distributions.",
+    "diverged: free-running streams, same noise, that ever left the oracle's tokens; it need not be audible.",
+    "sound: read a distance to the oracle as a ratio to the null (× 1 = what another noise seed does), and a distance "
+    "to the original speech beside both controls, which degrade it on purpose.",
+    "Overlapping intervals are a tie. One machine, one build, one set of seeds: measure on yours before you ship.",
+)
+
+_ENVIRONMENT = (
+    ("torch", "torch.version"),
+    ("python", "platform.python"),
+    ("system", "platform.system"),
+    ("processor", "cpu.model"),
+    ("usable cores", "cpu.usable_cores"),
+    ("device", "device.name"),
+    ("device model", "device.model"),
+    ("commit", "package.git_commit"),
+)
+
+_WIDEST_CELL = 44
+_GAP = 3
+_EDGE = 3
+_STYLES = {"passed": "", "failed": "red", "reference": "dim"}
+
+
+def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
+    """Print every table, the findings, the reading guide and where the files are."""
+    console.print()
+    if line := environment_line(run):
+        console.print(line, style="dim", highlight=False, markup=False)
+    if run.torn_bytes:
+        console.print(f"The last record is torn ({run.torn_bytes} bytes) and not counted; run again to resume.")
+    for section in run.sections:
+        for table in tables_of(run, section):
+            console.print(table.title, style="bold", highlight=False, markup=False)
+            for part in _rich_tables(table, width=console.width):
+                console.print(part)
+            for note in table.notes:
+                console.print(f"  {note}", style="dim", highlight=False, markup=False)
+            console.print()
+    console.print("What the numbers say", style="bold")
+    for title, sentences in findings(run):
+        console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
+    console.print()
+    console.print("How to read this", style="bold")
+    for line in READING_GUIDE:
+        console.print(f"  · {line}", highlight=False, markup=False)
+    if files:
+        console.print()
+        console.print(f"Written to {run.directory}: " + ", ".join(_listed(run, files)), highlight=False, markup=False)
+
+
+def findings(run: Run) -> list[tuple[str, list[str]]]:
+    """Return (section title, its sentences) for each section that has any."""
+    pairs = [(section.title, findings_of(run, section)) for section in run.sections]
+    return [(title, sentences) for title, sentences in pairs if sentences]
+
+
+def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
+    """Return the report as Markdown, with figures linked relative to the run's folder.
+
+    Parameters
+    ----------
+    run : Run
+        The records.
+    figures : sequence of Path
+        PNG files inside the run's folder, in the order to show them.
+    left_out : sequence of str
+        One line per figure that could not be drawn, with the reason.
+    """
+    parts = [f"# Report of `{run.directory.name}`", environment_line(run)]
+    parts.append("## What the numbers say")
+    parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
+    for section in run.sections:
+        parts.append(f"## {section.title}")
+        for table in tables_of(run, section):
+            parts.append(markdown_table(table, heading=table.title != section.title))
+    parts.append("## Figures")
+    parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
+    parts += [f"- Left out: {line}" for line in left_out]
+    parts.append("## How to read this\n\n" + "\n".join(f"- {line}" for line in READING_GUIDE))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown_table(table: Table, *, heading: bool) -> str:
+    """Return one table in Markdown, with its notes as a list below it."""
+    lines = [f"**{table.title}**", ""] if heading else []
+    lines.append("| " + " | ".join(table.columns) + " |")
+    lines.append("|" + "---|" * len(table.columns))
+    for row in table.rows:
+        name, *cells = (cell.replace("|", "\\|") for cell in row)
+        lines.append("| " + " | ".join((f"`{name}`", *cells)) + " |")
+    if table.notes:
+        lines += ["", *(f"- {note}" for note in table.notes)]
+    return "\n".join(lines)
+
+
+def _rich_tables(table: Table, *, width: int) -> list[RichTable]:
+    """Return the table, in as many parts as the console's width asks for; each part repeats the first column."""
+    parts = []
+    for columns in _column_parts(table, width=width):
+        part = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in (0, *columns):
+            part.add_column(table.columns[column], width=_width(table, column))
+        for row, kind in zip(table.rows, table.kinds, strict=True):
+            part.add_row(*(escape(row[column]) for column in (0, *columns)), style=_STYLES[kind])
+        parts.append(part)
+    return parts
+
+
+def _column_parts(table: Table, *, width: int) -> list[list[int]]:
+    """Group the columns after the first so that each group fits beside it."""
+    parts: list[list[int]] = [[]]
+    first = used = _width(table, 0) + _EDGE
+    for column in range(1, len(table.columns)):
+        needed = _width(table, column) + _GAP
+        if parts[-1] and used + needed > width:
+            parts.append([])
+            used = first
+        parts[-1].append(column)
+        used += needed
+    return parts
+
+
+def _width(table: Table, column: int) -> int:
+    """Natural width of a column: its widest cell (long prose may wrap), and its heading over two lines."""
+    heading = table.columns[column]
+    words = max(len(word) for word in heading.split())
+    cells = min(max((len(row[column]) for row in table.rows), default=0), _WIDEST_CELL)
+    return max(words, -(-len(heading) // 2), cells)
+
+
+def environment_line(run: Run) -> str:
+    """Return what a run was measured with, in one line; empty where its environment is not stored."""
+    found = [(name, _at(run.environment, path)) for name, path in _ENVIRONMENT]
+    return "; ".join(f"{name}: {value}" for name, value in found if value is not None)
+
+
+def _at(environment: Mapping[str, Any], path: str) -> Any:
+    node: Any = environment
+    for name in path.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+def _caption(path: Path) -> str:
+    return path.stem.replace("-", " ").replace("_", " ")
+
+
+def _listed(run: Run, files: Sequence[Path]) -> list[str]:
+    return [path.relative_to(run.directory).as_posix() for path in files]

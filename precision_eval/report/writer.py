@@ -1,0 +1,75 @@
+"""Writes the files of a report and prints it.
+
+Contents: :func:`write_files`, :func:`draw_figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from precision_eval.report.csv_file import write_csv
+from precision_eval.report.data import Run, load_run
+from precision_eval.report.plots_audio import draw_audio
+from precision_eval.report.plots_drift import draw_drift
+from precision_eval.report.plots_memory import draw_memory
+from precision_eval.report.plots_survival import draw_survival
+from precision_eval.report.plots_tradeoff import draw_tradeoff
+from precision_eval.report.style import LeftOut, save
+from precision_eval.report.text import markdown_report, print_report
+
+FIGURES_NAME = "figures"
+TIMED_WORKLOAD = "voice"
+"""The workload that runs over time; only for it a missing figure over time is worth a line."""
+
+
+def write_files(run_dir: Path, *, console: Console) -> list[Path]:
+    """Write and print the report of `run_dir`; see :func:`precision_eval.report.write_report`."""
+    run = load_run(run_dir)
+    figures, left_out = draw_figures(run)
+    csv_path = write_csv(run, run_dir / "results.csv")
+    report = run_dir / "report.md"
+    pngs = [path for path in figures if path.suffix == ".png"]
+    report.write_text(markdown_report(run, figures=pngs, left_out=left_out), encoding="utf-8")
+    print_report(run, console=console, files=[report, csv_path, *pngs])
+    for line in left_out:
+        console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)
+    return [report, csv_path, *figures]
+
+
+def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
+    """Draw every figure that the records allow.
+
+    Returns
+    -------
+    files : list of Path
+        PNG and SVG of each figure.
+    left_out : list of str
+        One line per figure that was not drawn, with the measure it lacks.
+    """
+    files: list[Path] = []
+    left_out: list[str] = []
+    for stem, draw in _figures(run):
+        try:
+            figure = draw()
+        except LeftOut as missing:
+            left_out.append(str(missing))
+            continue
+        files += save(figure, run.directory / FIGURES_NAME, stem)
+    return files, left_out
+
+
+def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    for workload, device, sections in run.grids():
+        name = f"{workload}-{device}".replace(":", "")
+        yield f"tradeoff-{name}", partial(draw_tradeoff, workload, device, sections)
+        yield f"memory-{name}", partial(draw_memory, workload, device, sections)
+    for section in run.sections:
+        if section.workload == TIMED_WORKLOAD:
+            yield f"drift-{section.slug}", partial(draw_drift, run, section)
+            yield f"audio-{section.slug}", partial(draw_audio, run, section)
+            yield f"survival-{section.slug}", partial(draw_survival, run, section)

@@ -1,0 +1,134 @@
+"""Survival of streams: the fraction that has not yet left the oracle's path, with intervals.
+
+Conventions: a stream is *lost* at its event (first divergent step); a stream still on the path when observation ends is
+*censored* there. Times are in whatever unit the caller uses (steps, seconds). The curve is right-continuous: the value
+at an event time already counts that event.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from precision_eval.errors import ParameterError
+
+from .intervals import checked_values, normal_quantile, wilson_interval
+
+Method = Literal["wilson", "greenwood"]
+
+
+@dataclass(frozen=True)
+class Survival:
+    """A survival curve at its event times, preceded by the point (0, 1).
+
+    Attributes
+    ----------
+    time : tuple of float
+        0 and then the distinct event times, rising.
+    fraction, low, high : tuple of float
+        Surviving fraction from that time on, and its pointwise interval.
+    at_risk : tuple of int
+        Units still observed just before that time.
+    confidence : float
+        Of the intervals.
+    """
+
+    time: tuple[float, ...]
+    fraction: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    at_risk: tuple[int, ...]
+    confidence: float
+
+    def sampled(self, times: ArrayLike) -> dict[str, list[float]]:
+        """Return the curve at given times, as ``{"time_s", "fraction", "low", "high"}`` for a record.
+
+        Parameters
+        ----------
+        times : array_like of float, shape (n,)
+            ≥ 0, in the unit of `time` (seconds, where the record is to carry them).
+        """
+        grid = checked_values("times", times)
+        if grid.min() < 0.0:
+            raise ParameterError(f"times reach {grid.min()}; a survival curve begins at 0")
+        index = np.searchsorted(np.asarray(self.time), grid, side="right") - 1
+        pick = {"fraction": self.fraction, "low": self.low, "high": self.high}
+        return {"time_s": grid.tolist(), **{key: np.asarray(curve)[index].tolist() for key, curve in pick.items()}}
+
+
+def kaplan_meier(
+    time: ArrayLike, observed: ArrayLike, *, confidence: float = 0.95, method: Method = "wilson"
+) -> Survival:
+    """Kaplan–Meier estimate of a survival curve.
+
+    Parameters
+    ----------
+    time : array_like of float, shape (n,)
+        Event time, or the time at which observation ended; > 0.
+    observed : array_like of bool, shape (n,)
+        True where `time` is an event, False where the unit was still surviving (censored) then.
+    confidence : float
+        Of the pointwise intervals.
+    method : {"wilson", "greenwood"}
+        ``"greenwood"`` is the log-log interval on Greenwood's variance, which has no width at fractions 0 and 1;
+        ``"wilson"`` puts Wilson's score interval on the effective number ``S(1−S)/var`` and has width everywhere.
+
+    Returns
+    -------
+    Survival
+
+    Raises
+    ------
+    ParameterError
+        Lengths differ, a time is not above 0, or nothing was given.
+
+    References
+    ----------
+    .. [1] E. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JASA 53, 1958.
+    .. [2] J. Kalbfleisch, R. Prentice, "The Statistical Analysis of Failure Time Data", 2002, sec. 1.4 (log-log).
+    .. [3] K. Rothman, "Estimation of confidence limits for the cumulative probability of survival", 1978 (Wilson).
+    """
+    times = checked_values("time", time)
+    events = np.asarray(observed, dtype=bool)
+    if events.shape != times.shape:
+        raise ParameterError(f"time has {times.size} entries and observed {events.size}; one each per unit is expected")
+    if times.min() <= 0.0:
+        raise ParameterError(f"the earliest time is {times.min()}; survival times are above 0 (count steps from 1)")
+    points = [(0.0, 1.0, times.size, 0.0)]  # time, fraction, at risk, Greenwood's sum
+    fraction, greenwood = 1.0, 0.0
+    for event_time in np.unique(times[events]):
+        at_risk = int((times >= event_time).sum())
+        lost = int((events & (times == event_time)).sum())
+        fraction *= 1.0 - lost / at_risk
+        greenwood += lost / (at_risk * (at_risk - lost)) if lost < at_risk else math.inf
+        points.append((float(event_time), fraction, at_risk, greenwood))
+    bounds = [_interval(S, n, G, total=times.size, confidence=confidence, method=method) for _, S, n, G in points]
+    return Survival(
+        time=tuple(point[0] for point in points),
+        fraction=tuple(point[1] for point in points),
+        low=tuple(low for low, _ in bounds),
+        high=tuple(high for _, high in bounds),
+        at_risk=tuple(point[2] for point in points),
+        confidence=confidence,
+    )
+
+
+def _interval(
+    fraction: float, at_risk: int, greenwood: float, *, total: int, confidence: float, method: Method
+) -> tuple[float, float]:
+    """Pointwise interval at one step of the curve."""
+    inside = 0.0 < fraction < 1.0
+    if method == "wilson":
+        # var = S²·G, so S(1−S)/var = (1−S)/(S·G); without censoring this is the number of units
+        n = (1.0 - fraction) / (fraction * greenwood) if inside else float(total if fraction == 1.0 else at_risk)
+        return wilson_interval(fraction, n, confidence=confidence)
+    if method != "greenwood":
+        raise ParameterError(f"method is {method!r}; expected 'wilson' or 'greenwood'")
+    if not inside:
+        return fraction, fraction
+    spread = normal_quantile(confidence) * math.sqrt(greenwood) / abs(math.log(fraction))
+    return fraction ** math.exp(spread), fraction ** math.exp(-spread)

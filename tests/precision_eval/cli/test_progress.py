@@ -1,0 +1,105 @@
+"""Progress: counts, time left, plain lines, and a table on a terminal that stands still while something is timed."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, clock, progress_on
+from precision_eval.experiment.plan import Selection, make_plan
+from precision_eval.record import Record
+
+
+@pytest.fixture
+def plan():
+    selection = Selection(
+        workloads=("attention-decode",), sizes=("tiny",), measures=("witness", "latency"), fixes=("k*", "b*")
+    )
+    return make_plan(selection)
+
+
+def record_of(cell, fix, status="passed"):
+    return Record(
+        cell=cell.fix_id(fix),
+        workload=cell.workload,
+        workload_digest="d",
+        fix=fix,
+        role="fix",
+        mode=cell.mode,
+        device=cell.device,
+        size=cell.size,
+        threads=1,
+        measure=cell.measure,
+        status=status,
+        reason=None if status == "passed" else "[why]",
+        data=None,
+        wall_s=1.0,
+        started_at="now",
+        environment="e",
+    )
+
+
+def settle(progress, cell, status="passed"):
+    progress.started(cell)
+    progress.finished(cell, tuple(record_of(cell, fix, status) for fix in cell.fixes), resumed=False)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3661, "1:01:01")])
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_time_left_follows_the_pace(plan, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    tally = Tally(plan)
+    assert (tally.total, tally.left()) == (4, "0:00 elapsed")
+    witness, other, latency = plan.cells
+    now[0] += 30.0  # ten times what a witness is expected to take
+    tally.add(witness, 1, measured=True)
+    assert tally.left() == "0:30 elapsed, about 2:00 left"  # (3 + 9 s) ten times over
+    tally.add(other, 1, measured=True)
+    tally.add(latency, 2, measured=True)
+    assert tally.left() == "done in 0:30"
+
+
+def test_plain_lines(plan):
+    file = io.StringIO()
+    console = Console(file=file)
+    with progress_on(console, plan) as progress:
+        assert isinstance(progress, PlainProgress)
+        for cell in plan.cells:
+            settle(progress, cell, "raised")
+    text = file.getvalue()
+    assert "[1/4] attention-decode/kv_to_query/eager@cpu:tiny#witness raised (1.0 s): [why]" in text
+    assert "done in 0:00" in text
+
+
+def test_table_on_a_terminal(plan):
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120)
+    with progress_on(console, plan) as progress:
+        assert isinstance(progress, LiveProgress)
+        settle(progress, plan.cells[0])
+        settle(progress, plan.cells[1], "timed_out")
+        progress.started(plan.cells[2])
+        before = file.tell()
+        time.sleep(1.2)
+        assert file.tell() == before  # nothing is drawn while something is timed
+        settle(progress, plan.cells[2])
+    text = file.getvalue()
+    assert "1 timed out" in text
+    assert "4/4" in text
+
+
+def test_a_running_untimed_cell_is_redrawn(plan):
+    file = io.StringIO()
+    with progress_on(Console(file=file, force_terminal=True, width=120), plan) as progress:
+        progress.started(replace(plan.cells[0]))
+        before = file.tell()
+        time.sleep(1.2)
+        assert file.tell() > before

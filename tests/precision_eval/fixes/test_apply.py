@@ -1,0 +1,273 @@
+"""Storage and agreement on whole models, and exact restoration."""
+
+import copy
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.fixes import FIXES, fix_by_id
+from precision_eval.fixes.apply import FixStateError
+from precision_eval.fixes.sites import SITES
+from precision_eval.fixes.storage import floating_tensors, storage_bytes
+from precision_eval.workloads import workload_by_id
+
+SENTENCE = "Expected query, key, and value to have the same dtype"
+EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
+
+
+def names():
+    """Every exchanged name as it stands: what the class or module itself holds."""
+    return [(s.name, s.name in vars(s.owner), vars(s.owner).get(s.name)) for s in SITES]
+
+
+def addresses(model):
+    return [(id(t), t.data_ptr(), t.dtype) for t in floating_tensors(model)]
+
+
+@pytest.fixture(params=["attention-decode", "attention-prefill"])
+def case(request):
+    return workload_by_id(request.param).build("tiny", device="cpu", seed=3)
+
+
+@pytest.mark.parametrize("fix_id", EAGER)
+def test_status_of_every_fix_on_attention(case, fix_id):
+    expected_dtype = {
+        "query_to_half": torch.float16,
+        "kv_to_query": torch.float32,
+        "full_float32": torch.float32,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+        "autocast": torch.bfloat16,
+    }
+    before, held = names(), addresses(case.model)
+    with fix_by_id(fix_id).applied(case.model) as call:
+        inputs = call.prepare(case.inputs)
+        if fix_id == "as_shipped":
+            assert inputs is case.inputs
+            with pytest.raises(RuntimeError, match=f"^{SENTENCE}, but got query.dtype: float key.dtype: "):
+                call(*inputs)
+        else:
+            out = call(*inputs)
+            assert out.dtype is expected_dtype[fix_id]
+            assert out.isfinite().all()
+    assert names() == before
+    assert addresses(case.model) == held
+
+
+def by_hand(model, query, fix_id):
+    key, value = model.key, model.value
+    if fix_id == "query_to_half":
+        query = query.half()
+    elif fix_id == "kv_to_query":
+        key, value = key.to(query.dtype), value.to(query.dtype)
+    else:
+        dtype = {"full_float32": torch.float32}.get(fix_id) or getattr(torch, fix_id)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=model.mask, enable_gqa=True)
+
+
+@pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"])
+def test_bit_identical_to_the_fix_in_the_source(case, fix_id):
+    with torch.no_grad():
+        expected = by_hand(case.model, *case.inputs, fix_id)
+    with fix_by_id(fix_id).applied(case.model) as call:
+        assert torch.equal(call(*call.prepare(case.inputs)), expected)
+
+
+class Block(nn.Module):
+    """Pre-norm attention with a static cache, written as the reported systems write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.qkv = nn.Linear(16, 48, bias=False)
+        self.out = nn.Linear(16, 16)
+        self.register_buffer("cache", torch.zeros(2, 1, 4, 8, 4))
+        self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+        self.tied = self.out
+
+    def forward(self, x, position):
+        q, k, v = self.qkv(self.norm(x)).view(1, 1, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        self.cache[0][:, :, position] = k
+        self.cache[1].index_copy_(2, position, v)
+        attended = F.scaled_dot_product_attention(q, self.cache[0], self.cache[1])
+        x = x + self.out(attended.transpose(1, 2).reshape(1, 1, 16))
+        return x + self.mlp(x)
+
+
+def mixed_block():
+    torch.manual_seed(0)
+    block = Block().eval()
+    block.out.half()
+    block.mlp.half()
+    block.cache = block.cache.half()
+    return block, (torch.randn(1, 1, 16), torch.tensor([3]))
+
+
+@pytest.mark.parametrize("fix_id", EAGER)
+def test_a_decoder_block_that_splits_at_every_site(fix_id):
+    block, inputs = mixed_block()
+    with fix_by_id(fix_id).applied(block) as call:
+        if fix_id in ("as_shipped", "autocast"):  # autocast does not reach cache writes
+            with pytest.raises(RuntimeError, match="dtype"):
+                call(*call.prepare(inputs))
+        else:
+            assert call(*call.prepare(inputs)).isfinite().all()
+
+
+@pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query"])
+@pytest.mark.parametrize("build", ["attention", "encoder"])
+def test_stock_attention_modules(build, fix_id):
+    torch.manual_seed(0)
+    if build == "attention":
+        model = nn.MultiheadAttention(16, 4, batch_first=True).half().eval()
+        inputs = (torch.randn(2, 5, 16),) * 3
+    else:
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).half().eval()
+        inputs = (torch.randn(2, 5, 16),)
+    with fix_by_id("as_shipped").applied(model) as call, pytest.raises(RuntimeError):
+        call(*inputs)
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    with fix_by_id("full_float32").applied(model) as call:
+        wide = call(*inputs)
+    with fix_by_id(fix_id).applied(model) as call:
+        found = call(*inputs)
+    wide, found = (y[0] if build == "attention" else y for y in (wide, found))
+    torch.testing.assert_close(found.float(), wide, rtol=2e-2, atol=2e-2)
+    assert torch.backends.mha.get_fastpath_enabled() is fastpath
+
+
+def test_a_name_imported_earlier_is_found(monkeypatch):
+    module = ModuleType("somebodys_model")
+    source = """
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as attend
+class Model(nn.Module):
+    def forward(self, q, kv):
+        return attend(q, kv, kv)
+"""
+    monkeypatch.setitem(sys.modules, "somebodys_model", module)
+    exec(source, vars(module))
+    original = module.attend
+    q, kv = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4).half()
+    with fix_by_id("kv_to_query").applied(module.Model()) as call:
+        assert module.attend is not original
+        assert call(q, kv).dtype is torch.float32
+    assert module.attend is original
+
+
+def test_a_function_that_a_submodule_keeps_is_found():
+    model = nn.Module()
+    model.attend = F.scaled_dot_product_attention
+    model.forward = lambda q, kv: model.attend(q, kv, kv)
+    with fix_by_id("query_to_half").applied(model) as call:
+        assert call(torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4).half()).dtype is torch.float16
+    assert model.attend is F.scaled_dot_product_attention
+
+
+@pytest.mark.parametrize("fix_id", ["kv_to_query", "float16"])
+def test_everything_is_put_back_after_an_exception(fix_id):
+    block, inputs = mixed_block()
+    before, held, content = names(), addresses(block), copy.deepcopy(block.state_dict())
+    call = fix_by_id(fix_id).applied(block)
+    for _ in range(2):  # and it can be entered again
+        with pytest.raises(ZeroDivisionError), call:
+            raise ZeroDivisionError
+        assert names() == before
+        assert addresses(block) == held
+    assert all(torch.equal(block.state_dict()[name], value) for name, value in content.items())
+    with call:
+        call(*call.prepare(inputs))
+
+
+def test_ties_hold_while_converted():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
+    model[1].weight = model[0].weight
+    parameter = model[0].weight
+    with fix_by_id("bfloat16").applied(model):
+        assert model[0].weight is model[1].weight is parameter
+        assert parameter.dtype is torch.bfloat16
+        assert storage_bytes(model) == 5 * 4 * 2
+    assert parameter.dtype is torch.float32
+    assert storage_bytes(model) == 5 * 4 * 4
+
+
+def test_a_recurrent_network_keeps_its_flat_weights():
+    model = nn.LSTM(3, 4).eval()
+    x = torch.randn(2, 1, 3)
+    with fix_by_id("bfloat16").applied(model) as call:
+        assert call(*call.prepare((x,)))[0].dtype is torch.bfloat16
+    assert model(x)[0].dtype is torch.float32
+
+
+def test_wrong_states_are_refused(case):
+    up, down = (fix_by_id(i).applied(copy.deepcopy(case.model)) for i in ("kv_to_query", "query_to_half"))
+    with pytest.raises(FixStateError, match="not in force"):
+        up(*case.inputs)
+    with up:
+        with pytest.raises(FixStateError, match="entered already"):
+            up.__enter__()
+        with pytest.raises(FixStateError, match="'kv_to_query' is in force"), down:
+            pass
+        with pytest.raises(FixStateError, match="not in force"):
+            down(*case.inputs)
+        with pytest.raises(FixStateError, match="in force"):
+            fix_by_id("autocast").applied(case.model)
+        assert up(*case.inputs).dtype is torch.float32
+    with down:
+        assert down(*case.inputs).dtype is torch.float16
+
+
+def test_fixes_interleave_each_on_its_own_copy(case):
+    applied = [fix_by_id(i).applied(copy.deepcopy(case.model)) for i in EAGER if i != "as_shipped"]
+    inputs = [a.prepare(case.inputs) for a in applied]
+    rounds = []
+    for a in applied:
+        a.held = a.stored()
+        a.held.__enter__()
+    for _ in range(2):
+        for a, x in zip(applied, inputs, strict=True):
+            with a.agreeing():
+                rounds.append(a(*x))
+    for a in applied:
+        a.held.__exit__(None, None, None)
+    half = len(rounds) // 2
+    assert all(torch.equal(one, two) for one, two in zip(rounds[:half], rounds[half:], strict=True))
+    assert len({(r.dtype, r.double().sum().item()) for r in rounds[:half]}) >= 3
+
+
+def test_where_no_agreement_is_needed_nothing_is_patched(case):
+    before = names()
+    for fix_id in ("as_shipped", "full_float32", "bfloat16", "float16", "autocast"):
+        with fix_by_id(fix_id).applied(case.model):
+            assert names() == before
+    with fix_by_id("kv_to_query").applied(case.model):
+        assert names() != before
+
+
+def test_dynamo_never_loads_while_names_are_exchanged():
+    """Imported inside a block it would keep the replacements in its tables for good."""
+    code = """
+import torch, sys
+from torch import nn
+from torch.nn import functional as F
+from precision_eval.fixes import fix_by_id
+class Late(nn.Module):
+    def forward(self, q, kv):
+        import torch._dynamo
+        return F.scaled_dot_product_attention(q, kv, kv)
+q, kv = torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4).half()
+with fix_by_id("kv_to_query").applied(Late()) as call:
+    call(q, kv)
+compiled = torch.compile(F.scaled_dot_product_attention, backend="eager", fullgraph=True)
+product = torch.compile(lambda a: torch.matmul(a, a.mT) @ a, backend="eager", fullgraph=True)
+compiled(q, q, q), product(q)
+"""
+    ran = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()[-2000:]

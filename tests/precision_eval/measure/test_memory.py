@@ -1,0 +1,120 @@
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from precision_eval.fixes import fix_by_id
+from precision_eval.measure.memory import call_memory, cpu_allocated_peak_bytes, peak_rss_bytes
+from precision_eval.measure.profiling import profiled
+from precision_eval.workloads import workload_by_id
+
+MIB = 1 << 20
+
+
+def three(size):
+    """Peak by hand: a and b live together (2), a goes, c comes (2), then d with both (3 sizes)."""
+    a = torch.empty(size, dtype=torch.uint8)
+    b = torch.empty(size, dtype=torch.uint8)
+    del a
+    c = torch.empty(size, dtype=torch.uint8)
+    d = torch.empty(size, dtype=torch.uint8)
+    del b, c
+    return d
+
+
+@pytest.mark.parametrize("size", [1, 1000, MIB])
+def test_tensors_of_known_size(size):
+    assert cpu_allocated_peak_bytes(three, (size,)) == 3 * size
+
+
+def test_what_was_there_before_does_not_count():
+    held = [torch.empty(MIB, dtype=torch.uint8)]
+
+    def free_then_take():
+        held.clear()
+        held.append(torch.empty(MIB // 2, dtype=torch.uint8))
+
+    assert cpu_allocated_peak_bytes(free_then_take, ()) in (0, MIB // 2)  # never counted; credited by some versions
+
+
+def test_the_same_call_gives_the_same_bytes():
+    x = torch.randn(64, 64)
+    figures = {cpu_allocated_peak_bytes(lambda: (x @ x).softmax(-1).half(), ()) for _ in range(5)}
+    assert len(figures) == 1
+
+
+def test_a_planted_allocation_is_seen():
+    x = torch.randn(64, 64)
+
+    def leaner():
+        return x + 1
+
+    def fatter():
+        return (x.double() + 1).float()
+
+    assert 0 <= cpu_allocated_peak_bytes(leaner, ()) - 64 * 64 * 4 <= 32  # and the scalar, wrapped
+    # double copy, its sum, and the result: at most two doubles and a float at once, the copy freed after the sum
+    assert cpu_allocated_peak_bytes(fatter, ()) >= 2 * 64 * 64 * 8
+
+
+def test_casting_the_cache_costs_its_size_in_float32():
+    case = workload_by_id("attention-decode").build("metavoice", device="cpu", seed=0)
+    cache = case.model.key.numel() + case.model.value.numel()
+    found = {}
+    for fix_id in ("query_to_half", "kv_to_query", "full_float32"):
+        model = copy.deepcopy(case.model)
+        with fix_by_id(fix_id).applied(model) as call:
+            found[fix_id] = call_memory(call, call.prepare(case.inputs), model=model, device="cpu")
+    base, cast = found["full_float32"], found["kv_to_query"]
+    assert cast.allocated_peak_bytes - base.allocated_peak_bytes == 4 * cache
+    assert found["query_to_half"].allocated_peak_bytes < cast.allocated_peak_bytes / 2
+    mask = case.model.mask.numel()
+    assert base.storage_bytes == 4 * cache + mask
+    assert cast.storage_bytes == found["query_to_half"].storage_bytes == 2 * cache + mask
+    assert cast.reserved_peak_bytes is None
+    assert set(cast.to_dict()) == {"allocated_peak_bytes", "storage_bytes", "rss_peak_bytes", "reserved_peak_bytes"}
+
+
+def test_peak_resident_set_of_a_process():
+    code = """
+import torch
+from precision_eval.measure.memory import peak_rss_bytes
+before = peak_rss_bytes()
+x = torch.ones(256 << 20, dtype=torch.uint8)
+del x
+print(peak_rss_bytes() - before)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 240 * MIB < int(ran.stdout) < 400 * MIB
+    assert peak_rss_bytes() > 10 * MIB
+
+
+def test_only_the_profilers_own_lines_are_held_back(capfd):
+    def speak():
+        torch.ones(2)
+        print("from the call", file=sys.stderr, flush=True)
+
+    profiled(speak, (), memory=True)
+    assert capfd.readouterr().err.strip() == "from the call"
+
+
+def test_operations_are_listed_in_order():
+    seen = profiled(nn.Linear(2, 3), (torch.ones(1, 2),), memory=False).operations
+    assert seen[0] == "aten::linear"
+    assert "aten::addmm" in seen
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_cuda_peaks_of_known_size():
+    model = nn.Identity().cuda()
+
+    def take(x):
+        return torch.empty(8 * MIB, dtype=torch.uint8, device="cuda"), x
+
+    found = call_memory(take, (torch.ones(1, device="cuda"),), model=model, device="cuda")
+    assert found.allocated_peak_bytes == 8 * MIB
+    assert found.reserved_peak_bytes >= 8 * MIB

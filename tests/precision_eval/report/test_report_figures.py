@@ -1,0 +1,177 @@
+import io
+import itertools
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from matplotlib.text import Annotation, Text
+from rich.console import Console
+
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.report import write_report
+from precision_eval.report.data import load_run
+from precision_eval.report.plots_audio import draw_audio
+from precision_eval.report.plots_drift import draw_drift, running_median
+from precision_eval.report.plots_memory import draw_memory
+from precision_eval.report.plots_survival import draw_survival
+from precision_eval.report.plots_tradeoff import draw_tradeoff
+from precision_eval.report.style import LeftOut, look_of, spread
+
+FIGURES = {
+    "tradeoff-attention-decode-cpu",
+    "tradeoff-attention-prefill-cpu",
+    "tradeoff-voice-cpu",
+    "memory-attention-decode-cpu",
+    "memory-attention-prefill-cpu",
+    "memory-voice-cpu",
+    "drift-voice-default-eager-cpu",
+    "audio-voice-default-eager-cpu",
+    "survival-voice-default-eager-cpu",
+}
+
+
+@pytest.fixture
+def console():
+    return Console(width=120, file=io.StringIO())
+
+
+def test_a_full_run_gives_every_file(full_run, console):
+    files = write_report(full_run, console=console)
+    assert [path.name for path in files[:2]] == ["report.md", "results.csv"]
+    assert {path.stem for path in files if path.suffix == ".png"} == FIGURES
+    assert {path.stem for path in files if path.suffix == ".svg"} == FIGURES
+    for path in files:
+        if path.suffix == ".png":
+            pixels = imread(path)
+            assert min(pixels.shape[:2]) > 400
+            assert np.ptp(pixels[..., :3]) > 0.5
+        if path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    report = (full_run / "report.md").read_text(encoding="utf-8")
+    assert all(f"(figures/{stem}.png)" in report for stem in FIGURES)
+    assert "How to read this" in console.file.getvalue()
+
+
+def test_the_same_records_give_the_same_bytes(synthetic, tmp_path, console):
+    contents = []
+    for folder in ("a", "b"):
+        run = synthetic(tmp_path / folder)
+        run.attention("attention-decode", "dia", "eager")
+        files = write_report(run.write(), console=console)
+        contents.append({path.name: path.read_bytes() for path in files if path.suffix in (".svg", ".csv")})
+    assert contents[0] == contents[1]
+
+
+def test_missing_measures_leave_figures_out_with_a_reason(synthetic, tmp_path, console):
+    run = synthetic(tmp_path)
+    run.add("voice", "default", "eager", "as_shipped", "witness", status="raised", reason="no")
+    run.add("voice", "default", "eager", "float16", "latency", run.latency(1.2, "float16"))
+    files = write_report(run.write(), console=console)
+    assert [path.name for path in files] == ["report.md", "results.csv"]
+    text = console.file.getvalue()
+    assert "Left out: trade-off of voice on cpu: no fix has both a latency ratio and a drift" in text
+    assert "not measured" in text
+
+
+@pytest.mark.parametrize("spacing", [0.001, 0.02, 0.5])
+def test_labels_of_the_trade_off_do_not_cover_each_other(synthetic, tmp_path, spacing):
+    run = synthetic(tmp_path)
+    for i, fix in enumerate(fix.id for fix in FIXES):
+        run.add("w", "s", "eager", fix, "latency", run.latency(1 + spacing * i, fix))
+        run.add("w", "s", "eager", fix, "drift", {"relative_error": 1e-3 * (1 + spacing) ** i})
+    loaded = load_run(run.write())
+    figure = draw_tradeoff("w", "cpu", loaded.sections)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    labels = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
+    assert len(labels) == len(FIXES)
+    boxes = [Text.get_window_extent(label, renderer) for label in labels]  # without the leader line
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+
+
+def test_error_bars_are_the_recorded_intervals(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    data = run.latency(0.8, "float16") | {"ratio": 0.8, "ratio_low": 0.7, "ratio_high": 0.95}
+    run.add("voice", "d", "eager", "float16", "latency", data)
+    drift = run.voice_drift(1e-3)
+    run.add("voice", "d", "eager", "float16", "teacher_forced_drift", drift)
+    axes = draw_tradeoff("voice", "cpu", load_run(run.write()).sections).axes[0]
+    (container,) = axes.containers
+    _, _, (horizontal, vertical) = container
+    assert np.allclose(horizontal.get_segments()[0][:, 0], [0.7, 0.95])
+    expected = [drift["relative_error_low"], drift["relative_error_high"]]
+    assert np.allclose(vertical.get_segments()[0][:, 1], expected)
+
+
+def test_memory_bars_are_storage_and_peak(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    memory = {"allocated_peak_bytes": 2 * 2**20, "storage_bytes": 6 * 2**20}
+    run.add("w", "s", "eager", "float16", "memory", memory)
+    axes = draw_memory("w", "cpu", load_run(run.write()).sections).axes[0]
+    assert [bar.get_width() for bar in axes.patches] == [6.0, 2.0]
+    assert axes.get_xlabel() == "MiB"
+
+
+def test_the_null_is_a_band_and_controls_are_dashed(full_run):
+    run = load_run(full_run)
+    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    axes = draw_audio(run, section).axes[1]
+    null = next(row for row in run.references(section, "audio") if row.role == "null")
+    values = null.data("audio")["against_oracle"]["mel_mcd_db"]["series"]["value"]
+    (band,) = axes.patches
+    assert np.allclose([band.get_y(), band.get_y() + band.get_height()], np.quantile(values, [0.05, 0.95]))
+    assert {"--", ":"} <= {line.get_linestyle() for line in axes.lines}
+
+
+def test_survival_draws_the_recorded_curve_with_the_null(full_run):
+    run = load_run(full_run)
+    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    axes = draw_survival(run, section).axes[0]
+    row = next(row for row in section.rows if row.fix == "float16")
+    curve = row.data("divergence")["survival"]["fraction"]
+    assert any(np.array_equal(line.get_ydata(), curve) for line in axes.lines)
+    assert any(text.get_text().startswith("null, ") for text in axes.texts)
+
+
+def test_drift_keeps_every_recorded_step(full_run):
+    run = load_run(full_run)
+    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    axes = draw_drift(run, section).axes[0]
+    row = next(row for row in section.rows if row.fix == "float16")
+    steps = row.drift["series"]["relative_error"]
+    assert any(np.array_equal(line.get_ydata(), steps) for line in axes.lines)
+    assert axes.get_yscale() == "log"
+
+
+def test_drift_without_series_is_left_out(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("voice", "d", "eager", "float16", "witness", {"x": 1})
+    loaded = load_run(run.write())
+    with pytest.raises(LeftOut, match="no teacher-forced series"):
+        draw_drift(loaded, loaded.sections[0])
+
+
+def test_running_median_by_hand():
+    assert running_median(np.array([1.0, 9.0, 2.0, 3.0]), window=3).tolist() == [5.0, 2.0, 3.0, 2.5]
+    assert running_median(np.array([4.0, 1.0]), window=1).tolist() == [4.0, 1.0]
+
+
+def test_spread_moves_only_what_collides():
+    assert spread([10.0, 50.0], step=5.0, low=0.0, high=100.0) == [10.0, 50.0]
+    assert spread([10.0, 11.0, 12.0], step=5.0, low=0.0, high=100.0) == [10.0, 15.0, 20.0]
+    assert spread([99.0, 98.0], step=5.0, low=0.0, high=100.0) == [100.0, 95.0]
+
+
+def test_every_fix_has_a_colour_and_marker_of_its_own():
+    looks = [look_of(fix.id) for fix in FIXES]
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(FIXES)
+    assert look_of("mine").colour == look_of("mine").colour
+
+
+def test_importing_the_report_loads_no_matplotlib_and_no_torch():
+    code = "import sys, precision_eval.report; print([n for n in ('matplotlib', 'torch') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

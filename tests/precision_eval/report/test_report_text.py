@@ -1,0 +1,248 @@
+import io
+import itertools
+import re
+
+import pytest
+from rich.console import Console
+
+from precision_eval.errors import ParameterError
+from precision_eval.report.data import load_run
+from precision_eval.report.findings import fastest, findings_of, latency_interval, lowest_drift, pareto_front
+from precision_eval.report.readme import BEGIN, END, main, update_readme
+from precision_eval.report.tables import audio_table, cost_table, tables_of, witness_table
+from precision_eval.report.text import markdown_report, markdown_table, print_report
+from precision_eval.report.wording import (
+    duration_text,
+    fixed,
+    join,
+    memory_text,
+    scientific,
+    short_reason,
+    times_text,
+    with_interval,
+)
+
+
+def latency(ratio, low, high, *, verdict="better", baseline="full_float32"):
+    return {
+        "baseline": baseline,
+        "ratio": ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "confidence": 0.95,
+        "verdict": verdict,
+        "minimum_detectable_effect": 0.01,
+        "median_s": 1e-3,
+        "doubts": [],
+    }
+
+
+@pytest.fixture
+def small(synthetic, tmp_path):
+    """Write fixes given as id -> (latency triple, drift) and return the only section."""
+
+    def build(fixes):
+        run = synthetic(tmp_path)
+        for fix, (triple, drift) in fixes.items():
+            run.add("w", "s", "eager", fix, "latency", latency(*triple))
+            run.add("w", "s", "eager", fix, "drift", {"relative_error": drift})
+        return load_run(run.write())
+
+    return build
+
+
+def names(rows):
+    return [row.fix for row in rows]
+
+
+def test_numbers_as_written():
+    assert scientific(3.14e-7) == "3.1e-7"
+    assert scientific(0.01) == "0.010"
+    assert scientific(12.0) == "12"
+    assert scientific(0.0) == "0"
+    assert scientific(None) == "–"
+    assert fixed(-0.0004, decimals=2) == "0.00"
+    assert fixed(-1.5, decimals=1) == "−1.5"
+    assert memory_text(64 * 2**20) == "64 MiB"
+    assert memory_text(512) == "512 B"
+    assert duration_text(0.00031) == "310 µs"
+    assert duration_text(0.9999e-3) == "1 ms"
+    assert times_text(1.234) == "1.2 times"
+    assert times_text(26_312.0) == "26,000 times"
+    assert with_interval("1", "0.9", "–") == "1"
+    assert join(["a", "b", "c"]) == "a, b and c"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
+        "c10::Half and value.dtype: c10::Half instead.",
+        "TorchRuntimeError: Dynamo failed to run FX node with fake tensors: call_function f(*(FakeTensor(...),)): got "
+        "RuntimeError('Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
+        "c10::Half and value.dtype: c10::Half instead.')\n\nfrom user code:\n   File x",
+    ],
+)
+def test_the_real_message_survives_shortening(reason):
+    assert short_reason(reason) == (
+        "Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: c10::Half and "
+        "value.dtype: c10::Half instead"
+    )
+
+
+def test_an_unknown_message_keeps_its_first_line():
+    assert short_reason("KeyError: 'a'\nmore") == "KeyError: 'a'"
+    assert len(short_reason("x" * 900)) == 200
+    assert short_reason(None) == "no reason recorded"
+
+
+def test_fastest_calls_overlap_a_tie_and_distance_none(small):
+    fixes = {
+        "bfloat16": ((0.80, 0.78, 0.82), 1e-3),
+        "float16": ((0.83, 0.81, 0.85), 1e-4),
+        "kv_to_query": ((0.90, 0.88, 0.92), 1e-5),
+    }
+    run = small(fixes)
+    assert names(fastest(run.sections[0])) == ["bfloat16", "float16"]
+    text = " ".join(findings_of(run, run.sections[0]))
+    assert "Fastest is bfloat16 at 0.800 [0.780, 0.820] of full_float32's time, a tie within uncertainty with" in text
+
+
+def test_findings_are_computed_not_canned(small):
+    first = small({"bfloat16": ((0.8, 0.78, 0.82), 1e-3), "float16": ((0.9, 0.89, 0.91), 1e-4)})
+    before = findings_of(first, first.sections[0])
+    second = small({"bfloat16": ((0.9, 0.89, 0.91), 1e-4), "float16": ((0.8, 0.78, 0.82), 1e-3)})
+    after = findings_of(second, second.sections[0])
+    assert any("Fastest is bfloat16" in sentence for sentence in before)
+    assert any("Fastest is float16" in sentence for sentence in after)
+    assert any("Lowest drift: bfloat16" in sentence for sentence in after)
+
+
+def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "full_float32", "latency", latency(0.53, 0.33, 1.8, verdict="undecided"))
+    run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.90, 0.89, 0.91))
+    loaded = load_run(run.write())
+    rows = {row.fix: row for row in loaded.sections[0].rows}
+    assert latency_interval(rows["full_float32"]) == (1.0, 0.33, 1.8)
+    assert names(fastest(loaded.sections[0])) == ["kv_to_query", "full_float32"]
+    text = " ".join(findings_of(loaded, loaded.sections[0]))
+    assert "Even the baseline against itself is undecided" in text
+    assert "undecided against" not in text
+
+
+def test_drifts_without_interval_tie_within_ten_per_cent(small):
+    triple = (1.0, 0.99, 1.01)
+    run = small({"float16": (triple, 1.00e-4), "kv_to_query": (triple, 1.08e-4), "bfloat16": (triple, 1.2e-4)})
+    assert names(lowest_drift(run.sections[0])) == ["float16", "kv_to_query"]
+
+
+def test_pareto_front_equals_its_definition(full_run):
+    for section in load_run(full_run).sections:
+        points = {
+            row.fix: (latency_interval(row)[0], row.drift["relative_error"])
+            for row in section.curing
+            if latency_interval(row) and row.drift
+        }
+        beaten = {
+            a
+            for a, b in itertools.permutations(points, 2)
+            if points[b] != points[a] and all(q <= p for p, q in zip(points[a], points[b], strict=True))
+        }
+        assert set(names(pareto_front(section))) == set(points) - beaten
+
+
+def test_failing_fixes_never_win(small, synthetic, tmp_path):
+    run = synthetic(tmp_path / "other")
+    run.add("w", "s", "eager", "float16", "latency", latency(0.1, 0.1, 0.1))
+    run.add("w", "s", "eager", "float16", "drift", status="non_finite", reason="output holds inf")
+    run.add("w", "s", "eager", "bfloat16", "latency", latency(0.9, 0.9, 0.9))
+    loaded = load_run(run.write())
+    assert names(fastest(loaded.sections[0])) == ["bfloat16"]
+    assert "float16 does not cure it: non_finite" in findings_of(loaded, loaded.sections[0])[0]
+
+
+def test_raised_fixes_stand_in_the_table_with_their_message(full_run):
+    section = next(s for s in load_run(full_run).sections if s.mode == "compiled")
+    table = cost_table(section)
+    raised = [row[0] for row in table.rows if row[1] == "raised"]
+    assert raised == ["as_shipped", "dynamo_fallback"]
+    assert any(
+        note.startswith("as_shipped and dynamo_fallback: raised: Expected query, key, and value to have the same dtype")
+        for note in table.notes
+    )
+
+
+def test_audio_stands_beside_oracle_null_and_both_controls(full_run):
+    run = load_run(full_run)
+    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    table = audio_table(run, section)
+    found = [row[0] for row in table.rows]
+    assert found[0] == "oracle"
+    assert found[-3:] == ["null", "control_long_window", "control_rope_bfloat16"]
+    assert not any(note.startswith("Not in these records") for note in table.notes)
+
+
+def test_missing_null_and_controls_are_said(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
+    loaded = load_run(run.write())
+    table = audio_table(loaded, loaded.sections[0])
+    assert "Not in these records: oracle, null and control; without them" in table.notes[-1]
+
+
+def test_witness_shows_what_ran(full_run):
+    section = load_run(full_run).sections[0]
+    table = witness_table(section)
+    row = next(row for row in table.rows if row[0] == "kv_to_query")
+    assert row[1:] == ("f32 / f32 / f32 → f32 ×4", "math", "key f16→f32 ×8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_figure_is_cut_at_any_width(full_run, width):
+    run = load_run(full_run)
+    console = Console(width=width, file=io.StringIO())
+    print_report(run, console=console, files=[])
+    text = console.file.getvalue()
+    printed = set(re.findall(r"[^\s]+", text))
+    for section in run.sections:
+        for table in tables_of(run, section):
+            for row in table.rows:
+                assert row[0] in printed
+                missing = [word for cell in row for word in cell.split() if word not in printed]
+                assert not missing, (table.title, row, missing)
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_markdown_tables_are_well_formed(full_run):
+    run = load_run(full_run)
+    for section in run.sections:
+        for table in tables_of(run, section):
+            lines = [line for line in markdown_table(table, heading=False).splitlines() if line.startswith("|")]
+            assert len(lines) == len(table.rows) + 2
+            assert {line.count("|") for line in lines} == {len(table.columns) + 1}
+    text = markdown_report(run, figures=[full_run / "figures" / "a.png"], left_out=["b: not measured"])
+    assert "![a](figures/a.png)" in text
+    assert "- Left out: b: not measured" in text
+
+
+def test_readme_numbers_are_regenerated_and_the_rest_is_kept(full_run, tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"# Title\n{BEGIN}\nold 0.123\n{END}\ntail\n", encoding="utf-8")
+    assert main([str(full_run), "--readme", str(readme)]) == 0
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith(f"# Title\n{BEGIN}\n")
+    assert text.endswith(f"{END}\ntail\n")
+    assert "old 0.123" not in text
+    assert "`kv_to_query`" in text
+    assert not update_readme(readme, load_run(full_run))
+    assert "written" in capsys.readouterr().out
+
+
+def test_a_readme_without_markers_is_refused(full_run, tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{END}\n{BEGIN}\n")
+    with pytest.raises(ParameterError, match="once each"):
+        update_readme(readme, load_run(full_run))
+    assert main([str(full_run), "--readme", str(readme)]) == 2
+    assert "results:begin" in capsys.readouterr().err

@@ -1,0 +1,338 @@
+"""Statistics: hand values, identities, scipy as the independent implementation, planted faults, properties."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_eval.errors import ParameterError
+from precision_eval.statistics import (
+    block_bootstrap_mean,
+    bootstrap_interval,
+    kaplan_meier,
+    kendall_trend,
+    minimum_detectable_effect,
+    paired_log_ratios,
+    paired_ratio,
+    series_doubts,
+    trimmed_mean,
+    two_cluster_split,
+    verdict,
+    wilson_interval,
+)
+
+SERIES = st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=40)
+TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)
+
+
+class TestTrimmedMean:
+    def test_hand(self):
+        assert trimmed_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == 2.0  # floor(0.2·5) = 1 off each end
+
+    @given(SERIES)
+    def test_scipy(self, values):
+        assert trimmed_mean(values) == pytest.approx(scipy.stats.trim_mean(values, 0.2), abs=1e-9)
+
+    @given(SERIES)
+    def test_no_trim_is_the_mean(self, values):
+        assert trimmed_mean(values, trim=0.0) == pytest.approx(np.mean(values), abs=1e-9)
+
+    def test_outlier_does_not_move_it(self):
+        values = np.linspace(-1, 1, 21)
+        spoiled = values.copy()
+        spoiled[-1] = 1e9
+        assert trimmed_mean(spoiled) == pytest.approx(trimmed_mean(values))
+        assert np.mean(spoiled) > 1e7  # the planted fault is seen by the plain mean
+
+    def test_bad_trim(self):
+        with pytest.raises(ParameterError, match=r"trim is 0\.5"):
+            trimmed_mean([1.0], trim=0.5)
+
+
+class TestBootstrap:
+    def test_constant_has_no_width(self):
+        interval = bootstrap_interval([2.0] * 9, seed=0)
+        assert (interval.estimate, interval.low, interval.high) == (2.0, 2.0, 2.0)
+
+    def test_repeatable_and_seeded(self):
+        values = np.random.default_rng(1).normal(size=30)
+        assert bootstrap_interval(values, seed=3) == bootstrap_interval(values, seed=3)
+        assert bootstrap_interval(values, seed=3).low != bootstrap_interval(values, seed=4).low
+
+    def test_scipy(self):
+        values = np.random.default_rng(2).normal(size=40)
+        ours = bootstrap_interval(values, seed=0, resamples=8000)
+        theirs = scipy.stats.bootstrap(
+            (values,),
+            lambda x, axis: scipy.stats.trim_mean(x, 0.2, axis=axis),
+            method="percentile",
+            rng=0,
+            n_resamples=8000,
+        ).confidence_interval
+        width = theirs.high - theirs.low
+        assert ours.low == pytest.approx(theirs.low, abs=0.05 * width)
+        assert ours.high == pytest.approx(theirs.high, abs=0.05 * width)
+
+    def test_covers_the_truth(self):
+        rng = np.random.default_rng(5)
+        hits = [
+            interval.low <= 0.0 <= interval.high
+            for interval in (
+                bootstrap_interval(rng.standard_t(4, size=20), seed=seed, resamples=400) for seed in range(300)
+            )
+        ]
+        assert 0.90 <= np.mean(hits) <= 0.98
+
+    @pytest.mark.parametrize(
+        ("values", "match"), [([], "0 values"), ([1.0, math.nan], "not finite"), ([[1.0]], "2 dim")]
+    )
+    def test_bad_values(self, values, match):
+        with pytest.raises(ParameterError, match=match):
+            bootstrap_interval(values, seed=0)
+
+    def test_bad_confidence(self):
+        with pytest.raises(ParameterError, match="confidence is 95"):
+            bootstrap_interval([1.0, 2.0], seed=0, confidence=95)
+
+
+class TestBlockBootstrap:
+    def test_hand_whole_rows(self):
+        # two rows, whole-row blocks: the mean of two draws from {0, 1} lies at 0 or 1 in half of the cases
+        interval = block_bootstrap_mean([[0.0] * 5, [1.0] * 5], block_length=5, seed=0)
+        assert (interval.estimate, interval.low, interval.high) == (0.5, 0.0, 1.0)
+
+    def test_block_of_one_is_the_plain_bootstrap(self):
+        values = np.random.default_rng(0).normal(size=60)
+        ours = block_bootstrap_mean(values, block_length=1, seed=0, resamples=6000)
+        theirs = bootstrap_interval(values, seed=1, resamples=6000, trim=0.0)
+        assert ours.high - ours.low == pytest.approx(theirs.high - theirs.low, rel=0.06)
+
+    def test_autocorrelation_widens(self):
+        rng = np.random.default_rng(3)
+        noise = rng.normal(size=2000)
+        walk = np.zeros(2000)
+        for step in range(1, 2000):
+            walk[step] = 0.9 * walk[step - 1] + noise[step]
+        naive = block_bootstrap_mean(walk, block_length=1, seed=0)
+        blocks = block_bootstrap_mean(walk, block_length=60, seed=0)
+        assert (blocks.high - blocks.low) > 2.5 * (naive.high - naive.low)  # theory: √19 = 4.4
+        assert (blocks.high - blocks.low) < 6.0 * (naive.high - naive.low)
+
+    @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20), st.integers(1, 2))
+    @settings(max_examples=30)
+    def test_inside_the_data(self, values, length):
+        interval = block_bootstrap_mean(values, block_length=length, seed=0, resamples=50)
+        assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
+
+    def test_bad_length(self):
+        with pytest.raises(ParameterError, match="block_length is 4; expected 1 to 3"):
+            block_bootstrap_mean([1.0, 2.0, 3.0], block_length=4, seed=0)
+
+
+class TestWilson:
+    def test_hand(self):
+        # z² = 3.8415: centre of 0 of 10 is z²/2n/(1+z²/n), half the same, so high = (z²/n)/(1+z²/n)
+        assert wilson_interval(0.0, 10) == pytest.approx((0.0, 0.27753), abs=1e-5)
+
+    @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+    def test_scipy(self, trial):
+        hits, n = trial
+        expected = scipy.stats.binomtest(hits, n).proportion_ci(method="wilson")
+        assert wilson_interval(hits / n, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="more than 0 trials"):
+            wilson_interval(0.5, 0)
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("low", "high", "expected"),
+        [
+            (0.999, 1.001, "equivalent"),
+            (0.90, 0.95, "better"),
+            (1.05, 1.10, "worse"),
+            (0.99, 1.01, "undecided"),
+            (1.001, 1.004, "undecided"),  # significantly above 1, yet not above the margin
+        ],
+    )
+    def test_hand(self, low, high, expected):
+        assert verdict(low, high, margin=0.002) == expected
+
+    @given(st.floats(0.5, 2.0), st.floats(1.0, 1.5), st.floats(0.0, 0.2))
+    def test_exchange_mirrors(self, low, factor, margin):
+        mirrored = {"better": "worse", "worse": "better"}
+        there, back = verdict(low, low * factor, margin=margin), verdict(1 / (low * factor), 1 / low, margin=margin)
+        if min(abs(math.log(x) - s * math.log1p(margin)) for x in (low, low * factor) for s in (-1, 1)) > 1e-9:
+            assert back == mirrored.get(there, there)
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="0 < low"):
+            verdict(1.1, 1.0, margin=0.0)
+
+
+class TestPairedRatio:
+    def test_hand(self):
+        ratio = paired_ratio([2.0, 4.0, 8.0], [1.0, 2.0, 4.0], baseline="b", margin=0.002, seed=0)
+        assert ratio.ratio == pytest.approx(2.0)
+        assert (ratio.median_s, ratio.baseline_median_s, ratio.blocks) == (4.0, 2.0, 3)
+        assert ratio.verdict == "worse"
+        assert "too few blocks: 3" in ratio.doubts[0]
+
+    @given(TIMES)
+    def test_identity(self, times):
+        ratio = paired_ratio(times, times, baseline="b", margin=0.002, seed=0, resamples=50)
+        assert (ratio.ratio, ratio.ratio_low, ratio.ratio_high, ratio.verdict) == (1.0, 1.0, 1.0, "equivalent")
+
+    @given(TIMES, st.floats(0.1, 10.0))
+    def test_scale_invariant(self, times, scale):
+        other = [value * (1.0 + 0.01 * (index % 3)) for index, value in enumerate(times)]
+        a = paired_ratio(other, times, baseline="b", margin=0.002, seed=0, resamples=50)
+        b = paired_ratio(
+            np.array(other) * scale, np.array(times) * scale, baseline="b", margin=0.002, seed=0, resamples=50
+        )
+        assert a.ratio == pytest.approx(b.ratio)
+        assert a.ratio_high == pytest.approx(b.ratio_high)
+
+    def test_pairing_removes_what_both_share(self):
+        rng = np.random.default_rng(0)
+        shared = np.exp(rng.normal(scale=0.5, size=40))  # a machine that is now fast, now slow
+        base, candidate = shared * np.exp(rng.normal(scale=1e-4, size=40)), 1.01 * shared
+        paired = paired_ratio(candidate, base, baseline="b", margin=0.002, seed=0)
+        assert paired.verdict == "worse"
+        assert paired.ratio == pytest.approx(1.01, abs=2e-4)
+        broken = paired_ratio(candidate, rng.permutation(base), baseline="b", margin=0.002, seed=0)
+        assert broken.verdict == "undecided"  # the planted fault: rounds mixed up
+
+    def test_minimum_detectable_effect_is_detected(self):
+        sigma, n, margin = 0.01, 30, 0.002
+        rng = np.random.default_rng(7)
+        first = bootstrap_interval(rng.normal(scale=sigma, size=2000)[:n], seed=0)
+        typical = 1.96 * 1.03 * sigma / math.sqrt(n)
+        effect = math.log1p(minimum_detectable_effect(-typical, typical, margin=margin))
+        found = 0
+        for seed in range(200):
+            interval = bootstrap_interval(effect + rng.normal(scale=sigma, size=n), seed=seed, resamples=300)
+            found += verdict(math.exp(interval.low), math.exp(interval.high), margin=margin) == "worse"
+        assert 0.72 <= found / 200 <= 0.92
+        assert first.low < first.high
+
+    def test_minimum_detectable_effect_hand(self):
+        # half-width 1.95996·se, power 80 %: 0.84162·se more; se = 0.001
+        z = 1.959964
+        assert minimum_detectable_effect(-z * 1e-3, z * 1e-3, margin=0.0) == pytest.approx(
+            math.expm1(2.801585e-3), rel=1e-5
+        )
+
+    def test_data_are_plain(self):
+        data = paired_ratio([1.0] * 12, [1.0] * 12, baseline="b", margin=0.002, seed=0).to_dict()
+        assert data["block_median_s"] == [1.0] * 12
+        assert all(type(value) in (str, float, int, list) for value in data.values())
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="3 rounds and baseline_s 2"):
+            paired_log_ratios([1.0, 1.0, 1.0], [1.0, 1.0])
+        with pytest.raises(ParameterError, match="not above 0 s"):
+            paired_log_ratios([1.0, 0.0], [1.0, 1.0])
+
+
+class TestDoubts:
+    def test_kendall_hand(self):
+        tau, z = kendall_trend([1.0, 2.0, 3.0, 4.0])
+        assert tau == 1.0
+        assert z == pytest.approx(6 / math.sqrt(4 * 3 * 13 / 18))
+
+    @given(st.lists(st.floats(-5, 5), min_size=3, max_size=30, unique=True))
+    def test_kendall_scipy(self, values):
+        assert kendall_trend(values)[0] == pytest.approx(scipy.stats.kendalltau(range(len(values)), values).statistic)
+
+    def test_split_hand(self):
+        assert two_cluster_split([0.0, 1.0, 0.0, 1.0]) == pytest.approx((1.0, 1.0, 0.5))
+        assert two_cluster_split([3.0, 3.0]) == (0.0, 0.0, 0.0)
+
+    def test_split_of_known_shapes(self):
+        assert two_cluster_split(scipy.stats.norm.ppf(np.linspace(0.0005, 0.9995, 1000)))[0] == pytest.approx(
+            2 / math.pi, abs=0.01
+        )
+        assert two_cluster_split(np.linspace(0, 1, 1000))[0] == pytest.approx(0.75, abs=0.01)
+
+    @given(SERIES)
+    @settings(max_examples=50)
+    def test_split_brute_force(self, values):
+        ordered = np.sort(values)
+        total = np.var(ordered) * ordered.size
+        if total < 1e-6:
+            return
+        within = min(np.var(ordered[:k]) * k + np.var(ordered[k:]) * (ordered.size - k) for k in range(1, ordered.size))
+        assert two_cluster_split(values)[0] == pytest.approx(1 - within / total, abs=1e-6)
+
+    def test_quiet_series_has_none(self):
+        alarms = [
+            series_doubts("the ratio", np.random.default_rng(seed).normal(scale=0.01, size=30), margin=0.002)
+            for seed in range(200)
+        ]
+        assert sum(bool(found) for found in alarms) <= 2
+
+    def test_planted(self):
+        rng = np.random.default_rng(0)
+        noise = rng.normal(scale=0.002, size=40)
+        assert "drifts: +" in series_doubts("the ratio", noise + np.linspace(0, 0.03, 40), margin=0.002)[0]
+        modes = noise + np.where(rng.random(40) < 0.5, 0.0, 0.05)
+        assert "is bimodal: two groups 5." in series_doubts("the ratio", modes, margin=0.002)[0]
+        assert "too few blocks: 5" in series_doubts("the ratio", noise[:5], margin=0.002)[0]
+
+
+class TestSurvival:
+    def test_hand(self):
+        # five streams: lost at 1, 3, 3; two censored at 4
+        curve = kaplan_meier([1, 3, 3, 4, 4], [True, True, True, False, False])
+        assert curve.time == (0.0, 1.0, 3.0)
+        assert curve.fraction == pytest.approx((1.0, 0.8, 0.4))
+        assert curve.at_risk == (5, 5, 4)
+
+    def test_no_early_censoring_is_the_plain_fraction(self):
+        curve = kaplan_meier([2, 5, 9, 10], [True, True, True, False])
+        assert curve.low[1] == pytest.approx(wilson_interval(0.75, 4)[0])
+
+    @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=2, max_size=40))
+    def test_scipy(self, units):
+        time, observed = np.array([t for t, _ in units], float), np.array([o for _, o in units])
+        data = scipy.stats.CensoredData(uncensored=time[observed], right=time[~observed])
+        theirs = scipy.stats.ecdf(data).sf
+        curve = kaplan_meier(time, observed, method="greenwood")
+        assert curve.fraction == pytest.approx(theirs.evaluate(np.array(curve.time)), abs=1e-12)
+        inside = [index for index, value in enumerate(curve.fraction) if 1e-9 < value < 1 - 1e-9]
+        if inside:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # scipy has no log-log interval at fractions 0 and 1
+                bounds = theirs.confidence_interval(method="log-log")
+            at = np.array(curve.time)[inside]
+            assert np.array(curve.low)[inside] == pytest.approx(bounds.low.evaluate(at), abs=1e-9)
+            assert np.array(curve.high)[inside] == pytest.approx(bounds.high.evaluate(at), abs=1e-9)
+
+    @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=40))
+    def test_falls_and_is_enclosed(self, units):
+        curve = kaplan_meier([t for t, _ in units], [o for _, o in units])
+        assert all(a >= b for a, b in zip(curve.fraction, curve.fraction[1:], strict=False))
+        for low, value, high in zip(curve.low, curve.fraction, curve.high, strict=True):
+            assert 0.0 <= low <= value + 1e-12
+            assert value - 1e-12 <= high <= 1.0
+
+    def test_sampled(self):
+        sampled = kaplan_meier([1, 2], [True, False]).sampled([0.0, 0.5, 1.0, 7.0])
+        assert sampled["fraction"] == [1.0, 1.0, 0.5, 0.5]
+        assert set(sampled) == {"time_s", "fraction", "low", "high"}
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="above 0"):
+            kaplan_meier([0.0], [True])
+        with pytest.raises(ParameterError, match="method is 'exact'"):
+            kaplan_meier([1.0], [True], method="exact")
+        with pytest.raises(ParameterError, match="one each per unit"):
+            kaplan_meier([1.0], [True, False])

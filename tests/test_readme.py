@@ -1,0 +1,46 @@
+"""The README's commands exist, its links lead somewhere, and its numbers have their markers."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = sorted(set(re.findall(r"`(precision-eval [^`]+)`", README)))
+
+
+def test_the_readme_names_commands():
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_parses(line):
+    from precision_eval.cli.app import app
+
+    _, name, *arguments = shlex.split(line)
+    command = typer.main.get_command(app).commands[name]
+    assert command.make_context(name, arguments).params
+
+
+def test_every_local_link_exists():
+    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_make_target_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z]+)`", README)) <= targets
+
+
+def test_the_table_of_fixes_is_the_registry():
+    from precision_eval.fixes.catalog import FIXES
+
+    section = README.split("## The fixes")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == [fix.id for fix in FIXES]
+
+
+def test_results_have_their_markers():
+    assert README.count("<!-- results:begin -->") == README.count("<!-- results:end -->") == 1
