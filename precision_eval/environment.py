@@ -154,7 +154,7 @@ def source_sha256() -> str:
 
 def asset_sha256() -> dict[str, str]:
     """Return the SHA-256 of each shipped file of the voice (weights, codec tables, scripts), by name."""
-    folder = Path(__file__).resolve().parent / "voice" / "assets"
+    folder = Path(__file__).resolve().parent / "voice" / "data"
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 

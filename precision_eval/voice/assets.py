@@ -1,6 +1,6 @@
 """The files that ship with the package: weights, tables, scripts, speech; and their hashes.
 
-Nothing is loaded whose SHA-256 differs from ``assets/manifest.json``; nothing is pickled. The manifest also says where
+Nothing is loaded whose SHA-256 differs from ``data/manifest.json``; nothing is pickled. The manifest also says where
 each file comes from and which command makes it anew.
 
 Contents: :func:`asset_path`, :func:`write_manifest`, :func:`load_model`, :func:`load_streams`, :func:`original_speech`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from precision_eval.voice.model import VoiceModel
     from precision_eval.voice.synthesis import Stream
 
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parent / "data"
 MANIFEST = "manifest.json"
 CHECKPOINT_DTYPES = ("float32", "bfloat16")
 

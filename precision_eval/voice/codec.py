@@ -45,7 +45,7 @@ CODEBOOK_SIZE = 256
 WINDOW_SAMPLES = 1024
 LOG_FLOOR = float(np.log(3e-4))  # 70 dB below a full-scale sine
 BEAM = 8
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parent / "data"
 
 
 def hann(n: int) -> np.ndarray:

@@ -165,7 +165,7 @@ def test_the_shipped_recogniser_is_small_and_says_where_it_comes_from(shipped):
 
 @pytest.fixture(scope="module")
 def shipped() -> Recogniser:
-    path = module.Path(module.__file__).parent / "assets" / "recogniser.safetensors"
+    path = module.Path(module.__file__).parent / "data" / "recogniser.safetensors"
     assert path.stat().st_size < 1_000_000
     return Recogniser.load(path)
 
