@@ -78,8 +78,9 @@ def run(
     ] = None,
     measure: Annotated[Globs, typer.Option(help="Names or globs; see [cyan]list measures[/cyan].")] = ["*"],  # noqa: B006
     minutes: Annotated[float, typer.Option(min=0.01, help="Audio per fix.")] = 1.0,
-    streams: Annotated[int, typer.Option(min=1, help="Parallel streams of drift and divergence.")] = 64,
-    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 6.0,
+    streams: Annotated[int, typer.Option(min=1, help="Parallel streams of drift and divergence.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Frames of 20 ms per stream.")] = 150,
+    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 2.5,
     threads: Annotated[int, typer.Option(min=1, help="Threads per worker, as torch uses them.")] = 1,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU[/dim]")
@@ -108,7 +109,7 @@ def run(
             workers=workers,
             timeout_s=timeout,
             checkpoint_dtype=checkpoint_dtype.value,
-            options=Options(minutes=minutes, streams=streams, budget_s=budget, seed=seed),
+            options=Options(minutes=minutes, streams=streams, steps=steps, budget_s=budget, seed=seed),
         )
     )
 
@@ -155,21 +156,24 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
         "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"
         "Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.\n\n"
         "[bold]Example[/bold]\n\n"
-        "[cyan]precision-eval train-voice --out voice-training --hours 8 --million-frames 6[/cyan]"
+        "[cyan]precision-eval train-voice --out voice-training --hours 24 --million-frames 10[/cyan]"
     ),
 )
 def train_voice(
     out: Annotated[Path, typer.Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
-    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 8.0,
-    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 6.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 24.0,
+    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
     ranks: Annotated[int, typer.Option(min=1, help="Single-threaded processes that train together.")] = 2,
     resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
+    install: Annotated[
+        bool, typer.Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
+    ] = False,
 ) -> None:
     """Train the voice."""
     from .voice import train
 
-    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume)
+    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume, install=install)
 
 
 @app.command(
@@ -181,13 +185,31 @@ def train_voice(
 )
 def check_voice(
     minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
-    streams: Annotated[int, typer.Option(min=1, help="Speakers.")] = 1,
+    streams: Annotated[int, typer.Option(min=1, max=12, help="Speakers.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
 ) -> None:
     """Check the voice."""
     from .voice import check
 
     check(minutes=minutes, streams=streams, seed=seed)
+
+
+@app.command(
+    help=(
+        "Measure what the suite claims of itself, on this machine: speed of --help, cost of applying a fix, "
+        "repeatability, speed and memory of long synthesis.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]precision-eval claims --minutes 60[/cyan]"
+    )
+)
+def claims(
+    minutes: Annotated[float, typer.Option(min=1.0, help="Length of the long synthesis.")] = 60.0,
+    budget: Annotated[float, typer.Option(min=0.5, help="Seconds of timing per pair.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
+) -> None:
+    """Print every claim, its target and what was found."""
+    from .claims import show_claims
+
+    show_claims(minutes=minutes, budget_s=budget, out=out)
 
 
 def _split(values: list[str]) -> tuple[str, ...]:

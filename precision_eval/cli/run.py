@@ -74,6 +74,10 @@ def run_command(request: Request) -> None:
     console = Console()
     device = checked_device(request.device)
     draft = plan_of(request, device)  # bad names end here, before anything is started
+    if any(cell.workload == "voice" for cell in draft.cells):
+        from precision_eval.voice.assets import check_files
+
+        check_files()
     records = RecordFile(request.out / "records.jsonl")
     torn_bytes = records.read().torn_bytes
     if torn_bytes:

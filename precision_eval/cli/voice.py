@@ -9,8 +9,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 
-def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: int, fresh: bool) -> None:
+def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: int, fresh: bool, install: bool) -> None:
     """Train the voice behind a progress bar, and say where the weights are."""
+    from precision_eval.voice import packaging
     from precision_eval.voice.training import train_voice
 
     console = Console()
@@ -31,6 +32,8 @@ def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: i
             on_progress=show,
         )
     console.print(f"float32 weights: {path}", highlight=False)
+    if install:
+        console.print(f"installed: {packaging.install(out)}", highlight=False)
 
 
 def check(*, minutes: float, streams: int, seed: int) -> None:
@@ -55,8 +58,9 @@ def check(*, minutes: float, streams: int, seed: int) -> None:
     for name, heard in named:
         table.add_row(name, *(f"{100 * part:.1f} %" for part in (heard.value, heard.first_third, heard.last_third)))
     console.print(table)
-    console.print(f"below the original speech: {quality.gap_points:.1f} points (stream 0)")
-    console.print(f"lost from the first third to the last: {quality.decline_points:.1f} points")
+    console.print(f"below the original speech of stream 0: {quality.gap_points:.1f} points")
+    console.print(f"below the original tokens, mean of {streams} streams: {quality.mean_gap_points:.1f} points")
+    console.print(f"lost from the first third to the last, less the script's own: {quality.decline_points:.1f} points")
 
 
 def _bar(console: Console) -> Progress:

@@ -8,9 +8,13 @@ not what it is stored in: the oracle, the null and the controls.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 PSEUDO_FIXES: Mapping[str, str] = {
     "oracle": "oracle",
@@ -40,9 +44,9 @@ class Options:
     """
 
     minutes: float = 1.0
-    streams: int = 64
-    steps: int = 400
-    budget_s: float = 6.0
+    streams: int = 50
+    steps: int = 150
+    budget_s: float = 2.5
     seed: int = 0
 
     def chosen(self, names: tuple[str, ...]) -> dict[str, float | int]:
@@ -147,7 +151,8 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     -------
     Outcome
         *unsupported* for :class:`~precision_eval.errors.UnsupportedError`, *out_of_memory* for Python's, the CUDA
-        allocator's and the CPU allocator's exhaustion, *raised* with type and message for everything else.
+        allocator's and the CPU allocator's exhaustion, *crashed* for a fault of the suite itself, which must not pass
+        for a result of the fix, *raised* with type and message for everything else.
     """
     from precision_eval.errors import UnsupportedError
 
@@ -155,6 +160,8 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
         return failed(fix, "unsupported", str(error))
     if is_out_of_memory(error):
         return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
+    if _is_fault_of_the_suite(error):
+        return failed(fix, "crashed", f"the suite failed, not the fix: {type(error).__name__}: {_first_lines(error)}")
     return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
 
 
@@ -164,6 +171,18 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error)
     return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+
+
+def _is_fault_of_the_suite(error: BaseException) -> bool:
+    """Tell this package's own errors and slips from what a model raises."""
+    from precision_eval.errors import PrecisionEvalError
+
+    if isinstance(error, PrecisionEvalError):
+        return True
+    if not isinstance(error, ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).is_relative_to(_PACKAGE)
 
 
 def _first_lines(error: BaseException, *, limit: int = 1500) -> str:

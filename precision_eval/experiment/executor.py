@@ -32,6 +32,9 @@ from precision_eval.errors import ParameterError, PrecisionEvalError
 
 from .cells import is_out_of_memory
 
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
+"""Read by numpy's BLAS when it is loaded; its second thread spins between calls, on the core of another worker."""
+
 _GRACE_S = 5.0
 """How long a worker that has answered may take to end before it is killed."""
 
@@ -115,6 +118,8 @@ class IsolatedExecutor(Executor):
         self.max_workers = max_workers
         self.timeout_s = timeout_s
         self.memory_limit_bytes = memory_limit_bytes
+        for variable in BLAS_THREADS:
+            os.environ.setdefault(variable, "1")  # torch has its own count, set per cell
         self._context: Any = multiprocessing.get_context("spawn" if platform.system() == "Darwin" else "forkserver")
         if platform.system() != "Darwin":
             self._context.set_forkserver_preload(list(preload))

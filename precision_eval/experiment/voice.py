@@ -9,17 +9,23 @@ Contents: :func:`teacher_forced_drift`, :func:`streams`, :func:`divergence`, :fu
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from precision_eval.experiment.cells import Cell, Outcome, failed, passed
 from precision_eval.voice.codec import FRAME_RATE_HZ
 from precision_eval.workloads.voice import CHECKPOINT_DTYPE_OF_SIZE
 
+if TYPE_CHECKING:
+    from precision_eval.voice.synthesis import Stream
+
 MAX_TEACHER_FORCED_STREAMS = 12  # one per speaker
-PROBE_STREAMS = 2
-PROBE_FRAMES = 25
+PROBE_EVERY_CALLS = 37  # no multiple of the number of layers, so every layer has its turn
 
 
 def _stem(cell: Cell, condition: str) -> str:
@@ -40,8 +46,8 @@ def _wav_path(cell: Cell, run_dir: Path, condition: str) -> Path:
 
 
 def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Score the original speech under a condition and, step by step beside it, in float64."""
-    from precision_eval.measure.attention_probe import probing
+    """Score the original speech under a condition and hold every step to float64's."""
+    from precision_eval.measure.attention_probe import AttentionSharpness, probing
     from precision_eval.measure.teacher_forced import DriftSeries, summarise
     from precision_eval.voice.assets import load_streams
     from precision_eval.voice.conditions import opened
@@ -49,22 +55,51 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
 
     (condition,) = cell.fixes
     options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]
-    n_streams = min(options.streams, MAX_TEACHER_FORCED_STREAMS)
-    voices = load_streams(n_streams, n_frames=options.steps)
-    with opened("oracle", n_streams=n_streams, device="cpu", checkpoint_dtype=checkpoint) as decoder:
-        truth = list(teacher_forced(decoder, voices, n_frames=options.steps))
-    opening = {"mode": cell.mode, "device": cell.device, "checkpoint_dtype": checkpoint}
-    with opened(condition, n_streams=n_streams, **opening) as decoder:
+    voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps)
+    truth = _oracle_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
+    # a compiled graph no longer looks attention up, so there is nothing to probe
+    probe = probing(every=PROBE_EVERY_CALLS) if cell.mode == "eager" else nullcontext(AttentionSharpness())
+    with (
+        opened(
+            condition,
+            n_streams=len(voices),
+            n_frames=options.steps,
+            mode=cell.mode,
+            device=cell.device,
+            checkpoint_dtype=checkpoint,
+        ) as decoder,
+        probe as sharpness,
+    ):
         series = DriftSeries.collect(teacher_forced(decoder, voices, n_frames=options.steps), truth)
     if not series.finite:
         return [failed(condition, "non_finite", "a logit is NaN or infinite")]
     data = summarise(series, frame_rate_hz=FRAME_RATE_HZ, seed=options.seed)
-    if cell.mode == "eager":
-        with opened(condition, n_streams=PROBE_STREAMS, **opening) as decoder, probing() as sharpness:
-            for _ in teacher_forced(decoder, voices[:PROBE_STREAMS], n_frames=min(PROBE_FRAMES, options.steps)):
-                pass
+    if sharpness.calls:
         data |= {"max_abs_logit": sharpness.max_abs_logit, "attention_entropy_nats": sharpness.entropy_nats}
     return [passed(condition, data)]
+
+
+def _oracle_logits(run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str) -> list[torch.Tensor]:
+    """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder.
+
+    Two workers may compute them at the same time: they are bit for bit the same, and each file is written whole.
+    """
+    from precision_eval.voice.assets import manifest
+    from precision_eval.voice.conditions import opened
+    from precision_eval.voice.synthesis import teacher_forced
+
+    weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
+    name = f"oracle-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npy"
+    path = run_dir / "streams" / name
+    if not path.exists():
+        with opened("oracle", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype) as decoder:
+            logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        with partial.open("wb") as file:
+            np.save(file, logits, allow_pickle=False)
+        partial.replace(path)
+    return list(torch.from_numpy(np.load(path, allow_pickle=False)))
 
 
 def streams(cell: Cell, run_dir: Path) -> list[Outcome]:

@@ -76,7 +76,7 @@ class AppliedFix:
     model : torch.nn.Module
         As shipped.
     mode : {"eager", "compiled"}
-        ``"compiled"`` gives this object a compiled function of its own (``dynamic=False``).
+        ``"compiled"`` gives this object a compiled function of its own, with torch's default for dynamic shapes.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class AppliedFix:
     def _compiled(self) -> Callable[..., Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
-            return torch.compile(self.function, dynamic=False)
+            return torch.compile(self.function)
 
     def _function(self) -> Callable[..., Any]:
         """Build what is called, or traced: the model, inside the contexts that belong to each call."""

@@ -9,13 +9,13 @@ Contents: :class:`AttentionSharpness`, :func:`probing`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -27,10 +27,13 @@ class AttentionSharpness:
     Attributes
     ----------
     max_abs_logit : float
-        Largest |q·k·scale| among allowed positions, over all calls.
+        Largest |q·k·scale| among allowed positions, over all calls accounted.
+    calls : int
+        Calls accounted.
     """
 
     max_abs_logit: float = 0.0
+    calls: int = 0
     _entropies: list[float] = field(default_factory=list)
 
     @property
@@ -58,19 +61,26 @@ class AttentionSharpness:
             scores = scores.masked_fill(~mask, -math.inf)
         log_p = scores.log_softmax(dim=-1)
         p = log_p.exp()
+        self.calls += 1
         self.max_abs_logit = max(self.max_abs_logit, float(scores[scores.isfinite()].abs().max()))
         self._entropies.append(float(-(p * log_p.masked_fill(p == 0, 0.0)).sum(dim=-1).mean()))
 
 
 @contextmanager
-def probing() -> Iterator[AttentionSharpness]:
-    """Observe every eager attention call inside the block.
+def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
+    """Observe the eager attention calls inside the block.
+
+    Parameters
+    ----------
+    every : int
+        Account the last of each so many calls; all of them run as they would.
 
     Yields
     ------
     AttentionSharpness
     """
     sharpness = AttentionSharpness()
+    seen = itertools.count(1)
     call_on = F.scaled_dot_product_attention
 
     def observed(
@@ -82,7 +92,7 @@ def probing() -> Iterator[AttentionSharpness]:
         is_causal: bool = False,
         **options: Any,
     ) -> Tensor:
-        with torch.inference_mode():
+        if next(seen) % every == 0:
             sharpness.add(query, key, attn_mask, options.get("scale"))
         return call_on(query, key, value, attn_mask, dropout_p, is_causal, **options)
 

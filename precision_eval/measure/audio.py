@@ -17,7 +17,7 @@ import numpy as np
 
 import audio_metrics
 from audio_metrics.comparison import SUMMARISED
-from precision_eval.measure.streams import PROMPT_FRAMES
+from precision_eval.measure.synthesis import PROMPT_FRAMES
 from precision_eval.voice.assets import asset_path, load_streams, original_speech
 from precision_eval.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
 from precision_eval.voice.recogniser import Recogniser
@@ -81,5 +81,7 @@ def compare_with_references(wav_path: Path, *, oracle_path: Path, null_path: Pat
             "first_third": heard.first_third,
             "last_third": heard.last_third,
             "original": heard_original.value,
+            "original_first_third": heard_original.first_third,
+            "original_last_third": heard_original.last_third,
         },
     }

@@ -16,10 +16,11 @@ import numpy as np
 from precision_eval.errors import ParameterError
 from precision_eval.statistics import kaplan_meier
 from precision_eval.voice.assets import load_streams
+from precision_eval.voice.codec import N_CODEBOOKS
 from precision_eval.voice.conditions import noise_seed, opened
 from precision_eval.voice.synthesis import free_run
 
-PROMPT_FRAMES = 200  # 4 s
+PROMPT_FRAMES = 100  # 2 s
 SURVIVAL_POINTS = 60
 
 
@@ -33,7 +34,14 @@ def free_running_tokens(
     np.ndarray, shape (n_steps, n_streams, K), uint8
     """
     streams = load_streams(n_streams, n_frames=PROMPT_FRAMES + n_steps)
-    with opened(condition, n_streams=n_streams, mode=mode, device=device, checkpoint_dtype=checkpoint_dtype) as decoder:
+    with opened(
+        condition,
+        n_streams=n_streams,
+        n_frames=PROMPT_FRAMES + n_steps + N_CODEBOOKS,  # the delay pattern runs K − 1 frames on
+        mode=mode,
+        device=device,
+        checkpoint_dtype=checkpoint_dtype,
+    ) as decoder:
         frames = free_run(
             decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=n_steps, seed=noise_seed(condition, seed)
         )

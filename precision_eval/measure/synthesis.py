@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from precision_eval.errors import PrecisionEvalError
-from precision_eval.measure.streams import PROMPT_FRAMES
 from precision_eval.voice.assets import asset_path, load_streams, sha256_of
 from precision_eval.voice.codec import FRAME_RATE_HZ, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.voice.conditions import noise_seed, opened
 from precision_eval.voice.synthesis import free_run
 from precision_eval.voice.vocoder import StreamingVocoder
 
+PROMPT_FRAMES = 200  # 4 s
 _CHUNK_FRAMES = 100
 
 

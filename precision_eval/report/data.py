@@ -4,7 +4,8 @@ A *section* is workload × size × mode × device; a *row* is everything that wa
 control) in that section. Where a cell was recorded twice, the later record counts. Nothing is computed here beyond
 selection; units are those of the records (seconds, bytes, dB, nats).
 
-Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`figure_of`, :func:`series_of`.
+Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`figure_of`, :func:`series_of`,
+:func:`is_identical`.
 """
 
 from __future__ import annotations
@@ -236,6 +237,13 @@ def memory_bytes(row: Row) -> tuple[float, float] | None:
     if peak is None:
         return None
     return figure_of(data, "storage_bytes") or 0.0, peak
+
+
+def is_identical(row: Row) -> bool:
+    """Tell whether a row's audio equals the oracle's: no spectral distance at all, no finite distortion ratio."""
+    data = row.data("audio")
+    distance = figure_of(data, "against_oracle", "log_spectral_distance_db", "mean")
+    return distance == 0.0 and figure_of(data, "against_oracle", "si_sdr_db", "whole_file") is None
 
 
 def _section(key: tuple[str, str, str, str], records: list[Record]) -> Section:

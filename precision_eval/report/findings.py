@@ -1,9 +1,8 @@
 """What the numbers say, computed from the records; no sentence here is fixed in advance.
 
-Two figures whose intervals overlap are a **tie** and are called one. A drift of an attention workload comes from one
-seeded input and has no interval, so two of them within 10 % are not told apart.
+What counts as a tie is said in :mod:`precision_eval.report.ranking`.
 
-Contents: :func:`findings_of`, :func:`pareto_front`, :func:`fastest`, :func:`lowest_drift`.
+Contents: :func:`findings_of`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from precision_eval.report.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.report.findings_sound import sound_sentences
+from precision_eval.report.ranking import (
+    SAME_MEMORY,
+    drift_interval,
+    fastest,
+    is_baseline,
+    latency_interval,
+    lowest_drift,
+    pareto_front,
+)
+from precision_eval.report.recommendation import recommendation
 from precision_eval.report.wording import fixed, join, memory_text, plural, scientific, short_reason, times_text
-
-SAME_WITHOUT_INTERVAL = 0.10
-"""Relative difference below which two drifts without an interval count as a tie."""
-
-Interval = tuple[float, float, float]
 
 
 def findings_of(run: Run, section: Section) -> list[str]:
@@ -29,79 +34,10 @@ def findings_of(run: Run, section: Section) -> list[str]:
         _memory_sentence(section),
         _divergence_sentence(run, section),
         _sound_sentence(run, section),
-        _original_sentence(run, section),
+        *sound_sentences(run, section),
+        recommendation(run, section),
     ]
     return [sentence for sentence in sentences if sentence]
-
-
-def latency_interval(row: Row) -> Interval | None:
-    """Return (ratio, low, high); the ends equal the ratio where no interval was recorded.
-
-    The baseline's ratio is 1 by definition; its record holds the same fix against itself, whose interval says how well
-    this machine could tell two things apart.
-    """
-    data = row.data("latency")
-    found = _interval(data, "ratio", "ratio_low", "ratio_high")
-    if found is not None and is_baseline(row):
-        return 1.0, min(1.0, found[1]), max(1.0, found[2])
-    return found
-
-
-def is_baseline(row: Row) -> bool:
-    """Tell whether the latency ratios of a row's section are taken to this row."""
-    return (row.data("latency") or {}).get("baseline") == row.fix
-
-
-def drift_interval(row: Row) -> Interval | None:
-    """Return (relative error, low, high); without an interval the ends are half of 10 % away on either side."""
-    data = row.drift
-    middle = figure_of(data, "relative_error")
-    if middle is None:
-        return None
-    if figure_of(data, "relative_error_low") is None:
-        return middle, middle * (1 - SAME_WITHOUT_INTERVAL / 2), middle * (1 + SAME_WITHOUT_INTERVAL / 2)
-    return _interval(data, "relative_error", "relative_error_low", "relative_error_high")
-
-
-def fastest(section: Section) -> tuple[Row, ...]:
-    """Return the curing fix with the smallest latency ratio, then those whose intervals overlap its own."""
-    return _best([(row, found) for row in section.curing if (found := latency_interval(row))])
-
-
-def lowest_drift(section: Section) -> tuple[Row, ...]:
-    """Return the curing fix with the smallest drift, then those that cannot be told from it."""
-    return _best([(row, found) for row in section.curing if (found := drift_interval(row))])
-
-
-def pareto_front(section: Section) -> tuple[Row, ...]:
-    """Return the curing fixes that no other beats on both latency ratio and drift, fastest first."""
-    points = [
-        (speed[0], drift[0], row)
-        for row in section.curing
-        if (speed := latency_interval(row)) and (drift := drift_interval(row))
-    ]
-    front = [
-        (x, y, row) for x, y, row in points if not any(a <= x and b <= y and (a, b) != (x, y) for a, b, _ in points)
-    ]
-    return tuple(row for _, _, row in sorted(front, key=lambda point: point[:2]))
-
-
-def _interval(data: object, middle: str, low: str, high: str) -> Interval | None:
-    if not isinstance(data, dict):
-        return None
-    value = figure_of(data, middle)
-    if value is None:
-        return None
-    lower, upper = figure_of(data, low), figure_of(data, high)
-    return value, value if lower is None else lower, value if upper is None else upper
-
-
-def _best(candidates: Sequence[tuple[Row, Interval]]) -> tuple[Row, ...]:
-    if not candidates:
-        return ()
-    ordered = sorted(candidates, key=lambda candidate: candidate[1][0])
-    limit = ordered[0][1][2]
-    return tuple(row for i, (row, found) in enumerate(ordered) if i == 0 or found[1] <= limit)
 
 
 def _names(rows: Sequence[Row]) -> str:
@@ -174,7 +110,7 @@ def _memory_sentence(section: Section) -> str:
     if len(found) < 2:
         return ""
     (least, lightest), (most, heaviest) = min(found, key=lambda p: p[0]), max(found, key=lambda p: p[0])
-    if most <= least * 1.01:
+    if most <= least * (1 + SAME_MEMORY):
         return f"Memory does not separate them: {memory_text(least)} to {memory_text(most)}."
     light, heavy = memory_text(least), memory_text(most)
     return f"Least memory (storage and peak): {lightest.fix}, {light}; most: {heaviest.fix}, {heavy}."
@@ -212,31 +148,3 @@ def _sound_sentence(run: Run, section: Section) -> str:
     end = f"; beyond the null: {_names(beyond)}" if beyond else "; none goes beyond what another noise seed does"
     spread = f"from {least:.2f} ({nearest.fix}) to {most:.2f} ({farthest.fix})"
     return f"MCD to the oracle's audio runs {spread} of the null's{end}."
-
-
-def _original_sentence(run: Run, section: Section) -> str:
-    def level(row: Row) -> float | None:
-        return figure_of(row.data("audio"), "against_original", "mel_mcd_db", "mean")
-
-    references = run.references(section, "audio")
-    oracle = next((found for row in references if row.role == "oracle" and (found := level(row)) is not None), None)
-    fixes = [(found, row) for row in section.curing if (found := level(row)) is not None]
-    if oracle is None or not fixes:
-        return ""
-    excess, worst = max(((found - oracle, row) for found, row in fixes), key=lambda pair: pair[0])
-    text = f"Against the original speech the oracle itself is at {fixed(oracle, decimals=2)} dB MCD; "
-    text += f"{worst.fix} is the worst fix, {_shift(excess)}" if excess > 0 else "no fix is farther from it"
-    beside = [
-        (row, found - oracle)
-        for row in references
-        if row.role in ("null", "control") and (found := level(row)) is not None
-    ]
-    if not beside:
-        return text + "; null and controls were not measured."
-    chance = [abs(shift) for row, shift in beside if row.role == "null"]
-    within = " (no more than the null's own shift)" if chance and 0 < excess <= chance[0] else ""
-    return f"{text}{within}; {join([f'{row.fix} {_shift(shift)}' for row, shift in beside])}."
-
-
-def _shift(decibels: float) -> str:
-    return f"{'+' if decibels >= 0 else ''}{fixed(decibels, decimals=2)} dB"

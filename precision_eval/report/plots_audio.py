@@ -1,7 +1,9 @@
 """Sound over minutes: distance to the oracle's audio, and to the original speech, window by window.
 
 The null (the oracle with another noise seed) is a grey band from the 5th to the 95th percentile of its windows: inside
-it, a fix is no farther away than chance. Controls are dashed. One figure per section that measured audio.
+it, a fix is no farther away than chance. Against the original speech that band also holds the windows' own variety and
+is drawn fainter; the oracle is the thin black line on top. Controls are dashed. Below 3
+minutes the axis is in seconds. One figure per section that measured audio.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.report.data import Row, Run, Section, figure_of, series_of
+from precision_eval.report.data import Row, Run, Section, figure_of, is_identical, series_of
 from precision_eval.report.plots_drift import running_median
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure
 from precision_eval.report.wording import METRIC_TITLES, join
@@ -25,6 +27,10 @@ PANELS = (
     ("against_oracle", "si_sdr_db", "higher is closer"),
     ("against_original", "mel_mcd_db", "lower is closer"),
 )
+SHORT_S = 180.0
+"""Below this duration, in seconds, the axis of time is in seconds."""
+
+_BAND_ALPHA = {"against_oracle": 0.25, "against_original": 0.13}
 _TO = {"against_oracle": "to the oracle's audio", "against_original": "to the original speech"}
 
 
@@ -45,8 +51,10 @@ def draw_audio(run: Run, section: Section) -> Figure:
     lines = -(-len(panels) // columns)
     figure = new_figure(1.2 + 5.6 * columns, 1.5 + 3.2 * lines)
     grid = figure.subplots(lines, columns, squeeze=False)
+    unit_s, unit = _time_unit([*fixes, *references])
     for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw_panel(axes, fixes, references, panel)
+        _draw_panel(axes, fixes, references, panel, unit_s=unit_s)
+        axes.set_xlabel(f"time, {unit}", fontsize=9.5, color=INK)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_axis_off()
     missing = {"null", "control"} - {row.role for row in references}
@@ -61,7 +69,15 @@ def _series(row: Row, against: str, metric: str) -> tuple[list[float], list[floa
     return series_of(row.data("audio"), against, metric, "series", value="value")
 
 
-def _draw_panel(axes: Axes, fixes: Sequence[Row], references: Sequence[Row], panel: tuple[str, str, str]) -> None:
+def _time_unit(rows: Sequence[Row]) -> tuple[float, str]:
+    """Return (seconds per unit, its name) for the axis of time."""
+    last = [found[0][-1] for row in rows for panel in PANELS if (found := _series(row, *panel[:2]))]
+    return (1.0, "s") if max(last) < SHORT_S else (60.0, "min")
+
+
+def _draw_panel(
+    axes: Axes, fixes: Sequence[Row], references: Sequence[Row], panel: tuple[str, str, str], *, unit_s: float
+) -> None:
     against, metric, direction = panel
     for row in references:
         found = _series(row, against, metric)
@@ -69,37 +85,46 @@ def _draw_panel(axes: Axes, fixes: Sequence[Row], references: Sequence[Row], pan
             continue
         if row.role == "null":
             low, high = np.quantile(found[1], [0.05, 0.95])
-            axes.axhspan(float(low), float(high), color=look_of("null").colour, alpha=0.25, lw=0, zorder=0)
-        _draw_line(axes, row, found)
+            axes.axhspan(
+                float(low), float(high), color=look_of("null").colour, alpha=_BAND_ALPHA[against], lw=0, zorder=0
+            )
+        _draw_line(axes, row, found, unit_s=unit_s)
     for row in fixes:
         found = _series(row, against, metric)
         if found is not None:
-            _draw_line(axes, row, found)
-    same = [row.fix for row in fixes if _series(row, against, metric) is None and _is_identical(row)]
-    if same and against == "against_oracle":
-        text = f"identical to the oracle, no finite value: {join(same)}"
+            _draw_line(axes, row, found, unit_s=unit_s)
+    if against == "against_oracle" and (text := _identical_text(fixes, metric)):
         axes.text(0.01, 0.985, text, transform=axes.transAxes, va="top", fontsize=8.5, color=FAINT)
         axes.margins(y=0.12)
     short, unit, _ = METRIC_TITLES[metric]
     dress(axes, title=f"{short} {_TO[against]}, {direction}")
-    axes.set_xlabel("time, min", fontsize=9.5, color=INK)
     axes.set_ylabel(f"{short}, {unit}", fontsize=9.5, color=INK)
     axes.margins(x=0.01)
 
 
-def _is_identical(row: Row) -> bool:
-    return figure_of(row.data("audio"), "against_oracle", "log_spectral_distance_db", "mean") == 0.0
+def _identical_text(fixes: Sequence[Row], metric: str) -> str:
+    """Say where a metric has no finite value because the audio equals the oracle's."""
+    whole = [row.fix for row in fixes if _series(row, "against_oracle", metric) is None and is_identical(row)]
+    parts = [row for row in fixes if figure_of(row.data("audio"), "against_oracle", metric, "n_infinite")]
+    texts = [f"identical to the oracle, no finite value: {join(whole)}"] if whole else []
+    if any(row.fix not in whole for row in parts):
+        texts.append("others: no line where identical" if whole else "no line where identical to the oracle")
+    return "; ".join(texts)
 
 
-def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]]) -> None:
+def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]], *, unit_s: float) -> None:
     look = look_of(row.fix)
-    minutes, values = np.asarray(found[0]) / 60.0, np.asarray(found[1])
+    times, values = np.asarray(found[0]) / unit_s, np.asarray(found[1])
     smooth = running_median(values, window=max(3, round(0.15 * values.size)) | 1) if values.size >= 8 else values
-    width = {"control": 1.6, "null": 1.2, "oracle": 2.2}.get(row.role, 1.7)
-    axes.plot(minutes, smooth, color=look.colour, linestyle=look.line, linewidth=width, zorder=3)
-    marks = slice(len(minutes) // 8, None, max(1, len(minutes) // 4))
+    width = {"control": 1.6, "null": 1.2, "oracle": 1.1}.get(row.role, 2.0)
+    height = 5 if row.role == "oracle" else 3
+    steps = np.diff(times)
+    breaks = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # windows without a finite value: no line across
+    lines = np.insert(times, breaks, np.nan), np.insert(smooth, breaks, np.nan)
+    axes.plot(*lines, color=look.colour, linestyle=look.line, linewidth=width, zorder=height)
+    marks = slice(len(times) // 8, None, max(1, len(times) // 4))
     if row.role == "fix":
-        axes.plot(minutes[marks], smooth[marks], look.marker, color=look.colour, markersize=4.5, zorder=4)
+        axes.plot(times[marks], smooth[marks], look.marker, color=look.colour, markersize=4.5, zorder=6)
 
 
 def _handles(fixes: Sequence[Row], references: Sequence[Row]) -> list[Line2D | Patch]:

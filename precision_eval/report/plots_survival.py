@@ -1,7 +1,7 @@
 """Survival of free-running streams: the share whose tokens still equal the oracle's, over time.
 
-Steps with the recorded interval as a band; the null (the oracle with another noise seed) is the grey curve that no fix
-can be blamed for. One figure per section that measured divergence.
+Steps, with the recorded interval as a band for each fix until its last stream is lost; the null (the oracle with
+another noise seed) is the grey curve that no fix can be blamed for. One figure per section that measured divergence.
 """
 
 from __future__ import annotations
@@ -55,11 +55,21 @@ def _draw_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
     time_s, share = _curve(row, "fraction") or ([], [])
     low, high = _curve(row, "low"), _curve(row, "high")
     is_null = row.role == "null"
-    if low and high and len(low[0]) == len(high[0]):
+    if row.role == "fix" and low and high and low[0] == high[0] == time_s:
+        shown = np.asarray(share) > 0
+        shown[1:] |= shown[:-1]  # up to the last loss; from there on no stream is left to be unsure of
         axes.fill_between(
-            low[0], low[1], high[1], step="post", color=look.colour, alpha=0.22 if is_null else 0.10, lw=0
+            time_s, low[1], high[1], where=shown.tolist(), step="post", color=look.colour, alpha=0.13, lw=0
         )
-    axes.step(time_s, share, where="post", color=look.colour, linewidth=2.4 if is_null else 1.8, linestyle=look.line)
+    axes.step(
+        time_s,
+        share,
+        where="post",
+        color=look.colour,
+        linewidth=2.4 if is_null else 1.8,
+        linestyle=look.line,
+        zorder=2.5 if is_null else 3,
+    )
     diverged, streams = (figure_of(row.data("divergence"), name) for name in ("diverged", "streams"))
     counts = "" if diverged is None or streams is None else f", {diverged:.0f} of {streams:.0f} diverged"
-    return share[-1], row.fix + counts, look.text_colour
+    return share[-1], row.fix.replace("control_", "control: ") + counts, look.text_colour

@@ -2,12 +2,13 @@
 
 Panels are sizes (columns) × modes (rows). Lower left is better. Marker area is memory (storage and peak of a call);
 whiskers are the recorded intervals on both axes; the staircase is the Pareto front of the point estimates; fixes that
-do not run are listed in the panel.
+do not run are listed below the panel, where they cover nothing.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,15 +17,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from precision_eval.report.data import Row, Section, memory_bytes
-from precision_eval.report.findings import drift_interval, latency_interval, pareto_front
+from precision_eval.report.ranking import drift_interval, latency_interval, pareto_front
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure, place_labels
 from precision_eval.report.wording import memory_text
 
 LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0
 FRONT_DASHES = (0, (5, 2))
+FAILURES_BELOW_IN = -0.52  # under the ticks and the label of the axis
+FAILURES_WIDTH = 84  # characters
 WIDE_RATIO = 4.0
 """Above this quotient of the slowest and the fastest fix, the axis of speed is logarithmic too."""
 
@@ -54,7 +58,7 @@ def draw_tradeoff(workload: str, device: str, sections: Sequence[Section]) -> Fi
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
     largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in _points(s)), default=0.0)
-    figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + 4.0 * len(modes))
+    figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + 4.3 * len(modes))
     grid = figure.subplots(len(modes), len(sizes), squeeze=False)
     for i, mode in enumerate(modes):
         for j, size in enumerate(sizes):
@@ -148,34 +152,26 @@ def _front_corners(axes: Axes, section: Section, points: Sequence[Point]) -> lis
 
 def _draw_failures(axes: Axes, section: Section, *, elsewhere: Sequence[Section]) -> None:
     """List the fixes that do not run: this panel's, and those of modes in which nothing runs, which have no panel."""
-    lines = [f"{row.fix}: {row.status}" for row in section.failing]
-    lines += [f"{row.fix}, {other.mode}: {row.status}" for other in elsewhere for row in other.failing]
-    if not lines:
+    modes: dict[tuple[str, str], list[str]] = {}
+    for part in (section, *elsewhere):
+        for row in part.failing:
+            modes.setdefault((row.status, row.fix), []).append(part.mode)
+    groups: dict[str, list[str]] = {}
+    for (status, fix), found in modes.items():
+        groups.setdefault(status, []).append(f"{fix} ({', '.join(found)})")
+    if not groups:
         return
-    right, top = _emptiest_corner(axes, _points(section))
+    text = "does not run: " + "; ".join(f"{', '.join(names)}: {status}" for status, names in groups.items())
     axes.text(
-        0.985 if right else 0.015,
-        0.98 if top else 0.025,
-        "does not run here\n" + "\n".join(lines),
-        transform=axes.transAxes,
-        ha="right" if right else "left",
-        va="top" if top else "bottom",
+        0.0,
+        0.0,
+        textwrap.fill(text, FAILURES_WIDTH),
+        transform=axes.transAxes + ScaledTranslation(0.0, FAILURES_BELOW_IN, axes.figure.dpi_scale_trans),
+        ha="left",
+        va="top",
         fontsize=8.5,
         color="#8B1A1A",
-        bbox={"facecolor": "#FFF4F2", "edgecolor": "#D9A09A", "boxstyle": "round,pad=0.4", "linewidth": 0.8},
-        zorder=2.5,
     )
-
-
-def _emptiest_corner(axes: Axes, points: Sequence[Point]) -> tuple[bool, bool]:
-    """Return (right, top) of the corner whose nearest point is farthest away."""
-    drawn = [axes.transData.transform((point.speed[0], point.drift[0])) for point in points]
-    places = axes.transAxes.inverted().transform(drawn)
-
-    def room(corner: tuple[bool, bool]) -> float:
-        return min(max(abs(x - corner[0]) / 0.4, abs(y - corner[1]) / 0.3) for x, y in places)
-
-    return max(((True, True), (False, False), (True, False), (False, True)), key=lambda corner: min(room(corner), 1.0))
 
 
 def _label(axes: Axes, section: Section, largest_bytes: float) -> None:

@@ -30,6 +30,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import BboxBase
 
 DPI = 130
+LABEL_GAP_PX = 34.0
+"""Between the axes and the names of lines, where leaders run."""
 INK = "#222222"
 FAINT = "#777777"
 
@@ -195,6 +197,9 @@ def _overlap(first: tuple[float, float, float, float], second: tuple[float, floa
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, fontsize: float = 9.0) -> None:
     """Write each line's name at the right edge, at its last height, moved apart where names would overlap.
 
+    Names keep the order of the lines, and a leader runs from the line's end to the left edge of its own name inside the
+    gap between axes and names, so that it crosses neither a name nor another leader.
+
     Parameters
     ----------
     axes : Axes
@@ -219,13 +224,21 @@ def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, fonts
             text,
             (1.0, float(target_at)),
             xycoords="axes fraction",
-            xytext=(1.035, bottom),
+            xytext=(1.0 + LABEL_GAP_PX / frame.width, bottom),
             textcoords="axes fraction",
             fontsize=fontsize,
             color=colour,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "lw": 0.7,
+                "shrinkA": 3,
+                "shrinkB": 0,
+                "relpos": (0.0, 0.5),
+                "patchA": None,
+            },
         )
 
 

@@ -9,14 +9,16 @@ Contents: :class:`Table`, :func:`cost_table`, :func:`audio_table`, :func:`witnes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.report.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.report.data import Row, Run, Section, figure_of, is_identical, memory_bytes
 from precision_eval.report.wording import (
     METRIC_TITLES,
     MISSING,
+    duration_long,
     duration_text,
     fixed,
     join,
@@ -26,6 +28,12 @@ from precision_eval.report.wording import (
     short_reason,
     with_interval,
 )
+
+WHOLE_FILE_METRICS = ("si_sdr_db",)
+"""Shown for the whole file: identical windows make their mean infinite."""
+
+VOICE_WINDOW_FRAMES = 512
+"""Positions that the voice attends over at most; a test holds this to the model's own figure."""
 
 _SHORT_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
@@ -77,7 +85,8 @@ def cost_table(section: Section) -> Table | None:
         ("KL, nats", lambda row: scientific(figure_of(row.drift, "kl_nats"))),
         ("diverged", _diverged_text),
     )
-    return _table(section.title, rows, columns, notes=_cost_notes(section))
+    notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
+    return _table(section.title, rows, columns, notes=tuple(notes))
 
 
 def audio_table(run: Run, section: Section) -> Table | None:
@@ -97,14 +106,15 @@ def audio_table(run: Run, section: Section) -> Table | None:
     columns += [
         ("MCD to original, dB", _audio_cell("against_original", "mel_mcd_db")),
         ("its slope, dB/min", _slope_cell("against_original", "mel_mcd_db")),
-        ("phonemes right, thirds 1 → 3", _phoneme_text),
+        ("phonemes right (thirds 1 → 3)", _phoneme_text),
     ]
-    minutes = figure_of(fixes[0].data("audio"), "duration_s")
-    length = "" if minutes is None else f", {minutes / 60:.3g} min each"
+    duration_s = figure_of(fixes[0].data("audio"), "duration_s")
+    length = "" if duration_s is None else f", {duration_long(duration_s)} each"
     notes = ["× n = ratio to the null (the oracle with another noise seed): the distance that pure chance makes."]
-    speech = figure_of(fixes[0].data("audio"), "phoneme_accuracy", "original")
-    if speech is not None:
-        notes.append(f"Original speech through the same recogniser: {fixed(speech, decimals=3)} of phonemes right.")
+    if any(figure_of(row.data("audio"), "against_oracle", "si_sdr_db", "whole_file") is not None for row in rows):
+        notes.append("SI-SDR is of the whole file; identical: the very audio of the oracle, so it is infinite.")
+    if note := _original_note(fixes[0].data("audio")):
+        notes.append(note)
     missing = [role for role in ("oracle", "null", "control") if role not in {row.role for row in references}]
     if missing:
         notes.append(f"Not in these records: {join(missing)}; without them these distances have no yardstick.")
@@ -176,6 +186,23 @@ def _cost_notes(section: Section) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def sharpness_note(section: Section) -> str:
+    """Return how sharp the voice's attention is, of full_float32 or else of the least drift recorded."""
+    known = [row for row in section.rows if figure_of(row.drift, "attention_entropy_nats") is not None]
+    rows = [row for row in known if row.role == "fix"] or known
+    if not rows:
+        return ""
+    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift, "relative_error") or 0.0))
+    entropy, logit = (figure_of(best.drift, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
+    steps = figure_of(best.drift, "steps")
+    context = VOICE_WINDOW_FRAMES if steps is None else min(int(steps), VOICE_WINDOW_FRAMES)
+    return (
+        f"How sharp attention is ({best.fix}): largest attention logit {fixed(logit, decimals=1)}, mean entropy "
+        f"{fixed(entropy, decimals=2)} nats = about {math.exp(entropy):.3g} positions of up to {context}; near-uniform "
+        f"attention ({fixed(math.log(context), decimals=1)} nats) would forgive any precision."
+    )
+
+
 def doubts_of(section: Section) -> list[str]:
     """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
     shared: dict[str, list[str]] = {}
@@ -213,13 +240,18 @@ def _diverged_text(row: Row) -> str:
 
 
 def _audio_cell(against: str, metric: str) -> Callable[[Row], str]:
+    """Mean over windows; the whole file's value where the metric is a ratio of energies, or has no mean."""
+
     def text(row: Row) -> str:
         data = row.data("audio")
-        mean, ratio = figure_of(data, against, metric, "mean"), figure_of(data, against, metric, "ratio_to_null")
-        if mean is None:
-            return "identical" if row.role == "oracle" and against == "against_oracle" else MISSING
+        mean, whole, ratio = (
+            figure_of(data, against, metric, name) for name in ("mean", "whole_file", "ratio_to_null")
+        )
+        value = whole if mean is None or (metric in WHOLE_FILE_METRICS and whole is not None) else mean
+        if value is None:
+            return "identical" if against == "against_oracle" and is_identical(row) else MISSING
         times = "" if ratio is None or against != "against_oracle" else f" (× {ratio:.2f})"
-        return fixed(mean, decimals=2) + times
+        return fixed(value, decimals=2) + times
 
     return text
 
@@ -235,10 +267,32 @@ def _slope_cell(against: str, metric: str) -> Callable[[Row], str]:
 
 def _phoneme_text(row: Row) -> str:
     data = row.data("audio")
-    first, last = (figure_of(data, "phoneme_accuracy", name) for name in ("first_third", "last_third"))
-    if first is None or last is None:
-        return fixed(figure_of(data, "phoneme_accuracy", "value"), decimals=3)
+    value, first, last = (figure_of(data, "phoneme_accuracy", name) for name in ("value", "first_third", "last_third"))
+    thirds = "" if first is None or last is None else _thirds_text(first, last)
+    return thirds if value is None and thirds else fixed(value, decimals=3) + (f" ({thirds})" if thirds else "")
+
+
+def _thirds_text(first: float, last: float) -> str:
     return f"{fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
+
+
+def _original_note(data: Mapping[str, Any] | None) -> str:
+    """Say how the original speech fares with the same recogniser, so that the script's own change is seen as such."""
+    value, first, last = (
+        figure_of(data, "phoneme_accuracy", name)
+        for name in ("original", "original_first_third", "original_last_third")
+    )
+    if value is None:
+        return ""
+    covered, length = figure_of(data, "against_original", "duration_s"), figure_of(data, "duration_s")
+    span = "" if covered is None else f" ({duration_long(covered)} of it)"
+    text = f"Original speech{span} through the same recogniser: {fixed(value, decimals=3)} of phonemes right"
+    if first is None or last is None:
+        return f"{text}; its thirds were not recorded, so a fall from third to third may be the script's."
+    text += f", thirds {_thirds_text(first, last)}"
+    if covered is not None and length is not None and covered < 0.99 * length:
+        return f"{text}; the fixes speak on for {duration_long(length)}, so their thirds are of other words."
+    return f"{text}: what changes there too is the script, not a decline."
 
 
 def _dtype(name: Any) -> str:

@@ -3,8 +3,8 @@
 Numbers carry as many digits as their interval supports at a glance: ratios three decimals, drifts two significant
 digits, memory in powers of 1024. A missing figure is ``–``, never 0.
 
-Contents: :func:`scientific`, :func:`with_interval`, :func:`memory_text`, :func:`duration_text`, :func:`short_reason`,
-:func:`join`, :data:`METRIC_TITLES`.
+Contents: :func:`scientific`, :func:`with_interval`, :func:`memory_text`, :func:`duration_text`,
+:func:`duration_long`, :func:`short_reason`, :func:`join`, :data:`METRIC_TITLES`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ def duration_text(seconds: float | None) -> str:
         if seconds >= 0.9995 * scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
+
+
+def duration_long(seconds: float) -> str:
+    """Write the length of audio: ``60 s`` below two minutes, else ``10 min``."""
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
 def times_text(factor: float) -> str:

@@ -8,6 +8,7 @@ at an event time already counts that event.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,7 +76,9 @@ def kaplan_meier(
         Of the pointwise intervals.
     method : {"wilson", "greenwood"}
         ``"greenwood"`` is the log-log interval on Greenwood's variance, which has no width at fractions 0 and 1;
-        ``"wilson"`` puts Wilson's score interval on the effective number ``S(1−S)/var`` and has width everywhere.
+        ``"wilson"`` puts Wilson's score interval on the effective number ``S(1−S)/var``, which is the number of units
+        as long as none is censored, and has width everywhere. At fraction 0, where the variance is not defined, the
+        last effective number stands.
 
     Returns
     -------
@@ -106,7 +109,11 @@ def kaplan_meier(
         fraction *= 1.0 - lost / at_risk
         greenwood += lost / (at_risk * (at_risk - lost)) if lost < at_risk else math.inf
         points.append((float(event_time), fraction, at_risk, greenwood))
-    bounds = [_interval(S, n, G, total=times.size, confidence=confidence, method=method) for _, S, n, G in points]
+    effective = _effective_numbers(points)
+    bounds = [
+        _interval(S, G, n, confidence=confidence, method=method)
+        for (_, S, _, G), n in zip(points, effective, strict=True)
+    ]
     return Survival(
         time=tuple(point[0] for point in points),
         fraction=tuple(point[1] for point in points),
@@ -117,18 +124,29 @@ def kaplan_meier(
     )
 
 
+def _effective_numbers(points: Sequence[tuple[float, float, int, float]]) -> list[float]:
+    """Number of uncensored units that each step of the curve is worth: ``S(1−S)/var``, carried on to fraction 0."""
+    numbers: list[float] = []
+    for _, fraction, at_risk, greenwood in points:
+        if 0.0 < fraction < 1.0:
+            # var = S²·G, so S(1−S)/var = (1−S)/(S·G); without censoring this is the number of units
+            numbers.append((1.0 - fraction) / (fraction * greenwood))
+        elif fraction == 0.0 and len(numbers) > 1:
+            numbers.append(numbers[-1])
+        else:  # nothing lost yet, or all at once: those who were under observation
+            numbers.append(float(at_risk))
+    return numbers
+
+
 def _interval(
-    fraction: float, at_risk: int, greenwood: float, *, total: int, confidence: float, method: Method
+    fraction: float, greenwood: float, effective: float, *, confidence: float, method: Method
 ) -> tuple[float, float]:
     """Pointwise interval at one step of the curve."""
-    inside = 0.0 < fraction < 1.0
     if method == "wilson":
-        # var = S²·G, so S(1−S)/var = (1−S)/(S·G); without censoring this is the number of units
-        n = (1.0 - fraction) / (fraction * greenwood) if inside else float(total if fraction == 1.0 else at_risk)
-        return wilson_interval(fraction, n, confidence=confidence)
+        return wilson_interval(fraction, effective, confidence=confidence)
     if method != "greenwood":
         raise ParameterError(f"method is {method!r}; expected 'wilson' or 'greenwood'")
-    if not inside:
+    if not 0.0 < fraction < 1.0:
         return fraction, fraction
     spread = normal_quantile(confidence) * math.sqrt(greenwood) / abs(math.log(fraction))
     return fraction ** math.exp(spread), fraction ** math.exp(-spread)

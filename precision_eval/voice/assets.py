@@ -3,7 +3,8 @@
 Nothing is loaded whose SHA-256 differs from ``data/manifest.json``; nothing is pickled. The manifest also says where
 each file comes from and which command makes it anew.
 
-Contents: :func:`asset_path`, :func:`write_manifest`, :func:`load_model`, :func:`load_streams`, :func:`original_speech`.
+Contents: :func:`asset_path`, :func:`check_files`, :func:`write_manifest`, :func:`load_model`, :func:`load_streams`,
+:func:`original_speech`.
 """
 
 from __future__ import annotations
@@ -65,6 +66,18 @@ def asset_path(name: str) -> Path:
             "reinstall precision-eval"
         )
     return path
+
+
+def check_files() -> None:
+    """Check every shipped file against its hash, before a long run relies on them.
+
+    Raises
+    ------
+    IntegrityError
+        As :func:`asset_path`.
+    """
+    for name in manifest()["files"]:
+        asset_path(name)
 
 
 def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:

@@ -85,7 +85,13 @@ def reference_by_id(condition: str) -> Reference | None:
 
 @contextmanager
 def opened(
-    condition: str, *, n_streams: int, mode: str = "eager", device: str = "cpu", checkpoint_dtype: str = "float32"
+    condition: str,
+    *,
+    n_streams: int,
+    n_frames: int | None = None,
+    mode: str = "eager",
+    device: str = "cpu",
+    checkpoint_dtype: str = "float32",
 ) -> Iterator[Decoder]:
     """Load the voice, put it into a condition and yield a fresh decoder.
 
@@ -94,6 +100,9 @@ def opened(
     condition : str
         Id of a fix or of a reference.
     n_streams : int
+    n_frames : int, optional
+        Frames that will be decoded at most; a run shorter than the window gets a ring of just that many slots, which
+        leaves out only slots that the mask excludes anyway. The whole window if not given.
     mode : {"eager", "compiled"}
         Of a fix; references run eager.
     device : str
@@ -109,12 +118,17 @@ def opened(
     reference = reference_by_id(condition)
     if reference is not None:
         model.to(reference.dtype)
-        model.allocate_cache(n_streams, window_frames=reference.window_frames, dtype=reference.dtype)
+        window_frames = _ring_frames(reference.window_frames or model.config.window_frames, n_frames)
+        model.allocate_cache(n_streams, window_frames=window_frames, dtype=reference.dtype)
         yield Decoder(model, angle_dtype=reference.angle_dtype)
         return
-    model.allocate_cache(n_streams)
+    model.allocate_cache(n_streams, window_frames=_ring_frames(model.config.window_frames, n_frames))
     with fix_by_id(condition).applied(model, mode=mode) as applied:
         yield Decoder(model, call=applied)
+
+
+def _ring_frames(window_frames: int, n_frames: int | None) -> int:
+    return window_frames if n_frames is None else min(window_frames, n_frames)
 
 
 def noise_seed(condition: str, seed: int) -> int:

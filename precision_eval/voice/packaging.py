@@ -115,7 +115,7 @@ def install(training_dir: Path) -> Path:
 _FITTED = {
     "codec": "python -m precision_eval.voice.fitting codec",
     "vocoder": "python -m precision_eval.voice.fitting vocoder",
-    "recogniser": "python -m precision_eval.voice.recogniser",
+    "recogniser": "python -m precision_eval.voice.recogniser_training",
 }
 
 

@@ -5,11 +5,12 @@ with the evaluation; each passage three ways, so that it is no judge of codecs: 
 mels of it, and half of them through codec and vocoder. Accuracy is stated on the world ``heldout``. Needs espeak-ng,
 the fitted codec and vocoder, and torch.
 
-Contents: `fit_recogniser`, `heldout_accuracy`, `train_recogniser`.
+Contents: `fit_recogniser`, `heldout_accuracy`, `train_recogniser`, and ``python -m`` for the last.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,7 +214,7 @@ def train_recogniser(
     minutes: float,
     seed: int,
     out_path: Path,
-    steps: int = 1200,
+    steps: int = 4000,
     progress: Callable[[str, float], None] = lambda stage, fraction: None,
 ) -> dict[str, float]:
     """Generate speech, train, examine and write the recogniser.
@@ -270,3 +271,13 @@ def train_recogniser(
     }
     Recogniser(fitted.tensors, made_with).save(out_path)
     return {**accuracy, "n_parameters": float(fitted.n_parameters)}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Train the phoneme recogniser; needs espeak-ng.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    print(train_recogniser(minutes=chosen.minutes, steps=chosen.steps, seed=chosen.seed, out_path=chosen.out))

@@ -3,7 +3,7 @@
 Both keep keys and values in a float16 cache of fixed length and attend over all of its slots under a boolean mask of
 those filled so far, with a float32 query: metavoiceio/metavoice-src #187 (q float32, k and v ``(2,16,2048,128)``
 float16, mask ``(1,1,s,2048)``) and nari-labs/dia #158 (16 query heads on 4 key/value heads of 128, cache
-``(2,4,3072,128)``, attention scale 1.0). One call attends with *s* queries: s = 1 in decode, s = 128 in prefill.
+``(2,4,3072,128)``, attention scale 1.0). One call attends with *s* queries: s = 1 in decode, s = 64 in prefill.
 
 The cache is filled from one seeded draw, its free slots are zero, as a static cache's are. Queries and keys have unit
 variance. Dia has no 1/√d in its scale: its trained norms keep q·k of order one, so its query is drawn 1/√d smaller,
@@ -19,7 +19,7 @@ from precision_eval.workloads.base import Case, Workload
 
 QUERY_DTYPE = "float32"
 CACHE_DTYPE = "float16"
-PREFILL_TOKENS = 128
+PREFILL_TOKENS = 64
 MEASURES = ("witness", "latency", "memory", "drift")
 
 
@@ -119,9 +119,9 @@ ATTENTION_DECODE = Workload(
 
 ATTENTION_PREFILL = Workload(
     id="attention-prefill",
-    title="attention, 128 tokens",
+    title="attention, 64 tokens",
     explanation=(
-        "128 float32 queries per head, each under its own causal row of the mask, attend to a float16 KV cache: the "
+        "64 float32 queries per head, each under its own causal row of the mask, attend to a float16 KV cache: the "
         "cost of a cast is spread over many queries."
     ),
     source=_SOURCE,

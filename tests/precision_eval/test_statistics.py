@@ -300,6 +300,34 @@ class TestSurvival:
         curve = kaplan_meier([2, 5, 9, 10], [True, True, True, False])
         assert curve.low[1] == pytest.approx(wilson_interval(0.75, 4)[0])
 
+    def test_all_lost_is_wilson_on_every_unit(self):
+        # 64 streams lost one by one: at the end one is at risk, and the curve still speaks for 64
+        curve = kaplan_meier(range(1, 65), [True] * 64)
+        z2 = 1.959963984540054**2
+        assert curve.fraction[-1] == 0.0
+        assert curve.at_risk[-1] == 1
+        assert (curve.low[-1], curve.high[-1]) == pytest.approx((0.0, z2 / (64 + z2)))  # Wilson at 0 of n: z²/(n + z²)
+        assert curve.high[-1] < 0.06 < 0.79 < wilson_interval(0.0, curve.at_risk[-1])[1]  # the planted fault: n = 1
+
+    def test_all_lost_at_once(self):
+        assert kaplan_meier([3.0] * 64, [True] * 64).high[-1] == pytest.approx(wilson_interval(0.0, 64)[1])
+        censored_first = kaplan_meier([1, 1, 3, 3, 3], [False, False, True, True, True])
+        assert censored_first.high[-1] == pytest.approx(wilson_interval(0.0, 3)[1])
+
+    def test_effective_number_is_carried_to_the_end(self):
+        # ten units: 5 lost at 1, 3 censored at 2, the last 2 lost at 3 and 4
+        curve = kaplan_meier([1] * 5 + [2] * 3 + [3, 4], [True] * 5 + [False] * 3 + [True] * 2)
+        fraction, greenwood = 0.25, 5 / (10 * 5) + 1 / (2 * 1)
+        effective = (1 - fraction) / (fraction * greenwood)  # 5
+        assert curve.fraction == pytest.approx((1.0, 0.5, 0.25, 0.0))
+        assert curve.high[-1] == pytest.approx(wilson_interval(0.0, effective)[1])
+
+    @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
+    def test_without_censoring_every_point_is_wilson_on_all(self, times):
+        curve = kaplan_meier(times, [True] * len(times))
+        for fraction, low, high in zip(curve.fraction, curve.low, curve.high, strict=True):
+            assert (low, high) == pytest.approx(wilson_interval(fraction, len(times)), abs=1e-9)
+
     @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=2, max_size=40))
     def test_scipy(self, units):
         time, observed = np.array([t for t, _ in units], float), np.array([o for _, o in units])

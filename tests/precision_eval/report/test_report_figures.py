@@ -18,7 +18,7 @@ from precision_eval.report.plots_drift import draw_drift, running_median
 from precision_eval.report.plots_memory import draw_memory
 from precision_eval.report.plots_survival import draw_survival
 from precision_eval.report.plots_tradeoff import draw_tradeoff
-from precision_eval.report.style import LeftOut, look_of, spread
+from precision_eval.report.style import LeftOut, label_line_ends, look_of, new_figure, spread
 
 FIGURES = {
     "tradeoff-attention-decode-cpu",
@@ -175,3 +175,98 @@ def test_importing_the_report_loads_no_matplotlib_and_no_torch():
     code = "import sys, precision_eval.report; print([n for n in ('matplotlib', 'torch') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def voice_section(full_run):
+    run = load_run(full_run)
+    return run, next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+
+
+def test_leaders_end_at_their_own_label_and_cross_no_other():
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1])
+    figure.draw_without_rendering()
+    label_line_ends(
+        axes, [(0.0, f"condition {i}, 64 of 64 diverged", "#000000") for i in range(6)] + [(0.8, "x", "#f00")]
+    )
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    labels = list(axes.texts)
+    boxes = [Text.get_window_extent(label, renderer) for label in labels]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    for label, box in zip(labels, boxes, strict=True):
+        ends = label.arrow_patch.get_transform().transform_path(label.arrow_patch.get_path()).vertices
+        assert ends[:, 0].max() <= box.x0
+        assert box.y0 < ends[ends[:, 0].argmax(), 1] < box.y1
+        assert ends[:, 0].min() >= axes.get_window_extent(renderer).x1 - 0.5
+
+
+def test_what_does_not_run_is_named_below_the_panel(full_run):
+    run = load_run(full_run)
+    sections = [section for section in run.sections if section.workload == "attention-decode"]
+    figure = draw_tradeoff("attention-decode", "cpu", sections)
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    named = [(axes, text) for axes in figure.axes for text in axes.texts if text.get_text().startswith("does not run")]
+    assert len(named) == len(sections)
+    for axes, text in named:
+        box = text.get_window_extent(renderer)
+        assert box.y1 <= axes.xaxis.label.get_window_extent(renderer).y0
+        assert box.y0 > 0
+        assert "as_shipped (" in text.get_text()
+        assert box.y0 >= figure.legends[0].get_window_extent(renderer).y1 or axes is not figure.axes[-1]
+
+
+def test_bands_of_survival_belong_to_fixes_that_still_survive(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    lost = {
+        "time_s": [0.0, 1.0, 2.0, 3.0],
+        "fraction": [1, 0.5, 0, 0],
+        "low": [0.9, 0.4, 0, 0],
+        "high": [1, 0.6, 0.8, 0.8],
+    }
+    divergence = run.divergence(1e-3) | {"survival": lost}
+    run.add("voice", "default", "eager", "float16", "divergence", divergence)
+    run.add("voice", "default", "eager", "null", "divergence", divergence, role="null")
+    run.add("voice", "default", "eager", "control_long_window", "divergence", divergence, role="control")
+    loaded = load_run(run.write())
+    axes = draw_survival(loaded, loaded.sections[0]).axes[0]
+    (band,) = axes.collections
+    (path,) = band.get_paths()
+    assert path.vertices[:, 0].max() == 2.0
+
+
+@pytest.mark.parametrize(("minutes", "unit", "end"), [(1.0, "s", 60.0), (5.0, "min", 5.0)])
+def test_time_of_short_audio_is_in_seconds(synthetic, tmp_path, minutes, unit, end):
+    run = synthetic(tmp_path, minutes=minutes)
+    run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
+    loaded = load_run(run.write())
+    axes = draw_audio(loaded, loaded.sections[0]).axes[0]
+    assert axes.get_xlabel() == f"time, {unit}"
+    assert 0.9 * end < max(line.get_xdata().max() for line in axes.lines) <= end
+
+
+def test_the_oracle_lies_on_top_against_the_original(voice_section):
+    axes = draw_audio(*voice_section).axes[3]
+    assert axes.get_title(loc="left").startswith("MCD to the original speech")
+    solid = [line for line in axes.lines if line.get_linestyle() != "None"]
+    assert max(solid, key=lambda line: line.get_zorder()).get_color() == look_of("oracle").colour
+    (band,) = axes.patches
+    assert band.get_alpha() < draw_audio(*voice_section).axes[1].patches[0].get_alpha()
+
+
+def test_no_line_is_drawn_where_the_audio_is_identical(synthetic, tmp_path):
+    run = synthetic(tmp_path, minutes=1.0)
+    data = run.audio(0.4, 3.8)
+    values = [None if 20 <= t < 40 else 1.0 for t in range(60)]
+    series = {"time_s": [float(t) for t in range(60)], "value": values}
+    data["against_oracle"]["si_sdr_db"] |= {"n_windows": 60, "n_infinite": 20, "series": series}
+    run.add("voice", "default", "eager", "float16", "audio", data)
+    loaded = load_run(run.write())
+    axes = draw_audio(loaded, loaded.sections[0]).axes[2]
+    times = axes.lines[0].get_xdata()
+    assert np.isnan(axes.lines[0].get_ydata()).sum() == 1
+    assert not np.any((times >= 20) & (times < 40))
+    assert axes.texts[0].get_text() == "no line where identical to the oracle"

@@ -1,5 +1,6 @@
 import io
 import itertools
+import math
 import re
 
 import pytest
@@ -7,9 +8,17 @@ from rich.console import Console
 
 from precision_eval.errors import ParameterError
 from precision_eval.report.data import load_run
-from precision_eval.report.findings import fastest, findings_of, latency_interval, lowest_drift, pareto_front
+from precision_eval.report.findings import findings_of
+from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front
 from precision_eval.report.readme import BEGIN, END, main, update_readme
-from precision_eval.report.tables import audio_table, cost_table, tables_of, witness_table
+from precision_eval.report.tables import (
+    VOICE_WINDOW_FRAMES,
+    audio_table,
+    cost_table,
+    sharpness_note,
+    tables_of,
+    witness_table,
+)
 from precision_eval.report.text import markdown_report, markdown_table, print_report
 from precision_eval.report.wording import (
     duration_text,
@@ -246,3 +255,85 @@ def test_a_readme_without_markers_is_refused(full_run, tmp_path, capsys):
         update_readme(readme, load_run(full_run))
     assert main([str(full_run), "--readme", str(readme)]) == 2
     assert "results:begin" in capsys.readouterr().err
+
+
+def sound_cells(synthetic, tmp_path, changes, *, minutes=1.0):
+    """Return the row of float16 by column, and the notes, with the audio record changed."""
+    run = synthetic(tmp_path, minutes=minutes)
+    data = run.audio(0.4, 3.8)
+    for path, value in changes.items():
+        *nodes, name = path.split("/")
+        node = data
+        for key in nodes:
+            node = node[key]
+        node[name] = value
+    run.add("voice", "default", "eager", "float16", "audio", data)
+    loaded = load_run(run.write())
+    table = audio_table(loaded, loaded.sections[0])
+    return dict(zip(table.columns, table.rows[0], strict=True)), table.notes
+
+
+def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_path):
+    summary = {"mean": None, "whole_file": 5.435, "ratio_to_null": 0.09, "n_windows": 60, "n_infinite": 33}
+    cells, notes = sound_cells(synthetic, tmp_path, {"against_oracle/si_sdr_db": summary})
+    assert cells["SI-SDR to oracle, dB"] == "5.43 (× 0.09)"
+    assert any(note.startswith("SI-SDR is of the whole file") for note in notes)
+
+
+def test_si_sdr_of_the_very_same_audio_is_called_identical(synthetic, tmp_path):
+    summary = {"mean": None, "whole_file": None, "ratio_to_null": 0.0, "n_windows": 60, "n_infinite": 60}
+    same = {"against_oracle/log_spectral_distance_db/mean": 0.0, "against_oracle/si_sdr_db": summary}
+    cells, _ = sound_cells(synthetic, tmp_path / "same", same)
+    assert cells["SI-SDR to oracle, dB"] == "identical"
+    scaled = {"against_oracle/si_sdr_db": summary}  # scale-invariant, but the spectrum differs: not identical
+    cells, _ = sound_cells(synthetic, tmp_path / "scaled", scaled)
+    assert "SI-SDR to oracle, dB" not in cells
+
+
+def test_a_mean_that_is_missing_gives_way_to_the_whole_file(synthetic, tmp_path):
+    summary = {"mean": None, "whole_file": 1.25, "ratio_to_null": 0.5}
+    cells, _ = sound_cells(synthetic, tmp_path, {"against_oracle/mel_mcd_db": summary})
+    assert cells["MCD to oracle, dB"] == "1.25 (× 0.50)"
+
+
+def test_phonemes_show_value_and_thirds_beside_the_original_s(synthetic, tmp_path):
+    heard = {"value": 0.916, "first_third": 0.939, "last_third": 0.892, "original": 0.959}
+    cells, notes = sound_cells(synthetic, tmp_path / "old", {"phoneme_accuracy": heard})
+    assert cells["phonemes right (thirds 1 → 3)"] == "0.916 (0.939 → 0.892)"
+    assert any("its thirds were not recorded" in note for note in notes)
+
+    heard |= {"original_first_third": 0.97, "original_last_third": 0.94}
+    changes = {"phoneme_accuracy": heard, "against_original/duration_s": 60.0}
+    _, notes = sound_cells(synthetic, tmp_path / "new", changes)
+    expected = (
+        "Original speech (60 s of it) through the same recogniser: 0.959 of phonemes right, thirds 0.970 → 0.940: what "
+        "changes there too is the script, not a decline."
+    )
+    assert expected in notes
+
+    changes["against_original/duration_s"] = 120.0
+    _, notes = sound_cells(synthetic, tmp_path / "long", changes, minutes=10.0)
+    assert any("(2 min of it)" in n and "speak on for 10 min, so their thirds are of other words" in n for n in notes)
+
+
+def test_attention_sharpness_is_said_once_per_voice_section(full_run, synthetic, tmp_path):
+    for section in load_run(full_run).sections:
+        notes = [note for table in tables_of(load_run(full_run), section) for note in table.notes]
+        found = [note for note in notes if note.startswith("How sharp attention is")]
+        measured = any(row.data("teacher_forced_drift") for row in section.rows)
+        assert len(found) == measured
+    run = synthetic(tmp_path / "bare")
+    run.add("voice", "default", "eager", "bfloat16", "teacher_forced_drift", run.voice_drift(6e-3))
+    best = run.voice_drift(1e-4) | {"max_abs_logit": 21.59, "attention_entropy_nats": math.log(4), "steps": 900}
+    run.add("voice", "default", "eager", "kv_to_query", "teacher_forced_drift", best)
+    note = sharpness_note(load_run(run.write()).sections[0])
+    assert note.startswith(
+        "How sharp attention is (kv_to_query): largest attention logit 21.6, mean entropy 1.39 nats = about 4 "
+        "positions of up to 512;"
+    )
+
+
+def test_the_voice_s_window_is_the_model_s():
+    from precision_eval.voice.model import VoiceConfig
+
+    assert VoiceConfig().window_frames == VOICE_WINDOW_FRAMES

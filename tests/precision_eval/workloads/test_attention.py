@@ -15,7 +15,7 @@ ATTENTION = ("attention-decode", "attention-prefill")
 def test_shapes_and_dtypes_as_reported(workload_id, size):
     case = workload_by_id(workload_id).build(size, device="cpu", seed=0)
     (query,) = case.inputs
-    queries = 1 if workload_id == "attention-decode" else {"tiny": 8}.get(size, 128)
+    queries = 1 if workload_id == "attention-decode" else {"tiny": 8}.get(size, 64)
     expected = {
         "metavoice": ((2, 16, queries, 128), (2, 16, 2048, 128)),
         "dia": ((2, 16, queries, 128), (2, 4, 3072, 128)),

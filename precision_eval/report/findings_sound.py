@@ -1,0 +1,176 @@
+"""What the sound says: fixes and controls against the original speech, weighed by the null.
+
+A *shift* is a condition's value minus the oracle's. The null is the oracle with another noise seed, so its shift is
+what chance does (one draw of it); only a shift larger in size is held against a fix. Both controls degrade the voice
+on purpose: where one of them shows nothing, the run cannot show it of a fix either.
+
+Contents: :class:`Yardstick`, :func:`yardsticks_of`, :func:`worse_by_sound`, :func:`silent_controls`,
+:func:`measured_length`, :func:`sound_sentences`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from precision_eval.report.data import Row, Run, Section, figure_of
+from precision_eval.report.wording import duration_long, fixed, join, plural
+
+Shifts = tuple[tuple[Row, float], ...]
+
+_PLACES = (
+    ("MCD to the original speech", ("against_original", "mel_mcd_db", "mean"), 1.0, " dB", 2),
+    ("phonemes right", ("phoneme_accuracy", "value"), -1.0, "", 3),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yardstick:
+    """One figure that compares with the original speech, with everybody's shift from the oracle.
+
+    Attributes
+    ----------
+    name : str
+        As in a sentence.
+    worse : float
+        +1 where a higher value is worse, else −1.
+    unit : str
+        With a leading space, or empty.
+    decimals : int
+        As written.
+    oracle : float
+        The oracle's own value.
+    null : float or None
+        Shift of the null; None where it was not measured.
+    fixes, controls : tuple of (Row, float)
+        Shifts of those that were measured.
+    """
+
+    name: str
+    worse: float
+    unit: str
+    decimals: int
+    oracle: float
+    null: float | None
+    fixes: Shifts
+    controls: Shifts
+
+    def text(self, shift: float) -> str:
+        """Write a shift with sign and unit: ``+0.55 dB``, ``−0.052``."""
+        number = fixed(shift, decimals=self.decimals)
+        return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
+
+    def beyond(self, shifts: Shifts) -> Shifts:
+        """Return those whose shift is larger than the null's, either way; none where there is no null."""
+        chance = None if self.null is None else abs(self.null)
+        return tuple((row, shift) for row, shift in shifts if chance is not None and abs(shift) > chance)
+
+    def worse_than_chance(self, shifts: Shifts) -> tuple[Row, ...]:
+        """Return those that are worse than the oracle by more than the null's shift."""
+        return tuple(row for row, shift in self.beyond(shifts) if shift * self.worse > 0)
+
+
+def yardsticks_of(run: Run, section: Section) -> tuple[Yardstick, ...]:
+    """Return the yardsticks that the oracle and at least one fix of `section` have."""
+    references = run.references(section, "audio")
+    found = []
+    for name, path, worse, unit, decimals in _PLACES:
+        oracle = next((value for _, value in _values(references, "oracle", path)), None)
+        fixes = _values(section.curing, "fix", path)
+        if oracle is None or not fixes:
+            continue
+        null = next((value - oracle for _, value in _values(references, "null", path)), None)
+        yardstick = Yardstick(
+            name=name,
+            worse=worse,
+            unit=unit,
+            decimals=decimals,
+            oracle=oracle,
+            null=null,
+            fixes=tuple((row, value - oracle) for row, value in fixes),
+            controls=tuple((row, value - oracle) for row, value in _values(references, "control", path)),
+        )
+        found.append(yardstick)
+    return tuple(found)
+
+
+def worse_by_sound(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
+    """Return the ids of the fixes that are worse than the oracle by more than chance, by any yardstick."""
+    return tuple(dict.fromkeys(row.fix for y in yardsticks for row in y.worse_than_chance(y.fixes)))
+
+
+def silent_controls(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
+    """Return the ids of the controls that no yardstick shows as degraded beyond chance."""
+    heard = {row.fix for y in yardsticks for row in y.worse_than_chance(y.controls)}
+    return tuple(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls if row.fix not in heard))
+
+
+def measured_length(section: Section) -> str:
+    """Return how much audio was compared, such as ``10 min`` or ``60 s``; empty where it is not recorded."""
+    lengths = [length for row in section.curing if (length := figure_of(row.data("audio"), "duration_s"))]
+    return duration_long(lengths[0]) if lengths else ""
+
+
+def sound_sentences(run: Run, section: Section) -> list[str]:
+    """Return what fixes and controls do against the original speech; empty where that was not measured."""
+    yardsticks = yardsticks_of(run, section)
+    if not yardsticks:
+        return []
+    return [_fixes_sentence(yardsticks), _controls_sentence(yardsticks, section)]
+
+
+def _values(rows: Sequence[Row], role: str, path: tuple[str, ...]) -> list[tuple[Row, float]]:
+    pairs: list[tuple[Row, Mapping[str, Any] | None]] = [(row, row.data("audio")) for row in rows if row.role == role]
+    return [(row, value) for row, data in pairs if (value := figure_of(data, *path)) is not None]
+
+
+def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
+    level = " or ".join(f"{y.name} ({fixed(y.oracle, decimals=y.decimals)}{y.unit})" for y in yardsticks)
+    farthest = _named(yardsticks, [_farthest(y.fixes).fix for y in yardsticks])
+    if any(y.null is None for y in yardsticks):
+        return f"Farthest from the oracle's {level}: {farthest}; without the null no shift can be weighed."
+    chance = ", ".join(y.text(y.null or 0.0) for y in yardsticks)
+    beyond = [row.fix for y in yardsticks for row, _ in y.beyond(y.fixes)]
+    if not beyond:
+        return (
+            f"No fix differs from the oracle's {level} by more than the null does ({chance}; one draw of chance); "
+            f"farthest: {farthest}."
+        )
+    text = (
+        f"Farther from the oracle's {level} than the null ({chance}; one draw of chance): {_named(yardsticks, beyond)}"
+    )
+    return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."
+
+
+def _controls_sentence(yardsticks: Sequence[Yardstick], section: Section) -> str:
+    names = list(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls))
+    if not names:
+        return "No control was measured, so nothing shows that this run could reveal a degradation."
+    if any(y.null is None for y in yardsticks):
+        return ""
+    silent = silent_controls(yardsticks)
+    heard = [name for name in names if name not in silent]
+    shown = f"{_named(yardsticks, heard)} {plural(len(heard), 'is', 'are')} worse by more than the null, as intended"
+    if not silent:
+        every = {1: "The only control measured is", 2: "Both controls are"}.get(len(names), "All controls are")
+        return f"{every} worse by more than the null, as intended: {_named(yardsticks, heard)}."
+    length = measured_length(section)
+    run_text = f"this run of {length}" if length else "this run"
+    return (
+        f"{shown + ', but ' if heard else ''}{_named(yardsticks, silent)} {plural(len(silent), 'is', 'are')} not worse "
+        f"by more than the null: {run_text} is too short to judge by sound."
+    )
+
+
+def _named(yardsticks: Sequence[Yardstick], names: Sequence[str]) -> str:
+    """Write each condition once, with its shift by every yardstick."""
+    texts = []
+    for name in dict.fromkeys(names):
+        shifts = [y.text(shift) for y in yardsticks for row, shift in (*y.fixes, *y.controls) if row.fix == name]
+        texts.append(f"{name} ({', '.join(shifts)})")
+    return join(texts)
+
+
+def _farthest(shifts: Shifts) -> Row:
+    return max(shifts, key=lambda pair: abs(pair[1]))[0]

@@ -1,0 +1,176 @@
+"""What the voice's paragraph says, on records whose answer is set by hand, and on the opposite of each."""
+
+import pytest
+
+from precision_eval.report.data import load_run
+from precision_eval.report.findings import findings_of
+from precision_eval.report.findings_sound import silent_controls, sound_sentences, worse_by_sound, yardsticks_of
+from precision_eval.report.ranking import least_memory
+from precision_eval.report.recommendation import recommendation
+
+# condition: MCD to the original speech in dB, phonemes right
+AS_ON_A_GOOD_DAY = {
+    "oracle": (5.28, 0.916),
+    "null": (5.31, 0.900),
+    "control_rope_bfloat16": (5.84, 0.869),
+    "control_long_window": (5.83, 0.864),
+    "full_float32": (5.28, 0.916),
+    "kv_to_query": (5.30, 0.915),
+    "float16": (5.27, 0.910),
+}
+# fix: latency (ratio, low, high), drift, storage in bytes, streams diverged of 64
+COSTS = {
+    "full_float32": ((1.0, 0.99, 1.01), 3e-7, 18 * 2**20, 0),
+    "kv_to_query": ((1.04, 1.03, 1.05), 9e-5, 16 * 2**20, 8),
+    "float16": ((1.31, 1.30, 1.32), 7e-4, 9 * 2**20, 49),
+}
+
+
+@pytest.fixture
+def voice(synthetic, tmp_path):
+    """Write a voice run from two tables, and return it with its only section."""
+
+    def build(sound=AS_ON_A_GOOD_DAY, costs=COSTS, *, minutes=1.0):
+        run = synthetic(tmp_path, minutes=minutes)
+        for condition, (mcd, phonemes) in sound.items():
+            role = "control" if condition.startswith("control") else condition
+            data = run.audio(0.5, mcd)
+            data["against_original"]["mel_mcd_db"]["mean"] = mcd
+            data["phoneme_accuracy"]["value"] = phonemes
+            role = role if role in ("control", "oracle", "null") else "fix"
+            run.add("voice", "default", "eager", condition, "audio", data, role=role)
+        for fix, ((ratio, low, high), drift, storage, diverged) in costs.items():
+            latency = run.latency(ratio, fix) | {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+            run.add("voice", "default", "eager", fix, "latency", latency)
+            found = {"relative_error": drift, "relative_error_low": drift * 0.95, "relative_error_high": drift * 1.05}
+            run.add("voice", "default", "eager", fix, "teacher_forced_drift", found)
+            memory = {"storage_bytes": storage, "allocated_peak_bytes": 0}
+            run.add("voice", "default", "eager", fix, "memory", memory)
+            divergence = run.divergence(drift) | {"diverged": diverged}
+            run.add("voice", "default", "eager", fix, "divergence", divergence)
+        loaded = load_run(run.write())
+        return loaded, loaded.sections[0]
+
+    return build
+
+
+def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
+    fixes, controls = sound_sentences(*voice())
+    assert fixes == (
+        "No fix differs from the oracle's MCD to the original speech (5.28 dB) or phonemes right (0.916) by more than "
+        "the null does (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) and float16 "
+        "(−0.01 dB, −0.006)."
+    )
+    assert controls == (
+        "Both controls are worse by more than the null, as intended: control_long_window (+0.55 dB, −0.052) and "
+        "control_rope_bfloat16 (+0.56 dB, −0.047)."
+    )
+    assert "Sound does not separate the fixes over 60 s" in recommendation(*voice())
+
+
+def test_the_opposite_a_fix_that_is_heard(voice):
+    sound = AS_ON_A_GOOD_DAY | {"float16": (5.78, 0.80)}
+    fixes, _ = sound_sentences(*voice(sound))
+    assert fixes.startswith("Farther from the oracle's MCD to the original speech (5.28 dB) or phonemes right (0.916)")
+    assert fixes.endswith(": float16 (+0.50 dB, −0.116).")
+    assert "Sound speaks against float16: worse than the oracle by more than chance" in recommendation(*voice(sound))
+
+
+def test_phonemes_alone_can_tell(voice):
+    sound = AS_ON_A_GOOD_DAY | {"kv_to_query": (5.28, 0.85)}
+    assert worse_by_sound(yardsticks_of(*voice(sound))) == ("kv_to_query",)
+
+
+def test_nearer_than_the_oracle_differs_but_is_not_held_against_it(voice):
+    sound = AS_ON_A_GOOD_DAY | {"float16": (5.10, 0.916)}
+    fixes, _ = sound_sentences(*voice(sound))
+    assert fixes.endswith("float16 (−0.18 dB, +0.000), none of them for the worse.")
+    assert "Sound does not separate" in recommendation(*voice(sound))
+
+
+@pytest.mark.parametrize("minutes", [1.0, 10.0])
+def test_a_control_that_shows_nothing_makes_the_run_too_short(voice, minutes):
+    sound = AS_ON_A_GOOD_DAY | {"control_long_window": (5.28, 0.914)}
+    loaded, section = voice(sound, minutes=minutes)
+    _, controls = sound_sentences(loaded, section)
+    length = "60 s" if minutes == 1.0 else "10 min"
+    assert controls == (
+        "control_rope_bfloat16 (+0.56 dB, −0.047) is worse by more than the null, as intended, but control_long_window "
+        f"(+0.00 dB, −0.002) is not worse by more than the null: this run of {length} is too short to judge by sound."
+    )
+    assert silent_controls(yardsticks_of(loaded, section)) == ("control_long_window",)
+    text = recommendation(loaded, section)
+    assert f"Sound takes no part in this: a control that must degrade it does not over {length}" in text
+
+
+def test_a_control_that_improves_is_not_a_degradation(voice):
+    sound = AS_ON_A_GOOD_DAY | {"control_long_window": (4.0, 0.99)}
+    assert silent_controls(yardsticks_of(*voice(sound))) == ("control_long_window",)
+
+
+def test_without_null_or_controls_it_says_so(voice):
+    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if name not in ("null",)}
+    fixes, controls = sound_sentences(*voice(bare))
+    assert fixes.endswith("without the null no shift can be weighed.")
+    assert controls == ""
+    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if not name.startswith("control")}
+    _, controls = sound_sentences(*voice(bare))
+    assert controls.startswith("No control was measured")
+    assert "Sound was not measured beside null and controls" in recommendation(*voice(bare))
+
+
+def test_recommendation_by_priority(voice):
+    assert recommendation(*voice()) == (
+        "On this machine (cpu, 1 thread): for the lowest drift and the most speed take full_float32 (drift 3.0e-7, the "
+        "baseline of speed, 18 MiB, 0 of 64 streams diverged); for the least memory take float16 (drift 7.0e-4, 1.31 "
+        "of full_float32's time, 9 MiB, 49 of 64 streams diverged). Sound does not separate the fixes over 60 s, so "
+        "drift, speed and memory decide."
+    )
+
+
+def test_the_opposite_machine_gets_the_opposite_recommendation(voice):
+    faster = {
+        "full_float32": ((1.0, 0.99, 1.01), 3e-7, 18 * 2**20, 0),
+        "kv_to_query": ((0.70, 0.69, 0.71), 9e-8, 8 * 2**20, 0),
+        "float16": ((0.80, 0.79, 0.81), 7e-4, 9 * 2**20, 49),
+    }
+    text = recommendation(*voice(costs=faster))
+    assert text.startswith(
+        "On this machine (cpu, 1 thread): for the lowest drift, the most speed and the least memory take kv_to_query "
+        "(drift 9.0e-8, 0.70 of full_float32's time, 8 MiB, 0 of 64 streams diverged). "
+    )
+
+
+def test_a_tie_goes_to_less_drift_and_is_named(voice):
+    tied = COSTS | {
+        "kv_to_query": ((0.92, 0.90, 0.94), 9e-5, 16 * 2**20, 8),
+        "float16": ((0.90, 0.88, 0.93), 7e-4, 9 * 2**20, 49),
+        "bfloat16": ((1.20, 1.19, 1.21), 6e-3, int(9.05 * 2**20), 64),
+    }
+    loaded, section = voice(costs=tied)
+    assert [row.fix for row in least_memory(section)] == ["float16", "bfloat16"]
+    text = recommendation(loaded, section)
+    assert "for the most speed take kv_to_query (" in text
+    assert "in speed a tie with float16, of more drift)" in text
+    assert "in memory a tie with bfloat16, of more drift)" in text
+
+
+def test_one_fix_or_no_voice_needs_no_recommendation(voice, synthetic, tmp_path):
+    assert recommendation(*voice(costs={"float16": COSTS["float16"]}, sound={})) == ""
+    run = synthetic(tmp_path / "attention")
+    run.attention("attention-decode", "dia", "eager")
+    loaded = load_run(run.write())
+    assert recommendation(loaded, loaded.sections[0]) == ""
+    assert sound_sentences(loaded, loaded.sections[0]) == []
+
+
+def test_the_paragraph_holds_all_of_it(voice):
+    text = " ".join(findings_of(*voice()))
+    for part in (
+        "All 3 fixes measured run",
+        "Lowest drift: full_float32",
+        "No fix differs",
+        "Both controls",
+        "On this",
+    ):
+        assert part in text
