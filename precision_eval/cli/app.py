@@ -187,11 +187,12 @@ def check_voice(
     minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
     streams: Annotated[int, typer.Option(min=1, max=12, help="Speakers.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
 ) -> None:
     """Check the voice."""
     from .voice import check
 
-    check(minutes=minutes, streams=streams, seed=seed)
+    check(minutes=minutes, streams=streams, seed=seed, out=out)
 
 
 @app.command(

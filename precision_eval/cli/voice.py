@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rich.console import Console
@@ -36,8 +37,8 @@ def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: i
         console.print(f"installed: {packaging.install(out)}", highlight=False)
 
 
-def check(*, minutes: float, streams: int, seed: int) -> None:
-    """Let the recogniser hear the shipped voice behind a progress bar, and print what it heard."""
+def check(*, minutes: float, streams: int, seed: int, out: Path | None) -> None:
+    """Let the recogniser hear the shipped voice behind a progress bar, print what it heard, and store it as JSON."""
     from precision_eval.voice.quality import check_voice
 
     console = Console()
@@ -58,6 +59,9 @@ def check(*, minutes: float, streams: int, seed: int) -> None:
     for name, heard in named:
         table.add_row(name, *(f"{100 * part:.1f} %" for part in (heard.value, heard.first_third, heard.last_third)))
     console.print(table)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"seed": seed, **quality.to_dict()}, indent=1) + "\n", encoding="utf-8")
     console.print(f"below the original speech of stream 0: {quality.gap_points:.1f} points")
     console.print(f"below the original tokens, mean of {streams} streams: {quality.mean_gap_points:.1f} points")
     console.print(f"lost from the first third to the last, less the script's own: {quality.decline_points:.1f} points")

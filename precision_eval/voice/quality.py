@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,22 @@ class VoiceQuality:
         own = np.mean([a.first_third - a.last_third for a in self.free_running])
         scripts = np.mean([a.first_third - a.last_third for a in self.resynthesised])
         return 100 * float(own - scripts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON: every accuracy as a fraction, gaps in percentage points."""
+
+        def parts(heard: PhonemeAccuracy) -> dict[str, float]:
+            return {name: float(getattr(heard, name)) for name in ("value", "first_third", "last_third")}
+
+        return {
+            "minutes": self.minutes,
+            "free_running": [parts(heard) for heard in self.free_running],
+            "resynthesised": [parts(heard) for heard in self.resynthesised],
+            "original": parts(self.original),
+            "gap_points": self.gap_points,
+            "mean_gap_points": self.mean_gap_points,
+            "decline_points": self.decline_points,
+        }
 
 
 def _accuracy(recogniser: Recogniser, codec: Codec, tokens: np.ndarray, script: Conditioning) -> PhonemeAccuracy:
