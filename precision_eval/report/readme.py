@@ -1,14 +1,17 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
-``python -m precision_eval.report.readme RUN_DIR [--readme README.md]`` replaces what stands between
-``<!-- results:begin -->`` and ``<!-- results:end -->``; everything outside is left byte for byte.
+``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--readme README.md]`` replaces what
+stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for ``claims`` and ``voice``;
+everything outside is left byte for byte.
 
-Contents: :func:`results_markdown`, :func:`update_readme`, :func:`main`.
+Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`write_block`,
+:func:`update_readme`, :func:`main`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,8 +22,6 @@ from precision_eval.report.data import Run, load_run
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 
-BEGIN = "<!-- results:begin -->"
-END = "<!-- results:end -->"
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 
 
@@ -47,8 +48,47 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def update_readme(readme: Path, run: Run) -> bool:
-    """Replace the results in `readme` by those of `run`.
+def claims_markdown(path: Path) -> str:
+    """Return the table of claims that ``precision-eval claims --out`` stored."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    rows = ["| claim | target | found | met |", "|---|---|---|---|"]
+    rows += [
+        f"| {row['claim']} | {row['target']} | {row['found']} | {'yes' if row['met'] else '**no**'} |"
+        for row in stored["claims"]
+    ]
+    return "\n".join(rows)
+
+
+def voice_markdown(path: Path) -> str:
+    """Return what ``precision-eval check-voice --out`` stored."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+
+    def mean(group: str, part: str) -> str:
+        return f"{100 * sum(heard[part] for heard in stored[group]) / len(stored[group]):.1f} %"
+
+    speakers = len(stored["free_running"])
+    rows = [
+        f"Phonemes right, {speakers} speakers × {stored['minutes']:g} minutes:",
+        "",
+        "| speech | whole | first third | last third |",
+        "|---|---|---|---|",
+    ]
+    for name, group in (
+        ("the voice, free-running", "free_running"),
+        ("original tokens, resynthesised", "resynthesised"),
+    ):
+        rows.append(f"| {name} | {' | '.join(mean(group, part) for part in ('value', 'first_third', 'last_third'))} |")
+    rows += [
+        "",
+        f"Mean of all speakers: {stored['mean_gap_points']:.1f} points below the original through the same codec and "
+        f"vocoder. Speaker 0, whose untouched speech ships: {stored['gap_points']:.1f} points below that. Lost from "
+        f"the first third to the last, less what the script itself loses: {stored['decline_points']:.1f} points.",
+    ]
+    return "\n".join(rows)
+
+
+def write_block(readme: Path, name: str, content: str) -> bool:
+    """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 
     Returns
     -------
@@ -60,26 +100,37 @@ def update_readme(readme: Path, run: Run) -> bool:
     ParameterError
         The file does not hold the two markers once each, in order.
     """
+    first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = readme.read_text(encoding="utf-8")
-    begin, end = text.find(BEGIN), text.find(END)
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or end < begin:
-        raise ParameterError(f"{readme} must hold {BEGIN} and then {END}, once each; add these two lines")
-    results = results_markdown(run, relative_to=readme.resolve().parent)
-    new = f"{text[: begin + len(BEGIN)]}\n{results}\n{text[end:]}"
+    begin, end = text.find(first), text.find(last)
+    if text.count(first) != 1 or text.count(last) != 1 or end < begin:
+        raise ParameterError(f"{readme} must hold {first} and then {last}, once each; add these two lines")
+    new = f"{text[: begin + len(first)]}\n{content}\n{text[end:]}"
     if new == text:
         return False
     readme.write_text(new, encoding="utf-8")
     return True
 
 
+def update_readme(readme: Path, run: Run) -> bool:
+    """Replace the results in `readme` by those of `run`; see :func:`write_block`."""
+    return write_block(readme, "results", results_markdown(run, relative_to=readme.resolve().parent))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m precision_eval.report.readme", description=__doc__.splitlines()[0])
     parser.add_argument("run_dir", type=Path, help="folder of a run, with records.jsonl")
+    parser.add_argument("--claims", type=Path, help="file of `precision-eval claims --out`")
+    parser.add_argument("--voice", type=Path, help="file of `precision-eval check-voice --out`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
         changed = update_readme(chosen.readme, load_run(chosen.run_dir.resolve()))
+        if chosen.claims:
+            changed |= write_block(chosen.readme, "claims", claims_markdown(chosen.claims))
+        if chosen.voice:
+            changed |= write_block(chosen.readme, "voice", voice_markdown(chosen.voice))
     except (PrecisionEvalError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,5 +1,6 @@
 import io
 import itertools
+import json
 import math
 import re
 
@@ -10,7 +11,7 @@ from precision_eval.errors import ParameterError
 from precision_eval.report.data import load_run
 from precision_eval.report.findings import findings_of
 from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front
-from precision_eval.report.readme import BEGIN, END, main, update_readme
+from precision_eval.report.readme import main, update_readme, write_block
 from precision_eval.report.tables import (
     VOICE_WINDOW_FRAMES,
     audio_table,
@@ -235,6 +236,9 @@ def test_markdown_tables_are_well_formed(full_run):
     assert "- Left out: b: not measured" in text
 
 
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+
+
 def test_readme_numbers_are_regenerated_and_the_rest_is_kept(full_run, tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text(f"# Title\n{BEGIN}\nold 0.123\n{END}\ntail\n", encoding="utf-8")
@@ -337,3 +341,22 @@ def test_the_voice_s_window_is_the_model_s():
     from precision_eval.voice.model import VoiceConfig
 
     assert VoiceConfig().window_frames == VOICE_WINDOW_FRAMES
+
+
+def test_claims_and_voice_have_blocks_of_their_own(full_run, tmp_path):
+    readme = tmp_path / "README.md"
+    blocks = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("results", "claims", "voice"))
+    readme.write_text(blocks, encoding="utf-8")
+    claim = {"claim": "a", "target": "≤ 1", "found": "2", "met": False}
+    (tmp_path / "claims.json").write_text(json.dumps({"claims": [claim]}), encoding="utf-8")
+    heard = {"value": 0.9, "first_third": 0.91, "last_third": 0.89}
+    voice = {"minutes": 10, "free_running": [heard], "resynthesised": [heard], "original": heard}
+    voice |= {"gap_points": 0.0, "mean_gap_points": 1.25, "decline_points": -0.5}
+    (tmp_path / "voice.json").write_text(json.dumps(voice), encoding="utf-8")
+    extra = ["--claims", str(tmp_path / "claims.json"), "--voice", str(tmp_path / "voice.json")]
+    assert main([str(full_run), "--readme", str(readme), *extra]) == 0
+    text = readme.read_text(encoding="utf-8")
+    assert "| a | ≤ 1 | 2 | **no** |" in text
+    assert "| the voice, free-running | 90.0 % | 91.0 % | 89.0 % |" in text
+    assert "1.2 points below" in text
+    assert not write_block(readme, "claims", text.split("<!-- claims:begin -->\n")[1].split("\n<!-- claims:end")[0])
