@@ -1,4 +1,4 @@
-"""The command line: ``precision-eval run | report | list | train-voice | check-voice``.
+"""The command line: ``precision-eval run | report | list | train-voice | check-voice | claims``.
 
 Contents
 --------

@@ -228,17 +228,20 @@ def _index_copy(original: Function) -> Function:
 
 
 def _indexes_with_tensor(index: Any) -> bool:
-    if isinstance(index, tuple):
-        return any(isinstance(part, (torch.Tensor, list)) for part in index)
-    return isinstance(index, (torch.Tensor, list))
+    if not isinstance(index, tuple):
+        return isinstance(index, (torch.Tensor, list))
+    for part in index:  # a loop, since a generator would cost as much as the assignment itself  # noqa: SIM110
+        if part.__class__ is not slice and isinstance(part, (torch.Tensor, list)):
+            return True
+    return False
 
 
 def _set_item(original: Function) -> Function:
     # Assignment to a plain slice casts by itself, in the copy; only one with a tensor index is an index_put.
     # Not named __setitem__: Dynamo refuses to inline a function of that name.
     def assign(self: torch.Tensor, index: Any, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.dtype is not self.dtype and _indexes_with_tensor(index):
-            value = value.to(self.dtype) if _differ(value, self) else value
+        if _indexes_with_tensor(index) and isinstance(value, torch.Tensor) and _differ(value, self):
+            value = value.to(self.dtype)
         original(self, index, value)
 
     return assign
