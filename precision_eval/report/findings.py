@@ -19,6 +19,7 @@ from precision_eval.report.ranking import (
     latency_interval,
     lowest_drift,
     pareto_front,
+    verdict_of,
 )
 from precision_eval.report.recommendation import recommendation
 from precision_eval.report.wording import fixed, join, memory_text, plural, scientific, short_reason, times_text
@@ -73,11 +74,13 @@ def _speed_sentence(section: Section) -> str:
         interval = f"{fixed(ratio, decimals=3)} [{fixed(low, decimals=3)}, {fixed(high, decimals=3)}]"
         text = f"Fastest is {best[0].fix} at {interval} of {baseline}'s time"
     tie = "" if len(best) == 1 else f", a tie within uncertainty with {_names(best[1:])}"
-    undecided = [row for row in section.curing if (row.data("latency") or {}).get("verdict") == "undecided"]
+    undecided = [row for row in section.curing if verdict_of(row, section) in ("undecided", "null off")]
     others = [row for row in undecided if not is_baseline(row)]
     doubt = "" if not others else f"; undecided against {baseline}: {_names(others)}"
     noise = (
-        "" if len(others) == len(undecided) else ". Even the baseline against itself is undecided: read speed with care"
+        ""
+        if len(others) == len(undecided)
+        else ". Even the baseline is not told from itself with certainty: read speed with care"
     )
     return f"{text}{tie}{doubt}{noise}."
 

@@ -19,6 +19,9 @@ from precision_eval.report.wording import duration_long, fixed, join, plural
 
 Shifts = tuple[tuple[Row, float], ...]
 
+NULL_FACTOR = 3.0
+"""The null is one draw, and a single draw of a spread is often a third of it: so much more is asked for."""
+
 _PLACES = (
     ("MCD to the original speech", ("against_original", "mel_mcd_db", "mean"), 1.0, " dB", 2),
     ("phonemes right", ("phoneme_accuracy", "value"), -1.0, "", 3),
@@ -62,12 +65,12 @@ class Yardstick:
         return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
 
     def beyond(self, shifts: Shifts) -> Shifts:
-        """Return those whose shift is larger than the null's, either way; none where there is no null."""
-        chance = None if self.null is None else abs(self.null)
+        """Return those whose shift is larger than three times the null's, either way; none where there is no null."""
+        chance = None if self.null is None else NULL_FACTOR * abs(self.null)
         return tuple((row, shift) for row, shift in shifts if chance is not None and abs(shift) > chance)
 
     def worse_than_chance(self, shifts: Shifts) -> tuple[Row, ...]:
-        """Return those that are worse than the oracle by more than the null's shift."""
+        """Return those that are worse than the oracle by more than that."""
         return tuple(row for row, shift in self.beyond(shifts) if shift * self.worse > 0)
 
 
@@ -134,11 +137,12 @@ def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
     beyond = [row.fix for y in yardsticks for row, _ in y.beyond(y.fixes)]
     if not beyond:
         return (
-            f"No fix differs from the oracle's {level} by more than the null does ({chance}; one draw of chance); "
-            f"farthest: {farthest}."
+            f"No fix differs from the oracle's {level} by more than three times the null's shift "
+            f"({chance}; one draw of chance); farthest: {farthest}."
         )
     text = (
-        f"Farther from the oracle's {level} than the null ({chance}; one draw of chance): {_named(yardsticks, beyond)}"
+        f"Farther from the oracle's {level} than three times the null's shift ({chance}; one draw of chance): "
+        f"{_named(yardsticks, beyond)}"
     )
     return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."
 
@@ -151,15 +155,15 @@ def _controls_sentence(yardsticks: Sequence[Yardstick], section: Section) -> str
         return ""
     silent = silent_controls(yardsticks)
     heard = [name for name in names if name not in silent]
-    shown = f"{_named(yardsticks, heard)} {plural(len(heard), 'is', 'are')} worse by more than the null, as intended"
+    shown = f"{_named(yardsticks, heard)} {plural(len(heard), 'is', 'are')} worse by more than that, as intended"
     if not silent:
         every = {1: "The only control measured is", 2: "Both controls are"}.get(len(names), "All controls are")
-        return f"{every} worse by more than the null, as intended: {_named(yardsticks, heard)}."
+        return f"{every} worse by more than that, as intended: {_named(yardsticks, heard)}."
     length = measured_length(section)
     run_text = f"this run of {length}" if length else "this run"
     return (
         f"{shown + ', but ' if heard else ''}{_named(yardsticks, silent)} {plural(len(silent), 'is', 'are')} not worse "
-        f"by more than the null: {run_text} is too short to judge by sound."
+        f"by more than that: {run_text} is too short to judge by sound."
     )
 
 

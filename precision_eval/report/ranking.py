@@ -4,7 +4,7 @@ Two figures whose intervals overlap are a **tie**. A drift of an attention workl
 no interval, so two of them within 10 % are not told apart; memory is exact, and within 1 % counts as the same.
 
 Contents: :func:`fastest`, :func:`lowest_drift`, :func:`least_memory`, :func:`pareto_front`, :func:`latency_interval`,
-:func:`drift_interval`, :func:`is_baseline`.
+:func:`drift_interval`, :func:`is_baseline`, :func:`verdict_of`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,31 @@ def latency_interval(row: Row) -> Interval | None:
 def is_baseline(row: Row) -> bool:
     """Tell whether the latency ratios of a row's section are taken to this row."""
     return (row.data("latency") or {}).get("baseline") == row.fix
+
+
+def verdict_of(row: Row, section: Section) -> str | None:
+    """Return a row's latency verdict, held to what the baseline shows against itself.
+
+    Where the baseline differs from its own twin (the two lie differently in memory, say), its row reads *null off*, and
+    another row is only *better* or *worse* if its whole interval lies beyond the null's; else *undecided*.
+    """
+    data = row.data("latency")
+    if data is None:
+        return None
+    verdict = str(data.get("verdict"))
+    null = next((other.data("latency") for other in section.curing if is_baseline(other)), None)
+    if null is None or null.get("verdict") not in ("better", "worse"):
+        return verdict
+    if is_baseline(row):
+        return "null off"
+    found, chance = (
+        _interval(data, "ratio", "ratio_low", "ratio_high"),
+        _interval(null, "ratio", "ratio_low", "ratio_high"),
+    )
+    if found is None or chance is None:
+        return verdict
+    reach = max(abs(chance[1] - 1.0), abs(chance[2] - 1.0))
+    return verdict if found[2] < 1.0 - reach or found[1] > 1.0 + reach else "undecided"
 
 
 def drift_interval(row: Row) -> Interval | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_eval.report.data import Row, Run, Section, figure_of, is_identical, memory_bytes
+from precision_eval.report.ranking import verdict_of
 from precision_eval.report.wording import (
     METRIC_TITLES,
     MISSING,
@@ -77,7 +78,7 @@ def cost_table(section: Section) -> Table | None:
     columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
         ("status", lambda row: row.status + ("" if not row.incomplete else " *")),
         (f"latency ratio {confidence_text(section)}", _latency_text),
-        ("verdict", lambda row: str((row.data("latency") or {}).get("verdict", MISSING))),
+        ("verdict", lambda row: verdict_of(row, section) or MISSING),
         ("MDE", lambda row: percent(figure_of(row.data("latency"), "minimum_detectable_effect"))),
         ("median", lambda row: duration_text(figure_of(row.data("latency"), "median_s"))),
         ("storage + peak extra", _memory_text),

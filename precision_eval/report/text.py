@@ -23,7 +23,8 @@ READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
     "latency ratio: paired, interleaved blocks over the baseline's, with a bootstrap interval; below 1 is faster. "
     "A/A is the baseline against itself: how well this machine can tell two things apart.",
-    "verdict: better or worse only where the whole interval lies beyond the margin, equivalent where it lies within, "
+    "verdict: better or worse only where the whole interval lies beyond the margin (and beyond what the baseline shows "
+    "against itself), equivalent where it lies within, "
     "else undecided; MDE is the smallest effect that this many blocks would have found.",
     "memory: what is stored (weights, caches) + what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs; KL compares the next-token distributions.",

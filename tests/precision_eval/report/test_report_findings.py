@@ -58,11 +58,11 @@ def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
     fixes, controls = sound_sentences(*voice())
     assert fixes == (
         "No fix differs from the oracle's MCD to the original speech (5.28 dB) or phonemes right (0.916) by more than "
-        "the null does (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) and float16 "
-        "(−0.01 dB, −0.006)."
+        "three times the null's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) "
+        "and float16 (−0.01 dB, −0.006)."
     )
     assert controls == (
-        "Both controls are worse by more than the null, as intended: control_long_window (+0.55 dB, −0.052) and "
+        "Both controls are worse by more than that, as intended: control_long_window (+0.55 dB, −0.052) and "
         "control_rope_bfloat16 (+0.56 dB, −0.047)."
     )
     assert "Sound does not separate the fixes over 60 s" in recommendation(*voice())
@@ -95,8 +95,8 @@ def test_a_control_that_shows_nothing_makes_the_run_too_short(voice, minutes):
     _, controls = sound_sentences(loaded, section)
     length = "60 s" if minutes == 1.0 else "10 min"
     assert controls == (
-        "control_rope_bfloat16 (+0.56 dB, −0.047) is worse by more than the null, as intended, but control_long_window "
-        f"(+0.00 dB, −0.002) is not worse by more than the null: this run of {length} is too short to judge by sound."
+        "control_rope_bfloat16 (+0.56 dB, −0.047) is worse by more than that, as intended, but control_long_window "
+        f"(+0.00 dB, −0.002) is not worse by more than that: this run of {length} is too short to judge by sound."
     )
     assert silent_controls(yardsticks_of(loaded, section)) == ("control_long_window",)
     text = recommendation(loaded, section)

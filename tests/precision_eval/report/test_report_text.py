@@ -10,7 +10,7 @@ from rich.console import Console
 from precision_eval.errors import ParameterError
 from precision_eval.report.data import load_run
 from precision_eval.report.findings import findings_of
-from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front
+from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
 from precision_eval.report.readme import main, update_readme, write_block
 from precision_eval.report.tables import (
     VOICE_WINDOW_FRAMES,
@@ -128,6 +128,19 @@ def test_findings_are_computed_not_canned(small):
     assert any("Lowest drift: bfloat16" in sentence for sentence in after)
 
 
+def test_a_verdict_is_held_to_what_the_baseline_shows_against_itself(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "full_float32", "latency", latency(0.94, 0.93, 0.95, verdict="better"))
+    run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.94, 0.92, 0.95, verdict="better"))
+    run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="worse"))
+    section = load_run(run.write()).sections[0]
+    assert {row.fix: verdict_of(row, section) for row in section.rows} == {
+        "full_float32": "null off",
+        "kv_to_query": "undecided",  # its interval is the null's own
+        "float16": "worse",
+    }
+
+
 def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp_path):
     run = synthetic(tmp_path)
     run.add("w", "s", "eager", "full_float32", "latency", latency(0.53, 0.33, 1.8, verdict="undecided"))
@@ -137,7 +150,7 @@ def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp
     assert latency_interval(rows["full_float32"]) == (1.0, 0.33, 1.8)
     assert names(fastest(loaded.sections[0])) == ["kv_to_query", "full_float32"]
     text = " ".join(findings_of(loaded, loaded.sections[0]))
-    assert "Even the baseline against itself is undecided" in text
+    assert "Even the baseline is not told from itself with certainty" in text
     assert "undecided against" not in text
 
 
