@@ -79,8 +79,8 @@ def run(
     measure: Annotated[Globs, typer.Option(help="Names or globs; see [cyan]list measures[/cyan].")] = ["*"],  # noqa: B006
     minutes: Annotated[float, typer.Option(min=0.01, help="Audio per fix.")] = 1.0,
     streams: Annotated[int, typer.Option(min=1, help="Parallel streams of drift and divergence.")] = 50,
-    steps: Annotated[int, typer.Option(min=1, help="Frames of 20 ms per stream.")] = 150,
-    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 2.5,
+    steps: Annotated[int, typer.Option(min=1, help="Frames of 20 ms per stream.")] = 100,
+    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 2.0,
     threads: Annotated[int, typer.Option(min=1, help="Threads per worker, as torch uses them.")] = 1,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU[/dim]")

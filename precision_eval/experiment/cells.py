@@ -45,8 +45,8 @@ class Options:
 
     minutes: float = 1.0
     streams: int = 50
-    steps: int = 150
-    budget_s: float = 2.5
+    steps: int = 100
+    budget_s: float = 2.0
     seed: int = 0
 
     def chosen(self, names: tuple[str, ...]) -> dict[str, float | int]:

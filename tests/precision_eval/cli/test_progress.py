@@ -61,7 +61,7 @@ def test_time_left_follows_the_pace(plan, monkeypatch):
     witness, other, latency = plan.cells
     now[0] += 30.0  # ten times what a witness is expected to take
     tally.add(witness, 1, measured=True)
-    assert tally.left() == "0:30 elapsed, about 1:08 left"  # (3 + 1.5 × 2.5 s) ten times over
+    assert tally.left() == "0:30 elapsed, about 1:00 left"  # (3 + 1.5 × 2 s) ten times over
     tally.add(other, 1, measured=True)
     tally.add(latency, 2, measured=True)
     assert tally.left() == "done in 0:30"
