@@ -8,6 +8,7 @@ not what it is stored in: the oracle, the null and the controls.
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -188,4 +189,6 @@ def _is_fault_of_the_suite(error: BaseException) -> bool:
 def _first_lines(error: BaseException, *, limit: int = 1500) -> str:
     """Return a message as one line of bounded length; compiled errors print pages of advice after theirs."""
     text = " ".join(str(error).split())
+    for folder in (sysconfig.get_path("purelib"), str(_PACKAGE.parent)):  # a record says what failed, not on whose disk
+        text = text.replace(f"{folder}/", "")
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from precision_eval.errors import UnsupportedError
-from precision_eval.experiment import generic
+from precision_eval.experiment import cells, generic
 from precision_eval.experiment.cells import Cell, Options, failure_of, role_of
 from precision_eval.experiment.measures import MEASURES, measure_by_name, run_cell
 from precision_eval.record import ROLES, STATUSES
@@ -157,3 +158,9 @@ def test_every_measure_function_exists():
     for measure in MEASURES:
         module, _, function = measure.place.partition(":")
         assert callable(getattr(importlib.import_module(module), function)), measure.place
+
+
+def test_a_message_names_no_folder_of_the_machine():
+    place = Path(cells.__file__)
+    outcome = failure_of("kv_to_query", RuntimeError(f'from user code: File "{place}", line 7'))
+    assert outcome.reason == 'RuntimeError: from user code: File "precision_eval/experiment/cells.py", line 7'
