@@ -1,7 +1,10 @@
 # make run    measure every fix on every workload, on this machine, and print the report (runs/main)
 # make test   lint, types and tests
 # make lint   lint and types only
+# make prove  how far the measuring can be trusted: error rates beside other tools, at reduced size (runs/proof)
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
+# make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
+# make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
 # PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
@@ -17,7 +20,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint bench clean
+.PHONY: help install run test lint prove bench clean bench-audio audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -34,6 +37,9 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP)
 	$(BIN)/precision-eval run --out $(OUT) $(RUN_ARGS)
 
+prove: $(STAMP)
+	$(BIN)/precision-eval prove --size quick --out runs/proof
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,6 +52,18 @@ bench: $(STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --python=same --quick --show-stderr
 	$(BIN)/python -m pytest benchmarks/pytest --benchmark-only --benchmark-columns=median,iqr,rounds
+
+$(VENV)/.installed-bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+	@touch $@
+
+bench-audio: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.audio --out runs/audio-bench/bench.json
+
+audio-ladder: $(STAMP)
+	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder
+	$(BIN)/python -m audio_metrics.ladder --reference runs/audio-ladder/audio/oracle.wav \
+	    --null runs/audio-ladder/audio/null.wav --out runs/audio-ladder/ladder
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -4,14 +4,17 @@ Conventions: one pass over both signals in blocks, in the dtype of the signals, 
 300 bytes per second of audio. Values are per 1 s window; a window in which either signal is exactly zero has no value
 (NaN and a flag) and is left out of file means with all its frames; frames that a non-finite sample touches are left
 out, a window with such a sample has no SNR, and a file with one has no SNR as a whole. SI-SDR does not remove means.
-The lag is reported and not corrected.
+The lag is reported and not corrected. Metrics that cost more than the pass itself (:data:`OPTIONAL`) are measured on
+request, each in a pass of its own.
 
-Contents: :func:`compare`, :func:`compare_files`, :func:`ratio_to_null`, :class:`Comparison`, :data:`SUMMARISED`.
+Contents: :func:`compare`, :func:`compare_files`; from other modules :class:`Comparison`, :func:`ratio_to_null`,
+:data:`SUMMARISED`, :data:`DISTANCES`, :data:`OPTIONAL`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +25,18 @@ import numpy as np
 from audio_metrics import cepstral, spectral
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.distribution import Moments, frechet_distance_of
-from audio_metrics.errors import ParameterError
-from audio_metrics.flags import SIGNALS, Flag, json_number, json_numbers, pair_flags, storage_flags
+from audio_metrics.flags import SIGNALS, pair_flags, storage_flags
 from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, Block, FrameGrid
 from audio_metrics.lag import measure_lag
-from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
+from audio_metrics.longform import Series, Summary, diverged, summarise
+from audio_metrics.optional import OPTIONAL, check_names, n_passes, optional_summaries
+from audio_metrics.progress import part_of
+from audio_metrics.results import DISTANCES, SUMMARISED, Comparison, ratio_to_null
 from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
 from audio_metrics.table import HalfWindowTable, by_window, measure
 from audio_metrics.waveform import ProjectionSums, projection_sums
+
+__all__ = ["DISTANCES", "OPTIONAL", "SUMMARISED", "Comparison", "compare", "compare_files", "ratio_to_null"]
 
 _FRAME_METRICS = {
     "log_spectral_distance_db": spectral.frame_log_spectral_distance_db,
@@ -41,98 +48,6 @@ _POOLED_KERNELS = {
     "magnitude_error": spectral.frame_magnitude_error,
     "reference_energy": spectral.frame_reference_energy,
 }
-SUMMARISED = (
-    "log_spectral_distance_db",
-    "log_magnitude_l1_db",
-    "spectral_convergence",
-    "mel_mcd_db",
-    "level_error_db",
-    "snr_db",
-    "si_sdr_db",
-)
-"""Metrics of which a comparison holds a summary and a course over time."""
-
-DISTANCES = ("ltas_distance_db", "frechet_distance")
-"""Metrics of which a comparison holds one value for the whole file."""
-
-_LENGTH_TOLERANCE = 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What :func:`compare` found.
-
-    Attributes
-    ----------
-    sample_rate_hz, n_samples, n_frames, dropped_samples : int
-        `dropped_samples` after the last whole frame.
-    duration_s : float
-    settings : dict
-        Everything that changes the figures; two comparisons with other settings are not comparable.
-    summaries : dict of str to Summary
-        One per name in :data:`SUMMARISED`.
-    ltas_distance_db, frechet_distance : float
-        Of the whole file, unaligned, each signal without its own silent windows.
-    t_div_s : float
-        Start of the first half second in which the estimate is another sound; NaN if never.
-    lag_s, lag_correlation : float
-        See :class:`~audio_metrics.lag.Lag`.
-    active_fraction : float
-        Fraction of usable frames that are active in the reference.
-    floored_fraction : dict of str to float
-        Fraction of bins under the floor, per signal.
-    flags : tuple of Flag
-    ratio_to_null : dict of str to float, or None
-        See :func:`ratio_to_null`.
-    """
-
-    sample_rate_hz: int
-    n_samples: int
-    n_frames: int
-    dropped_samples: int
-    duration_s: float
-    settings: dict[str, Any]
-    summaries: dict[str, Summary]
-    ltas_distance_db: float
-    frechet_distance: float
-    t_div_s: float
-    lag_s: float
-    lag_correlation: float
-    active_fraction: float
-    floored_fraction: dict[str, float]
-    flags: tuple[Flag, ...]
-    ratio_to_null: dict[str, float] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data for strict JSON; NaN and infinities are None (``n_infinite`` counts the latter)."""
-        result: dict[str, Any] = {name: _summary_dict(self.summaries[name]) for name in SUMMARISED}
-        for name in (*DISTANCES, "t_div_s", "lag_s", "lag_correlation", "active_fraction", "duration_s"):
-            result[name] = json_number(getattr(self, name))
-        for name in ("sample_rate_hz", "n_samples", "n_frames", "dropped_samples"):
-            result[name] = getattr(self, name)
-        result["floored_fraction"] = {name: json_number(value) for name, value in self.floored_fraction.items()}
-        result["settings"] = dict(self.settings)
-        result["flags"] = [flag.to_dict() for flag in self.flags]
-        if self.ratio_to_null is not None:
-            result["ratio_to_null"] = {name: json_number(value) for name, value in self.ratio_to_null.items()}
-        return result
-
-
-def _summary_dict(summary: Summary) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for entry in dataclasses.fields(summary):
-        value = getattr(summary, entry.name)
-        if isinstance(value, float):
-            result[entry.name] = json_number(value)
-        elif isinstance(value, int):
-            result[entry.name] = value
-    if summary.active is not None:
-        result["active"] = {name: value for name, value in _summary_dict(summary.active).items() if name != "series"}
-    result["series"] = {
-        "time_s": json_numbers(summary.series.time_s),
-        "value": json_numbers(summary.series.value),
-    }
-    return result
 
 
 def compare(
@@ -140,6 +55,7 @@ def compare(
     estimate: np.ndarray,
     *,
     sample_rate_hz: int,
+    metrics: Collection[str] = (),
     floor: float = FLOOR,
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
@@ -152,6 +68,9 @@ def compare(
         Mono, float32 or float64 (both the same; the transform runs in it), same length, full scale = 1.0.
     sample_rate_hz : int
         At least 8000.
+    metrics : collection of str
+        What to measure besides, from :data:`~audio_metrics.optional.OPTIONAL`; with the ``perceptual`` extra also
+        ``"stoi"`` and ``"pesq"``.
     floor : float
         Smallest power that a logarithm sees.
     stop_at_divergence : bool
@@ -167,10 +86,13 @@ def compare(
     Raises
     ------
     ParameterError
-        The signals cannot be compared, or are shorter than one frame.
+        The signals cannot be compared, or are shorter than one frame; an unknown name in `metrics`.
+    BackendError
+        A metric asked for needs a library that is not installed.
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
-    return _compare(pair, floor=floor, stop_at_divergence=stop_at_divergence, block_windows=block_windows)
+    options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows)
+    return _compare(pair, options, on_progress=None)
 
 
 def compare_files(
@@ -178,6 +100,8 @@ def compare_files(
     estimate: Path | str,
     *,
     null_path: Path | str | None = None,
+    metrics: Collection[str] = (),
+    on_progress: Callable[[float], None] | None = None,
     dtype: FloatName = "float32",
     floor: float = FLOOR,
     stop_at_divergence: bool = False,
@@ -194,8 +118,10 @@ def compare_files(
         that the result has a `ratio_to_null`.
     dtype : {"float32", "float64"}
         What samples are read as.
-    floor, stop_at_divergence, block_windows
+    metrics, floor, stop_at_divergence, block_windows
         See :func:`compare`.
+    on_progress : callable, optional
+        Called with the fraction done, 0 to 1, rising, over all passes.
 
     Raises
     ------
@@ -208,59 +134,24 @@ def compare_files(
         first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
         second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
         check_alike(first, second, aligned=True)
-        options: dict[str, Any] = {
-            "floor": floor,
-            "stop_at_divergence": stop_at_divergence,
-            "block_windows": block_windows,
-        }
-        result = _compare((first, second), **options)
+        options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows)
+        share = 1.0 if null_path is None else 0.5
+        result = _compare((first, second), options, on_progress=part_of(on_progress, 0.0, share))
         result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
         if null_path is None:
             return result
         null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
         check_alike(first, null, aligned=True)
-        return dataclasses.replace(result, ratio_to_null=ratio_to_null(result, _compare((first, null), **options)))
+        null_result = _compare((first, null), options, on_progress=part_of(on_progress, share, share))
+        return dataclasses.replace(result, ratio_to_null=ratio_to_null(result, null_result))
 
 
-def ratio_to_null(comparison: Comparison, null_comparison: Comparison) -> dict[str, float]:
-    """Each distance as a multiple of that of the null.
-
-    SNR and SI-SDR are no distances; theirs is the ratio of relative residual amplitudes ``10^(−dB/20)``.
-
-    Parameters
-    ----------
-    comparison, null_comparison : Comparison
-        Of the fix and of the null (the reference with another noise seed), against the same reference.
-
-    Returns
-    -------
-    dict of str to float
-        One value per name in :data:`SUMMARISED` and :data:`DISTANCES`, of whole-file figures; below 1 the estimate is
-        nearer to the reference than chance moves it. NaN where either has no value.
-
-    Raises
-    ------
-    ParameterError
-        The settings differ, or the lengths by more than a tenth.
-    """
-    for name, value in comparison.settings.items():
-        other = null_comparison.settings.get(name)
-        if other != value:
-            raise ParameterError(f"{name} is {value!r}, the null's {other!r}; compare both with the same settings")
-    if abs(comparison.duration_s - null_comparison.duration_s) > _LENGTH_TOLERANCE * null_comparison.duration_s:
-        raise ParameterError(
-            f"the comparison covers {comparison.duration_s:.3f} s, the null {null_comparison.duration_s:.3f} s; "
-            "distances shrink with length: use a null of the same length"
-        )
-    ratios = {}
-    for name in SUMMARISED:
-        value, null = comparison.summaries[name].whole_file, null_comparison.summaries[name].whole_file
-        if metric_by_name(name).direction == "higher":
-            value, null = 10.0 ** (-value / 20.0), 10.0 ** (-null / 20.0)
-        ratios[name] = distance_ratio(value, null)
-    for name in DISTANCES:
-        ratios[name] = distance_ratio(getattr(comparison, name), getattr(null_comparison, name))
-    return ratios
+@dataclass(frozen=True)
+class _Options:
+    metrics: tuple[str, ...]
+    floor: float
+    stop_at_divergence: bool
+    block_windows: int
 
 
 def _sample_sums(block: Block) -> dict[str, np.ndarray]:
@@ -268,21 +159,33 @@ def _sample_sums(block: Block) -> dict[str, np.ndarray]:
     return dict(vars(projection_sums(reference, estimate, block.half_starts)))
 
 
-def _compare(pair: tuple[Source, Source], *, floor: float, stop_at_divergence: bool, block_windows: int) -> Comparison:
+def _compare(
+    pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
+) -> Comparison:
+    share = 1.0 / (1 + n_passes(options.metrics))
     table = measure(
         pair,
         frame_kernels=_FRAME_METRICS | _POOLED_KERNELS,
         sample_kernel=_sample_sums,
         moments=True,
-        floor=floor,
-        block_windows=block_windows,
+        floor=options.floor,
+        block_windows=options.block_windows,
+        on_progress=part_of(on_progress, 0.0, share),
     )
     grid = table.grid
     t_div_s = _divergence_s(table)
     window_ends_s = (1 + np.arange(grid.n_started_windows)) * grid.window_samples / grid.sample_rate_hz
-    beyond = window_ends_s > t_div_s if stop_at_divergence else np.zeros(grid.n_started_windows, bool)
+    stop = options.stop_at_divergence
+    beyond = window_ends_s > t_div_s if stop else np.zeros(grid.n_started_windows, bool)
     lag = measure_lag(*pair)
-    ltas, frechet = _distances(table, floor=floor)
+    ltas, frechet = _distances(table, floor=options.floor)
+    extras = optional_summaries(
+        pair,
+        options.metrics,
+        floor=options.floor,
+        stop_s=t_div_s if stop else float("nan"),
+        on_progress=part_of(on_progress, share, 1.0 - share),
+    )
     n_bins = grid.n_frames * grid.n_bins
     return Comparison(
         sample_rate_hz=grid.sample_rate_hz,
@@ -290,8 +193,8 @@ def _compare(pair: tuple[Source, Source], *, floor: float, stop_at_divergence: b
         n_frames=grid.n_frames,
         dropped_samples=grid.dropped_samples,
         duration_s=grid.n_samples / grid.sample_rate_hz,
-        settings=_settings(grid, dtype=pair[0].dtype.name, floor=floor, stop_at_divergence=stop_at_divergence),
-        summaries=_summaries(table, beyond),
+        settings=_settings(grid, options, dtype=pair[0].dtype.name),
+        summaries=_summaries(table, beyond) | extras,
         ltas_distance_db=ltas,
         frechet_distance=frechet,
         t_div_s=t_div_s,
@@ -303,17 +206,18 @@ def _compare(pair: tuple[Source, Source], *, floor: float, stop_at_divergence: b
     )
 
 
-def _settings(grid: FrameGrid, *, dtype: str, floor: float, stop_at_divergence: bool) -> dict[str, Any]:
+def _settings(grid: FrameGrid, options: _Options, *, dtype: str) -> dict[str, Any]:
     return {
         "sample_rate_hz": grid.sample_rate_hz,
         "dtype": dtype,
         "frame_samples": grid.frame_samples,
         "hop_samples": grid.hop_samples,
         "window_s": WINDOW_S,
-        "floor": floor,
+        "floor": options.floor,
         "gate_db": GATE_DB,
         "zero_mean": False,
-        "stop_at_divergence": stop_at_divergence,
+        "stop_at_divergence": options.stop_at_divergence,
+        "metrics": list(options.metrics),
     }
 
 

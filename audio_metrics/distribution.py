@@ -1,21 +1,33 @@
-"""Distances between recordings of the same text that are not aligned frame by frame.
+"""Distances between recordings that are not aligned frame by frame.
 
 Conventions: a recording is described by the mean and covariance (n − 1) of its mel-cepstra c0 to c24 (natural-log
 band power) and by its long-term average spectrum; windows of digital silence and frames that a non-finite sample
 touches are left out. These distances shrink with length and are never zero between two honest readings: use 60 s or
 more, and read them as a ratio to the distance of two references.
 
-Contents: :class:`Moments`, :func:`signal_moments`, :func:`frechet_distance_of`, :func:`frechet_distance`.
+The maximum mean discrepancy compares windows of 60 s (a last one is kept from half its length; a shorter recording is
+one window), the first with the first and so on, each on every k-th frame so that it holds 200 at most; its value is
+the mean over windows. The kernel is exp(−d²/2σ²), σ the median distance within the reference's window. The estimate
+is unbiased; pairs of frames at the same place of both windows are left out of the cross term too, so that equal
+signals are at exactly 0 and an aligned copy is judged as fairly as another reading.
+
+Contents: :class:`Moments`, :func:`signal_moments`, :func:`frechet_distance_of`, :func:`frechet_distance`,
+:func:`sampled_cepstra`, :func:`discrepancy_of`, :func:`maximum_mean_discrepancy`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import FLOOR, Spectra, blocks
+from audio_metrics.frames import FLOOR, FrameGrid, Spectra, blocks
 from audio_metrics.mel import N_CEPSTRA, product
-from audio_metrics.signal import Source, checked_pair
+from audio_metrics.signal import Source, checked_pair, refuse_bad_samples
+
+DISCREPANCY_WINDOW_S = 60.0
+DISCREPANCY_MAX_FRAMES = 200
 
 
 class Moments:
@@ -37,13 +49,16 @@ class Moments:
 
     def add(self, spectra: Spectra, signal: int, frames: np.ndarray) -> None:
         """Add the frames of a block that a mask chooses, shape (n_frames,)."""
+        self.add_values(spectra.power[signal], spectra.cepstra[signal] if self._cepstra else None, frames)
+
+    def add_values(self, power: np.ndarray, cepstra: np.ndarray | None, frames: np.ndarray) -> None:
+        """As :meth:`add`, of power, shape (n_frames, n_bins), and cepstra, shape (n_frames, 25), themselves."""
         n_new = int(np.count_nonzero(frames))
         if n_new == 0:
             return
-        power = spectra.power[signal] if n_new == len(frames) else spectra.power[signal][frames]
-        self._power_sum += power.sum(axis=0, dtype=np.float64)
-        if self._cepstra:
-            self._add_cepstra(spectra.cepstra[signal][frames])
+        self._power_sum += (power if n_new == len(frames) else power[frames]).sum(axis=0, dtype=np.float64)
+        if cepstra is not None:
+            self._add_cepstra(cepstra[frames])
         self.n_frames += n_new
 
     def _add_cepstra(self, cepstra: np.ndarray) -> None:
@@ -150,3 +165,137 @@ def frechet_distance(
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=False)
     first, second = (signal_moments(source, floor=floor, cepstra=True) for source in pair)
     return frechet_distance_of(first, second)
+
+
+def long_windows(grid: FrameGrid, window_s: float) -> tuple[int, int]:
+    """Length in samples and number of long windows: a last one counts from half its length, the only one always."""
+    n_samples = round(window_s * grid.sample_rate_hz)
+    full, rest = divmod(grid.n_samples, n_samples)
+    return n_samples, max(1, full + (2 * rest >= n_samples))
+
+
+def sampled_cepstra(source: Source, *, floor: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every k-th frame's mel-cepstra of each window of 60 s, in order.
+
+    Parameters
+    ----------
+    source : Source
+    floor : float
+
+    Yields
+    ------
+    places : np.ndarray of int, shape (n,)
+        Index of each frame in its window; n ≤ 200. Frames in digital silence or with bad samples are left out.
+    cepstra : np.ndarray, shape (n, 25)
+    """
+    grid = FrameGrid(source.sample_rate_hz, source.n_samples)
+    window_samples, n_windows = long_windows(grid, DISCREPANCY_WINDOW_S)
+    firsts = -(-np.arange(n_windows + 1) * window_samples // grid.hop_samples)
+    step = -(-min(int(np.diff(firsts).max()), grid.n_frames) // DISCREPANCY_MAX_FRAMES)
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    window = 0
+    for _, block in blocks([source], floor=floor):
+        frames = block.first_frame + np.arange(len(block.half_of_frame))
+        windows = np.searchsorted(firsts, frames, side="right") - 1
+        places = frames - firsts[windows]
+        wanted = (places % step == 0) & block.outside_silence(0) & (windows < n_windows)
+        cepstra = block.spectra.cepstra[0]
+        while window < min(n_windows, int(windows[-1]) if len(windows) else 0):
+            held.append((places[wanted & (windows == window)], cepstra[wanted & (windows == window)]))
+            yield _joined(held)
+            held, window = [], window + 1
+        held.append((places[wanted & (windows == window)], cepstra[wanted & (windows == window)]))
+    if window < n_windows:
+        yield _joined(held)
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate([places for places, _ in parts]), np.concatenate([cepstra for _, cepstra in parts])
+
+
+def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    inner = product(first, np.ascontiguousarray(second.T))
+    sizes = np.square(first).sum(axis=1)[:, None] + np.square(second).sum(axis=1)[None, :]
+    return np.asarray(np.maximum(sizes - 2.0 * inner, 0.0))
+
+
+def discrepancy_of(
+    reference: np.ndarray, estimate: np.ndarray, places: tuple[np.ndarray, np.ndarray] | None = None
+) -> float:
+    """Unbiased squared maximum mean discrepancy of two sets of vectors.
+
+    Parameters
+    ----------
+    reference, estimate : np.ndarray, shape (n, d) and (m, d), float64
+    places : tuple of np.ndarray of int, shape (n,) and (m,), optional
+        Pairs of equal place are left out of the cross term; none are if not given.
+
+    Returns
+    -------
+    float
+        About 0 for sets of one distribution, negative as often as positive; NaN for fewer than two vectors on either
+        side, or where all of the reference's are equal.
+
+    References
+    ----------
+    .. [1] A. Gretton et al., "A kernel two-sample test", J. Machine Learning Research 13, 2012, lemma 6.
+    """
+    if min(len(reference), len(estimate)) < 2:
+        return float("nan")
+    within = _squared_distances(reference, reference)
+    apart = ~np.eye(len(reference), dtype=bool)
+    scale = float(np.median(np.sqrt(within[apart])))
+    if scale == 0.0:
+        return float("nan")
+    others = _squared_distances(estimate, estimate)[~np.eye(len(estimate), dtype=bool)]
+    crosswise = np.ones((len(reference), len(estimate)), bool)
+    if places is not None:
+        crosswise = places[0][:, None] != places[1][None, :]
+    across = _squared_distances(reference, estimate)[crosswise]
+    kernel_means = [float(np.exp(values / (-2.0 * scale**2)).mean()) for values in (within[apart], others, across)]
+    return kernel_means[0] + kernel_means[1] - 2.0 * kernel_means[2]
+
+
+def window_discrepancies(reference: Source, estimate: Source, *, floor: float) -> np.ndarray:
+    """Discrepancy of each pair of 60 s windows, shape (n_windows,), as far as both signals reach."""
+    pairs = zip(sampled_cepstra(reference, floor=floor), sampled_cepstra(estimate, floor=floor), strict=False)
+    return np.array([discrepancy_of(first, second, (here, there)) for (here, first), (there, second) in pairs])
+
+
+def maximum_mean_discrepancy(
+    reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, floor: float = FLOOR
+) -> float:
+    """Unbiased squared maximum mean discrepancy of the mel-cepstra c0 to c24 of two recordings, mean over windows.
+
+    Parameters
+    ----------
+    reference, estimate : np.ndarray, shape (n_samples,) each
+        Same dtype; neither alignment nor equal length is needed.
+    sample_rate_hz : int
+    floor : float
+        Smallest band power that a logarithm sees.
+
+    Returns
+    -------
+    float
+        Exactly 0 for equal signals, around 0 (also below) for two honest readings, at most 2.
+
+    Raises
+    ------
+    ParameterError
+        The signals cannot be compared, or a sample is not finite.
+    UndefinedMetricError
+        No window of both holds two frames outside digital silence.
+
+    References
+    ----------
+    .. [1] A. Gretton et al., "A kernel two-sample test", J. Machine Learning Research 13, 2012; mean over windows as in
+       W. Zaremba et al., "B-test", NeurIPS 2013.
+    """
+    pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=False)
+    refuse_bad_samples(*pair)
+    values = window_discrepancies(*pair, floor=floor)
+    defined = values[~np.isnan(values)]
+    if len(defined) == 0:
+        raise UndefinedMetricError("no window has two frames outside digital silence in both signals; no value")
+    return float(defined.mean())

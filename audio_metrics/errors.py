@@ -21,3 +21,7 @@ class UndefinedMetricError(AudioMetricsError, ArithmeticError):
 
 class SignalFileError(AudioMetricsError, OSError):
     """An audio file is missing, unreadable or shorter than its header says."""
+
+
+class BackendError(AudioMetricsError, ImportError):
+    """An optional library that this metric needs is not installed; the message names the extra that brings it."""

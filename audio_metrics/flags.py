@@ -32,13 +32,15 @@ class Flag:
     Attributes
     ----------
     kind : str
-        ``"silent"``, ``"non_finite"``, ``"full_scale"``, ``"floored"``, ``"lag"``, ``"short"`` or ``"quantised"``.
+        ``"silent"``, ``"non_finite"``, ``"full_scale"``, ``"floored"``, ``"lag"``, ``"short"``, ``"quantised"``,
+        ``"jump"``, ``"repeat"`` or ``"loop"``.
     signal : str
         ``"reference"``, ``"estimate"``, ``"signal"`` or ``"pair"``.
     time_s : float or None
         Where it first happens, if it happens at a time.
     count : int
-        How often: windows for ``silent``, samples for ``non_finite``, bins for ``floored``, otherwise 1.
+        How often: windows for ``silent`` and ``loop``, samples for ``non_finite``, bins for ``floored``, stretches for
+        ``repeat``, cells for ``jump``, otherwise 1.
     message : str
     """
 

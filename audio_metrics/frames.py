@@ -35,7 +35,7 @@ GATE_DB = -60.0
 depends on another."""
 
 WINDOW_S = 1.0
-BLOCK_WINDOWS = 4
+BLOCK_WINDOWS = 3
 
 
 @dataclass(frozen=True)
@@ -169,11 +169,17 @@ class Spectra:
         return np.asarray(self.mean_square >= 10.0 ** (GATE_DB / 10.0))
 
     @cached_property
+    def log_bands(self) -> np.ndarray:
+        """Natural log of max(band power, floor), shape (n_signals, n_frames, 80), float64."""
+        band_power = np.maximum(self._bands.power(self.power), self.floor)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(band_power, out=band_power))
+
+    @cached_property
     def cepstra(self) -> np.ndarray:
         """Mel-cepstra c0 to c24 of ln band power (floored on the band), shape (n_signals, n_frames, 25), float64."""
-        band_power = np.maximum(self._bands.power(self.power), self.floor)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return product(np.log(band_power, out=band_power), self._basis.T)
+        with np.errstate(invalid="ignore"):
+            return product(self.log_bands, self._basis.T)
 
     def floored_bins(self) -> np.ndarray:
         """Number of bins under the floor, shape (n_signals,)."""
@@ -187,6 +193,8 @@ class Block:
     Attributes
     ----------
     first_window, stop_window : int
+    first_frame : int
+        Index in the whole signal of the block's first frame.
     samples : tuple of np.ndarray, each of shape (n,)
         With zeros where a sample was not finite.
     bad : tuple of np.ndarray of bool or None
@@ -206,6 +214,7 @@ class Block:
 
     first_window: int
     stop_window: int
+    first_frame: int
     samples: tuple[np.ndarray, ...]
     bad: tuple[np.ndarray | None, ...]
     half_starts: np.ndarray
@@ -310,6 +319,7 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
     return Block(
         first_window=first_window,
         stop_window=stop_window,
+        first_frame=first_frame,
         samples=tuple(samples[:own] for samples in signals),
         bad=tuple(None if bad is None else bad[:own] for _, bad, _ in cleaned),
         half_starts=half_starts,

@@ -1,13 +1,16 @@
 """What can be said of one signal without a reference.
 
 Conventions: as in :mod:`audio_metrics.comparison`; a window that is exactly zero has no level, flatness or centroid.
-Flatness and centroid are means over frames that are not all zero, and again over active frames.
+Flatness and centroid are means over frames that are not all zero, and again over active frames. Jumps, exact repeats,
+loops and drift are those of :mod:`audio_metrics.detectors` and :mod:`audio_metrics.drift`; what they find is flagged
+with its time.
 
 Contents: :func:`inspect`, :func:`inspect_file`, :class:`Inspection`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from audio_metrics import spectral
+from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Jumps, Loops, Repeats
+from audio_metrics.drift import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
 from audio_metrics.flags import Flag, json_number, json_numbers, signal_flags, storage_flags
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, Block
+from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, Block, FrameGrid
 from audio_metrics.longform import Series
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source
 from audio_metrics.table import HalfWindowTable, by_window, measure
@@ -36,6 +41,11 @@ _SCALARS = (
     "longest_silence_s",
     "clipping_fraction",
     "dc_offset",
+    "jumps_per_min",
+    "repeat_fraction",
+    "loop_score",
+    "mel_mean_drift_db",
+    "mel_spread_drift_db",
     "peak",
     "duration_s",
 )
@@ -48,7 +58,10 @@ class Inspection:
     Attributes
     ----------
     series : dict of str to Series
-        ``spectral_flatness_db``, ``spectral_centroid_hz`` and ``rms_dbfs`` per 1 s window.
+        ``spectral_flatness_db``, ``spectral_centroid_hz`` and ``rms_dbfs`` per 1 s window, ``loop_score`` per 20 s,
+        ``mel_mean_drift_db`` and ``mel_spread_drift_db`` per 60 s (the first is 0).
+    jumps_per_min, repeat_fraction, loop_score, mel_mean_drift_db, mel_spread_drift_db : float
+        As the plain functions of these names; NaN where they have no value.
     flags : tuple of Flag
     """
 
@@ -63,6 +76,11 @@ class Inspection:
     longest_silence_s: float
     clipping_fraction: float
     dc_offset: float
+    jumps_per_min: float
+    repeat_fraction: float
+    loop_score: float
+    mel_mean_drift_db: float
+    mel_spread_drift_db: float
     peak: float
     series: dict[str, Series]
     flags: tuple[Flag, ...]
@@ -119,9 +137,11 @@ def inspect_file(
 
 def _inspect(source: Source, *, floor: float, block_windows: int) -> Inspection:
     runs = SilenceRuns()
+    detectors = _Detectors(FrameGrid(source.sample_rate_hz, source.n_samples))
 
     def sample_sums(block: Block) -> dict[str, np.ndarray]:
         runs.add(block)
+        detectors.add(block)
         samples = block.samples[0].astype(np.float64, copy=False)
         clipped = (np.abs(samples) >= CLIP_LEVEL).astype(np.int64)
         return {
@@ -139,6 +159,7 @@ def _inspect(source: Source, *, floor: float, block_windows: int) -> Inspection:
     )
     grid = table.grid
     n_finite = grid.n_samples - int(table.bad_samples.sum())
+    detected = detectors.figures()
     totals = {name: float(column.sum()) for name, column in table.samples.items()}
     return Inspection(
         sample_rate_hz=grid.sample_rate_hz,
@@ -153,9 +174,71 @@ def _inspect(source: Source, *, floor: float, block_windows: int) -> Inspection:
         clipping_fraction=totals["clipped"] / grid.n_samples,
         dc_offset=totals["sum"] / n_finite if n_finite else float("nan"),
         peak=table.peak[0],
-        series=_series(table),
-        flags=tuple(signal_flags(table, 0, "signal")),
+        series=_series(table) | detectors.series(),
+        flags=(*signal_flags(table, 0, "signal"), *detectors.flags()),
+        **detected,
     )
+
+
+class _Detectors:
+    """The detectors of :mod:`audio_metrics.detectors` and the drift, on one signal of the pass."""
+
+    def __init__(self, grid: FrameGrid) -> None:
+        self._grid = grid
+        self._jumps, self._repeats, self._loops = Jumps(grid), Repeats(grid), Loops(grid)
+        self._statistics = WindowStatistics(grid)
+
+    def add(self, block: Block) -> None:
+        for detector in (self._jumps, self._repeats, self._loops, self._statistics):
+            detector.add(block)
+
+    def figures(self) -> dict[str, float]:
+        """The whole signal's figures; also closes the detectors, so it is called once."""
+        self._jumps.finish()
+        self._loops.finish()
+        minutes = self._grid.n_samples / self._grid.sample_rate_hz / 60.0
+        self._drifts = drifts_of(self._statistics.result())
+        mean_drift, spread_drift = (_mean_of(values[1:]) for values in self._drifts)
+        return {
+            "jumps_per_min": len(self._jumps.starts) / minutes,
+            "repeat_fraction": self._repeats.fraction,
+            "loop_score": self._loops.worst,
+            "mel_mean_drift_db": mean_drift,
+            "mel_spread_drift_db": spread_drift,
+        }
+
+    def series(self) -> dict[str, Series]:
+        scores = np.array(self._loops.scores)
+        time_s = np.arange(self._drifts.shape[1]) * STATISTICS_WINDOW_S
+        return {
+            "loop_score": Series(np.arange(len(scores)) * LOOP_WINDOW_S, scores),
+            "mel_mean_drift_db": Series(time_s, self._drifts[0]),
+            "mel_spread_drift_db": Series(time_s, self._drifts[1]),
+        }
+
+    def flags(self) -> Iterator[Flag]:
+        rate = self._grid.sample_rate_hz
+        if self._jumps.starts:
+            count = len(self._jumps.starts)
+            message = f"{count} cells of 10 ms hold a jump that stands out of what is around it"
+            yield Flag(kind="jump", signal="signal", time_s=self._jumps.starts[0] / rate, count=count, message=message)
+        if self._repeats.first is not None:
+            later, earlier = (sample / rate for sample in self._repeats.first)
+            count = self._repeats.n_repeated
+            message = f"{count} stretches of 50 ms occurred before bit for bit, the first at {earlier:.3f} s"
+            yield Flag(kind="repeat", signal="signal", time_s=later, count=count, message=message)
+        scores = np.nan_to_num(np.array(self._loops.scores))
+        looped = np.flatnonzero(scores > LOOP_FLAG)
+        if len(looped):
+            first = int(looped[0])
+            message = f"20 s windows repeat themselves, the first every {self._loops.lags_s[first]:.2f} s"
+            time_s = first * LOOP_WINDOW_S
+            yield Flag(kind="loop", signal="signal", time_s=time_s, count=len(looped), message=message)
+
+
+def _mean_of(values: np.ndarray) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")
 
 
 def _mean(table: HalfWindowTable, sums: np.ndarray, frames: np.ndarray) -> float:

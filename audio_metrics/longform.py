@@ -198,8 +198,12 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
     n = len(y)
     if n < 3:
         return float("nan"), float("nan"), float("nan")
-    pairs = np.triu_indices(n, 1)
-    slopes = (y[pairs[1]] - y[pairs[0]]) / (x[pairs[1]] - x[pairs[0]])
+    slopes = np.empty(n * (n - 1) // 2)  # filled row by row: index arrays would take four times as much memory
+    filled = 0
+    for first in range(n - 1):
+        row = slopes[filled : filled + n - 1 - first]
+        np.divide(y[first + 1 :] - y[first], x[first + 1 :] - x[first], out=row)
+        filled += len(row)
     ties = np.unique(y, return_counts=True)[1].astype(np.float64)
     variance = (n * (n - 1) * (2 * n + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18.0
     spread = float(ndtri(0.5 + confidence / 2.0)) * np.sqrt(variance)
@@ -207,8 +211,8 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
     low = max(int(np.round((n_pairs - spread) / 2.0)) - 1, 0)
     high = min(int(np.round((n_pairs + spread) / 2.0)), n_pairs - 1)
     middle = (n_pairs // 2 - (n_pairs % 2 == 0), n_pairs // 2)
-    ordered = np.partition(slopes, sorted({low, high, *middle}))
-    return float(ordered[list(middle)].mean()), float(ordered[low]), float(ordered[high])
+    slopes.partition(sorted({low, high, *middle}))
+    return float(slopes[list(middle)].mean()), float(slopes[low]), float(slopes[high])
 
 
 def _grouped(values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ Slaney's scale (linear to 1 kHz, logarithmic above) and area normalisation, 80 b
 rate, in float64; orthonormal DCT-II, of which rows 0 to 24 are kept. Written out here because the import of librosa
 alone would cost more than measuring ten minutes of audio; the tests hold the tables against librosa's and scipy's.
 
-Contents: :func:`mel_filter_bank`, :func:`cosine_basis`, :class:`MelBands`, :func:`product`.
+Contents: :func:`mel_filter_bank`, :func:`band_centres_hz`, :func:`cosine_basis`, :class:`MelBands`, :func:`product`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ def mel_filter_bank(sample_rate_hz: int, n_fft: int) -> np.ndarray:
     falling = ramp[2:] / step_hz[1:, None]
     triangles = np.maximum(0.0, np.minimum(rising, falling))
     return np.asarray(triangles * (2.0 / (edge_hz[2:] - edge_hz[:-2]))[:, None])
+
+
+def band_centres_hz(sample_rate_hz: int) -> np.ndarray:
+    """Frequency of the peak of each filter, shape (80,)."""
+    return _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), N_MELS + 2))[1:-1]
 
 
 def cosine_basis(n_bands: int = N_MELS, n_coefficients: int = N_CEPSTRA) -> np.ndarray:

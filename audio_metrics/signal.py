@@ -8,8 +8,8 @@ are no input error: they are measured around and reported with their time.
 A *source* reads any range of samples, from an array or from a file, so that everything above it works in blocks and
 in memory that does not grow with the length.
 
-Contents: :class:`Source`, :class:`ArraySource`, :class:`FileSource`, :func:`checked_pair`, :func:`check_alike`,
-:func:`check_aligned_samples`, :func:`check_samples`, :func:`clean`.
+Contents: :class:`Source`, :class:`ArraySource`, :class:`FirstPart`, :class:`FileSource`, :func:`checked_pair`,
+:func:`check_alike`, :func:`check_aligned_samples`, :func:`check_samples`, :func:`clean`, :func:`refuse_bad_samples`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MIN_SAMPLE_RATE_HZ = 8000
 
 MAX_ABS_SAMPLE = 1e12
 """Larger samples overflow float32 power; they count as not finite."""
+
+_CHECKED_SAMPLES = 1 << 16
 
 FloatName = Literal["float32", "float64"]
 
@@ -84,6 +86,28 @@ class ArraySource:
         return self._samples[start:stop]
 
 
+class FirstPart:
+    """The first samples of another source.
+
+    Parameters
+    ----------
+    source : Source
+    n_samples : int
+        How many; more than there are is all of them.
+    """
+
+    def __init__(self, source: Source, n_samples: int) -> None:
+        self.name = source.name
+        self.sample_rate_hz = source.sample_rate_hz
+        self.n_samples = min(n_samples, source.n_samples)
+        self.dtype = source.dtype
+        self._source = source
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Samples ``start`` to ``stop`` of the other source."""
+        return self._source.read(start, stop)
+
+
 class FileSource:
     """A mono audio file that libsndfile reads, block by block; a context manager.
 
@@ -118,11 +142,25 @@ class FileSource:
         self.name = name
         self.subtype = str(self._file.subtype)
         self.dtype = np.dtype(dtype)
+        self._error = soundfile.LibsndfileError
         try:
+            self._check_whole()
             self._check_header()
-        except ParameterError:
+        except (ParameterError, SignalFileError):
             self._file.close()
             raise
+
+    def _check_whole(self) -> None:
+        """Refuse a WAV file that ends before its header says; libsndfile would take what is there for the whole."""
+        with self.path.open("rb") as file:
+            head = file.read(12)
+        promised = int.from_bytes(head[4:8], "little") + 8
+        found = self.path.stat().st_size
+        streamed = promised - 8 in (0, 0xFFFFFFFF)  # written to a pipe: the length was not known
+        if head[:4] == b"RIFF" and head[8:] == b"WAVE" and not streamed and found + 1 < promised:
+            raise SignalFileError(
+                f"{self.name}: {self.path} has {found} bytes, its header promises {promised}; write the file again"
+            )
 
     def _check_header(self) -> None:
         if self._file.channels != 1:
@@ -136,9 +174,12 @@ class FileSource:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Samples ``start`` to ``stop`` as a new array."""
-        if self._file.tell() != start:
-            self._file.seek(start)
-        samples = self._file.read(stop - start, dtype=self.dtype.name)
+        try:
+            if self._file.tell() != start:
+                self._file.seek(start)
+            samples = self._file.read(stop - start, dtype=self.dtype.name)
+        except self._error as error:
+            raise SignalFileError(f"{self.name}: {self.path} cannot be read at sample {start} ({error})") from error
         if len(samples) != stop - start:
             raise SignalFileError(
                 f"{self.name}: {self.path} ends at sample {start + len(samples)}, its header promises "
@@ -230,6 +271,22 @@ def clean(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, float]:
     bad = ~(np.abs(samples) <= MAX_ABS_SAMPLE)
     finite = np.where(bad, samples.dtype.type(0), samples)
     return finite, bad, float(np.abs(finite).max())
+
+
+def refuse_bad_samples(*sources: Source) -> None:
+    """Refuse sources that hold a sample that is not finite; for plain functions, which report no flags.
+
+    Raises
+    ------
+    ParameterError
+        Names the signal and the first such sample.
+    """
+    for source in sources:
+        for start in range(0, source.n_samples, _CHECKED_SAMPLES):
+            _, bad, _ = clean(source.read(start, min(start + _CHECKED_SAMPLES, source.n_samples)))
+            if bad is not None:
+                sample = start + int(np.argmax(bad))
+                raise ParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
 
 
 def _check_same_dtype(reference: np.dtype[Any], estimate: np.dtype[Any]) -> None:

@@ -90,6 +90,7 @@ def measure(
     moments: bool = False,
     floor: float,
     block_windows: int = BLOCK_WINDOWS,
+    on_progress: Callable[[float], None] | None = None,
 ) -> HalfWindowTable:
     """Run the pass once over one signal or an aligned pair.
 
@@ -107,6 +108,8 @@ def measure(
         Smallest power that a logarithm sees.
     block_windows : int
         Windows read at once; changes no result.
+    on_progress : callable, optional
+        Called after each block with the fraction done.
 
     Returns
     -------
@@ -124,6 +127,8 @@ def measure(
             rows = _rows(block)
             for name, values in sample_kernel(block).items():
                 table.column(table.samples, name)[rows] = values
+        if on_progress is not None:
+            on_progress(block.stop_window / grid.n_started_windows)
     assert table is not None  # a grid has at least one window
     return table
 

@@ -94,16 +94,25 @@ def projection_sums(reference: np.ndarray, estimate: np.ndarray, starts: np.ndar
     ProjectionSums
         Arrays of shape (n_stretches,).
     """
-    r, e = reference.astype(np.float64, copy=False), estimate.astype(np.float64, copy=False)
-    energy, product = np.add.reduceat(r * r, starts), np.add.reduceat(e * r, starts)
-    scale = np.repeat(_ratio(product, energy), np.diff(starts, append=len(r)))
-    return ProjectionSums(
-        reference=energy,
-        estimate=np.add.reduceat(e * e, starts),
-        product=product,
-        noise=np.add.reduceat(np.square(e - r), starts),
-        residual=np.add.reduceat(np.square(e - scale * r), starts),
-    )
+    sums = np.empty((5, len(starts)))
+    for index, (start, stop) in enumerate(zip(starts, np.append(starts[1:], len(reference)), strict=True)):
+        sums[:, index] = _stretch_sums(reference[start:stop], estimate[start:stop])
+    return ProjectionSums(*sums)
+
+
+def _stretch_sums(reference: np.ndarray, estimate: np.ndarray) -> tuple[float, float, float, float, float]:
+    """The five sums of one stretch; stretch by stretch, because half a second in float64 stays in the cache."""
+    r, e = (np.ascontiguousarray(samples, dtype=np.float64) for samples in (reference, estimate))
+    energy, product = _inner(r, r), _inner(e, r)
+    difference = e - r
+    noise = _inner(difference, difference)
+    scale = product / energy if energy > 0.0 else 0.0
+    np.subtract(e, np.multiply(r, scale, out=difference), out=difference)
+    return energy, _inner(e, e), product, noise, _inner(difference, difference)
+
+
+def _inner(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.einsum("n,n->", first, second))  # np.dot would start threads
 
 
 def _chunks(*signals: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

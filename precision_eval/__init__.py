@@ -4,8 +4,8 @@ Latency, memory, numeric drift and sound, each with its uncertainty, for a list 
 state in which the error occurs (``WORKLOADS``). Importing this loads no torch; the public names below are looked up
 when they are first used.
 
-Contents: ``FIXES``, ``Fix``, ``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``, ``write_report`` and the
-errors.
+Contents: ``compare_latency``, ``Candidate``, ``PairedRatio``; ``assess``, ``Assessment``; ``FIXES``, ``Fix``,
+``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``, ``write_report`` and the errors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from precision_eval.errors import (
+        CandidateError,
         IntegrityError,
         ParameterError,
         PrecisionEvalError,
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+    from precision_eval.measure.assess import Assessment, assess
+    from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.report import write_report
+    from precision_eval.statistics import PairedRatio
     from precision_eval.workloads import WORKLOADS, Workload, workload_by_id
 
 __all__ = [
     "FIXES",
     "WORKLOADS",
+    "Assessment",
+    "Candidate",
+    "CandidateError",
     "Fix",
     "IntegrityError",
+    "PairedRatio",
     "ParameterError",
     "PrecisionEvalError",
     "RecordError",
@@ -39,22 +47,30 @@ __all__ = [
     "UnsupportedError",
     "Workload",
     "__version__",
+    "assess",
+    "compare_latency",
     "fix_by_id",
     "workload_by_id",
     "write_report",
 ]
 
 _HOMES = {
+    "Assessment": "precision_eval.measure.assess",
+    "Candidate": "precision_eval.measure.latency",
+    "CandidateError": "precision_eval.errors",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
     "IntegrityError": "precision_eval.errors",
+    "PairedRatio": "precision_eval.statistics",
     "ParameterError": "precision_eval.errors",
     "PrecisionEvalError": "precision_eval.errors",
     "RecordError": "precision_eval.errors",
     "UnknownNameError": "precision_eval.errors",
     "UnsupportedError": "precision_eval.errors",
     "WORKLOADS": "precision_eval.workloads",
+    "assess": "precision_eval.measure.assess",
+    "compare_latency": "precision_eval.measure.latency",
     "Workload": "precision_eval.workloads",
     "workload_by_id": "precision_eval.workloads",
     "write_report": "precision_eval.report",

@@ -167,7 +167,7 @@ def _outside_over_source(
     import torch
 
     from precision_eval.fixes import fix_by_id
-    from precision_eval.measure.latency import Candidate, paired_latency
+    from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.workloads import workload_by_id
 
     case = workload_by_id(workload).build(size, device="cpu", seed=0)
@@ -180,7 +180,7 @@ def _outside_over_source(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = paired_latency(
+        found = compare_latency(
             {
                 "source": Candidate(partial(written, *case.inputs), torch.no_grad),
                 "outside": Candidate(partial(applied, *case.inputs), applied.agreeing),
@@ -191,6 +191,8 @@ def _outside_over_source(
             seed=0,
             threads=1,
             block_s=STEADY_BLOCK_S,
+            check=False,
+            stop_early=False,
         )
     finally:
         torch.set_num_threads(threads)

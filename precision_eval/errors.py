@@ -30,6 +30,10 @@ class RecordError(PrecisionEvalError, ValueError):
     """A records file cannot be read: torn, of another schema, or from another run."""
 
 
+class CandidateError(PrecisionEvalError, RuntimeError):
+    """A candidate cannot be timed: it raises, returns nothing, does not repeat, changes its input, or is too short."""
+
+
 class UnsupportedError(PrecisionEvalError, RuntimeError):
     """The device or build lacks what a cell needs; becomes the status *unsupported*, never a crash."""
 

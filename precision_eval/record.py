@@ -1,14 +1,15 @@
 """Records: what a run has measured, one strict JSON object per line, appended whole or not at all.
 
 Conventions: ``records.jsonl`` is UTF-8, one :class:`Record` per line, each line ended by a newline that is written with
-it in a single ``write``. NaN and infinity are not JSON and are refused. A last line that is neither ended nor whole is
-*torn*: it is reported on reading and removed on the next append, everything before it stays. Where a cell was recorded
-more than once, the last record counts (:func:`latest`).
+it in a single ``write``. NaN and infinity are not JSON and are refused. Whatever follows the last line that is a JSON
+object (half a line, zeros or other bytes that a crash left) is *torn*: it is reported on reading, and moved to
+``records.jsonl.torn`` on the next append; everything before it stays. Where a cell was recorded more than once, the
+last record counts (:func:`latest`), whatever the clock said.
 
 Contents
 --------
-:class:`Record`, :data:`STATUSES`, :data:`SCHEMA_VERSION`; :class:`RecordFile` with :meth:`~RecordFile.read` and
-:meth:`~RecordFile.append`; :func:`latest`.
+:class:`Record`, :data:`STATUSES`, :data:`SCHEMA_VERSION`; :class:`RecordFile` with :meth:`~RecordFile.read`,
+:meth:`~RecordFile.append` and :meth:`~RecordFile.claimed`; :func:`latest`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.errors import RecordError
+from precision_eval.measure.files import NO_SPACE
 
 SCHEMA_VERSION = 1
 
@@ -155,7 +157,7 @@ class Reading:
     records : tuple of Record
         In the order of writing.
     torn_bytes : int
-        Length of a torn last line, which is not among the records; 0 where there is none.
+        Length of a torn tail, which is not among the records; 0 where there is none.
     """
 
     records: tuple[Record, ...]
@@ -199,7 +201,7 @@ class RecordFile:
         return Reading(records, len(torn))
 
     def append(self, records: Sequence[Record]) -> None:
-        """Append records in one write, after removing a torn last line.
+        """Append records in one write, after moving a torn tail out of the way.
 
         Raises
         ------
@@ -216,14 +218,46 @@ class RecordFile:
                 _write_whole(descriptor, block, size=size)
         except OSError as error:
             remedy = (
-                "free space and run the same command again" if error.errno in _NO_SPACE else "mend that and run again"
+                "free space and run the same command again" if error.errno in NO_SPACE else "mend that and run again"
             )
             raise RecordError(
                 f"cannot write {self.path}: {error.strerror}; what was already recorded is intact, {remedy}"
             ) from error
 
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the file's folder for one run; the hold ends with the process, however that ends.
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        Raises
+        ------
+        RecordError
+            Another process holds it, or the folder cannot be made.
+        """
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY)
+        except OSError as error:
+            raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another --out") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise RecordError(
+                f"another run is under way in {folder}; wait until it ends, or give another --out"
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
+"""What a file system says (NFS, FUSE) that cannot lock a folder; two runs at once are then the user's to avoid."""
 
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:
@@ -246,15 +280,25 @@ def _decoded(line: bytes, *, where: str) -> str:
 
 
 def _split_tail(content: bytes) -> tuple[bytes, bytes]:
-    """Split a file into its whole lines and a torn last one; a complete object that only lacks its newline is whole."""
-    end = content.rfind(b"\n") + 1
+    """Split a file into what ends with its last whole line, and a torn tail.
+
+    A line is whole where it is a JSON object; the last one may lack its newline.
+    """
+    end = len(content)
+    while end:
+        start = content.rfind(b"\n", 0, end - 1) + 1
+        if _is_object(content[start:end]):
+            break
+        end = start
     tail = content[end:]
-    if tail.strip():
-        try:
-            json.loads(tail)
-        except ValueError:
-            return content[:end], tail
-    return content, b""
+    return (content[:end], tail) if tail.strip() else (content, b"")
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):  # of text: no JSON, no UTF-8; brackets without end
+        return False
 
 
 @contextmanager
@@ -269,10 +313,14 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _repaired_size(descriptor: int, path: Path) -> int:
-    """Remove a torn last line, or end a whole one with its newline; return the size in bytes."""
+    """Move a torn tail away, and end a whole last line with its newline; return the size in bytes."""
     content = path.read_bytes()
     whole, torn = _split_tail(content)
     if torn:
+        with path.with_name(f"{path.name}.torn").open("ab") as file:
+            file.write(torn + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.ftruncate(descriptor, len(whole))
     if whole and not whole.endswith(b"\n"):
         _write_whole(descriptor, b"\n", size=len(whole))

@@ -26,11 +26,12 @@ RANK = {
     "decide": 6,
     "versions": 6,
     "claims": 7,
+    "proof": 8,
     "report": 7,
     "doctor": 7,
-    "cli": 8,
-    "__init__": 9,
-    "__main__": 9,
+    "cli": 9,
+    "__init__": 10,
+    "__main__": 10,
 }
 
 
@@ -222,5 +223,5 @@ def test_public_names_are_lazy_and_complete():
     for name in precision_eval.__all__:
         assert getattr(precision_eval, name) is not None
     assert sorted(precision_eval.__all__) == dir(precision_eval)
-    with pytest.raises(AttributeError, match="has no attribute 'fixes_by_id'; it has: FIXES"):
+    with pytest.raises(AttributeError, match="has no attribute 'fixes_by_id'; it has: Assessment"):
         _ = precision_eval.fixes_by_id

@@ -41,6 +41,26 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 """
 
 
+_AUDIO_HELP = """Compare a recording with its aligned reference: spectra, level and waveform, second by second.
+
+EST is what a fix, a codec or a vocoder made of the very sound in REF: same length, same sample rate, mono. Nothing is
+resampled, normalised, trimmed or warped. An hour takes under half a minute, and no more memory than a minute does.
+
+Every metric stands with its unit; ↓ is closer when lower, ↑ when higher. [bold]p95[/bold] is what 95 % of the seconds
+are no worse than, [bold]worst[/bold] the worst second and when it was, [bold]slope/min[/bold] whether it gets worse.
+A distance alone says little: give [cyan]--null[/cyan] a second rendering of REF that is just as good (another noise
+seed), and every distance is also shown as a multiple of what chance does.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval audio original.wav float16.wav[/cyan]
+
+[cyan]precision-eval audio original.wav float16.wav --null other-seed.wav --plot pair.png[/cyan]
+
+[cyan]precision-eval audio original.wav float16.wav --json > pair.json[/cyan]  strict JSON, NaN and infinity as null
+"""
+
+
 class What(StrEnum):
     """What ``list`` can list."""
 
@@ -81,6 +101,14 @@ def run(
     streams: Annotated[int, typer.Option(min=1, help="Parallel streams of drift and divergence.")] = 50,
     steps: Annotated[int, typer.Option(min=1, help="Frames of 20 ms per stream.")] = 100,
     budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per latency group.")] = 2.0,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Processes per latency group. One draws its memory layout once, worth a few per cent; with 5 or more "
+            "that is part of the intervals.",
+        ),
+    ] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads per worker, as torch uses them.")] = 1,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU[/dim]")
@@ -109,7 +137,9 @@ def run(
             workers=workers,
             timeout_s=timeout,
             checkpoint_dtype=checkpoint_dtype.value,
-            options=Options(minutes=minutes, streams=streams, steps=steps, budget_s=budget, seed=seed),
+            options=Options(
+                minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed
+            ),
         )
     )
 
@@ -193,6 +223,68 @@ def check_voice(
     from .voice import check
 
     check(minutes=minutes, streams=streams, seed=seed, out=out)
+
+
+@app.command(help=_AUDIO_HELP)
+def audio(
+    reference: Annotated[Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like.")],
+    estimate: Annotated[Path, typer.Argument(metavar="EST", help="Audio file of the same length and sample rate.")],
+    null: Annotated[
+        Path | None, typer.Option(metavar="OTHER", help="REF again with another noise seed: the scale of distances.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead of tables.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw both spectrograms and the metrics to this .png or .svg.")
+    ] = None,
+) -> None:
+    """Compare two recordings."""
+    from .audio import Request, audio_command
+
+    audio_command(Request(reference=reference, estimate=estimate, null=null, as_json=as_json, plot=plot))
+
+
+_PROVE_HELP = """Measure how far the measuring can be trusted: error rates, beside other tools on the same trials.
+
+False alarms, power and coverage of the latency verdicts, beside asv, pytest-benchmark and torch.utils.benchmark;
+planted numeric faults and honest variations, beside FlashAttention's rule and assert_close; tensors of known size;
+what measuring costs; first divergence and its prediction; faults injected into a run.
+
+Trials are appended to OUT/NAME.jsonl as they finish; the same command goes on from there. [cyan]quick[/cyan] takes
+about ten minutes, [cyan]full[/cyan] some hours on two cores, most of them for [cyan]latency[/cyan], which wants a
+machine that does nothing else.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval prove[/cyan]  every experiment at reduced size, into runs/proof
+
+[cyan]precision-eval prove faults memory --size full --out runs/full[/cyan]
+
+[cyan]precision-eval prove --report --out results/proof[/cyan]  print and draw what is there
+"""
+
+
+class ProofSize(StrEnum):
+    """How many trials ``prove`` runs."""
+
+    quick = "quick"
+    full = "full"
+
+
+@app.command(help=_PROVE_HELP)
+def prove(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Names; [dim]default: all[/dim]")
+    ] = None,
+    size: Annotated[ProofSize, typer.Option(help="quick or full.")] = ProofSize.quick,
+    out: Annotated[Path, typer.Option(help="Folder of trials, figures and plots.")] = Path("runs/proof"),
+    report: Annotated[
+        bool, typer.Option("--report", help="Run nothing; print and draw the trials that are there.")
+    ] = False,
+) -> None:
+    """Prove the measuring."""
+    from .prove import Request, prove_command
+
+    prove_command(Request(names=tuple(_split(experiments or [])), size=size.value, out=out, report_only=report))
 
 
 @app.command(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +23,12 @@ from . import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from precision_eval.errors import RecordError
     from precision_eval.experiment.executor import IsolatedExecutor
     from precision_eval.record import Record, RecordFile
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
+EXIT_TERMINATED = 128 + signal.SIGTERM
 _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
 
 
@@ -63,34 +69,80 @@ def run_command(request: Request) -> None:
     Raises
     ------
     PrecisionEvalError
-        A name does not exist, or the records cannot be read or written.
+        A name does not exist, another run is under way in the folder, or it cannot be read or written.
     typer.Exit
-        With code 130 after Ctrl-C.
+        With code 130 after Ctrl-C, 143 after SIGTERM.
     """
     from rich.console import Console
 
     from precision_eval.record import RecordFile
 
     console = Console()
-    device = checked_device(request.device)
-    draft = plan_of(request, device)  # bad names end here, before anything is started
+    records = RecordFile(request.out / "records.jsonl")
+    try:
+        with _terminable():
+            draft = plan_of(request, checked_device(request.device))  # bad names end here, before anything is started
+            with records.claimed():
+                _run_to_report(request, draft, records, console)
+    except KeyboardInterrupt as stop:
+        _tell_how_to_resume(records, console)
+        raise typer.Exit(EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED) from None
+    except OSError as error:
+        raise _unwritable(error, records.path) from error
+
+
+def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: Console) -> None:
+    """Measure what is missing, then write the report."""
     if any(cell.workload == "voice" for cell in draft.cells):
         from precision_eval.voice.assets import check_files
 
         check_files()
-    records = RecordFile(request.out / "records.jsonl")
+    from precision_eval.measure.files import sweep
+
+    sweep(request.out)
     torn_bytes = records.read().torn_bytes
     if torn_bytes:
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
-    try:
-        settled = _measure(request, draft, records, console)
-    except KeyboardInterrupt:
-        _tell_how_to_resume(records, console)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    settled = _measure(request, draft, records, console)
+    sweep(request.out)
     from precision_eval.report import write_report
 
     if settled:
         write_report(request.out, console=console)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: stops a run as Ctrl-C does."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM (a batch system, ``kill``, a shutdown) end the run in order, workers and display included."""
+
+    def stop(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _unwritable(error: OSError, records: Path) -> RecordError:
+    """Say what could not be written, what is kept and what to do."""
+    from precision_eval.errors import RecordError
+    from precision_eval.measure.files import NO_SPACE
+
+    remedy = "free space" if error.errno in NO_SPACE else "mend that"
+    what = error.filename or "the output"
+    return RecordError(
+        f"cannot write {what}: {error.strerror or error}; what was already recorded in {records} is intact, "
+        f"{remedy} and run the same command again"
+    )
 
 
 def plan_of(request: Request, device: str) -> Plan:
@@ -135,6 +187,7 @@ def _measure(request: Request, draft: Plan, records: RecordFile, console: Consol
                 progress,
                 environment=sha,
                 max_parallel=workers if device == "cpu" else 1,
+                timeout_s=request.timeout_s,
             )
 
 
@@ -146,10 +199,13 @@ def _described(executor: IsolatedExecutor, collect: Any, device: str, console: C
 
 
 def _preload(draft: Plan) -> tuple[str, ...]:
-    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
-    if draft.compiled and not Path("/dev/nvidiactl").exists():
-        return ("torch", "torch._dynamo", "torch._inductor.compile_fx")
-    return ("torch",)
+    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork.
+
+    Observing a call loads ``torch._dynamo`` even in eager mode; over a second of CPU time that no worker need spend.
+    """
+    if Path("/dev/nvidiactl").exists():
+        return ("torch",)
+    return ("torch", "torch._dynamo", *(("torch._inductor.compile_fx",) if draft.compiled else ()))
 
 
 def _default_workers(request: Request) -> int:
@@ -168,7 +224,7 @@ def _memory_limit_bytes(device: str) -> int | None:
 
 
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:
-    """Say what is kept after Ctrl-C, and how to go on."""
+    """Say what is kept after Ctrl-C or SIGTERM, and how to go on."""
     kept = len(records.read().records)
     command = shlex.join(["precision-eval", *sys.argv[1:]])
     console.print(f"\nStopped. {kept} records are kept in {records.path}. To go on:", highlight=False)

@@ -8,6 +8,8 @@ not what it is stored in: the oracle, the null and the controls.
 
 from __future__ import annotations
 
+import errno
+import os
 import sysconfig
 import traceback
 from collections.abc import Mapping
@@ -39,7 +41,9 @@ class Options:
     steps : int
         Steps per stream.
     budget_s : float
-        Seconds of timed rounds per latency group.
+        Seconds of timed rounds per latency group, over all its processes.
+    processes : int
+        Processes that share a latency group's budget; each draws its own memory layout.
     seed : int
         Of everything that draws at random.
     """
@@ -48,6 +52,7 @@ class Options:
     streams: int = 50
     steps: int = 100
     budget_s: float = 2.0
+    processes: int = 1
     seed: int = 0
 
     def chosen(self, names: tuple[str, ...]) -> dict[str, float | int]:
@@ -152,8 +157,9 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     -------
     Outcome
         *unsupported* for :class:`~precision_eval.errors.UnsupportedError`, *out_of_memory* for Python's, the CUDA
-        allocator's and the CPU allocator's exhaustion, *crashed* for a fault of the suite itself, which must not pass
-        for a result of the fix, *raised* with type and message for everything else.
+        allocator's and the CPU allocator's exhaustion, *crashed* for a fault of the suite itself or of what it runs on
+        (a full disk, a file that is gone), which must not pass for a result of the fix, *raised* with type and message
+        for everything else.
     """
     from precision_eval.errors import UnsupportedError
 
@@ -175,15 +181,19 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _is_fault_of_the_suite(error: BaseException) -> bool:
-    """Tell this package's own errors and slips from what a model raises."""
+    """Tell this package's own errors and slips, and those of the disk, from what a model raises."""
     from precision_eval.errors import PrecisionEvalError
 
-    if isinstance(error, PrecisionEvalError):
+    if isinstance(error, PrecisionEvalError | OSError) or any(text in str(error) for text in _DISK_MESSAGES):
         return True
     if not isinstance(error, ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError):
         return False
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(frames[-1].filename).is_relative_to(_PACKAGE)
+
+
+_DISK_MESSAGES = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+"""What a compiler or a library, which turns errors into its own, repeats of the system's message."""
 
 
 def _first_lines(error: BaseException, *, limit: int = 1500) -> str:

@@ -7,7 +7,7 @@ polls: the parent sleeps until the worker answers, dies or is late, so a timed c
 
 Workers are forked from a fork server that has imported torch but started no thread and no device, so that each begins
 alike and within milliseconds; on macOS, where forking is unsafe, they are spawned. Each worker leads its own process
-group, which is killed as a whole, and ends by itself when its parent is gone.
+group, which is killed as a whole, and ends when its parent is gone, even while it is stopped.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREA
 
 _GRACE_S = 5.0
 """How long a worker that has answered may take to end before it is killed."""
+
+_SEND_LIMIT_S = 60.0
+"""How long a worker may take to send what it has begun to send; one stopped in the middle would block the parent."""
 
 _START_LIMIT_S = 300.0
 """How long a process may take to begin its call; the first one waits for the imports of the fork server."""
@@ -173,11 +176,11 @@ class IsolatedExecutor(Executor):
         try:
             if not self._heard(ours, process, _START_LIMIT_S):
                 raise WorkerTimedOutError(f"the worker had not begun within {_START_LIMIT_S:g} s and was killed")
-            answer = _received(ours)
+            answer = _received(ours, process)
             if answer is not None and answer.begun:
                 if not self._heard(ours, process, self.timeout_s):
                     raise WorkerTimedOutError(f"no answer within {self.timeout_s:g} s; the worker was killed")
-                answer = _received(ours)
+                answer = _received(ours, process)
             process.join(_GRACE_S)
             if answer is None:
                 raise _death(process.exitcode)
@@ -194,12 +197,25 @@ class IsolatedExecutor(Executor):
         return bool(ready)
 
 
-def _received(connection: Connection) -> _Answer | None:
-    """Return a worker's answer, None where it died without a whole one."""
+def _received(connection: Connection, process: Any) -> _Answer | None:
+    """Return a worker's answer, None where it died without a whole one or did not send it whole in time."""
+    overdue = threading.Event()
+
+    def give_up() -> None:
+        overdue.set()
+        _kill_group(process.pid)  # then reading ends, by end of file
+
+    late = threading.Timer(_SEND_LIMIT_S, give_up)
+    late.daemon = True
+    late.start()
     try:
         answer = connection.recv() if connection.poll() else None
-    except (EOFError, ConnectionResetError, BrokenPipeError, pickle.UnpicklingError):
+    except (EOFError, OSError, pickle.UnpicklingError):  # OSError: the end of the file in the middle of an answer
+        if overdue.is_set():
+            raise WorkerTimedOutError(f"half an answer after {_SEND_LIMIT_S:g} s; the worker was killed") from None
         return None
+    finally:
+        late.cancel()
     return answer if isinstance(answer, _Answer) else None
 
 
@@ -215,7 +231,8 @@ def _unpacked(answer: _Answer) -> Any:
 def _death(exitcode: int | None) -> WorkerCrashedError:
     """Say how a worker died."""
     if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
+        known = -exitcode in set(signal.Signals)
+        name = signal.Signals(-exitcode).name if known else f"signal {-exitcode}"
         hint = "; perhaps the system was out of memory" if name == "SIGKILL" else ""
         return WorkerCrashedError(f"the worker was killed by {name}{hint}")
     return WorkerCrashedError(f"the worker ended with code {exitcode} before it had answered")
@@ -223,12 +240,16 @@ def _death(exitcode: int | None) -> WorkerCrashedError:
 
 def _kill(process: Any) -> None:
     """Kill a worker with everything it has started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill_group(process.pid)
     if process.is_alive():
         process.kill()
     process.join()
     process.close()
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _worker(
@@ -241,6 +262,7 @@ def _worker(
     """Run one call in the new process and send its answer."""
     os.setpgid(0, 0)  # its own group: Ctrl-C reaches the parent only, and the group can be killed as a whole
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    _be_killed_with_the_fork_server()
     _be_the_first_to_go()
     if memory_limit_bytes is not None:
         _limit_memory(memory_limit_bytes)
@@ -265,6 +287,27 @@ def _end_with_parent(connection: Connection) -> None:
     except (EOFError, OSError):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _be_killed_with_the_fork_server() -> None:
+    """Ask the Linux kernel to kill this worker when the fork server ends, as it does with the parent.
+
+    A worker that is stopped (SIGSTOP, a debugger) runs no thread that could notice; the kernel kills it all the same.
+    The fork server ends when the last holder of its pipe is gone, so the worker must not be one.
+    """
+    if platform.system() != "Linux":
+        return
+    import ctypes
+    from multiprocessing import forkserver
+
+    server: Any = getattr(forkserver, "_forkserver", None)
+    if getattr(server, "_forkserver_alive_fd", None) is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _be_the_first_to_go() -> None:

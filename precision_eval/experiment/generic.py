@@ -18,12 +18,13 @@ from precision_eval.errors import UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.formats import support
-from precision_eval.measure.latency import Candidate, paired_latency
-from precision_eval.measure.timers import Cache, timer_for
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.timers import Cache
 from precision_eval.statistics import PairedRatio
 from precision_eval.workloads import Case, workload_by_id
 
 from .cells import Cell, Outcome, failed, failure_of, passed
+from .processes import Timed, in_child, over_all
 
 BASELINE = "full_float32"
 MARGIN = 0.002
@@ -62,55 +63,75 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Time all fixes of a cell in one process, as paired ratios to the baseline.
+    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several.
 
     The baseline takes part even where it is not among the cell's fixes; it is built only if something else can be
     timed, so that a compiled group in which every fix raises costs no compilation.
     """
+    processes = cell.options.processes
+    if processes == 1:
+        found = _timed_once(cell, 0)
+    else:
+        found = over_all([in_child(_timed_once, cell, index) for index in range(processes)])
+    return [_as_outcome(fix, found[fix]) for fix in cell.fixes]
+
+
+def _as_outcome(fix: str, found: Timed) -> Outcome:
+    """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA."""
+    if isinstance(found, Outcome):
+        return found
+    data = found["warm"].to_dict()
+    if "cold" in found:
+        data["cold_l2"] = found["cold"].to_dict()
+    return passed(fix, data)
+
+
+def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
+    """Build the candidates and time them, in this process."""
     case = _case(cell)
     with ExitStack() as stack:
-        outcomes: dict[str, Outcome] = {}
+        found: dict[str, Timed] = {}
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, _candidate(cell, fix, case, stack), candidates, outcomes)
+            _sort_in(fix, _candidate(cell, fix, case, stack), candidates, found)
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, _candidate(cell, BASELINE, case, stack), candidates, outcomes)
+            _sort_in(BASELINE, _candidate(cell, BASELINE, case, stack), candidates, found)
         if BASELINE in candidates:
             twin = _candidate(cell, BASELINE, case, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            outcomes |= _timed(cell, candidates, twin)
+            found |= _ratios(cell, process, candidates, twin)
         else:
-            broken = outcomes.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
+            broken = found.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
+            assert isinstance(broken, Outcome)
             reason = f"the baseline {BASELINE} cannot be timed: {broken.reason}"
-            outcomes |= {fix: failed(fix, broken.status, reason) for fix in candidates}
-    return [outcomes[fix] for fix in cell.fixes]
+            found |= {fix: failed(fix, broken.status, reason) for fix in candidates}
+    return found
 
 
-def _timed(cell: Cell, candidates: dict[str, Candidate], twin: Candidate) -> dict[str, Outcome]:
-    """Time the candidates and return their outcomes; on CUDA a second time with a flushed L2 cache, as ``cold_l2``."""
-    on_cuda = cell.device.startswith("cuda")
-
-    def ratios(cache: Cache) -> dict[str, PairedRatio]:
-        return paired_latency(
+def _ratios(cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate) -> dict[str, Timed]:
+    """Time the candidates; on CUDA a second time with a flushed L2 cache."""
+    caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
+    found: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
+    for cache in caches:
+        ratios = compare_latency(
             candidates,
             baseline=BASELINE,
-            budget_s=cell.options.budget_s / (2 if on_cuda else 1),
+            budget_s=cell.options.budget_s / (len(caches) * cell.options.processes),
             margin=MARGIN,
-            seed=cell.options.seed,
-            twin=twin,
-            timer=timer_for(cell.device, cache=cache),
+            device=cell.device,
+            seed=cell.options.seed + process,
+            cache=cache,
+            null=twin,
+            check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
         )
-
-    data = {fix: ratio.to_dict() for fix, ratio in ratios("warm").items()}
-    if on_cuda:
-        for fix, ratio in ratios("cold").items():
-            data[fix]["cold_l2"] = ratio.to_dict()
-    return {fix: passed(fix, found) for fix, found in data.items()}
+        for fix, ratio in ratios.items():
+            found[fix][cache] = ratio
+    return dict(found)
 
 
 def _sort_in(
-    fix: str, found: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Outcome]
+    fix: str, found: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
 ) -> None:
     """Put a fix among the candidates, or its failure among the outcomes."""
     if isinstance(found, Candidate):

@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,11 +163,11 @@ MEASURES: tuple[Measure, ...] = (
     Measure(
         name="latency",
         title="time per call as a paired ratio to full_float32, with interval, verdict and detectable effect",
-        source="interleaved blocks in random order, bootstrap of the paired ratios of block medians",
+        source="interleaved blocks in random order; robust location and bootstrap of the paired log-ratios",
         place="precision_eval.experiment.generic:latency",
         timed=True,
         grouped=True,
-        options=("seed", "budget_s"),
+        options=("seed", "budget_s", "processes"),
         cost_s=1.5,
         cost_option="budget_s",
     ),
@@ -199,11 +200,14 @@ class CellResult:
         ISO 8601, UTC.
     wall_s : float
         Duration.
+    raised : bool
+        The measure itself raised, so that its fixes share one outcome whichever of them was at fault.
     """
 
     outcomes: tuple[Outcome, ...]
     started_at: str
     wall_s: float
+    raised: bool = False
 
 
 def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) -> CellResult:
@@ -225,6 +229,7 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.perf_counter()
+    raised = False
     if multiprocessing.parent_process() is not None:
         _log_output(log_path(cell, run_dir))
     try:
@@ -233,9 +238,10 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
         found = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
     except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
         _print_traceback()
+        raised = True
         found = {fix: failure_of(fix, error) for fix in cell.fixes}
     missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in found]
-    return CellResult((*found.values(), *missing), started_at, time.perf_counter() - start)
+    return CellResult((*found.values(), *missing), started_at, time.perf_counter() - start, raised)
 
 
 def log_path(cell: Cell, run_dir: Path) -> Path:
@@ -244,9 +250,15 @@ def log_path(cell: Cell, run_dir: Path) -> Path:
 
 
 def _log_output(path: Path) -> None:
-    """Send this process's standard output and error to a file, C libraries' included."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    """Send this process's standard output and error to a file, C libraries' included.
+
+    A log that cannot be written (full disk, folder deleted meanwhile) costs the log, not the cell.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
@@ -256,7 +268,8 @@ def _print_traceback() -> None:
     import traceback
 
     if multiprocessing.parent_process() is not None:
-        traceback.print_exc()
+        with suppress(OSError):  # a full disk must not turn the outcome into another one
+            traceback.print_exc()
 
 
 def _prepare_torch(cell: Cell) -> None:

@@ -2,28 +2,31 @@
 
 Conventions: untimed cells run side by side, a timed cell runs while nothing else does. A cell waits for those that come
 before it; where one of them did not pass, the cell is not run and takes over its status and reason. Every result is
-recorded as soon as it is there, so that stopping at any moment loses nothing that was measured. A cell that is recorded
-already, under the same environment, workload digest, threads and options, is not run again.
+recorded as soon as it is there, so that stopping at any moment loses nothing that was measured.
+
+A cell that is recorded already, under the same environment, workload digest, threads and options, is not run again,
+whatever its status, with these exceptions: a cell that *crashed*, which tells nothing certain of the fix; one that
+*timed out* within less time than it may take now; one whose files (tokens, audio) are gone or are not those that were
+recorded; and what did not pass after such a cell. Each of them is tried once per run.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from precision_eval.measure.files import intact
 from precision_eval.record import Record, RecordFile, latest
 
-from .cells import Cell, Outcome, failed, failure_of
-from .executor import WorkerCrashedError, WorkerOutOfMemoryError, WorkerTimedOutError
+from .cells import Cell, Outcome, failed, is_out_of_memory
+from .executor import WorkerOutOfMemoryError, WorkerTimedOutError
 from .measures import CellResult, Measure, log_path, measure_by_name, run_cell
 from .plan import Plan
-
-_LOST = ("crashed", "timed_out", "out_of_memory")
 
 
 class Progress(Protocol):
@@ -55,6 +58,7 @@ def run_plan(
     environment: str,
     max_parallel: int = 1,
     resume: bool = True,
+    timeout_s: float | None = None,
 ) -> tuple[Record, ...]:
     """Run every cell of a plan that is not recorded yet.
 
@@ -74,6 +78,8 @@ def run_plan(
         Untimed cells at a time.
     resume : bool
         Skip what is recorded.
+    timeout_s : float, optional
+        Time a cell may take on this executor; recorded time-outs that took less are measured again.
 
     Returns
     -------
@@ -89,7 +95,7 @@ def run_plan(
     """
     run = _Run(plan, executor, records, progress or Silent(), environment)
     if resume:
-        run.take_over(latest(records.read().records))
+        run.take_over(latest(records.read().records), timeout_s)
     try:
         while run.pending or run.running:
             waiting = len(run.pending)
@@ -124,12 +130,12 @@ class _Run:
     def run_dir(self) -> Path:
         return self.records.path.parent
 
-    def take_over(self, known: Mapping[str, Record]) -> None:
+    def take_over(self, known: Mapping[str, Record], timeout_s: float | None) -> None:
         """Settle the cells that are recorded already."""
         for cell in list(self.pending):
             found = [known.get(cell.fix_id(fix)) for fix in cell.fixes]
             fitting = [record for record in found if record is not None and self._fits(cell, record)]
-            if len(fitting) == len(cell.fixes):
+            if len(fitting) == len(cell.fixes) and all(self._stands(cell, record, timeout_s) for record in fitting):
                 self.pending.remove(cell)
                 self._settle(cell, tuple(fitting), resumed=True)
 
@@ -193,17 +199,18 @@ class _Run:
     def _record_done(self, futures: Iterable[Future[CellResult]]) -> None:
         """Record results, one cell after the other."""
         for future in list(futures):
-            cell, started, started_at = self.running.pop(future)
+            cell, started, started_at = self.running[future]
             error = future.exception()
-            if error is None:
-                self._record(cell, future.result())
-            elif len(cell.fixes) > 1 and _status_of(error) in _LOST:
+            result = future.result() if error is None else None
+            if len(cell.fixes) > 1 and (result is None or _is_one_fixs_doing(result)):
                 self._split(cell)
-                continue
             else:
-                outcomes = tuple(_lost(fix, error, log_path(cell, self.run_dir)) for fix in cell.fixes)
-                self._record(cell, CellResult(outcomes, started_at, time.perf_counter() - started))
-            self._finish(cell)
+                if result is None:
+                    outcomes = tuple(_lost(fix, error, log_path(cell, self.run_dir)) for fix in cell.fixes)
+                    result = CellResult(outcomes, started_at, time.perf_counter() - started)
+                self._record(cell, result)
+                self._finish(cell)
+            del self.running[future]  # last: Ctrl-C before it costs nothing, the result is then recorded once more
 
     def _split(self, cell: Cell) -> None:
         """Run the fixes of a lost group one by one, so that only the one at fault is lost."""
@@ -249,6 +256,15 @@ class _Run:
             and record.options == cell.options.chosen(self._measure(cell).options)
         )
 
+    def _stands(self, cell: Cell, record: Record, timeout_s: float | None) -> bool:
+        """Say whether a fitting record need not be measured again."""
+        if record.status == "passed":
+            return intact(self.run_dir, (record.data or {}).get("files", ()))
+        if record.status == "crashed" or not self._ready(cell):  # not ready: it may be what an earlier one's loss left
+            return False
+        waited_s = record.wall_s  # 0 where it took over the status of an earlier cell, which then stands
+        return record.status != "timed_out" or timeout_s is None or not 0 < waited_s < timeout_s
+
     def _as_record(self, cell: Cell, outcome: Outcome, result: CellResult) -> Record:
         return Record(
             cell=cell.fix_id(outcome.fix),
@@ -276,20 +292,22 @@ def _now() -> str:
 
 
 def _status_of(error: BaseException) -> str:
-    """Return the status that an executor's error stands for."""
+    """Return the status that an executor's error stands for; what a fix raises comes as a result, not as an error."""
     if isinstance(error, WorkerTimedOutError):
         return "timed_out"
-    if isinstance(error, WorkerOutOfMemoryError):
+    if isinstance(error, WorkerOutOfMemoryError) or is_out_of_memory(error):
         return "out_of_memory"
-    if isinstance(error, WorkerCrashedError | BrokenExecutor):
-        return "crashed"
-    return failure_of("", error).status
+    return "crashed"
 
 
-def _lost(fix: str, error: BaseException, log: Path) -> Outcome:
+def _is_one_fixs_doing(result: CellResult) -> bool:
+    """Say whether a measure of several fixes raised as a whole, for a reason that need not be common to all."""
+    return result.raised and any(outcome.status != "unsupported" for outcome in result.outcomes)
+
+
+def _lost(fix: str, error: BaseException | None, log: Path) -> Outcome:
     """Outcome of a fix whose worker gave no result."""
+    assert error is not None
     status = _status_of(error)
-    if status not in _LOST:
-        return failure_of(fix, error)
     where = f" (its output: {log.parent.name}/{log.name})" if log.exists() and log.stat().st_size else ""
     return failed(fix, status, f"{error}{where}")

@@ -1,15 +1,15 @@
 """The voice's measures, cell by cell.
 
 Conventions: each function takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells
-need lie in the run's folder, named by condition, mode and size; the oracle's and the null's are made by cells of their
-own, which come first.
+need lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its
+record with its SHA-256; the oracle's and the null's are made by cells of their own, which come first.
 
 Contents: :func:`teacher_forced_drift`, :func:`streams`, :func:`divergence`, :func:`synthesis`, :func:`audio`.
 """
 
 from __future__ import annotations
 
-import os
+import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from precision_eval.experiment.cells import Cell, Outcome, failed, passed
+from precision_eval.measure.files import described, written_whole
 from precision_eval.voice.codec import FRAME_RATE_HZ
 from precision_eval.workloads.voice import CHECKPOINT_DTYPE_OF_SIZE
 
@@ -82,24 +83,33 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
 def _oracle_logits(run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str) -> list[torch.Tensor]:
     """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder.
 
-    Two workers may compute them at the same time: they are bit for bit the same, and each file is written whole.
+    Two workers may compute them at the same time: they are bit for bit the same, and each file is written whole. A
+    file that is damaged all the same (its checksum is part of the format) is computed again.
     """
     from precision_eval.voice.assets import manifest
     from precision_eval.voice.conditions import opened
     from precision_eval.voice.synthesis import teacher_forced
 
     weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
-    name = f"oracle-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npy"
+    name = f"oracle-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    if not path.exists():
+    logits = _stored_logits(path)
+    if logits is None:
         with opened("oracle", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype) as decoder:
             logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.partial")
-        with partial.open("wb") as file:
-            np.save(file, logits, allow_pickle=False)
-        partial.replace(path)
-    return list(torch.from_numpy(np.load(path, allow_pickle=False)))
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez(file, logits=logits)
+    return list(torch.from_numpy(logits))
+
+
+def _stored_logits(path: Path) -> np.ndarray | None:
+    """Read logits back; None where there are none, or where the file is damaged."""
+    try:
+        with path.open("rb") as file:
+            logits: np.ndarray = np.load(file, allow_pickle=False)["logits"]  # the archive's checksum is compared here
+    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+    return logits
 
 
 def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -117,9 +127,10 @@ def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, tokens, allow_pickle=False)
-    return [passed(condition, {"tokens": str(path.relative_to(run_dir)), "shape": list(tokens.shape)})]
+    with written_whole(path) as partial, partial.open("wb") as file:
+        np.save(file, tokens, allow_pickle=False)
+    data = {"tokens": str(path.relative_to(run_dir)), "shape": list(tokens.shape), "files": described(run_dir, path)}
+    return [passed(condition, data)]
 
 
 def divergence(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -146,7 +157,8 @@ def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
         device=cell.device,
         checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
     )
-    return [passed(condition, {"wav": str(path.relative_to(run_dir)), **data})]
+    files = described(run_dir, path, path.with_suffix(".npy"))
+    return [passed(condition, {"wav": str(path.relative_to(run_dir)), "files": files, **data})]
 
 
 def audio(cell: Cell, run_dir: Path) -> list[Outcome]:

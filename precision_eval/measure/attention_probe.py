@@ -2,7 +2,8 @@
 
 A model whose attention is nearly uniform forgives any precision, so every drift figure stands beside these two. The
 probe wraps ``torch.nn.functional.scaled_dot_product_attention`` outside whatever a fix does there, recomputes the
-scores in float64 and passes the call on untouched. Eager only: a compiled graph no longer looks the function up.
+scores from the operands as given, in the widest of their dtypes and at least float32, and passes the call on untouched.
+Eager only: a compiled graph no longer looks the function up.
 
 Contents: :class:`AttentionSharpness`, :func:`probing`.
 """
@@ -16,8 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+_PART_ELEMENTS = 1 << 18
+"""Keys and scores are taken in parts of about so many elements, which stay in a processor's cache."""
 
 
 @dataclass
@@ -53,17 +59,45 @@ class AttentionSharpness:
         scale : float, optional
             1/√D if not given.
         """
-        q, k = query.double(), key.double()
-        if k.shape[1] != q.shape[1]:
-            k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-        scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
-        log_p = scores.log_softmax(dim=-1)
-        p = log_p.exp()
+        query, key = query.detach(), key.detach()
+        batch, heads, queries, width = query.shape
+        kept, slots = key.shape[1:3]
+        groups = heads // kept
+        dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), torch.float32)
+        allowed = None if mask is None else mask.expand(batch, heads, queries, slots)
+        step = max(1, _PART_ELEMENTS // (slots * max(width, groups * queries)))
+        largest, entropies = [], []
+        with torch.autocast(query.device.type, enabled=False):
+            scaled = query.to(dtype) * (width**-0.5 if scale is None else scale)
+            scaled = scaled.reshape(batch, kept, groups * queries, width)
+            for b, h in itertools.product(range(batch), range(0, kept, step)):
+                scores = scaled[b, h : h + step] @ key[b, h : h + step].to(dtype).mT
+                scores = scores.view(-1, queries, slots)
+                forbidden = None if allowed is None else ~allowed[b, h * groups : (h + step) * groups]
+                largest.append(_largest(scores, forbidden))
+                entropies.append(_entropies(scores, forbidden).sum(dtype=torch.float64))
         self.calls += 1
-        self.max_abs_logit = max(self.max_abs_logit, float(scores[scores.isfinite()].abs().max()))
-        self._entropies.append(float(-(p * log_p.masked_fill(p == 0, 0.0)).sum(dim=-1).mean()))
+        self.max_abs_logit = max(self.max_abs_logit, float(torch.stack(largest).max()))
+        self._entropies.append(float(torch.stack(entropies).sum()) / (batch * heads * queries))
+
+
+def _largest(scores: Tensor, forbidden: Tensor | None) -> Tensor:
+    """Largest magnitude among allowed finite scores; sets the forbidden ones to zero."""
+    if forbidden is not None:
+        scores.masked_fill_(forbidden, 0.0)
+    least, most = scores.aminmax()
+    found = torch.maximum(-least, most)
+    return found if found.isfinite() else scores.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().amax()
+
+
+def _entropies(scores: Tensor, forbidden: Tensor | None) -> Tensor:
+    """Entropy of each row in nats: log Σ eˢ − Σ p·s, which spares the logarithm of every p."""
+    masked = scores if forbidden is None else scores.masked_fill(forbidden, -math.inf)
+    peak = masked.amax(dim=-1, keepdim=True)
+    weights = (masked - peak).exp_()  # forbidden: 0
+    total = weights.sum(dim=-1)
+    expected = weights.mul_(scores - peak).sum(dim=-1) / total  # a forbidden score is finite here
+    return total.log_() - expected
 
 
 @contextmanager
@@ -93,7 +127,8 @@ def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
         **options: Any,
     ) -> Tensor:
         if next(seen) % every == 0:
-            sharpness.add(query, key, attn_mask, options.get("scale"))
+            with _disable_current_modes():  # the witness has no business here, and would cost every operation
+                sharpness.add(query, key, attn_mask, options.get("scale"))
         return call_on(query, key, value, attn_mask, dropout_p, is_causal, **options)
 
     F.scaled_dot_product_attention = cast(Any, observed)

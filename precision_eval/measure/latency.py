@@ -1,106 +1,128 @@
-"""Latency as paired, interleaved ratios: all candidates in one process, in blocks, in random order per round.
+"""Which of several calls is faster, by how much, and how sure one can be: :func:`compare_latency`.
 
-Conventions: times are seconds per call. A *block* is a run of calls of one candidate; its figure is the median over its
-calls. A *round* holds one block of every candidate, in an order drawn anew each round (strict A-B-A-B was 3 % off on
-identical calls). Ratios are formed within rounds only. Every block median is kept.
+Conventions: times are seconds per call, ratios are candidate over baseline (below 1 = faster). All candidates run in
+one process, in short blocks, in random order per round; ratios are formed within rounds. The data are looked at a few
+planned times, and measuring stops when every verdict is settled; the rate of false alarms is kept over all looks and
+all candidates. Nothing is dropped.
 
-The baseline takes part twice, as itself and as its twin; the ratio of the two is the null (A/A) and stands under the
-baseline's own name. Where the null is not equivalent to 1, every other result carries that as a doubt.
+With ``null=True`` the baseline takes part twice, and the ratio of the two stands under its own name: where it is not
+equivalent to 1, every other result carries that as a doubt.
 
-Contents
---------
-:class:`Candidate`
-    What is timed, and the context its blocks run in.
-:func:`collect_blocks` → :class:`BlockSamples`
-    The raw measurement.
-:func:`paired_latency`
-    The measurement and its statistics, per candidate.
+Contents: :func:`compare_latency`; :class:`~precision_eval.measure.blocks.Candidate` is re-exported.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
-
 from precision_eval.errors import ParameterError
-from precision_eval.measure.timers import HostTimer, Timer
-from precision_eval.statistics import MIN_BLOCKS, PairedRatio, paired_ratio
+from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, calls_per_block, judged_clock
+from precision_eval.measure.candidates import check_candidate, check_resolvable
+from precision_eval.measure.timers import Cache, Timer, graph_replay, timer_for
+from precision_eval.statistics import (
+    EQUIVALENCE_ALPHA,
+    ERROR_RATE,
+    LOOKS,
+    MIN_BLOCKS,
+    PairedRatio,
+    decide,
+    look_errors,
+    paired_log_ratios,
+    paired_ratio,
+    student_location,
+    student_quantile,
+)
 
-BLOCK_S = 0.005
-"""Least duration of a block: long against a clock reading, short against the drift of a machine."""
+__all__ = ["Candidate", "Candidates", "compare_latency"]
 
-_MAX_CALLS = 20_000
-_TWIN = "\0twin"  # cannot collide with a fix's id
+Candidates = Mapping[str, Callable[[], object] | Candidate]
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """One thing to time.
-
-    Attributes
-    ----------
-    call : callable
-        Timed, without arguments; repeatable.
-    block : callable returning a context manager
-        Entered around each block of calls, outside the timed region: a fix puts its call sites in place there.
-    """
-
-    call: Callable[[], object]
-    block: Callable[[], AbstractContextManager[object]] = nullcontext
-
-
-@dataclass(frozen=True)
-class BlockSamples:
-    """Raw block medians of one measurement.
-
-    Attributes
-    ----------
-    median_s : dict of str to tuple of float
-        Per candidate, one median per round, in seconds per call.
-    calls_per_block : dict of str to int
-        Calls in each block of that candidate.
-    order : tuple of tuple of str
-        Names in the order in which each round ran.
-    elapsed_s, budget_s : float
-        Time spent in rounds, and the time allowed for them.
-    clock : str
-        Clock of the samples.
-    """
-
-    median_s: dict[str, tuple[float, ...]]
-    calls_per_block: dict[str, int]
-    order: tuple[tuple[str, ...], ...]
-    elapsed_s: float
-    budget_s: float
-    clock: str
+_NULL = "\0null"  # cannot collide with a candidate's name
+_PREEMPTED_DOUBT = 0.2
 
 
-def collect_blocks(
-    candidates: Mapping[str, Candidate],
+@dataclass(frozen=True, kw_only=True)
+class _Rules:
+    """How a comparison is judged."""
+
+    baseline: str
+    margin: float
+    error_rate: float
+    confidence: float
+    seed: int
+    threads: int
+    judged: tuple[str, ...]
+
+    def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
+        """Errors that one candidate may spend at a look: on a direction, on equivalence."""
+        return (
+            look_errors(self.error_rate / len(self.judged), looks)[look],
+            look_errors(EQUIVALENCE_ALPHA, looks)[look],
+        )
+
+
+def compare_latency(
+    candidates: Candidates | Callable[[], Candidates],
     *,
+    baseline: str,
     budget_s: float,
-    seed: int,
+    margin: float = 0.002,
+    device: str = "cpu",
+    seed: int = 0,
+    processes: int = 1,
+    cache: Cache = "warm",
+    graph: bool = False,
+    null: bool | Candidate = False,
+    error_rate: float = ERROR_RATE,
+    confidence: float = 0.95,
+    stop_early: bool = True,
+    check: bool = True,
     timer: Timer | None = None,
+    threads: int | None = None,
     block_s: float = BLOCK_S,
     min_rounds: int = MIN_BLOCKS,
-) -> BlockSamples:
-    """Time all candidates in interleaved blocks until the budget is spent.
+) -> dict[str, PairedRatio]:
+    """Compare the latency of several calls by interleaved, paired blocks.
 
     Parameters
     ----------
-    candidates : mapping of str to Candidate
-        At least one.
+    candidates : mapping of str to callable or Candidate, or a function that returns one
+        Calls without arguments, at least two, the baseline among them. A function is needed where `processes` is above
+        1 and the calls cannot be sent to another process.
+    baseline : str
+        Name of the denominator.
     budget_s : float
-        Seconds for all rounds together, > 0; the untimed warm-up round is not counted.
+        Seconds for all rounds together, > 0; less is used where every verdict settles before.
+    margin : float
+        Relative half-width of what counts as equivalent; 0.002 = ±0.2 %.
+    device : str
+        ``"cpu"``, ``"cuda"``, ``"cuda:i"`` or ``"mps"``; decides the clock.
     seed : int
-        Of the order within each round.
+        Of the order and of the bootstrap.
+    processes : int
+        Fresh processes to measure in, one after the other, each with an equal share of the budget. One process draws
+        its memory layout once, and two copies of the same weights can differ by several per cent for as long as it
+        lives; several processes make that part of the interval.
+    cache : {"warm", "cold"}
+        CUDA only: leave the L2 cache as it is, or overwrite it before each call.
+    graph : bool
+        CUDA only: replay each call as a captured graph, for calls shorter than their launch.
+    null : bool or Candidate
+        Let the baseline take part twice, the second time as the candidate given, or as itself.
+    error_rate : float
+        Rate at which equal candidates may be called faster or slower, over all candidates and looks.
+    confidence : float
+        Of the interval around the ratio.
+    stop_early : bool
+        Stop when every verdict is settled and every interval is within ± `margin`; otherwise spend the budget.
+    check : bool
+        Call every candidate twice before and refuse those that raise, return nothing, do not repeat or change inputs.
     timer : Timer, optional
-        Clock; the wall clock of the host by default.
+        Another clock.
+    threads : int, optional
+        Intra-op threads, for the record; torch's by default, 1 where torch is not loaded.
     block_s : float
         Least duration of a block.
     min_rounds : int
@@ -108,153 +130,199 @@ def collect_blocks(
 
     Returns
     -------
-    BlockSamples
+    dict of str to PairedRatio
+        One per candidate other than the baseline, in their order; with `null` first the baseline's own.
 
     Raises
     ------
+    CandidateError
+        A candidate cannot be timed; the message names it.
     ParameterError
-        No candidate, or a budget that is not positive. What a candidate raises passes through, with its name as a note.
+        A parameter is out of range, the baseline is missing, or a candidate cannot be sent to another process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(20_000.0)
+    >>> found = compare_latency(
+    ...     {"once": lambda: np.sqrt(x), "twice": lambda: np.sqrt(np.sqrt(x))}, baseline="once", budget_s=0.3
+    ... )
+    >>> found["twice"].verdict
+    'slower'
     """
-    if not candidates:
-        raise ParameterError("no candidate to time; at least one is needed")
+    _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
+    if processes > 1:
+        if timer is not None or isinstance(null, Candidate):
+            raise ParameterError("a timer or a null of your own cannot be sent to other processes; use processes=1")
+        from precision_eval.measure.latency_processes import compare_in_processes
+
+        return compare_in_processes(
+            candidates,
+            processes=processes,
+            baseline=baseline,
+            budget_s=budget_s,
+            margin=margin,
+            device=device,
+            seed=seed,
+            cache=cache,
+            graph=graph,
+            null=null,
+            error_rate=error_rate,
+            confidence=confidence,
+            stop_early=stop_early,
+            check=check,
+            threads=threads,
+            block_s=block_s,
+            min_rounds=min_rounds,
+        )
+    named = _named(candidates() if callable(candidates) else candidates, baseline)
+    if check:
+        for name, candidate in named.items():
+            check_candidate(name, candidate)
+    if graph:
+        named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
+    timer = timer or timer_for(device, cache=cache)
+    for name, candidate in named.items():
+        check_resolvable(name, candidate, timer)
+    if null:
+        named[_NULL] = null if isinstance(null, Candidate) else named[baseline]
+    calls = {name: calls_per_block(name, one, timer, block_s=block_s) for name, one in named.items()}
+    calls = _same_for_null(calls, baseline)
+    rules = _Rules(
+        baseline=baseline,
+        margin=margin,
+        error_rate=error_rate,
+        confidence=confidence,
+        seed=seed,
+        threads=_threads() if threads is None else threads,
+        judged=tuple(name for name in named if name != baseline),
+    )
+    rounds = Rounds(named, timer, calls, seed)
+    looks = LOOKS if stop_early else (1.0,)
+    look = _measure(rounds, rules, looks, budget_s=budget_s, min_rounds=min_rounds)
+    return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
+
+
+def _check_numbers(*, budget_s: float, margin: float, error_rate: float, processes: int) -> None:
     if not (budget_s > 0.0 and math.isfinite(budget_s)):
         raise ParameterError(f"budget_s is {budget_s}; expected a finite number of seconds above 0")
-    timer = timer or HostTimer("wall")
-    calls = {name: _calls_per_block(name, candidate, timer, block_s) for name, candidate in candidates.items()}
-    names = list(candidates)
-    medians: dict[str, list[float]] = {name: [] for name in names}
-    order: list[tuple[str, ...]] = []
-    rng = np.random.default_rng(seed)
-    started = time.perf_counter()
-    elapsed_s = 0.0
-    while len(order) < min_rounds or elapsed_s < budget_s:
-        order.append(tuple(names[index] for index in rng.permutation(len(names))))
-        for name in order[-1]:
-            medians[name].append(float(np.median(_block(name, candidates[name], timer, calls[name]))))
-        elapsed_s = time.perf_counter() - started
-    return BlockSamples(
-        median_s={name: tuple(values) for name, values in medians.items()},
-        calls_per_block=calls,
-        order=tuple(order),
-        elapsed_s=elapsed_s,
-        budget_s=budget_s,
-        clock=timer.clock,
-    )
+    if not 0.0 <= margin < 1.0:
+        raise ParameterError(f"margin is {margin}; expected a fraction in [0, 1), such as 0.002 for ±0.2 %")
+    if not 0.0 < error_rate < 0.5:
+        raise ParameterError(f"error_rate is {error_rate}; expected a fraction in (0, 0.5), such as 0.01")
+    if processes < 1:
+        raise ParameterError(f"processes is {processes}; expected 1 or more")
 
 
-def paired_latency(
-    candidates: Mapping[str, Candidate],
-    *,
-    baseline: str,
-    budget_s: float,
-    margin: float,
-    seed: int,
-    twin: Candidate | None = None,
-    timer: Timer | None = None,
-    confidence: float = 0.95,
-    threads: int = 1,
-    block_s: float = BLOCK_S,
-    min_rounds: int = MIN_BLOCKS,
-) -> dict[str, PairedRatio]:
-    """Latency of every candidate as a paired ratio to the baseline, with the baseline's null beside them.
-
-    Parameters
-    ----------
-    candidates : mapping of str to Candidate
-        By name; holds the baseline.
-    baseline : str
-        Name of the denominator.
-    budget_s : float
-        Seconds for all rounds together; at least `min_rounds` rounds run, and a doubt says so where that took longer.
-    margin : float
-        Relative half-width of *equivalent*; 0.002 = ±0.2 %.
-    seed : int
-        Of the order and of the bootstrap.
-    twin : Candidate, optional
-        A second, independent baseline (its own model and memory) for the null; the baseline itself by default.
-    timer : Timer, optional
-        Clock; see :mod:`precision_eval.measure.timers`.
-    confidence : float
-        Of the intervals.
-    threads : int
-        Intra-op threads in use; recorded, not set.
-    block_s, min_rounds
-        As in :func:`collect_blocks`.
-
-    Returns
-    -------
-    dict of str to PairedRatio
-        In the order of `candidates`; under the baseline's name the null: twin over baseline.
-
-    Raises
-    ------
-    ParameterError
-        The baseline is not among the candidates, or a parameter is out of range.
-    """
+def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
+    """Return every candidate as :class:`Candidate`."""
     if baseline not in candidates:
-        raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates)}")
-    samples = collect_blocks(
-        {**candidates, _TWIN: twin or candidates[baseline]},
-        budget_s=budget_s,
-        seed=seed,
-        timer=timer,
-        block_s=block_s,
-        min_rounds=min_rounds,
+        raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates) or 'none'}")
+    if len(candidates) < 1:
+        raise ParameterError("no candidate to time; at least the baseline is needed")
+    for name, one in candidates.items():
+        if not isinstance(one, Candidate) and not callable(one):
+            raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a call without arguments")
+    return {name: one if isinstance(one, Candidate) else Candidate(one) for name, one in candidates.items()}
+
+
+def _same_for_null(calls: dict[str, int], baseline: str) -> dict[str, int]:
+    """Give baseline and null blocks of one size, so that nothing but chance tells them apart."""
+    if _NULL not in calls:
+        return calls
+    return {**calls, _NULL: calls[baseline]}
+
+
+def _threads() -> int:
+    import sys
+
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch is not None else 1
+
+
+def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, budget_s: float, min_rounds: int) -> int:
+    """Add rounds until everything is settled or the budget is spent; return the index of the last look."""
+    for look, fraction in enumerate(looks):
+        rounds.run_until(fraction * budget_s, min_rounds=min_rounds)
+        if all(_settled(rounds, rules, name, rules.errors(look, looks)) for name in rules.judged):
+            return look
+    return len(looks) - 1
+
+
+def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, float]) -> bool:
+    """Say whether a verdict stands and its interval is as narrow as the margin."""
+    times = rounds.times_s[judged_clock(rounds, name, rules.baseline)]
+    found = student_location(paired_log_ratios(times[name], times[rules.baseline]))
+    degrees = found.size - 1
+    half = student_quantile(1.0 - rules.confidence, degrees) * found.standard_error
+    verdict = decide(
+        found.estimate,
+        found.standard_error,
+        margin=rules.margin,
+        direction_t=student_quantile(errors[0], degrees),
+        equivalence_t=student_quantile(errors[1], degrees),
+    )
+    return verdict != "undecided" and half <= math.log1p(rules.margin)
+
+
+def _results(rounds: Rounds, rules: _Rules, errors: tuple[float, float], *, budget_s: float) -> dict[str, PairedRatio]:
+    """Summarise every candidate; under the baseline's name its null."""
+    over = _budget_doubts(rounds, budget_s)
+    found = {name: _result(rounds, rules, errors, name, over) for name in rules.judged if name == _NULL}
+    doubts = over + (_null_doubts(found[_NULL]) if found else ())
+    results = {rules.baseline: found[_NULL]} if found else {}
+    for name in rules.judged:
+        if name != _NULL:
+            results[name] = _result(rounds, rules, errors, name, doubts)
+    return results
+
+
+def _result(
+    rounds: Rounds, rules: _Rules, errors: tuple[float, float], name: str, doubts: tuple[str, ...]
+) -> PairedRatio:
+    clock = judged_clock(rounds, name, rules.baseline)
+    taken = rounds.preempted_fraction((name, rules.baseline))
+    return paired_ratio(
+        rounds.times_s[clock][name],
+        rounds.times_s[clock][rules.baseline],
+        baseline=rules.baseline,
+        margin=rules.margin,
+        seed=rules.seed,
+        confidence=rules.confidence,
+        error_rate=rules.error_rate,
+        direction_error=errors[0],
+        equivalence_error=errors[1],
+        calls_per_block=rounds.calls[name],
+        threads=rules.threads,
+        clock=clock,
+        elapsed_s=rounds.elapsed_s,
+        preempted_fraction=taken,
+        doubts=doubts + _load_doubts(clock, taken),
     )
 
-    def summarise(name: str, doubts: tuple[str, ...]) -> PairedRatio:
-        return paired_ratio(
-            samples.median_s[name],
-            samples.median_s[baseline],
-            baseline=baseline,
-            margin=margin,
-            seed=seed,
-            confidence=confidence,
-            calls_per_block=samples.calls_per_block[name],
-            threads=threads,
-            clock=samples.clock,
-            doubts=doubts,
-        )
 
-    over = _budget_doubts(samples)
-    null = summarise(_TWIN, over)
-    doubts = over + _null_doubts(null)
-    return {name: null if name == baseline else summarise(name, doubts) for name in candidates}
+def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:
+    """Say where other processes took the processor often."""
+    if taken < _PREEMPTED_DOUBT:
+        return ()
+    rests = "processor time, which does not count them" if clock == "cpu" else "the wall clock, which counts them"
+    return (
+        f"loaded machine: other processes interrupted {100 * taken:.0f} % of the blocks; the figure rests on {rests}",
+    )
 
 
-def _block(name: str, candidate: Candidate, timer: Timer, calls: int) -> np.ndarray:
-    """Run one block; an error names the candidate."""
-    try:
-        with candidate.block():
-            return timer(candidate.call, calls)
-    except Exception as error:
-        error.add_note(f"raised while '{name}' was timed")
-        raise
-
-
-def _calls_per_block(name: str, candidate: Candidate, timer: Timer, block_s: float) -> int:
-    """Warm a candidate up and return the number of calls that fill a block."""
-    fastest_s = float(_block(name, candidate, timer, 1)[0])
-    if (
-        fastest_s < 20.0 * block_s
-    ):  # a first call may be many times slower than the next; a long one fills a block anyway
-        fastest_s = float(np.min(_block(name, candidate, timer, 3)))
-    return min(_MAX_CALLS, max(1, math.ceil(block_s / max(fastest_s, 1e-9))))
-
-
-def _budget_doubts(samples: BlockSamples) -> tuple[str, ...]:
+def _budget_doubts(rounds: Rounds, budget_s: float) -> tuple[str, ...]:
     """Say where the least number of rounds took longer than was allowed."""
-    if samples.elapsed_s <= 1.25 * samples.budget_s:
+    if rounds.elapsed_s <= 1.25 * budget_s:
         return ()
     return (
-        f"over budget: {len(samples.order)} rounds took {samples.elapsed_s:.1f} s of {samples.budget_s:.1f} s; "
-        "no more were run",
+        f"over budget: {len(rounds.order)} rounds took {rounds.elapsed_s:.1f} s of {budget_s:.1f} s; no more were run",
     )
 
 
 def _null_doubts(null: PairedRatio) -> tuple[str, ...]:
     """Say where the baseline differs from itself."""
-    if null.verdict not in ("better", "worse"):
+    if null.verdict not in ("faster", "slower"):
         return ()
     return (
         f"the null is off: the baseline against itself gave {null.ratio:.4f} "

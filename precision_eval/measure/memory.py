@@ -1,8 +1,13 @@
 """Memory of one call: what is allocated above the level before it, and what the model keeps in storage.
 
-All figures are bytes. CPU: the running sum of the allocator's own events, so it is exact and repeatable; scratch space
-that a kernel takes from the system itself (oneDNN's, a compiled loop's stack) is not among them, and shows only in the
-process's peak resident set. CUDA: the caching allocator's peak statistics.
+All figures are bytes. CPU: the running sum of the allocator's own events, as asked for and not rounded, so it is exact
+and repeatable. Not among them, and seen only in the process's peak resident set: what a kernel takes from the system
+itself (oneDNN's scratch, a compiled loop's stack), numpy's arrays, and what another Python thread allocates. CUDA: the
+caching allocator's peak statistics, each tensor rounded up to 512 bytes.
+
+What the call gives back of the memory that was there before it is credited on CUDA, whose statistics know the level,
+and not on the CPU, where a profiler only knows what was given out under it. A call that replaces a cache by a longer
+one reads higher on the CPU, by at most the size of what it replaced.
 """
 
 from __future__ import annotations
@@ -81,7 +86,7 @@ def call_memory(call: Callable[..., Any], inputs: tuple[Any, ...], *, model: nn.
     """
     call(*inputs)  # compiles, and fills whatever is filled once
     if torch.device(device).type == "cuda":
-        allocated, reserved = _cuda_peaks(call, inputs, torch.device(device))
+        allocated, reserved = cuda_peak_bytes(call, inputs, torch.device(device))
     else:
         allocated, reserved = cpu_allocated_peak_bytes(call, inputs), None
     return Memory(allocated, storage_bytes(model), peak_rss_bytes(), reserved)
@@ -98,13 +103,28 @@ def cpu_allocated_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...]) 
     Returns
     -------
     int
-        Bytes as asked of the allocator, which rounds nothing up; the output is included. What the call gives back of
-        the memory that was there before is not credited by every version: some report only what they gave out in it.
+        Most bytes alive at once of those that the call itself asked for; the output is included. What it gives back
+        of the memory that was there before is not credited, whatever ran under a profiler earlier.
     """
     return max(accumulate(profiled(call, inputs, memory=True).cpu_allocations, initial=0))
 
 
-def _cuda_peaks(call: Callable[..., Any], inputs: tuple[Any, ...], device: torch.device) -> tuple[int, int]:
+def cuda_peak_bytes(call: Callable[..., Any], inputs: tuple[Any, ...], device: torch.device) -> tuple[int, int]:
+    """Peaks of CUDA's caching allocator during a call, unused memory handed back to the driver before.
+
+    Parameters
+    ----------
+    call : callable
+    inputs : tuple
+    device : torch.device
+
+    Returns
+    -------
+    allocated : int
+        Highest level above the level before, each tensor rounded up to 512 bytes.
+    reserved : int
+        Highest level held from the driver, in segments of at least 2 MiB; what was held before is part of it.
+    """
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)

@@ -20,7 +20,8 @@ _OWN_LINES = (b"USDT:", b"STAGE:")
 
 
 @contextmanager
-def _profilers_lines_held_back() -> Iterator[None]:
+def profilers_lines_held_back() -> Iterator[None]:
+    """Hold back what the profiler prints to stderr when it starts or stops; pass on everything else afterwards."""
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as held:
@@ -45,7 +46,8 @@ class Profiled:
     operations : tuple of str
         Names as the dispatcher has them (``aten::bmm``), in order of start.
     cpu_allocations : tuple of int
-        Bytes asked of the CPU allocator (positive) and given back (negative), in order of time.
+        Bytes that the call asked of the CPU allocator (positive) and gave back (negative), in order of time. Memory
+        that was there before the call and is given back in it does not appear.
     output : object
         What the call returned.
     """
@@ -63,23 +65,48 @@ def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool)
     call : callable
     inputs : tuple
     memory : bool
-        Take the allocator's events too.
+        Take the allocator's events too; those of the calling thread, as torch's profiler knows no others.
 
     Returns
     -------
     Profiled
     """
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=memory)
-    with _profilers_lines_held_back():
+    with profilers_lines_held_back():
         profiler.start()
     try:
         output = call(*inputs)
     finally:
-        with _profilers_lines_held_back():
+        with profilers_lines_held_back():
             profiler.stop()
     assert profiler.profiler is not None
     results = profiler.profiler.kineto_results
     assert results is not None
     events: list[Any] = sorted(results.events(), key=lambda e: e.start_ns())
-    allocations = tuple(e.nbytes() for e in events if e.name() == "[memory]" and e.device_type().name == "CPU")
+    allocations = _own_allocations(results.experimental_event_tree()) if memory else ()
     return Profiled(tuple(e.name() for e in events if e.name() != "[memory]"), allocations, output)
+
+
+def _own_allocations(tree: list[Any]) -> tuple[int, ...]:
+    """Signed sizes of what was asked for and given back since the profiler started, in order of time.
+
+    The allocator remembers for good the size of a block that it gave out under an earlier profiler. Where another
+    block takes that address and is given back under this one, it reports the remembered size; so only addresses given
+    out under this profiler are believed.
+    """
+    events, pending = [], list(tree)
+    while pending:
+        event = pending.pop()
+        pending.extend(event.children)
+        if event.name == "[memory]" and event.extra_fields.device.type == "cpu":
+            events.append(event)
+    sizes: list[int] = []
+    given_out: dict[int, int] = {}
+    for event in sorted(events, key=lambda e: e.start_time_ns):
+        address, size = event.extra_fields.ptr, event.extra_fields.alloc_size
+        if size > 0:
+            given_out[address] = size
+            sizes.append(size)
+        elif address in given_out:
+            sizes.append(-given_out.pop(address))
+    return tuple(sizes)

@@ -11,20 +11,23 @@ Contents: :func:`synthesise`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from precision_eval.errors import PrecisionEvalError
+from precision_eval.measure.files import UnwritableFileError, written_whole
 from precision_eval.voice.assets import asset_path, load_streams, sha256_of
-from precision_eval.voice.codec import FRAME_RATE_HZ, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
+from precision_eval.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
 from precision_eval.voice.conditions import noise_seed, opened
 from precision_eval.voice.synthesis import free_run
 from precision_eval.voice.vocoder import StreamingVocoder
 
 PROMPT_FRAMES = 200  # 4 s
 _CHUNK_FRAMES = 100
+_BYTES_PER_SAMPLE = 4
 
 
 def synthesise(
@@ -50,20 +53,22 @@ def synthesise(
     dict
         ``duration_s``, ``frames_per_s``, ``real_time_factor`` (model, codec and vocoder together, CPU time),
         ``sha256`` of the tokens.
-    """
-    import soundfile
 
+    Raises
+    ------
+    UnwritableFileError
+        The WAV could not be written whole, as on a full disk; neither file is left.
+    """
     n_frames = round(minutes * 60 * FRAME_RATE_HZ)
     streams = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)
     codec = Codec.load(asset_path("codec.safetensors"))
-    wav_path.parent.mkdir(parents=True, exist_ok=True)
-    partial, partial_tokens = wav_path.with_suffix(".partial"), wav_path.with_suffix(".partial-tokens")
-    tokens = np.lib.format.open_memmap(partial_tokens, mode="w+", dtype=np.uint8, shape=(n_frames, N_CODEBOOKS))
-    cpu_start_s = time.process_time()
-    try:
+    tokens = np.zeros((n_frames, N_CODEBOOKS), dtype=np.uint8)  # 12 kB per minute
+    tokens_path = wav_path.with_suffix(".npy")
+    with written_whole(wav_path) as partial, written_whole(tokens_path) as partial_tokens:
+        cpu_start_s = time.process_time()
         with (
             opened(condition, n_streams=1, mode=mode, device=device, checkpoint_dtype=checkpoint_dtype) as decoder,
-            soundfile.SoundFile(partial, "w", SAMPLE_RATE_HZ, 1, subtype="FLOAT", format="WAV") as wav,
+            _wav(partial, n_samples=n_frames * HOP_SAMPLES) as wav,
         ):
             vocoder = StreamingVocoder()
             frames = free_run(
@@ -73,20 +78,41 @@ def synthesise(
                 tokens[index] = frame[0]
                 if (index + 1) % _CHUNK_FRAMES == 0 or index + 1 == n_frames:
                     first = index - index % _CHUNK_FRAMES
-                    wav.write(vocoder.push(codec.decode(tokens[first : index + 1])))
-            wav.write(vocoder.flush())
+                    _put(wav, vocoder.push(codec.decode(tokens[first : index + 1])))
+            _put(wav, vocoder.flush())
         cpu_s = time.process_time() - cpu_start_s
-        tokens.flush()
-        partial.replace(wav_path)
-        partial_tokens.replace(wav_path.with_suffix(".npy"))
-    except (PrecisionEvalError, RuntimeError, OSError):
-        partial.unlink(missing_ok=True)
-        partial_tokens.unlink(missing_ok=True)
-        raise
+        with partial_tokens.open("wb") as file:
+            np.save(file, tokens, allow_pickle=False)
     return {
         "duration_s": n_frames / FRAME_RATE_HZ,
         "frames_per_s": n_frames / cpu_s,
         "real_time_factor": n_frames / FRAME_RATE_HZ / cpu_s,
         "clock": "process CPU",
-        "sha256": sha256_of(wav_path.with_suffix(".npy")),
+        "sha256": sha256_of(tokens_path),
     }
+
+
+def _put(wav: Any, samples: np.ndarray) -> None:
+    """Append samples; soundfile merely asserts that all were taken."""
+    try:
+        wav.write(samples)
+    except AssertionError as error:
+        raise UnwritableFileError("the WAV took only part of the samples; is the disk full?") from error
+
+
+@contextmanager
+def _wav(path: Path, *, n_samples: int) -> Iterator[Any]:
+    """Open a WAV for writing; after the block it must read as one of `n_samples`, or it was cut short.
+
+    What libsndfile cannot write is an error of the file, not of the model that speaks.
+    """
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(path, "w", SAMPLE_RATE_HZ, 1, subtype="FLOAT", format="WAV") as file:
+            yield file
+        found = soundfile.info(path).frames
+    except soundfile.LibsndfileError as error:
+        raise UnwritableFileError(f"the WAV cannot be written ({error.error_string}); is the disk full?") from error
+    if found != n_samples or path.stat().st_size < n_samples * _BYTES_PER_SAMPLE:
+        raise UnwritableFileError(f"the WAV holds {found} of {n_samples} samples after writing; is the disk full?")

@@ -1,20 +1,29 @@
 """Clocks for short calls: how one block of calls becomes seconds per call.
 
-Conventions: a timer is called as ``timer(call, n)`` and returns n samples in seconds, in order. Nothing but the call
-runs between two readings. Garbage collection is off while a block is timed. No torch is imported here unless a device
-timer is made.
+Conventions: a timer is called as ``timer(call, n)`` and returns a :class:`Reading`: per clock the samples of n calls,
+in seconds, in order. Nothing but the call runs between the two readings of a wall-clock sample. Garbage collection is
+off while a block is timed. No torch is imported here unless a device timer is made.
+
+On the host two clocks run side by side. The *wall* clock is what a user waits for; where another process takes the
+processor away in the middle of a call, it says nothing about the call. The *cpu* clock (processor time of this process)
+is silent meanwhile. Which one a figure rests on is decided from the samples, see
+:func:`precision_eval.measure.blocks.judged_clock`.
 
 Contents
 --------
-:func:`wall_timer`, :func:`cpu_timer`, :class:`CudaTimer` (``cache="warm"`` or ``"cold"``), :func:`timer_for`.
+:class:`Reading`, :class:`HostTimer`, :func:`cpu_reading_s`, :class:`CudaTimer` (``cache="warm"`` or ``"cold"``),
+:class:`SynchronizedTimer`, :func:`timer_for`, :func:`graph_replay`.
 """
 
 from __future__ import annotations
 
 import gc
+import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -24,16 +33,41 @@ from precision_eval.errors import ParameterError, UnsupportedError
 
 Cache = Literal["warm", "cold"]
 
+CPU_PER_CALL_UP_TO = 8
+"""Blocks of so few calls read the processor time around each call; it costs a system call, so others read it once."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One block.
+
+    Attributes
+    ----------
+    samples_s : mapping of str to np.ndarray
+        Per clock, seconds per call; one sample per call, or a single mean over the block.
+    preemptions : int
+        How often the system took the processor away in this block; 0 where the clock cannot tell.
+    waits : int
+        How often the process gave the processor up by itself: it slept, or waited for a lock, a device or a page.
+    other_threads_fraction : float
+        Share of the block's processor time that threads other than the calling one took.
+    """
+
+    samples_s: Mapping[str, NDArray[np.float64]]
+    preemptions: int = 0
+    waits: int = 0
+    other_threads_fraction: float = 0.0
+
 
 class Timer(Protocol):
-    """What every clock offers."""
+    """What every timer offers."""
 
     @property
-    def clock(self) -> str:
-        """Name of the clock, as recorded."""
+    def clocks(self) -> tuple[str, ...]:
+        """Names of the clocks, as recorded; the first is the one to rest on where nothing speaks against it."""
 
-    def __call__(self, call: Callable[[], object], calls: int) -> NDArray[np.float64]:
-        """Time `calls` calls, one sample each, in seconds."""
+    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time `calls` calls."""
 
 
 @contextmanager
@@ -49,32 +83,75 @@ def collector_off() -> Iterator[None]:
 
 
 class HostTimer:
-    """Times on the host with one of Python's nanosecond clocks.
+    """Times on the host with the wall clock and, beside it, the processor time of this process.
+
+    The processor time counts every thread of the process, so it compares candidates of equal thread number only.
 
     Parameters
     ----------
-    clock : {"wall", "cpu"}
-        ``"wall"`` is :func:`time.perf_counter_ns`; ``"cpu"`` is :func:`time.process_time_ns`, which does not count what
-        other processes take, but counts every thread of this one, so it compares candidates of equal thread number.
+    clocks : tuple of {"wall", "cpu"}
+        Clocks to report, the preferred one first.
     """
 
-    _CLOCKS: dict[str, Callable[[], int]] = {"wall": time.perf_counter_ns, "cpu": time.process_time_ns}  # noqa: RUF012
+    def __init__(self, clocks: tuple[str, ...] = ("wall", "cpu")) -> None:
+        if not clocks or not set(clocks) <= {"wall", "cpu"}:
+            raise ParameterError(f"clocks are {clocks!r}; expected 'wall', 'cpu' or both")
+        self.clocks = clocks
 
-    def __init__(self, clock: Literal["wall", "cpu"] = "wall") -> None:
-        if clock not in self._CLOCKS:
-            raise ParameterError(f"clock is {clock!r}; expected 'wall' or 'cpu'")
-        self.clock: str = clock
-
-    def __call__(self, call: Callable[[], object], calls: int) -> NDArray[np.float64]:
-        """Time `calls` calls, one sample each, in seconds."""
-        now = self._CLOCKS[self.clock]
-        stamps_ns = np.empty((calls, 2), dtype=np.int64)
+    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time `calls` calls."""
+        per_call = calls <= CPU_PER_CALL_UP_TO
         with collector_off():
-            for index in range(calls):
-                start_ns = now()
-                call()
-                stamps_ns[index] = start_ns, now()
-        return np.asarray((stamps_ns[:, 1] - stamps_ns[:, 0]) * 1e-9)
+            before, thread_ns = resource.getrusage(resource.RUSAGE_SELF), time.thread_time_ns()
+            start_ns = time.process_time_ns()
+            wall_ns, cpu_ns = _both(call, calls) if per_call else (_wall(call, calls), None)
+            total_ns = time.process_time_ns() - start_ns
+            thread_ns = time.thread_time_ns() - thread_ns
+            after = resource.getrusage(resource.RUSAGE_SELF)
+        if cpu_ns is None:
+            cpu = np.array([total_ns / calls * 1e-9])
+        else:
+            cpu = np.asarray(cpu_ns, dtype=np.float64) * 1e-9 - cpu_reading_s()
+        found = {"wall": np.asarray(wall_ns, dtype=np.float64) * 1e-9, "cpu": cpu}
+        return Reading(
+            samples_s={clock: found[clock] for clock in self.clocks},
+            preemptions=after.ru_nivcsw - before.ru_nivcsw,
+            waits=after.ru_nvcsw - before.ru_nvcsw,
+            other_threads_fraction=max(0.0, 1.0 - thread_ns / total_ns) if total_ns else 0.0,
+        )
+
+
+@cache
+def cpu_reading_s() -> float:
+    """Processor time that one pair of readings takes by itself, in seconds: some 0.6 µs, as it is a system call.
+
+    Measured once per process, on an empty call, and taken off every sample of the processor clock.
+    """
+    with collector_off():
+        return float(np.median(_both(lambda: None, 300)[1])) * 1e-9
+
+
+def _wall(call: Callable[[], object], calls: int) -> list[int]:
+    now = time.perf_counter_ns
+    samples = []
+    for _ in range(calls):
+        start_ns = now()
+        call()
+        samples.append(now() - start_ns)
+    return samples
+
+
+def _both(call: Callable[[], object], calls: int) -> tuple[list[int], list[int]]:
+    """Processor time around wall time, so that reading the former does not count in the latter."""
+    now, spent = time.perf_counter_ns, time.process_time_ns
+    wall, cpu = [], []
+    for _ in range(calls):
+        cpu_start_ns = spent()
+        start_ns = now()
+        call()
+        wall.append(now() - start_ns)
+        cpu.append(spent() - cpu_start_ns)
+    return wall, cpu
 
 
 class CudaTimer:
@@ -101,7 +178,7 @@ class CudaTimer:
             raise ParameterError(f"cache is {cache!r}; expected 'warm' or 'cold'")
         if not torch.cuda.is_available():
             raise UnsupportedError(f"device {device} is not there: this torch sees no CUDA device")
-        self.clock: str = f"cuda-{cache}"
+        self.clocks: tuple[str, ...] = (f"cuda-{cache}",)
         self._cuda: Any = torch.cuda
         self._device = torch.device(device)
         self._flush: Any = None
@@ -109,8 +186,8 @@ class CudaTimer:
             l2_bytes = int(torch.cuda.get_device_properties(self._device).L2_cache_size)
             self._flush = torch.empty(2 * l2_bytes, dtype=torch.uint8, device=self._device)
 
-    def __call__(self, call: Callable[[], object], calls: int) -> NDArray[np.float64]:
-        """Time `calls` calls, one sample each, in seconds."""
+    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time `calls` calls."""
         with self._cuda.device(self._device), collector_off():
             starts = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
             ends = [self._cuda.Event(enable_timing=True) for _ in range(calls)]
@@ -122,10 +199,11 @@ class CudaTimer:
                 call()
                 end.record()
             self._cuda.synchronize(self._device)
-        return np.array([start.elapsed_time(end) * 1e-3 for start, end in zip(starts, ends, strict=True)])
+        samples = np.array([start.elapsed_time(end) * 1e-3 for start, end in zip(starts, ends, strict=True)])
+        return Reading({self.clocks[0]: samples})
 
 
-class SynchronizedTimer(HostTimer):
+class SynchronizedTimer:
     """Wall clock around each call and a wait for the device, for devices without comparable events (MPS).
 
     Parameters
@@ -135,20 +213,21 @@ class SynchronizedTimer(HostTimer):
     """
 
     def __init__(self, synchronize: Callable[[], object]) -> None:
-        super().__init__("wall")
-        self.clock = "wall-synchronized"
+        self.clocks: tuple[str, ...] = ("wall-synchronized",)
         self._synchronize = synchronize
 
-    def __call__(self, call: Callable[[], object], calls: int) -> NDArray[np.float64]:
-        """Time `calls` calls, one sample each, in seconds."""
-        wall, synchronize = HostTimer("wall"), self._synchronize
+    def __call__(self, call: Callable[[], object], calls: int) -> Reading:
+        """Time `calls` calls."""
+        synchronize = self._synchronize
 
         def finished() -> None:
             call()
             synchronize()
 
         synchronize()
-        return wall(finished, calls)
+        with collector_off():
+            samples_ns = _wall(finished, calls)
+        return Reading({self.clocks[0]: np.asarray(samples_ns, dtype=np.float64) * 1e-9})
 
 
 def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
@@ -166,7 +245,7 @@ def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
     Timer
     """
     if device == "cpu":
-        return HostTimer("wall")
+        return HostTimer()
     if device.split(":")[0] == "cuda":
         return CudaTimer(device, cache=cache)
     if device == "mps":
@@ -174,3 +253,50 @@ def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
 
         return SynchronizedTimer(torch.mps.synchronize)
     raise ParameterError(f"no timer for device '{device}'; expected cpu, cuda, cuda:i or mps")
+
+
+def graph_replay(call: Callable[[], object], *, device: str, warm_up: int = 3) -> Callable[[], object]:
+    """Capture a call as a CUDA graph, so that small kernels are timed without the host's launch cost between them.
+
+    Parameters
+    ----------
+    call : callable
+        Runs on `device` only, with the same tensors every time; it must not synchronise.
+    device : str
+        A CUDA device.
+    warm_up : int
+        Calls on a side stream before the capture.
+
+    Returns
+    -------
+    callable
+        Replays the graph and returns what the captured call returned.
+
+    Raises
+    ------
+    UnsupportedError
+        The device is not CUDA, or the call cannot be captured.
+    """
+    import torch
+
+    if torch.device(device).type != "cuda" or not torch.cuda.is_available():
+        raise UnsupportedError(f"graph replay needs a CUDA device, found {device}")
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(warm_up):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                output = call()
+        except RuntimeError as error:
+            raise UnsupportedError(f"the call cannot be captured as a CUDA graph: {error}") from error
+
+    def replay() -> object:
+        graph.replay()
+        return output
+
+    return replay

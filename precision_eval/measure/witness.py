@@ -2,7 +2,8 @@
 
 Nothing here runs while timing. Observation changes no result: sites are recorded by functions put in the place of the
 originals for one call, below the casts that a fix has installed, and no function mode is pushed (one would send
-``nn.MultiheadAttention`` down another path). A dispatch mode shows which kernel a site reached and what autocast cast.
+``nn.MultiheadAttention`` down another path). A dispatch mode shows which kernel attention reached and what autocast
+cast; it is on only inside those sites, as it costs every operation under it ten times a small one's time.
 
 - Eager: the call itself is observed.
 - Compiled: the graphs that Dynamo captures from the fix's function are observed, node by node, in eager; the backend
@@ -14,8 +15,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -89,14 +90,29 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+@cache
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
     names = OPERANDS[site.name if site.site == "cache_write" else site.site]
-    named = [*zip(names, args, strict=False), *((_KEYWORDS.get(key, key), value) for key, value in kwargs.items())]
-    return {n: t for n, t in named if n in names and n is not None and _is_tensor(t)}
+    found = {}
+    for name, value in zip(names, args, strict=False):
+        if name is not None and isinstance(value, torch.Tensor):
+            found[name] = value
+    for key, value in kwargs.items():
+        name = _KEYWORDS.get(key, key)
+        if name in names and isinstance(value, torch.Tensor):
+            found[name] = value
+    return found
+
+
+@cache
+def _backends_of(operation: str) -> frozenset[str]:
+    """What an operation inside attention tells of the backend."""
+    fused = frozenset(backend for part, backend in BACKENDS if part in operation)
+    return fused or frozenset({"softmax"} if "softmax" in operation else ())
 
 
 class Observer(TorchDispatchMode):
@@ -109,6 +125,7 @@ class Observer(TorchDispatchMode):
         self.backends: set[str] = set()
         self._cast_from: Any = WeakTensorKeyDictionary()  # result of a cast → dtype before
         self._cast_to: Any = WeakTensorKeyDictionary()  # what autocast cast → dtype after
+        self._cast_ids: set[int] = set()  # of either's keys, dead ones too: a look into them is slow
         self._inside: list[Site] = []
         self._autocast = False  # of the site in progress; below it, autocast hides itself
 
@@ -121,27 +138,28 @@ class Observer(TorchDispatchMode):
             return found
         if self._autocast and func is torch.ops.aten._to_copy.default:
             self._cast_to[args[0]] = found.dtype
+            self._cast_ids.add(id(args[0]))
         if self._inside[0].site == "sdpa":
-            self.backends |= {backend for part, backend in BACKENDS if part in str(func)} or (
-                {"softmax"} if "softmax" in str(func) else set()
-            )
+            self.backends |= _backends_of(str(func))
         return found
 
     def recorder(self, site: Site, original: Function) -> Function:
         """Wrap a site's original; only the outermost site of nested ones is recorded."""
 
         def record(*args: Any, **kwargs: Any) -> Any:
-            if not self._inside:
-                self._autocast = any(
-                    torch.is_autocast_enabled(d) for d in {t.device.type for t in args if _is_tensor(t)}
-                )
+            if self._inside:
+                return original(*args, **kwargs)
+            self._autocast = any(torch.is_autocast_enabled(d) for d in {t.device.type for t in args if _is_tensor(t)})
             self._inside.append(site)
             try:
-                found = original(*args, **kwargs)
+                if self._autocast or site.site == "sdpa":
+                    with self:
+                        found = original(*args, **kwargs)
+                else:
+                    found = original(*args, **kwargs)
             finally:
                 self._inside.pop()
-            if not self._inside:
-                self._note(site, _operands(site, args, kwargs), found)
+            self._note(site, _operands(site, args, kwargs), found)
             return found
 
         return record
@@ -153,6 +171,7 @@ class Observer(TorchDispatchMode):
             found = original(tensor, *args, **kwargs)
             if _is_tensor(found) and found.dtype is not tensor.dtype:
                 self._cast_from[found] = tensor.dtype
+                self._cast_ids.add(id(found))
             return found
 
         return record
@@ -160,9 +179,11 @@ class Observer(TorchDispatchMode):
     def _note(self, site: Site, operands: dict[str, torch.Tensor], found: Any) -> None:
         dtypes: dict[str, str] = {}
         for name, tensor in operands.items():
-            before, dtype = self._cast_from.get(tensor), tensor.dtype
-            if tensor in self._cast_to:
-                before, dtype = before or dtype, self._cast_to[tensor]
+            before, dtype = None, tensor.dtype
+            if id(tensor) in self._cast_ids:
+                before = self._cast_from.get(tensor)
+                if tensor in self._cast_to:
+                    before, dtype = before or dtype, self._cast_to[tensor]
             dtypes[name] = _name(dtype)
             if before is not None:
                 self.casts[site.site, name, _name(before), _name(dtype)] += 1
@@ -204,9 +225,7 @@ def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Witness:
     if isinstance(call, AppliedFix) and call.mode == "compiled":
         return _observe_compiled(call, inputs)
     observer = Observer()
-    with ExitStack() as stack:
-        stack.enter_context(swapped(_swaps(call, observer)))
-        stack.enter_context(observer)
+    with swapped(_swaps(call, observer)):
         output = call(*inputs)
     attention = any(site == "sdpa" for site, _ in observer.entries)
     backend = _joined(observer.backends, attention=attention)
@@ -257,11 +276,7 @@ def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Witness:
         nonlocal graphs
         graphs += 1
 
-        def run(*args: Any) -> Any:
-            with observer:
-                return _ObservingInterpreter(graph, observer).run(*args)
-
-        return run
+        return _ObservingInterpreter(graph, observer).run
 
     call(*inputs)  # compiles, so that the profile below shows a call like any other
     seen = profiled(call, inputs, memory=False)

@@ -4,12 +4,13 @@ Two figures whose intervals overlap are a **tie**. A drift of an attention workl
 no interval, so two of them within 10 % are not told apart; memory is exact, and within 1 % counts as the same.
 
 Contents: :func:`fastest`, :func:`lowest_drift`, :func:`least_memory`, :func:`pareto_front`, :func:`latency_interval`,
-:func:`drift_interval`, :func:`is_baseline`, :func:`verdict_of`.
+:func:`drift_interval`, :func:`is_baseline`, :func:`verdict_of`, :func:`recorded_verdict`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from precision_eval.report.data import Row, Section, figure_of, memory_bytes
 
@@ -44,14 +45,14 @@ def verdict_of(row: Row, section: Section) -> str | None:
     """Return a row's latency verdict, held to what the baseline shows against itself.
 
     Where the baseline differs from its own twin (the two lie differently in memory, say), its row reads *null off*, and
-    another row is only *better* or *worse* if its whole interval lies beyond the null's; else *undecided*.
+    another row is only *faster* or *slower* if its whole interval lies beyond the null's; else *undecided*.
     """
     data = row.data("latency")
     if data is None:
         return None
-    verdict = str(data.get("verdict"))
+    verdict = recorded_verdict(data)
     null = next((other.data("latency") for other in section.curing if is_baseline(other)), None)
-    if null is None or null.get("verdict") not in ("better", "worse"):
+    if null is None or recorded_verdict(null) not in ("faster", "slower"):
         return verdict
     if is_baseline(row):
         return "null off"
@@ -63,6 +64,12 @@ def verdict_of(row: Row, section: Section) -> str | None:
         return verdict
     reach = max(abs(chance[1] - 1.0), abs(chance[2] - 1.0))
     return verdict if found[2] < 1.0 - reach or found[1] > 1.0 + reach else "undecided"
+
+
+def recorded_verdict(data: Mapping[str, Any]) -> str:
+    """Return the verdict of a latency record; those of version 0.1 said *better* and *worse*."""
+    verdict = str(data.get("verdict"))
+    return {"better": "faster", "worse": "slower"}.get(verdict, verdict)
 
 
 def drift_interval(row: Row) -> Interval | None:

@@ -1,8 +1,8 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
-``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--readme README.md]`` replaces what
-stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for ``claims`` and ``voice``;
-everything outside is left byte for byte.
+``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE]`` replaces what
+stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for ``claims``, ``voice`` and
+``proof``; everything outside is left byte for byte.
 
 Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`write_block`,
 :func:`update_readme`, :func:`main`.
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from precision_eval.errors import ParameterError, PrecisionEvalError
 from precision_eval.report.data import Run, load_run
+from precision_eval.report.proofs import proofs_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 
@@ -123,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path, help="folder of a run, with records.jsonl")
     parser.add_argument("--claims", type=Path, help="file of `precision-eval claims --out`")
     parser.add_argument("--voice", type=Path, help="file of `precision-eval check-voice --out`")
+    parser.add_argument("--proof", type=Path, help="figures.json of `precision-eval prove`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
@@ -131,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             changed |= write_block(chosen.readme, "claims", claims_markdown(chosen.claims))
         if chosen.voice:
             changed |= write_block(chosen.readme, "voice", voice_markdown(chosen.voice))
+        if chosen.proof:
+            changed |= write_block(chosen.readme, "proof", proofs_markdown(chosen.proof))
     except (PrecisionEvalError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
 """The report as text: Rich tables on a console, and the same content as Markdown.
 
 Contents: :func:`print_report`, :func:`markdown_report`, :func:`markdown_table`, :func:`findings`,
-:func:`environment_line`, :data:`READING_GUIDE`.
+:func:`environment_line`, :data:`READING_GUIDE`, :func:`reading_guide`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from precision_eval.report.data import Run
+from precision_eval.report.data import Run, figure_of
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import Table, tables_of
 
@@ -23,9 +23,9 @@ READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
     "latency ratio: paired, interleaved blocks over the baseline's, with a bootstrap interval; below 1 is faster. "
     "A/A is the baseline against itself: how well this machine can tell two things apart.",
-    "verdict: better or worse only where the whole interval lies beyond the margin (and beyond what the baseline shows "
-    "against itself), equivalent where it lies within, "
-    "else undecided; MDE is the smallest effect that this many blocks would have found.",
+    "verdict: faster or slower only where an interval that keeps the rate of false alarms lies beyond the margin "
+    "(and beyond what the baseline shows against itself), equivalent where one lies within, else undecided; MDE is the "
+    "smallest effect that this many blocks would have found in 80 % of repetitions.",
     "memory: what is stored (weights, caches) + what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs; KL compares the next-token distributions.",
     "diverged: free-running streams, same noise, that ever left the oracle's tokens; it need not be audible.",
@@ -71,11 +71,32 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
     console.print()
     console.print("How to read this", style="bold")
-    for line in READING_GUIDE:
+    for line in reading_guide(run):
         console.print(f"  · {line}", highlight=False, markup=False)
     if files:
         console.print()
         console.print(f"Written to {run.directory}: " + ", ".join(_listed(run, files)), highlight=False, markup=False)
+
+
+def reading_guide(run: Run) -> list[str]:
+    """Return how to read the report, with the error rate of all its latency verdicts together."""
+    return [*READING_GUIDE, *([line] if (line := family_wise_line(run)) else [])]
+
+
+def family_wise_line(run: Run) -> str | None:
+    """State the rate at which equal latencies may be told apart, per group and over the report; None without any."""
+    rates = [
+        max(known)
+        for section in run.sections
+        if (known := [rate for row in section.rows if (rate := figure_of(row.data("latency"), "error_rate"))])
+    ]
+    if not rates:
+        return None
+    return (
+        f"errors: each of the {len(rates)} latency groups calls equal latencies faster or slower at a rate of at most "
+        f"{100 * max(rates):g} % over all its fixes and looks; anywhere in this report: at most "
+        f"{100 * min(1.0, sum(rates)):g} %."
+    )
 
 
 def findings(run: Run) -> list[tuple[str, list[str]]]:
@@ -106,7 +127,7 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
     parts += [f"- Left out: {line}" for line in left_out]
-    parts.append("## How to read this\n\n" + "\n".join(f"- {line}" for line in READING_GUIDE))
+    parts.append("## How to read this\n\n" + "\n".join(f"- {line}" for line in reading_guide(run)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

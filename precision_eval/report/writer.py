@@ -1,4 +1,4 @@
-"""Writes the files of a report and prints it.
+"""Writes the files of a report, each whole or not at all, and prints it.
 
 Contents: :func:`write_files`, :func:`draw_figures`.
 """
@@ -6,12 +6,15 @@ Contents: :func:`write_files`, :func:`draw_figures`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from precision_eval.measure.files import PARTIAL, move_whole
 from precision_eval.report.csv_file import write_csv
 from precision_eval.report.data import Run, load_run
 from precision_eval.report.plots_audio import draw_audio
@@ -30,11 +33,18 @@ TIMED_WORKLOAD = "voice"
 def write_files(run_dir: Path, *, console: Console) -> list[Path]:
     """Write and print the report of `run_dir`; see :func:`precision_eval.report.write_report`."""
     run = load_run(run_dir)
-    figures, left_out = draw_figures(run)
-    csv_path = write_csv(run, run_dir / "results.csv")
-    report = run_dir / "report.md"
-    pngs = [path for path in figures if path.suffix == ".png"]
-    report.write_text(markdown_report(run, figures=pngs, left_out=left_out), encoding="utf-8")
+    with TemporaryDirectory(prefix=".report-", suffix=PARTIAL, dir=run_dir) as name:  # a kill leaves no half report
+        unfinished = Path(name)
+        drawn, left_out = draw_figures(replace(run, directory=unfinished))
+        figures = [run_dir / path.relative_to(unfinished) for path in drawn]
+        pngs = [path for path in figures if path.suffix == ".png"]
+        csv_path, report = run_dir / "results.csv", run_dir / "report.md"
+        write_csv(run, unfinished / csv_path.name)
+        text = markdown_report(run, figures=pngs, left_out=left_out)
+        (unfinished / report.name).write_text(text, encoding="utf-8")
+        (run_dir / FIGURES_NAME).mkdir(exist_ok=True)
+        for path in (*figures, csv_path, report):
+            move_whole(unfinished / path.relative_to(run_dir), path)
     print_report(run, console=console, files=[report, csv_path, *pngs])
     for line in left_out:
         console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)

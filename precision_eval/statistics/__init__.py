@@ -8,37 +8,85 @@ Contents
 intervals
     :class:`Interval`, :func:`trimmed_mean`, :func:`bootstrap_interval`, :func:`block_bootstrap_mean`,
     :func:`wilson_interval`.
+robust
+    :class:`Location`, :func:`student_location`, :func:`one_step_interval`.
+sequential
+    :data:`LOOKS`, :func:`look_errors`, :func:`spent`, :func:`decide`.
 paired
-    :class:`PairedRatio`, :func:`paired_ratio`, :func:`verdict`, :func:`minimum_detectable_effect`.
+    :class:`PairedRatio`, :func:`paired_ratio`, :func:`minimum_detectable_effect`.
+processes
+    :func:`over_processes`.
 doubts
     :func:`series_doubts` and what it is made of: :func:`kendall_trend`, :func:`two_cluster_split`.
 survival
-    :class:`Survival`, :func:`kaplan_meier`.
+    :class:`Survival`, :func:`kaplan_meier`, :func:`median_survival`, :func:`log_rank`, :func:`holm_adjusted`.
 
-This package imports numpy and the errors only, so that every measure can use it.
+This package imports numpy, one function of scipy.special and the errors only, so that every measure can use it.
 """
 
 from .doubts import MIN_BLOCKS, kendall_trend, series_doubts, two_cluster_split
 from .intervals import Interval, block_bootstrap_mean, bootstrap_interval, trimmed_mean, wilson_interval
-from .paired import PairedRatio, Verdict, minimum_detectable_effect, paired_log_ratios, paired_ratio, verdict
-from .survival import Survival, kaplan_meier
+from .paired import (
+    ERROR_RATE,
+    PairedRatio,
+    minimum_detectable_effect,
+    paired_log_ratios,
+    paired_ratio,
+)
+from .processes import over_processes
+from .robust import Location, one_step_interval, student_location
+from .sequential import (
+    EQUIVALENCE_ALPHA,
+    LOOKS,
+    VERDICTS,
+    Verdict,
+    decide,
+    look_errors,
+    spent,
+    student_quantile,
+)
+from .survival import (
+    LogRank,
+    MedianSurvival,
+    Survival,
+    holm_adjusted,
+    kaplan_meier,
+    log_rank,
+    median_survival,
+)
 
 __all__ = [
+    "EQUIVALENCE_ALPHA",
+    "ERROR_RATE",
+    "LOOKS",
     "MIN_BLOCKS",
+    "VERDICTS",
     "Interval",
+    "Location",
+    "LogRank",
+    "MedianSurvival",
     "PairedRatio",
     "Survival",
     "Verdict",
     "block_bootstrap_mean",
     "bootstrap_interval",
+    "decide",
+    "holm_adjusted",
     "kaplan_meier",
     "kendall_trend",
+    "log_rank",
+    "look_errors",
+    "median_survival",
     "minimum_detectable_effect",
+    "one_step_interval",
+    "over_processes",
     "paired_log_ratios",
     "paired_ratio",
     "series_doubts",
+    "spent",
+    "student_location",
+    "student_quantile",
     "trimmed_mean",
     "two_cluster_split",
-    "verdict",
     "wilson_interval",
 ]

@@ -1,9 +1,17 @@
-"""Paired ratios of block medians: estimate, interval, verdict, and what could have been seen.
+"""Paired ratios of block times: estimate, interval, verdict, and what could have been seen.
 
-Conventions: round i gives one block median per candidate, in seconds, measured close together in time; only ratios
-within a round are formed, so what slows the whole machine cancels. The estimate is the exponential of the 20 %-trimmed
-mean of the log-ratios; below 1 the candidate is faster. The margin is symmetric in the logarithm: a candidate is
-*equivalent* within [1/(1+margin), 1+margin], so exchanging candidate and baseline mirrors the verdict.
+Conventions: round i gives one block time per candidate, in seconds per call, measured close together in time; only
+ratios within a round are formed, so what slows the whole machine cancels. Because the order within a round is drawn at
+random, the log-ratios of two equal candidates are independent and symmetric about 0 *whatever the machine does*; the
+estimate is the exponential of their location (:func:`~precision_eval.statistics.robust.student_location`); below 1 the
+candidate is faster. The margin is symmetric in the logarithm: a candidate is *equivalent* within [1/(1+margin),
+1+margin], so exchanging candidate and baseline mirrors the verdict.
+
+Two intervals stand side by side. ``ratio_low … ratio_high`` is the bootstrap interval of the estimate, at 95 %. The
+verdict rests on the wider ``verdict_low … verdict_high``, which keeps the rate of false alarms over all looks at the
+data and all candidates.
+
+Contents: :class:`PairedRatio`, :func:`paired_log_ratios`, :func:`paired_ratio`, :func:`minimum_detectable_effect`.
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +27,12 @@ from numpy.typing import ArrayLike, NDArray
 from precision_eval.errors import ParameterError
 
 from .doubts import series_doubts
-from .intervals import bootstrap_interval, checked_values, normal_quantile
+from .intervals import checked_values
+from .robust import one_step_interval, student_location
+from .sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
 
-Verdict = Literal["better", "equivalent", "worse", "undecided"]
-VERDICTS: tuple[str, ...] = get_args(Verdict)
+ERROR_RATE = 0.01
+"""Rate at which equal candidates may be called faster or slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,24 +47,35 @@ class PairedRatio:
         Candidate over baseline with its interval; below 1 = faster.
     confidence : float
         Of the interval.
-    verdict : {"better", "equivalent", "worse", "undecided"}
+    verdict : {"faster", "equivalent", "slower", "undecided"}
         Against `margin`.
+    verdict_low, verdict_high : float
+        Interval that a direction is called by: wider than the other, see the module's text.
+    error_rate : float
+        Rate of false alarms that the verdict keeps, over all looks and all candidates of the comparison.
     margin : float
         Relative half-width of what counts as equivalent.
     minimum_detectable_effect : float
-        Relative change that this measurement would call better or worse in 80 % of repetitions.
+        Relative change that this measurement would call faster or slower in 80 % of repetitions.
     median_s, baseline_median_s : float
-        Median of the block medians, seconds per call.
+        Median of the block times, seconds per call.
     blocks, calls_per_block : int
         Paired rounds, and calls of the candidate in each of its blocks.
     block_median_s, baseline_block_median_s : tuple of float
-        Raw block medians in order, seconds per call; nothing dropped.
+        Raw block times in order, seconds per call; nothing dropped.
     doubts : tuple of str
         What speaks against the figure.
     threads : int
         Intra-op threads of the process that measured.
     clock : str
-        Clock the samples rest on: ``"wall"``, ``"cpu"``, ``"cuda-warm"`` or ``"cuda-cold"``.
+        Clock the figure rests on: ``"wall"``, ``"cpu"``, ``"cuda-warm"``, ``"cuda-cold"``, ...
+    elapsed_s : float
+        Time spent in rounds, all candidates together.
+    preempted_fraction : float
+        Share of the two candidates' blocks in which the system took the processor away; NaN is not used, 0 where the
+        clock cannot tell.
+    process_ratios : tuple of float
+        Ratio of each process; empty where one process measured.
     """
 
     baseline: str
@@ -63,6 +84,9 @@ class PairedRatio:
     ratio_high: float
     confidence: float
     verdict: Verdict
+    verdict_low: float
+    verdict_high: float
+    error_rate: float
     margin: float
     minimum_detectable_effect: float
     median_s: float
@@ -74,10 +98,23 @@ class PairedRatio:
     doubts: tuple[str, ...]
     threads: int
     clock: str
+    elapsed_s: float = 0.0
+    preempted_fraction: float = 0.0
+    process_ratios: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data, tuples as lists."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        """Return plain JSON data, tuples as lists; raw times to six digits, a hundredth of any clock's noise."""
+        data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        for name in ("block_median_s", "baseline_block_median_s"):
+            data[name] = [float(f"{value:.6g}") for value in data[name]]
+        return data
+
+    def __str__(self) -> str:
+        """One line: verdict, ratio, interval, what could have been seen."""
+        return (
+            f"{self.verdict}: {self.ratio:.4f} × {self.baseline} [{self.ratio_low:.4f}, {self.ratio_high:.4f}], "
+            f"{self.blocks} blocks on the {self.clock} clock, would see {100 * self.minimum_detectable_effect:.2f} %"
+        )
 
 
 def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[np.float64]:
@@ -86,7 +123,7 @@ def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[
     Parameters
     ----------
     candidate_s, baseline_s : array_like of float, shape (n_rounds,)
-        Block medians in seconds, > 0, of the same rounds.
+        Block times in seconds, > 0, of the same rounds.
 
     Returns
     -------
@@ -110,58 +147,20 @@ def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[
     return np.asarray(np.log(candidate) - np.log(baseline))
 
 
-def verdict(ratio_low: float, ratio_high: float, *, margin: float) -> Verdict:
-    """Decide by where the interval of a ratio lies relative to the region of equivalence.
+def minimum_detectable_effect(standard_error: float, *, margin: float, direction_t: float, power: float = 0.8) -> float:
+    """Smallest true relative change that would be called faster or slower with the stated power.
+
+    A change δ (in the logarithm) is called when ``|δ̂| > log(1+margin) + t·se``, which happens with probability `power`
+    at ``|δ| = log(1+margin) + (t + z_power)·se``.
 
     Parameters
     ----------
-    ratio_low, ratio_high : float
-        Interval of candidate over baseline, 0 < low ≤ high.
+    standard_error : float
+        Of the log-ratio.
     margin : float
-        Relative half-width of the region ``[1/(1+margin), 1+margin]``, ≥ 0.
-
-    Returns
-    -------
-    {"better", "equivalent", "worse", "undecided"}
-        *equivalent* wholly inside, *better* wholly below, *worse* wholly above, *undecided* otherwise.
-
-    References
-    ----------
-    .. [1] J. Kruschke, "Rejecting or accepting parameter values in Bayesian estimation", AMPPS 1, 2018 (the rule);
-       D. Schuirmann, "A comparison of the two one-sided tests procedure…", 1987 (equivalence by interval inclusion).
-    """
-    if not 0.0 < ratio_low <= ratio_high or margin < 0.0:
-        raise ParameterError(
-            f"interval [{ratio_low}, {ratio_high}] with margin {margin}; expected 0 < low ≤ high, margin ≥ 0"
-        )
-    upper = 1.0 + margin
-    lower = 1.0 / upper
-    if ratio_low >= lower and ratio_high <= upper:
-        return "equivalent"
-    if ratio_high < lower:
-        return "better"
-    if ratio_low > upper:
-        return "worse"
-    return "undecided"
-
-
-def minimum_detectable_effect(
-    log_low: float, log_high: float, *, margin: float, confidence: float = 0.95, power: float = 0.8
-) -> float:
-    """Smallest true relative change that would be called better or worse with the stated power.
-
-    A change δ (in the logarithm) is called when its interval clears the margin: ``|δ̂| > log(1+margin) + z·se``. That
-    happens with probability `power` at ``|δ| = log(1+margin) + (z + z_power)·se``, where z·se is the interval's
-    half-width.
-
-    Parameters
-    ----------
-    log_low, log_high : float
-        Interval of the log-ratio.
-    margin : float
-        Of :func:`verdict`.
-    confidence : float
-        Of the interval.
+        Relative half-width of equivalence.
+    direction_t : float
+        Quantile that calls a direction.
     power : float
         Probability of the call, in (0.5, 1).
 
@@ -170,9 +169,7 @@ def minimum_detectable_effect(
     float
         Relative change: 0.004 means +0.4 %.
     """
-    half_width = (log_high - log_low) / 2.0
-    se = half_width / normal_quantile(confidence)
-    return math.expm1(math.log1p(margin) + half_width + NormalDist().inv_cdf(power) * se)
+    return math.expm1(math.log1p(margin) + (direction_t + NormalDist().inv_cdf(power)) * standard_error)
 
 
 def paired_ratio(
@@ -183,18 +180,23 @@ def paired_ratio(
     margin: float,
     seed: int,
     confidence: float = 0.95,
+    error_rate: float = ERROR_RATE,
+    direction_error: float | None = None,
+    equivalence_error: float = EQUIVALENCE_ALPHA,
     calls_per_block: int = 1,
     threads: int = 1,
     clock: str = "wall",
+    elapsed_s: float = 0.0,
+    preempted_fraction: float = 0.0,
     doubts: tuple[str, ...] = (),
     resamples: int = 2000,
 ) -> PairedRatio:
-    """Summarise the block medians of one candidate against its baseline's.
+    """Summarise the block times of one candidate against its baseline's.
 
     Parameters
     ----------
     candidate_s, baseline_s : array_like of float, shape (n_rounds,)
-        Block medians of the same rounds, seconds per call.
+        Block times of the same rounds, seconds per call.
     baseline : str
         Name of the baseline.
     margin : float
@@ -203,7 +205,12 @@ def paired_ratio(
         Of the bootstrap.
     confidence : float
         Of the interval.
-    calls_per_block, threads, clock
+    error_rate : float
+        Rate of false alarms of the whole comparison; recorded.
+    direction_error, equivalence_error : float
+        Two-sided errors that this look at this candidate may spend; by default `error_rate` and 5 %, right for one
+        candidate that is looked at once.
+    calls_per_block, threads, clock, elapsed_s, preempted_fraction
         How the samples were taken; stored beside them.
     doubts : tuple of str
         Doubts of the measurement itself, put before those that the series raise.
@@ -213,22 +220,43 @@ def paired_ratio(
     Returns
     -------
     PairedRatio
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> machine = 1e-3 * rng.uniform(1.0, 1.5, size=200)       # whatever slows both
+    >>> candidate = 1.01 * machine * rng.normal(1.0, 0.003, size=200)
+    >>> found = paired_ratio(candidate, machine, baseline="plain", margin=0.002, seed=0)
+    >>> found.verdict, round(found.ratio, 2), found.minimum_detectable_effect < 0.01
+    ('slower', 1.01, True)
     """
     log_ratios = paired_log_ratios(candidate_s, baseline_s)
     candidate, base = np.asarray(candidate_s, dtype=np.float64), np.asarray(baseline_s, dtype=np.float64)
-    interval = bootstrap_interval(log_ratios, seed=seed, confidence=confidence, resamples=resamples)
-    low, high = math.exp(interval.low), math.exp(interval.high)
-    found = doubts + series_doubts("the ratio", log_ratios, margin=margin)
+    location = student_location(log_ratios)
+    interval = one_step_interval(log_ratios, seed=seed, confidence=confidence, resamples=resamples, location=location)
+    degrees = log_ratios.size - 1
+    direction_t = student_quantile(error_rate if direction_error is None else direction_error, degrees)
+    reach = direction_t * location.standard_error
     return PairedRatio(
         baseline=baseline,
-        ratio=math.exp(interval.estimate),
-        ratio_low=low,
-        ratio_high=high,
+        ratio=math.exp(location.estimate),
+        ratio_low=math.exp(interval.low),
+        ratio_high=math.exp(interval.high),
         confidence=confidence,
-        verdict=verdict(low, high, margin=margin),
+        verdict=decide(
+            location.estimate,
+            location.standard_error,
+            margin=margin,
+            direction_t=direction_t,
+            equivalence_t=student_quantile(equivalence_error, degrees),
+        ),
+        verdict_low=math.exp(location.estimate - reach),
+        verdict_high=math.exp(location.estimate + reach),
+        error_rate=error_rate,
         margin=margin,
         minimum_detectable_effect=minimum_detectable_effect(
-            interval.low, interval.high, margin=margin, confidence=confidence
+            location.standard_error, margin=margin, direction_t=direction_t
         ),
         median_s=float(np.median(candidate)),
         baseline_median_s=float(np.median(base)),
@@ -236,7 +264,9 @@ def paired_ratio(
         calls_per_block=calls_per_block,
         block_median_s=tuple(candidate.tolist()),
         baseline_block_median_s=tuple(base.tolist()),
-        doubts=found,
+        doubts=doubts + series_doubts("the ratio", log_ratios, margin=margin),
         threads=threads,
         clock=clock,
+        elapsed_s=elapsed_s,
+        preempted_fraction=preempted_fraction,
     )

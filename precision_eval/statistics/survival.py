@@ -3,6 +3,9 @@
 Conventions: a stream is *lost* at its event (first divergent step); a stream still on the path when observation ends is
 *censored* there. Times are in whatever unit the caller uses (steps, seconds). The curve is right-continuous: the value
 at an event time already counts that event.
+
+Contents: :class:`Survival`, :func:`kaplan_meier`, :class:`MedianSurvival`, :func:`median_survival`, :class:`LogRank`,
+:func:`log_rank`, :func:`holm_adjusted`.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from precision_eval.errors import ParameterError
 
@@ -95,12 +98,7 @@ def kaplan_meier(
     .. [2] J. Kalbfleisch, R. Prentice, "The Statistical Analysis of Failure Time Data", 2002, sec. 1.4 (log-log).
     .. [3] K. Rothman, "Estimation of confidence limits for the cumulative probability of survival", 1978 (Wilson).
     """
-    times = checked_values("time", time)
-    events = np.asarray(observed, dtype=bool)
-    if events.shape != times.shape:
-        raise ParameterError(f"time has {times.size} entries and observed {events.size}; one each per unit is expected")
-    if times.min() <= 0.0:
-        raise ParameterError(f"the earliest time is {times.min()}; survival times are above 0 (count steps from 1)")
+    times, events = _checked_units(time, observed)
     points = [(0.0, 1.0, times.size, 0.0)]  # time, fraction, at risk, Greenwood's sum
     fraction, greenwood = 1.0, 0.0
     for event_time in np.unique(times[events]):
@@ -122,6 +120,17 @@ def kaplan_meier(
         at_risk=tuple(point[2] for point in points),
         confidence=confidence,
     )
+
+
+def _checked_units(time: ArrayLike, observed: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return times and events as arrays, or say what is wrong with them."""
+    times = checked_values("time", time)
+    events = np.asarray(observed, dtype=bool)
+    if events.shape != times.shape:
+        raise ParameterError(f"time has {times.size} entries and observed {events.size}; one each per unit is expected")
+    if times.min() <= 0.0:
+        raise ParameterError(f"the earliest time is {times.min()}; survival times are above 0 (count steps from 1)")
+    return times, events
 
 
 def _effective_numbers(points: Sequence[tuple[float, float, int, float]]) -> list[float]:
@@ -150,3 +159,132 @@ def _interval(
         return fraction, fraction
     spread = normal_quantile(confidence) * math.sqrt(greenwood) / abs(math.log(fraction))
     return fraction ** math.exp(spread), fraction ** math.exp(-spread)
+
+
+@dataclass(frozen=True)
+class MedianSurvival:
+    """Time at which half are lost, with its interval, in the unit of the curve.
+
+    Attributes
+    ----------
+    median, low, high : float or None
+        None where observation ended before the curve, or that bound of it, came down to one half: the value is then
+        known only to lie beyond.
+    confidence : float
+    """
+
+    median: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+
+
+def median_survival(curve: Survival) -> MedianSurvival:
+    """Median of a survival curve, with the interval of Brookmeyer and Crowley.
+
+    Parameters
+    ----------
+    curve : Survival
+        Its own pointwise intervals are inverted, at their own confidence.
+
+    Returns
+    -------
+    MedianSurvival
+        `median` is the first time at which at most half survive. The interval runs over the times whose pointwise
+        interval holds one half: from the first at which the lower bound is at most one half, to the first at which the
+        upper bound is below it.
+
+    References
+    ----------
+    .. [1] R. Brookmeyer, J. Crowley, "A confidence interval for the median survival time", Biometrics 38, 1982.
+    """
+
+    def first(bound: Sequence[float], *, strictly: bool = False) -> float | None:
+        # a hair's breadth of rounding must not decide whether a product of fractions equals one half
+        limit = 0.5 - 1e-12 if strictly else 0.5 + 1e-12
+        return next((t for t, value in zip(curve.time, bound, strict=True) if value <= limit), None)
+
+    return MedianSurvival(first(curve.fraction), first(curve.low), first(curve.high, strictly=True), curve.confidence)
+
+
+@dataclass(frozen=True)
+class LogRank:
+    """Result of a log-rank test.
+
+    Attributes
+    ----------
+    z : float
+        Standard normal under equal survival; positive where the first sample is lost sooner.
+    p : float
+        Two-sided.
+    """
+
+    z: float
+    p: float
+
+
+def log_rank(
+    first_time: ArrayLike, first_observed: ArrayLike, second_time: ArrayLike, second_observed: ArrayLike
+) -> LogRank:
+    """Compare two survival curves by the log-rank test of Mantel.
+
+    Parameters
+    ----------
+    first_time, second_time : array_like of float, shapes (n,) and (m,)
+        Event time, or the time at which observation ended; > 0.
+    first_observed, second_observed : array_like of bool, shapes (n,) and (m,)
+        True where the time is an event.
+
+    Returns
+    -------
+    LogRank
+        With z = 0 and p = 1 where no event tells the two apart.
+
+    Notes
+    -----
+    The samples are taken as independent. Where both hold the same units (streams with shared noise) that makes the
+    test cautious: what the two share does not cancel.
+
+    References
+    ----------
+    .. [1] N. Mantel, "Evaluation of survival data and two new rank order statistics", 1966.
+    """
+    first, first_event = _checked_units(first_time, first_observed)
+    second, second_event = _checked_units(second_time, second_observed)
+    excess = variance = 0.0
+    for time in np.unique(np.concatenate([first[first_event], second[second_event]])):
+        n, m = int((first >= time).sum()), int((second >= time).sum())
+        lost_first = int((first_event & (first == time)).sum())
+        lost = lost_first + int((second_event & (second == time)).sum())
+        excess += lost_first - lost * n / (n + m)
+        if n + m > 1:
+            variance += lost * (n / (n + m)) * (m / (n + m)) * (n + m - lost) / (n + m - 1)
+    z = excess / math.sqrt(variance) if variance > 0.0 else 0.0
+    return LogRank(z, math.erfc(abs(z) / math.sqrt(2.0)))
+
+
+def holm_adjusted(p_values: ArrayLike) -> list[float]:
+    """Adjust p-values so that a family of tests keeps its error rate, step down.
+
+    Parameters
+    ----------
+    p_values : array_like of float, shape (n,)
+        In [0, 1].
+
+    Returns
+    -------
+    list of float
+        In the order given; rejecting those ≤ α keeps the family-wise error at α, whatever the dependence.
+
+    References
+    ----------
+    .. [1] S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statistics 6, 1979.
+    """
+    p = checked_values("p_values", p_values)
+    if p.min() < 0.0 or p.max() > 1.0:
+        raise ParameterError(f"p_values range from {p.min()} to {p.max()}; expected probabilities")
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]

@@ -153,6 +153,7 @@ class Decoder:
         cache = model.attentions[0].key_cache
         if cache.numel() == 0:
             raise ParameterError("the model has no KV cache; call allocate_cache(n_streams) first")
+        self._attentions = model.attentions
         self.config = model.config
         self.device = cache.device
         self.n_streams, self.window_frames = cache.shape[0], cache.shape[2]
@@ -201,6 +202,29 @@ class Decoder:
         )
         self.frame += T
         return logits.cpu()
+
+    def keep(self, streams: Tensor) -> None:
+        """Go on with some of the streams; the others' caches are dropped.
+
+        Parameters
+        ----------
+        streams : Tensor, shape (B,), bool
+            True for those that go on, at least one.
+
+        Raises
+        ------
+        ParameterError
+            One entry per stream is expected, and one stream must be left.
+        """
+        if streams.dtype != torch.bool or streams.shape != (self.n_streams,) or not bool(streams.any()):
+            raise ParameterError(
+                f"keep takes {self.n_streams} booleans, at least one of them true; "
+                f"found {tuple(streams.shape)} of {streams.dtype}, {int(streams.sum())} true"
+            )
+        rows = streams.to(self.device)
+        for attention in self._attentions:
+            attention.key_cache, attention.value_cache = attention.key_cache[rows], attention.value_cache[rows]
+        self.n_streams = int(streams.sum())
 
     def _mask(self, count: int) -> Tensor:
         """Slots that each frame may see, (count, W): those filled so far, which is all once the ring is full."""

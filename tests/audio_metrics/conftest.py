@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +25,42 @@ def make_speech_like(seconds: float, seed: int, *, fs: int = FS, dtype: str = "f
     noise = np.convolve(rng.standard_normal(n), [1.0, 0.8, 0.4], mode="same")
     envelope = 0.05 + np.clip(np.sin(2 * np.pi * 1.1 * t + seed), 0, 1)
     return (0.08 * envelope * (voice + 0.3 * noise)).astype(dtype)
+
+
+def make_padded_pair() -> tuple[np.ndarray, np.ndarray]:
+    """A pair of 3.3 s with noise 20 dB down, both silent for 0.1 s at either end, float64."""
+    x = make_speech_like(3.1, 1) + 1e-4 * np.random.default_rng(5).standard_normal(round(3.1 * FS))
+    noise = np.random.default_rng(6).standard_normal(len(x))
+    y = x + noise * np.sqrt(np.mean(x**2) / np.mean(noise**2)) * 0.1
+    return np.pad(x, FS // 10), np.pad(y, FS // 10)
+
+
+def make_pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
+    """Two tracks in Hz with voicing errors and gross errors, NaN where unvoiced."""
+    rng = np.random.default_rng(7)
+    reference = 120.0 * 2.0 ** (0.3 * np.sin(np.arange(400) / 30.0))
+    estimate = reference * 2.0 ** (rng.normal(0.0, 20.0, 400) / 1200.0)
+    estimate[50:70] *= 2.0
+    estimate[200:230] /= 2.0
+    reference[rng.random(400) < 0.3] = np.nan
+    estimate[np.isnan(reference) ^ (rng.random(400) < 0.1)] = np.nan
+    return reference, estimate
+
+
+@pytest.fixture
+def oracles() -> dict[str, Any]:
+    """What auraloss, torchmetrics and mir_eval say, made by ``make_oracles.py``."""
+    return json.loads(Path(__file__).with_name("oracles.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def padded_pair() -> tuple[np.ndarray, np.ndarray]:
+    return make_padded_pair()
+
+
+@pytest.fixture
+def pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
+    return make_pitch_tracks()
 
 
 @pytest.fixture

@@ -131,3 +131,17 @@ def test_no_frame_depends_on_another(speech):
     behind = frame_values(np.concatenate([loud, quiet]), np.concatenate([loud, other]))
     assert alone.mean() > 0.01
     np.testing.assert_allclose(behind[94:], alone, rtol=1e-9)
+
+
+def test_planted_fault_top_db(speech):
+    """What the test above guards against: with a range of 80 dB the loud part hides the quiet one's difference."""
+    quiet = 1e-4 * speech(2, 1)
+    other = quiet + 1e-5 * np.random.default_rng(1).standard_normal(len(quiet))
+    loud = np.sin(2 * np.pi * 440 * np.arange(94 * 171) / FS)
+
+    def coupled(*parts):
+        level = log_mel(np.concatenate(parts))
+        return np.maximum(level, level.max() - 8 * np.log(10))[-100:]
+
+    alone = np.abs(coupled(quiet) - coupled(other)).mean()
+    assert np.abs(coupled(loud, quiet) - coupled(loud, other)).mean() < alone / 2

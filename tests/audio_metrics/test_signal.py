@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import soundfile
 
 import audio_metrics as am
-from audio_metrics.signal import ArraySource, FileSource, clean
+from audio_metrics.signal import ArraySource, FileSource, FirstPart, clean
 
 FS = 16000
 OK = np.linspace(-0.5, 0.5, FS)
@@ -106,3 +107,39 @@ def test_clean_leaves_a_finite_signal_alone():
     assert finite is OK
     assert where is None
     assert peak == 0.5
+
+
+def test_a_cut_wav_is_refused(wav, tmp_path):
+    path = tmp_path / "cut.wav"
+    wav("cut.wav", OK)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(am.SignalFileError, match=r"cut\.wav has 32\d+ bytes, its header promises 64\d+"):
+        am.inspect_file(path)
+    whole = wav("whole.wav", OK)
+    assert am.inspect_file(whole).duration_s == 1.0
+
+
+def test_a_wav_of_unknown_length_is_read(wav, tmp_path):
+    path = tmp_path / "streamed.wav"
+    wav("streamed.wav", OK)
+    with path.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff\xff\xff\xff")
+    assert am.inspect_file(path).duration_s == 1.0
+
+
+def test_a_first_part_is_a_source():
+    source = FirstPart(ArraySource(OK, sample_rate_hz=FS, name="signal"), 100)
+    assert (source.n_samples, source.name, source.sample_rate_hz, source.dtype) == (100, "signal", FS, np.float64)
+    np.testing.assert_array_equal(source.read(10, 20), OK[10:20])
+    assert FirstPart(source, 1000).n_samples == 100
+
+
+def test_a_torn_flac_is_an_error(tmp_path):
+    path = tmp_path / "torn.flac"
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.5, 0.5, 4 * FS), FS)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    with pytest.raises(am.SignalFileError, match=r"signal: .*torn\.flac"):
+        am.inspect_file(path)

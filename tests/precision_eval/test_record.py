@@ -85,6 +85,43 @@ def test_torn_tail_is_reported_and_repaired(tmp_path):
     assert file.read().torn_bytes == 0
 
 
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\x00" * 700,
+        b"\xff\xfe\x00\n\x80 rubbish \n\n\x00",
+        '{"cell":"grö'.encode()[:-1],
+        b"17",
+        b"null\n",
+        b"[" * 100_000,
+        RECORD.to_json().encode()[:200] + b"\n" + b"\x00" * 50 + b"\n",
+    ],
+    ids=["zeros", "bytes with newlines", "cut character", "number", "null", "brackets", "half a line, ended"],
+)
+def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([RECORD, replace(RECORD, cell="b")])
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole + tail)
+    reading = file.read()
+    assert ([record.cell for record in reading.records], reading.torn_bytes) == ([RECORD.cell, "b"], len(tail))
+    file.append([replace(RECORD, cell="c")])
+    assert file.path.read_bytes().startswith(whole)
+    assert [record.cell for record in file.read().records] == [RECORD.cell, "b", "c"]
+    assert (tmp_path / "records.jsonl.torn").read_bytes() == tail + b"\n"  # nothing is thrown away
+
+
+@given(st.binary(max_size=60))
+def test_any_tail_keeps_every_record_before_it(tmp_path_factory, tail):
+    file = RecordFile(tmp_path_factory.mktemp("tail") / "records.jsonl")
+    file.append([RECORD])
+    with file.path.open("ab") as stream:
+        stream.write(tail)
+    assert file.read().records == (RECORD,)
+    file.append([RECORD])
+    assert file.read().records == (RECORD, RECORD)
+
+
 def test_whole_last_line_without_newline_is_kept(tmp_path):
     file = RecordFile(tmp_path / "records.jsonl")
     file.path.write_text(RECORD.to_json())
@@ -98,7 +135,7 @@ def test_damage_in_the_middle_is_an_error(tmp_path):
     file.path.write_text(RECORD.to_json() + "\n{broken\n" + RECORD.to_json() + "\n")
     with pytest.raises(RecordError, match="line 2 is damaged"):
         file.read()
-    file.path.write_bytes(b"\xff\xfe\n")
+    file.path.write_bytes(b"\xff\xfe\n" + RECORD.to_json().encode() + b"\n")
     with pytest.raises(RecordError, match="line 1 is damaged"):
         file.read()
 
@@ -157,6 +194,34 @@ def test_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot write"):
         RecordFile(tmp_path / "file" / "records.jsonl").append([RECORD])
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from precision_eval.record import RecordFile
+with RecordFile(Path(sys.argv[1])).claimed():
+    print("held", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_one_run_per_folder_until_it_ends_however_it_ends(tmp_path):
+    file = RecordFile(tmp_path / "new" / "records.jsonl")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(file.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RecordError, match=r"another run is under way in .*new; wait"), file.claimed():
+            pass
+        file.append([RECORD])  # a report or a single append is not kept out
+    finally:
+        holder.kill()
+        holder.communicate()
+    with file.claimed():
+        assert file.read().records == (RECORD,)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot use"), RecordFile(tmp_path / "file" / "records.jsonl").claimed():
+        pass
 
 
 WRITER = """

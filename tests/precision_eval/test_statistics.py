@@ -17,13 +17,9 @@ from precision_eval.statistics import (
     bootstrap_interval,
     kaplan_meier,
     kendall_trend,
-    minimum_detectable_effect,
-    paired_log_ratios,
-    paired_ratio,
     series_doubts,
     trimmed_mean,
     two_cluster_split,
-    verdict,
     wilson_interval,
 )
 
@@ -149,97 +145,6 @@ class TestWilson:
     def test_bad(self):
         with pytest.raises(ParameterError, match="more than 0 trials"):
             wilson_interval(0.5, 0)
-
-
-class TestVerdict:
-    @pytest.mark.parametrize(
-        ("low", "high", "expected"),
-        [
-            (0.999, 1.001, "equivalent"),
-            (0.90, 0.95, "better"),
-            (1.05, 1.10, "worse"),
-            (0.99, 1.01, "undecided"),
-            (1.001, 1.004, "undecided"),  # significantly above 1, yet not above the margin
-        ],
-    )
-    def test_hand(self, low, high, expected):
-        assert verdict(low, high, margin=0.002) == expected
-
-    @given(st.floats(0.5, 2.0), st.floats(1.0, 1.5), st.floats(0.0, 0.2))
-    def test_exchange_mirrors(self, low, factor, margin):
-        mirrored = {"better": "worse", "worse": "better"}
-        there, back = verdict(low, low * factor, margin=margin), verdict(1 / (low * factor), 1 / low, margin=margin)
-        if min(abs(math.log(x) - s * math.log1p(margin)) for x in (low, low * factor) for s in (-1, 1)) > 1e-9:
-            assert back == mirrored.get(there, there)
-
-    def test_bad(self):
-        with pytest.raises(ParameterError, match="0 < low"):
-            verdict(1.1, 1.0, margin=0.0)
-
-
-class TestPairedRatio:
-    def test_hand(self):
-        ratio = paired_ratio([2.0, 4.0, 8.0], [1.0, 2.0, 4.0], baseline="b", margin=0.002, seed=0)
-        assert ratio.ratio == pytest.approx(2.0)
-        assert (ratio.median_s, ratio.baseline_median_s, ratio.blocks) == (4.0, 2.0, 3)
-        assert ratio.verdict == "worse"
-        assert "too few blocks: 3" in ratio.doubts[0]
-
-    @given(TIMES)
-    def test_identity(self, times):
-        ratio = paired_ratio(times, times, baseline="b", margin=0.002, seed=0, resamples=50)
-        assert (ratio.ratio, ratio.ratio_low, ratio.ratio_high, ratio.verdict) == (1.0, 1.0, 1.0, "equivalent")
-
-    @given(TIMES, st.floats(0.1, 10.0))
-    def test_scale_invariant(self, times, scale):
-        other = [value * (1.0 + 0.01 * (index % 3)) for index, value in enumerate(times)]
-        a = paired_ratio(other, times, baseline="b", margin=0.002, seed=0, resamples=50)
-        b = paired_ratio(
-            np.array(other) * scale, np.array(times) * scale, baseline="b", margin=0.002, seed=0, resamples=50
-        )
-        assert a.ratio == pytest.approx(b.ratio)
-        assert a.ratio_high == pytest.approx(b.ratio_high)
-
-    def test_pairing_removes_what_both_share(self):
-        rng = np.random.default_rng(0)
-        shared = np.exp(rng.normal(scale=0.5, size=40))  # a machine that is now fast, now slow
-        base, candidate = shared * np.exp(rng.normal(scale=1e-4, size=40)), 1.01 * shared
-        paired = paired_ratio(candidate, base, baseline="b", margin=0.002, seed=0)
-        assert paired.verdict == "worse"
-        assert paired.ratio == pytest.approx(1.01, abs=2e-4)
-        broken = paired_ratio(candidate, rng.permutation(base), baseline="b", margin=0.002, seed=0)
-        assert broken.verdict == "undecided"  # the planted fault: rounds mixed up
-
-    def test_minimum_detectable_effect_is_detected(self):
-        sigma, n, margin = 0.01, 30, 0.002
-        rng = np.random.default_rng(7)
-        first = bootstrap_interval(rng.normal(scale=sigma, size=2000)[:n], seed=0)
-        typical = 1.96 * 1.03 * sigma / math.sqrt(n)
-        effect = math.log1p(minimum_detectable_effect(-typical, typical, margin=margin))
-        found = 0
-        for seed in range(200):
-            interval = bootstrap_interval(effect + rng.normal(scale=sigma, size=n), seed=seed, resamples=300)
-            found += verdict(math.exp(interval.low), math.exp(interval.high), margin=margin) == "worse"
-        assert 0.72 <= found / 200 <= 0.92
-        assert first.low < first.high
-
-    def test_minimum_detectable_effect_hand(self):
-        # half-width 1.95996·se, power 80 %: 0.84162·se more; se = 0.001
-        z = 1.959964
-        assert minimum_detectable_effect(-z * 1e-3, z * 1e-3, margin=0.0) == pytest.approx(
-            math.expm1(2.801585e-3), rel=1e-5
-        )
-
-    def test_data_are_plain(self):
-        data = paired_ratio([1.0] * 12, [1.0] * 12, baseline="b", margin=0.002, seed=0).to_dict()
-        assert data["block_median_s"] == [1.0] * 12
-        assert all(type(value) in (str, float, int, list) for value in data.values())
-
-    def test_bad(self):
-        with pytest.raises(ParameterError, match="3 rounds and baseline_s 2"):
-            paired_log_ratios([1.0, 1.0, 1.0], [1.0, 1.0])
-        with pytest.raises(ParameterError, match="not above 0 s"):
-            paired_log_ratios([1.0, 0.0], [1.0, 1.0])
 
 
 class TestDoubts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,23 @@ def hang(path=None):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         path.write_text(f"{os.getpid()} {child.pid}")
     time.sleep(300)
+
+
+def stop_while_sending():
+    """Send half of the answer and stop, as a worker does that is suspended at the wrong moment."""
+    from multiprocessing.connection import Connection
+
+    def send(self, buf, write=os.write):
+        write(self._handle, bytes(buf)[: len(buf) // 2])
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    Connection._send = send
+    return "answer"
+
+
+def stop_self(path):
+    path.write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def take(size):

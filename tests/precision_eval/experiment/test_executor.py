@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from precision_eval.errors import ParameterError
+from precision_eval.experiment import executor as executor_module
 from precision_eval.experiment.executor import (
     IsolatedExecutor,
     WorkerCrashedError,
@@ -112,24 +113,43 @@ def test_error_in_the_block_kills_what_runs(calls, tmp_path):
         wait_for(lambda: not any(alive(int(pid)) for pid in path.read_text().split()))
 
 
+def test_a_stopped_worker_is_timed_out_and_killed(calls, tmp_path):
+    with IsolatedExecutor(1, timeout_s=1.0) as executor, pytest.raises(WorkerTimedOutError, match="no answer within"):
+        executor.submit(calls.stop_self, tmp_path / "pid").result()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_half_an_answer_is_not_waited_for_forever(calls, monkeypatch):
+    monkeypatch.setattr(executor_module, "_SEND_LIMIT_S", 1.0)
+    with IsolatedExecutor(1, timeout_s=60.0) as executor, pytest.raises(WorkerTimedOutError, match="half an answer"):
+        executor.submit(calls.stop_while_sending).result()
+
+
+def test_death_by_a_signal_without_a_name():
+    assert str(executor_module._death(-50)) == "the worker was killed by signal 50"
+    assert str(executor_module._death(-signal.SIGSEGV)) == "the worker was killed by SIGSEGV"
+
+
 PARENT = """
 import sys, pathlib
 from precision_eval.experiment.executor import IsolatedExecutor
 import executor_calls
 if __name__ == "__main__":
-    IsolatedExecutor(1).submit(executor_calls.hang, pathlib.Path(sys.argv[1])).result()
+    IsolatedExecutor(1).submit(getattr(executor_calls, sys.argv[2]), pathlib.Path(sys.argv[1])).result()
 """
 
 
 @linux
-def test_workers_end_with_a_killed_parent(tmp_path):
+@pytest.mark.parametrize(("call", "processes"), [("hang", 2), ("stop_self", 1)])
+def test_workers_end_with_a_killed_parent(tmp_path, call, processes):
+    """Also a stopped one, which runs no thread that could notice."""
     path = tmp_path / "pids"
     (tmp_path / "parent.py").write_text(PARENT)
     here = os.path.dirname(__file__)  # noqa: PTH120
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py"), str(path)], env=env)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py"), str(path), call], env=env)
     try:
-        wait_for(lambda: path.exists() and len(path.read_text().split()) == 2, limit_s=30)
+        wait_for(lambda: path.exists() and len(path.read_text().split()) == processes, limit_s=30)
     finally:
         parent.kill()
         parent.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.experiment import measures, runner
 from precision_eval.experiment.cells import Options
 from precision_eval.experiment.executor import IsolatedExecutor
 from precision_eval.experiment.measures import Measure, run_cell
@@ -122,6 +124,18 @@ def test_lost_group_is_run_one_by_one(tmp_path):
     assert timed["good"].data == {"together": 1}
 
 
+def test_group_that_raises_is_run_one_by_one(tmp_path):
+    """The measure raised as a whole: whose doing it was is found out."""
+    records = run(plan_of("good", "rough", "also"), tmp_path)
+    timed = {record.fix: record for record in records if record.measure == "group"}
+    assert {fix: record.status for fix, record in timed.items()} == {
+        "good": "passed",
+        "rough": "raised",
+        "also": "passed",
+    }
+    assert timed["rough"].reason == "RuntimeError: too rough"
+
+
 def test_timed_cells_run_last_and_alone(tmp_path):
     class Watch(Silent):
         running: set[str] = set()  # noqa: RUF012
@@ -196,6 +210,99 @@ def test_torn_tail_costs_one_cell(tmp_path):
     assert status(records) == {("a", "first"): "passed", ("b", "first"): "passed"}
     assert ran(tmp_path).count("toy/b/eager@cpu:s#first") == 2
     assert ran(tmp_path).count("toy/a/eager@cpu:s#first") == 1
+
+
+def test_what_crashed_is_measured_again_with_what_waited_for_it(tmp_path):
+    plan = plan_of("dies_once", "good", measures=("first", "second"))
+    with IsolatedExecutor(2) as executor:
+        first = run(plan, tmp_path, executor, max_parallel=2)
+    assert status(first)["dies_once", "first"] == status(first)["dies_once", "second"] == "crashed"
+    assert next(record for record in first if record.measure == "second").reason.startswith("first: the worker was")
+    before = ran(tmp_path)
+    second = run(plan, tmp_path)
+    assert set(status(second).values()) == {"passed"}
+    assert ran(tmp_path)[len(before) :] == [f"toy/dies_once/eager@cpu:s#{name}" for name in ("first", "second")]
+
+
+def test_a_cell_that_crashes_every_time_is_tried_once_per_run(tmp_path):
+    plan = plan_of("dies", measures=("first",))
+    for times in (1, 2):
+        with IsolatedExecutor(1) as executor:
+            (record,) = run(plan, tmp_path, executor)
+        assert (record.status, len(ran(tmp_path))) == ("crashed", times)
+
+
+@pytest.mark.parametrize(("timeout_s", "again"), [(None, False), (1.0, False), (60.0, True)])
+def test_what_timed_out_is_measured_again_where_it_may_take_longer(tmp_path, timeout_s, again):
+    plan = plan_of("hangs", measures=("first", "second"))
+    with IsolatedExecutor(1, timeout_s=1.0) as executor:
+        assert set(status(run(plan, tmp_path, executor)).values()) == {"timed_out"}
+    with IsolatedExecutor(1, timeout_s=1.0) as executor:
+        records = run(plan, tmp_path, executor, timeout_s=timeout_s)
+    assert set(status(records).values()) == {"timed_out"}  # it stands, or has hung once more
+    assert len(ran(tmp_path)) == (2 if again else 1)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("ma")])
+def test_a_passed_cell_whose_file_is_not_whole_is_measured_again(tmp_path, damage):
+    plan = plan_of("writes", "good", measures=("first",))
+    run(plan, tmp_path)
+    run(plan, tmp_path)
+    assert len(ran(tmp_path)) == 2
+    damage(tmp_path / "made.txt")
+    run(plan, tmp_path)
+    assert ran(tmp_path)[2:] == ["toy/writes/eager@cpu:s#first"]
+    assert (tmp_path / "made.txt").read_text() == "made"
+
+
+def test_an_executor_that_fails_is_no_result_of_the_fix(tmp_path):
+    class NoProcess(Executor):
+        def submit(self, fn, /, *args, **kwargs):
+            future: Future = Future()
+            future.set_exception(OSError(errno.EAGAIN, "Resource temporarily unavailable"))
+            return future
+
+    (record,) = run(plan_of("good", measures=("first",)), tmp_path, NoProcess())
+    assert record.status == "crashed"
+    assert "Resource temporarily unavailable" in record.reason
+    assert status(run(plan_of("good", measures=("first",)), tmp_path)) == {("good", "first"): "passed"}
+
+
+def test_ctrl_c_just_after_a_result_was_written_loses_nothing(tmp_path, monkeypatch):
+    plan = plan_of("a", "b", measures=("first",))
+    append = RecordFile.append
+
+    def interrupted(file, records):
+        append(file, records)
+        monkeypatch.setattr(RecordFile, "append", append)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RecordFile, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path, max_parallel=2)
+    assert set(latest(RecordFile(tmp_path / "records.jsonl").read().records)) == {
+        "toy/a/eager@cpu:s#first",
+        "toy/b/eager@cpu:s#first",  # it had finished too
+    }
+
+
+def test_a_wall_clock_that_steps_back_changes_nothing(tmp_path, monkeypatch):
+    """Timers use the steady clock, and the last record counts, not the one with the latest date."""
+    past = iter(f"20{year}-01-01T00:00:00+00:00" for year in range(60, 10, -1))
+
+    class Clock:
+        @staticmethod
+        def now(tz):
+            return type("Moment", (), {"isoformat": lambda self, timespec: next(past)})()
+
+    monkeypatch.setattr(runner, "datetime", Clock)
+    monkeypatch.setattr(measures, "datetime", Clock)
+    run(plan_of("a", measures=("first",)), tmp_path)
+    (record,) = run(plan_of("a", measures=("first",), threads=2), tmp_path)
+    (first, second) = RecordFile(tmp_path / "records.jsonl").read().records
+    assert first.started_at > second.started_at
+    assert latest([first, second])[record.cell] == second
+    assert 0.04 < second.wall_s < 60
 
 
 def test_unknown_device_is_unsupported(tmp_path):

@@ -1,5 +1,6 @@
 """The voice's cells for real: trained weights, a few frames, files in a run's folder."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,11 @@ import soundfile
 from precision_eval.experiment.cells import Cell, Options
 from precision_eval.experiment.measures import run_cell
 from precision_eval.measure.audio import spoken_script
+from precision_eval.measure.files import intact
 from precision_eval.voice.codec import HOP_SAMPLES
 
 OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
+SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)
 MESSAGE = "Expected query, key, and value to have the same dtype"
 
 
@@ -30,10 +33,15 @@ def outcome(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS
     return found
 
 
-def passed(run_dir: Path, measure: str, fix: str) -> dict:
-    found = outcome(run_dir, measure, fix)
+def passed(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS) -> dict:
+    found = outcome(run_dir, measure, fix, options=options)
     assert found.status == "passed", found.reason
     return found.data
+
+
+def _flip_a_byte(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
 @pytest.mark.parametrize("measure", ["teacher_forced_drift", "streams", "synthesis"])
@@ -52,6 +60,43 @@ def test_drift_is_bit_for_bit_repeatable(tmp_path: Path) -> None:
     assert passed(tmp_path / "b", "teacher_forced_drift", "kv_to_query") == first
     assert first["max_abs_logit"] > 0
     assert (first["streams"], first["steps"]) == (2, 12)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"", _flip_a_byte])
+def test_damaged_oracle_logits_are_computed_again(tmp_path: Path, damage) -> None:
+    first = passed(tmp_path, "teacher_forced_drift", "full_float32")
+    (path,) = (tmp_path / "streams").glob("oracle-logits*")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert passed(tmp_path, "teacher_forced_drift", "full_float32") == first
+    assert np.load(path)["logits"].shape[0] == 12
+
+
+def test_files_are_named_in_the_record_with_their_hash(tmp_path: Path) -> None:
+    tokens = passed(tmp_path, "streams", "full_float32")["files"]
+    audio = passed(tmp_path, "synthesis", "full_float32", options=SHORT)["files"]
+    assert [file["path"] for file in (*tokens, *audio)] == [
+        "streams/full_float32.npy",
+        "audio/full_float32.wav",
+        "audio/full_float32.npy",
+    ]
+    assert intact(tmp_path, tokens)
+    assert intact(tmp_path, audio)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1000, 30_000])
+def test_a_full_disk_is_no_result_of_the_fix_and_leaves_no_file(tmp_path: Path, free_bytes: int) -> None:
+    """None, the header, or some of the samples of a WAV fit."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free_bytes, limit[1]))
+    try:
+        found = outcome(tmp_path, "synthesis", "full_float32", options=SHORT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert found.status == "crashed"
+    assert "the suite failed, not the fix" in found.reason
+    assert str(tmp_path) not in found.reason
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_oracle_logits_of_other_steps_are_not_reused(tmp_path: Path) -> None:

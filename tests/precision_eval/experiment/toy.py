@@ -8,6 +8,7 @@ import time
 
 from precision_eval.errors import UnsupportedError
 from precision_eval.experiment.cells import passed
+from precision_eval.measure.files import described
 
 
 def act(fix, run_dir):
@@ -22,6 +23,12 @@ def act(fix, run_dir):
         raise UnsupportedError("no such format here")
     elif fix == "raises":
         raise RuntimeError("Expected query, key, and value to have the same dtype")
+    elif fix == "dies_once" and not (run_dir / "died").exists():
+        (run_dir / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fix == "writes":
+        (run_dir / "made.txt").write_text("made")
+        return passed(fix, {"files": described(run_dir, run_dir / "made.txt")})
     return passed(fix, {"value": float("nan") if fix == "nan" else 1.0, "pid": os.getpid()})
 
 
@@ -34,9 +41,11 @@ def first(cell, run_dir):
 
 
 def group(cell, run_dir):
-    """Measure several fixes in one process; one called ``weak`` is lost here only."""
+    """Measure several fixes in one process; here only, ``weak`` is lost and ``rough`` raises."""
     with (run_dir / "ran.txt").open("a") as file:
         file.write(f"{cell.id} {time.monotonic()}\n")
     if "weak" in cell.fixes:
         os.kill(os.getpid(), signal.SIGKILL)
+    if "rough" in cell.fixes:
+        raise RuntimeError("too rough")
     return [passed(fix, {"together": len(cell.fixes)}) for fix in cell.fixes]

@@ -1,82 +1,112 @@
-"""Paired latency: interleaving, blocks, budget, doubts; a clock that we drive makes the figures exact."""
+"""compare_latency: interleaving, blocks, looks, budget, clocks, doubts; a clock that we drive makes figures exact."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
+import math
+import time
 
 import numpy as np
 import pytest
 
-from precision_eval.errors import ParameterError, UnsupportedError
-from precision_eval.measure.latency import Candidate, collect_blocks, paired_latency
-from precision_eval.measure.timers import CudaTimer, HostTimer, timer_for
+from precision_eval.errors import CandidateError, ParameterError
+from precision_eval.measure.blocks import Candidate, Rounds, calls_per_block, judged_clock
+from precision_eval.measure.latency import compare_latency
+from precision_eval.measure.timers import Reading
 
 
 class FakeTimer:
-    """A clock on which each candidate's call lasts what it returns, times a slow machine-wide drift."""
+    """A clock on which each candidate's call lasts what it returns, times noise and a drift that all share."""
 
-    clock = "fake"
+    clocks = ("fake",)
 
-    def __init__(self, drift_per_call: float = 0.0) -> None:
-        self.drift_per_call = drift_per_call
+    def __init__(self, drift_per_call: float = 0.0, noise: float = 0.0) -> None:
+        self.drift_per_call, self.noise = drift_per_call, noise
         self.calls = 0
         self.blocks: list[tuple[float, int]] = []
+        self.rng = np.random.default_rng(0)
 
     def __call__(self, call, calls):
         samples = []
         for _ in range(calls):
             self.calls += 1
-            samples.append(call() * (1.0 + self.drift_per_call * self.calls))
+            factor = (1.0 + self.drift_per_call * self.calls) * math.exp(self.noise * self.rng.normal())
+            samples.append(call() * factor)
         self.blocks.append((samples[0], calls))
-        return np.array(samples)
+        return Reading({"fake": np.array(samples)})
+
+
+class TwoClocks(FakeTimer):
+    """Processor time as the call says; wall time is delayed in most calls by other processes."""
+
+    clocks = ("wall", "cpu")
+
+    def __init__(self, *, preempted=True, waits=0, other_threads=0.0):
+        super().__init__(noise=1e-4)
+        self.preempted, self.waits, self.other_threads = preempted, waits, other_threads
+
+    def __call__(self, call, calls):
+        cpu = super().__call__(call, calls).samples_s["fake"]
+        wall = cpu + (self.rng.exponential(5e-3, size=calls) if self.preempted else 0.0)
+        return Reading({"wall": wall, "cpu": cpu}, int(self.preempted), self.waits, self.other_threads)
 
 
 def candidates(**seconds):
     return {name: Candidate(lambda value=value: value) for name, value in seconds.items()}
 
 
-def test_exact_on_a_driven_clock():
-    found = paired_latency(
-        candidates(base=1e-3, twice=2e-3), baseline="base", budget_s=1e-6, margin=0.002, seed=0, timer=FakeTimer()
+def compare(timer=None, **options):
+    seconds = {
+        name: options.pop(name)
+        for name in list(options)
+        if isinstance(options[name], float) and name != "margin" and name not in ("budget_s",)
+    }
+    return compare_latency(
+        candidates(**seconds),
+        **({"baseline": "base", "budget_s": 1e-6, "timer": timer or FakeTimer()} | options),
     )
+
+
+def rounds(timer=None, *, n=60, **seconds):
+    named = candidates(**seconds)
+    found = Rounds(named, timer or FakeTimer(), dict.fromkeys(named, 3), seed=0)
+    found.run_until(0.0, min_rounds=n)
+    return found
+
+
+def test_exact_on_a_driven_clock():
+    found = compare(base=1e-3, twice=2e-3)
+    assert list(found) == ["twice"]
     assert found["twice"].ratio == pytest.approx(2.0)
-    assert found["twice"].verdict == "worse"
-    assert (found["twice"].blocks, found["twice"].calls_per_block) == (12, 3)  # 3 calls of 2 ms fill 5 ms
-    assert found["base"].calls_per_block == 5
-    assert (found["base"].ratio, found["base"].verdict) == (1.0, "equivalent")
-    assert found["twice"].clock == "fake"
+    assert found["twice"].verdict == "slower"
+    assert (found["twice"].blocks, found["twice"].clock) == (12, "fake")
+
+
+@pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 50), (2e-4, 3), (1e-3, 3), (5e-3, 1)])
+def test_blocks_are_sized_to_the_call(call_s, calls):
+    assert calls_per_block("a", Candidate(lambda: call_s), FakeTimer()) == calls
 
 
 def test_drift_of_the_machine_cancels():
-    timer = FakeTimer(drift_per_call=1e-3)  # 60 % slower by the end
-    found = paired_latency(
-        candidates(base=6e-3, more=6.6e-3),
-        baseline="base",
-        budget_s=1e-6,
-        margin=0.01,
-        seed=1,
-        timer=timer,
-        min_rounds=40,
-    )
-    assert found["more"].ratio == pytest.approx(1.1, rel=2e-3)
-    assert max(found["more"].block_median_s) > 1.1 * min(found["more"].block_median_s)
+    found = compare(FakeTimer(drift_per_call=1e-3), base=6e-3, more=6.6e-3, min_rounds=80)["more"]
+    assert found.ratio == pytest.approx(1.1, rel=2e-3)
+    assert max(found.block_median_s) > 1.1 * min(found.block_median_s)
 
 
 def test_order_is_random_and_complete():
-    samples = collect_blocks(candidates(a=1.0, b=1.0, c=1.0), budget_s=1e-9, seed=0, timer=FakeTimer(), min_rounds=60)
-    assert all(sorted(order) == ["a", "b", "c"] for order in samples.order)
-    assert set(samples.order) == set(itertools.permutations("abc"))
-    again = collect_blocks(candidates(a=1.0, b=1.0, c=1.0), budget_s=1e-9, seed=0, timer=FakeTimer(), min_rounds=60)
-    assert again.order == samples.order
+    order = rounds(a=1.0, b=1.0, c=1.0).order
+    assert all(sorted(names) == ["a", "b", "c"] for names in order)
+    assert set(order) == set(itertools.permutations("abc"))
+    assert rounds(a=1.0, b=1.0, c=1.0).order == order
 
 
 def test_nothing_is_dropped():
-    values = itertools.chain([1.0, 1.0], itertools.repeat(1.0, 4), [1e3], itertools.repeat(1.0))
-    samples = collect_blocks({"a": Candidate(lambda: next(values))}, budget_s=1e-9, seed=0, timer=FakeTimer())
-    assert len(samples.median_s["a"]) == 12
-    assert max(samples.median_s["a"]) == 1e3
+    values = itertools.chain(itertools.repeat(1.0, 9), [1e3] * 3, itertools.repeat(1.0))
+    found = Rounds({"a": Candidate(lambda: next(values))}, FakeTimer(), {"a": 3}, seed=0)
+    found.run_until(0.0, min_rounds=12)
+    assert len(found.times_s["fake"]["a"]) == 12
+    assert max(found.times_s["fake"]["a"]) == 1e3
 
 
 def test_block_context_surrounds_each_block_and_is_not_timed():
@@ -93,101 +123,155 @@ def test_block_context_surrounds_each_block_and_is_not_timed():
         return 1.0
 
     timer = FakeTimer()
-    collect_blocks({"a": Candidate(call, block)}, budget_s=1e-9, seed=0, timer=timer)
+    compare_latency({"a": Candidate(call, block)}, baseline="a", budget_s=1e-9, null=True, check=False, timer=timer)
     assert entered == ["in", "out"] * len(timer.blocks)
 
 
-def test_least_rounds_over_budget_is_a_doubt():
-    def slow():
-        deadline = HostTimer("wall")
-        return deadline(lambda: sum(range(20_000)), 1)
+class TestLooks:
+    def run(self, **options):
+        timer = FakeTimer(noise=0.002)
 
-    found = paired_latency({"base": Candidate(slow)}, baseline="base", budget_s=1e-4, margin=0.5, seed=0)
-    assert found["base"].blocks == 12
-    assert "over budget: 12 rounds took" in found["base"].doubts[0]
+        def call(seconds):
+            time.sleep(0.0005)
+            return seconds
+
+        named = {"base": lambda: call(5e-3), "cand": lambda: call(options.pop("cand", 6e-3))}
+        return compare_latency(named, baseline="base", budget_s=2.0, timer=timer, **options)["cand"]
+
+    def test_stops_when_settled(self):
+        found = self.run()
+        assert found.verdict == "slower"
+        assert found.elapsed_s < 1.5
+        assert found.ratio_high / found.ratio_low < 1.0045  # within ± margin, not merely settled
+
+    def test_spends_the_budget_when_told(self):
+        found = compare_latency(
+            {"base": lambda: 1, "cand": lambda: 1}, baseline="base", budget_s=0.1, stop_early=False, timer=Constant()
+        )["cand"]
+        assert found.elapsed_s >= 0.1
+
+
+class Constant:
+    clocks = ("fake",)
+
+    def __call__(self, call, calls):
+        return Reading({"fake": np.full(calls, 1e-3)})
+
+
+class TestClock:
+    def test_processor_time_where_calls_are_delayed(self):
+        found = compare(TwoClocks(), base=5e-3, more=5.05e-3, min_rounds=200)["more"]
+        assert (found.clock, found.verdict) == ("cpu", "slower")
+        assert found.ratio == pytest.approx(1.01, abs=1e-3)
+        assert "interrupted 100 % of the blocks; the figure rests on processor time" in found.doubts[-1]
+
+    def test_wall_clock_where_nothing_disturbs(self):
+        found = compare(TwoClocks(preempted=False), base=5e-3, more=5.05e-3)["more"]
+        assert found.clock == "wall"
+
+    @pytest.mark.parametrize("spoilt", [{"waits": 1}, {"other_threads": 0.5}])
+    def test_wall_clock_where_processor_time_means_something_else(self, spoilt):
+        found = compare(TwoClocks(**spoilt), base=5e-3, more=5.05e-3)["more"]
+        assert found.clock == "wall"
+        assert "which counts them" in found.doubts[-1]
+
+    def test_delay_dilutes_the_wall_clock(self):
+        """The planted fault: the same samples, judged on the wall clock, hide two thirds of a 20 % change."""
+        timer = TwoClocks()
+        found = rounds(timer, n=400, base=5e-3, more=6e-3)
+        assert judged_clock(found, "more", "base") == "cpu"
+        wall = np.median(np.log(found.times_s["wall"]["more"]) - np.log(found.times_s["wall"]["base"]))
+        assert wall < 0.7 * math.log(1.2)
+
+    def test_real_sleep_is_waiting(self):
+        found = compare_latency(
+            {"base": lambda: time.sleep(0.001) or 1, "more": lambda: time.sleep(0.0012) or 1},
+            baseline="base",
+            budget_s=0.2,
+        )["more"]
+        assert found.clock == "wall"
+
+
+def test_least_rounds_over_budget_is_a_doubt():
+    found = compare_latency(
+        {"base": lambda: sum(range(20_000)), "same": lambda: sum(range(20_000))},
+        baseline="base",
+        budget_s=1e-4,
+        margin=0.5,
+    )["same"]
+    assert found.blocks == 12
+    assert "over budget: 12 rounds took" in found.doubts[0]
 
 
 def test_null_that_is_off_is_a_doubt():
-    found = paired_latency(
-        candidates(base=6e-3, other=6e-3),
-        baseline="base",
-        budget_s=1e-9,
-        margin=0.002,
-        seed=0,
-        timer=FakeTimer(),
-        twin=Candidate(lambda: 6.6e-3),
-    )
-    assert any("the null is off" in doubt for doubt in found["other"].doubts)
+    found = compare(base=6e-3, other=6e-3, null=Candidate(lambda: 6.6e-3))
+    assert list(found) == ["base", "other"]
     assert found["base"].ratio == pytest.approx(1.1)
+    assert any("the null is off" in doubt for doubt in found["other"].doubts)
+    assert not any("the null" in doubt for doubt in compare(base=6e-3, other=6e-3, null=True)["other"].doubts)
+
+
+def test_error_rate_is_shared_by_the_candidates():
+    wide = {f"c{index}": 5e-3 for index in range(20)}
+    one = compare(FakeTimer(noise=0.01), base=5e-3, c0=5e-3)["c0"]
+    many = compare(FakeTimer(noise=0.01), base=5e-3, **wide)["c0"]
+
+    def widening(found):
+        return math.log(found.verdict_high / found.verdict_low) / math.log(found.ratio_high / found.ratio_low)
+
+    assert widening(many) > 1.2 * widening(one)
 
 
 def test_real_clock_tells_twice_the_work():
-    found = paired_latency(
-        {"one": Candidate(lambda: sum(range(3_000))), "two": Candidate(lambda: sum(range(6_000)))},
-        baseline="one",
-        budget_s=0.3,
-        margin=0.002,
-        seed=0,
-    )
-    assert 1.5 < found["two"].ratio < 2.5
-    assert found["two"].verdict == "worse"
+    found = compare_latency(
+        {"one": lambda: sum(range(3_000)), "two": lambda: sum(range(6_000))}, baseline="one", budget_s=0.3
+    )["two"]
+    assert 1.5 < found.ratio < 2.5
+    assert found.verdict == "slower"
 
 
-@pytest.mark.parametrize("clock", ["wall", "cpu"])
-def test_host_timer(clock):
-    states = []
-    samples = HostTimer(clock)(lambda: states.append(gc.isenabled()), 7)
-    assert samples.shape == (7,)
-    assert (samples >= 0).all()
-    assert not any(states)
-    assert gc.isenabled()
+def _built():
+    return {"one": lambda: sum(range(3_000)), "two": lambda: sum(range(6_000))}
 
 
-def test_error_names_the_candidate():
-    def fail():
-        raise RuntimeError("boom")
+class TestProcesses:
+    def test_each_builds_its_own(self):
+        found = compare_latency(_built, baseline="one", budget_s=0.2, processes=2, null=True)
+        assert list(found) == ["one", "two"]
+        assert len(found["two"].process_ratios) == 2
+        assert found["two"].process_ratios[0] != found["two"].process_ratios[1]
+        assert 1.5 < found["two"].ratio < 2.5
 
-    with pytest.raises(RuntimeError, match="boom") as caught:
-        collect_blocks({"bad": Candidate(fail)}, budget_s=1.0, seed=0)
-    assert "'bad'" in caught.value.__notes__[0]
-    assert gc.isenabled()
+    def test_what_cannot_be_sent(self):
+        with pytest.raises(ParameterError, match=r"cannot be sent .* give a function, importable by name"):
+            compare_latency({"a": lambda: 1, "b": lambda: 1}, baseline="a", budget_s=0.1, processes=2)
+
+    def test_error_in_a_process_names_the_candidate(self):
+        with pytest.raises(CandidateError, match=r"in process 1: candidate 'none' returns nothing"):
+            compare_latency(_returns_nothing, baseline="one", budget_s=0.1, processes=2)
+
+
+def _returns_nothing():
+    return {"one": lambda: 1, "none": lambda: None}
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "match"),
+    ("options", "match"),
     [
-        ({"baseline": "c", "budget_s": 1.0}, "baseline 'c' is not a candidate; candidates: a"),
-        ({"baseline": "a", "budget_s": 0.0}, "budget_s is 0"),
-        ({"baseline": "a", "budget_s": float("nan")}, "budget_s is nan"),
+        ({"baseline": "c"}, "baseline 'c' is not a candidate; candidates: base, b"),
+        ({"budget_s": 0.0}, "budget_s is 0"),
+        ({"budget_s": float("nan")}, "budget_s is nan"),
+        ({"margin": -0.1}, "margin is -0.1"),
+        ({"error_rate": 0.0}, "error_rate is 0.0"),
+        ({"processes": 0}, "processes is 0"),
+        ({"processes": 2, "timer": Constant()}, "cannot be sent to other processes"),
     ],
 )
-def test_bad_parameters(kwargs, match):
+def test_bad_parameters(options, match):
     with pytest.raises(ParameterError, match=match):
-        paired_latency(candidates(a=1.0), margin=0.002, seed=0, timer=FakeTimer(), **kwargs)
+        compare_latency(candidates(base=1.0, b=1.0), **({"baseline": "base", "budget_s": 1.0} | options))
 
 
-def test_timers_by_device():
-    import torch
-
-    assert timer_for("cpu").clock == "wall"
-    with pytest.raises(ParameterError, match="no timer for device 'tpu'"):
-        timer_for("tpu")
-    with pytest.raises(ParameterError, match="clock is 'sun'"):
-        HostTimer("sun")
-    if not torch.cuda.is_available():
-        with pytest.raises(UnsupportedError, match="sees no CUDA device"):
-            CudaTimer("cuda:0", cache="warm")
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("cache", ["warm", "cold"])
-def test_cuda_timer(cache):
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    small, large = torch.zeros(10, device="cuda"), torch.zeros(100_000_000, device="cuda")
-    timer = CudaTimer("cuda:0", cache=cache)
-    timer(large.zero_, 3)
-    assert timer.clock == f"cuda-{cache}"
-    assert np.median(timer(large.zero_, 9)) > 3 * np.median(timer(small.zero_, 9))
+def test_candidate_that_is_no_call():
+    with pytest.raises(ParameterError, match="candidate 'b' is a int; expected a call"):
+        compare_latency({"a": lambda: 1, "b": 3}, baseline="a", budget_s=1.0)

@@ -76,7 +76,7 @@ class Synthetic:
             ratio, half, verdict = 1.001, 0.0015, "equivalent"  # the baseline against itself
         else:
             half = ratio * self.rng.uniform(0.002, 0.02)
-            verdict = "better" if ratio + half < 0.998 else "worse" if ratio - half > 1.002 else "undecided"
+            verdict = "faster" if ratio + half < 0.998 else "slower" if ratio - half > 1.002 else "undecided"
         blocks = 1e-3 * ratio * (1 + 0.02 * self.rng.normal(size=12))
         return {
             "baseline": "full_float32",
@@ -96,6 +96,7 @@ class Synthetic:
             "doubts": ["few blocks: 12 of the 20 asked for"] if fix == "autocast" else [],
             "threads": 1,
             "clock": "wall",
+            "error_rate": 0.01,
         }
 
     def voice(self, mode="eager"):

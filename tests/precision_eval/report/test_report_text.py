@@ -20,7 +20,13 @@ from precision_eval.report.tables import (
     tables_of,
     witness_table,
 )
-from precision_eval.report.text import markdown_report, markdown_table, print_report
+from precision_eval.report.text import (
+    family_wise_line,
+    markdown_report,
+    markdown_table,
+    print_report,
+    reading_guide,
+)
 from precision_eval.report.wording import (
     duration_text,
     fixed,
@@ -33,7 +39,7 @@ from precision_eval.report.wording import (
 )
 
 
-def latency(ratio, low, high, *, verdict="better", baseline="full_float32"):
+def latency(ratio, low, high, *, verdict="faster", baseline="full_float32"):
     return {
         "baseline": baseline,
         "ratio": ratio,
@@ -130,14 +136,14 @@ def test_findings_are_computed_not_canned(small):
 
 def test_a_verdict_is_held_to_what_the_baseline_shows_against_itself(synthetic, tmp_path):
     run = synthetic(tmp_path)
-    run.add("w", "s", "eager", "full_float32", "latency", latency(0.94, 0.93, 0.95, verdict="better"))
-    run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.94, 0.92, 0.95, verdict="better"))
-    run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="worse"))
+    run.add("w", "s", "eager", "full_float32", "latency", latency(0.94, 0.93, 0.95, verdict="faster"))
+    run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.94, 0.92, 0.95, verdict="faster"))
+    run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="slower"))
     section = load_run(run.write()).sections[0]
     assert {row.fix: verdict_of(row, section) for row in section.rows} == {
         "full_float32": "null off",
         "kv_to_query": "undecided",  # its interval is the null's own
-        "float16": "worse",
+        "float16": "slower",
     }
 
 
@@ -373,3 +379,22 @@ def test_claims_and_voice_have_blocks_of_their_own(full_run, tmp_path):
     assert "| the voice, free-running | 90.0 % | 91.0 % | 89.0 % |" in text
     assert "1.2 points below" in text
     assert not write_block(readme, "claims", text.split("<!-- claims:begin -->\n")[1].split("\n<!-- claims:end")[0])
+
+
+def test_verdicts_of_the_first_version_are_understood(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "full_float32", "latency", latency(1.0, 0.999, 1.001, verdict="equivalent"))
+    run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="worse"))
+    section = load_run(run.write()).sections[0]
+    assert {row.fix: verdict_of(row, section) for row in section.rows}["float16"] == "slower"
+
+
+def test_family_wise_error_is_stated(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    for size in ("s", "m", "l"):
+        run.add("w", size, "eager", "float16", "latency", {**latency(1.25, 1.24, 1.26), "error_rate": 0.01})
+    loaded = load_run(run.write())
+    assert "each of the 3 latency groups" in family_wise_line(loaded)
+    assert "at most 1 % over all" in family_wise_line(loaded)
+    assert family_wise_line(loaded).endswith("at most 3 %.")
+    assert family_wise_line(loaded) in reading_guide(loaded)

@@ -1,0 +1,185 @@
+"""Known degradations of a signal, each with a size that can be worked out by hand.
+
+Conventions: mono float64 in and out, same length, full scale = 1.0, time in seconds from the first sample; nothing is
+normalised. Filters have no phase: they multiply the spectrum by a real gain, so nothing moves in time. Whatever is
+random is seeded.
+
+Contents: :func:`add_noise`, :func:`quantise`, :func:`round_to_half`, :func:`low_pass`, :func:`tilt`,
+:func:`drift_gain`, :func:`drift_tilt`, :func:`skew_clock`, :func:`delay`, :func:`clip`, :func:`drop_out`,
+:func:`loop`, :func:`splice`, :func:`unrelated`, :func:`tilt_db`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.fft
+
+from audio_metrics.errors import ParameterError
+
+TILT_PIVOT_HZ = 1000.0
+TILT_LOWEST_HZ = 62.5
+"""A tilt is level below this: a slope per octave has no value at 0 Hz."""
+
+_LOW_PASS_WIDTH = 0.1  # of the cut-off: width of the raised-cosine edge
+_DRIFT_FRAME_S = 0.064
+_DRIFT_BLOCK_FRAMES = 2048
+_SINC_TAPS = 32
+_SINC_BLOCK_SAMPLES = 1 << 15
+
+
+def add_noise(signal: np.ndarray, *, snr_db: float, seed: int = 0) -> np.ndarray:
+    """Add white Gaussian noise, scaled so that the SNR of the whole signal is `snr_db` to rounding."""
+    noise = np.random.default_rng(seed).standard_normal(len(signal))
+    scale = np.sqrt(np.sum(signal**2) / np.sum(noise**2)) * 10.0 ** (-snr_db / 20.0)
+    return np.asarray(signal + scale * noise)
+
+
+def quantise(signal: np.ndarray, *, bits: int) -> np.ndarray:
+    """Round to multiples of 2^(1 − bits), without dither; a full-scale sine keeps 6.02·bits + 1.76 dB."""
+    step = 2.0 ** (1 - bits)
+    return np.asarray(np.clip(np.round(signal / step), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1) * step)
+
+
+def round_to_half(signal: np.ndarray) -> np.ndarray:
+    """Store as float16: 11 significant bits at any level."""
+    return signal.astype(np.float16).astype(np.float64)
+
+
+def low_pass(signal: np.ndarray, *, cutoff_hz: float, sample_rate_hz: int) -> np.ndarray:
+    """Keep what is below `cutoff_hz`, drop what is above 1.1 times that, with half a raised cosine between."""
+
+    def gain(hz: np.ndarray) -> np.ndarray:
+        position = np.clip((hz / cutoff_hz - 1.0) / _LOW_PASS_WIDTH, 0.0, 1.0)
+        return np.asarray(0.5 + 0.5 * np.cos(np.pi * position))
+
+    return _filtered(signal, gain, sample_rate_hz)
+
+
+def tilt_db(hz: np.ndarray, *, db_per_octave: float) -> np.ndarray:
+    """Gain of a tilt in dB: ``slope · log2(f / 1 kHz)``, level below 62.5 Hz."""
+    return np.asarray(db_per_octave * np.log2(np.maximum(hz, TILT_LOWEST_HZ) / TILT_PIVOT_HZ))
+
+
+def tilt(signal: np.ndarray, *, db_per_octave: float, sample_rate_hz: int) -> np.ndarray:
+    """Tilt the spectrum about 1 kHz."""
+    return _filtered(signal, lambda hz: 10.0 ** (tilt_db(hz, db_per_octave=db_per_octave) / 20.0), sample_rate_hz)
+
+
+def _filtered(signal: np.ndarray, gain: Callable[[np.ndarray], np.ndarray], sample_rate_hz: int) -> np.ndarray:
+    n_fft = scipy.fft.next_fast_len(2 * len(signal), real=True)
+    spectrum = scipy.fft.rfft(signal, n_fft)
+    spectrum *= gain(np.arange(len(spectrum)) * (sample_rate_hz / n_fft))
+    return np.asarray(scipy.fft.irfft(spectrum, n_fft)[: len(signal)])
+
+
+def drift_gain(signal: np.ndarray, *, db_per_min: float, sample_rate_hz: int) -> np.ndarray:
+    """Change the level steadily, from 0 dB at the first sample."""
+    minutes = np.arange(len(signal)) / (60.0 * sample_rate_hz)
+    return np.asarray(signal * 10.0 ** (db_per_min * minutes / 20.0))
+
+
+def drift_tilt(signal: np.ndarray, *, db_per_octave_per_min: float, sample_rate_hz: int) -> np.ndarray:
+    """Tilt the spectrum more and more, from nothing at the first sample.
+
+    Frames of 64 ms under a root-Hann window, overlapping by three quarters, each with the tilt of its middle.
+    """
+    hop = max(1, round(_DRIFT_FRAME_S * sample_rate_hz / 4))
+    frame = 4 * hop
+    window = np.sqrt(0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(frame) / frame))
+    octaves = tilt_db(np.arange(frame // 2 + 1) * (sample_rate_hz / frame), db_per_octave=1.0)
+    n_frames = -(-(len(signal) + frame) // hop)
+    padded = np.zeros(n_frames * hop + frame)
+    padded[frame : frame + len(signal)] = signal
+    result = np.zeros_like(padded)
+    for first in range(0, n_frames, _DRIFT_BLOCK_FRAMES):
+        index = np.arange(first, min(first + _DRIFT_BLOCK_FRAMES, n_frames))
+        minutes = (index * hop - frame / 2) / (60.0 * sample_rate_hz)
+        views = np.lib.stride_tricks.sliding_window_view(padded, frame)[index * hop]
+        gain = 10.0 ** (db_per_octave_per_min * np.maximum(minutes, 0.0)[:, None] * octaves / 20.0)
+        tilted = scipy.fft.irfft(scipy.fft.rfft(views * window) * gain, frame) * window / 2.0
+        for number, start in enumerate(index * hop):
+            result[start : start + frame] += tilted[number]
+    return result[frame : frame + len(signal)]
+
+
+def skew_clock(signal: np.ndarray, *, ppm: float) -> np.ndarray:
+    """Play with a clock that is `ppm` millionths slow: the sound at t comes at t·(1 + ppm·10⁻⁶), ever later.
+
+    Interpolated at twice the rate by a Hann-windowed sinc of 32 taps, so that nothing of the band is lost.
+    """
+    n_fft = scipy.fft.next_fast_len(len(signal) + _SINC_TAPS, real=True)
+    spectrum = 2.0 * scipy.fft.rfft(signal, n_fft)
+    spectrum[-1] *= 0.5 if n_fft % 2 == 0 else 1.0  # the bin at half the rate becomes two
+    twice = scipy.fft.irfft(spectrum, 2 * n_fft)
+    half = _SINC_TAPS // 2
+    padded = np.concatenate((twice[-half:], twice[: 2 * len(signal) + half + 1]))
+    result = np.empty(len(signal))
+    taps = np.arange(1 - half, half + 1)
+    for start in range(0, len(signal), _SINC_BLOCK_SAMPLES):
+        index = np.arange(start, min(start + _SINC_BLOCK_SAMPLES, len(signal)))
+        position = 2.0 * index / (1.0 + ppm * 1e-6)
+        whole = np.floor(position).astype(int)
+        distance = (position - whole)[:, None] - taps  # (n, taps), in halves of a sample
+        weights = np.sinc(distance) * np.cos(np.pi * distance / _SINC_TAPS) ** 2
+        result[start : start + len(index)] = np.einsum("nt,nt->n", padded[whole[:, None] + taps + half], weights)
+    return result
+
+
+def delay(
+    signal: np.ndarray, *, delay_s: float, sample_rate_hz: int, snr_db: float = np.inf, seed: int = 0
+) -> np.ndarray:
+    """Come late by a whole number of samples, the end first; with noise at `snr_db` on top where that is finite."""
+    late = np.roll(signal, round(delay_s * sample_rate_hz))
+    return late if np.isinf(snr_db) else add_noise(late, snr_db=snr_db, seed=seed)
+
+
+def clip(signal: np.ndarray, *, share: float) -> np.ndarray:
+    """Cut off at the level that a `share` of the samples exceeds."""
+    level = float(np.quantile(np.abs(signal), 1.0 - share))
+    return np.asarray(np.clip(signal, -level, level))
+
+
+def drop_out(
+    signal: np.ndarray, *, per_minute: float, length_s: float, sample_rate_hz: int, seed: int = 0
+) -> np.ndarray:
+    """Replace stretches by zeros, one at a random place in each equal slot, so that none overlap.
+
+    Raises
+    ------
+    ParameterError
+        The stretches would fill their slots.
+    """
+    slot, length = round(60.0 * sample_rate_hz / per_minute), round(length_s * sample_rate_hz)
+    if length >= slot:
+        raise ParameterError(f"{per_minute:g} drop-outs of {length_s:g} s fill a minute; ask for fewer or shorter ones")
+    rng = np.random.default_rng(seed)
+    result = signal.copy()
+    for start in range(0, len(signal) - slot + 1, slot):
+        first = start + int(rng.integers(slot - length))
+        result[first : first + length] = 0.0
+    return result
+
+
+def loop(signal: np.ndarray, *, start_s: float, period_s: float, sample_rate_hz: int) -> np.ndarray:
+    """From `start_s` on, repeat the `period_s` before it to the end, as a synthesiser that is stuck does."""
+    start, period = round(start_s * sample_rate_hz), round(period_s * sample_rate_hz)
+    if not 0 < period <= start < len(signal):
+        raise ParameterError(f"a loop of {period_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
+    result = signal.copy()
+    result[start:] = np.resize(signal[start - period : start], len(signal) - start)
+    return result
+
+
+def splice(signal: np.ndarray, *, start_s: float, jump_s: float, sample_rate_hz: int) -> np.ndarray:
+    """Leave out the `jump_s` after `start_s`, so that all that follows comes early; what was left out comes last."""
+    start, jump = round(start_s * sample_rate_hz), round(jump_s * sample_rate_hz)
+    if not 0 < jump <= len(signal) - start:
+        raise ParameterError(f"a jump of {jump_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
+    return np.concatenate((signal[:start], np.roll(signal[start:], -jump)))
+
+
+def unrelated(signal: np.ndarray) -> np.ndarray:
+    """Return the second half before the first: the same voice, level and spectrum, saying other words."""
+    return np.roll(signal, len(signal) // 2)

@@ -1,0 +1,170 @@
+"""Metrics of a pair that ``compare`` measures on request, because each costs as much as the shared pass or more.
+
+Conventions: each has its own windows over time: 1 s (multi-resolution STFT), 5 s sampled over the file (pitch), 10 s
+(STOI, PESQ), 60 s (discrepancy, differences of statistics). A window without a value is NaN, a file without one too;
+nothing here raises for silence. With a stop time, aligned metrics see the signals up to the last whole second before
+it.
+
+Contents: :data:`OPTIONAL`, :func:`check_names`, :func:`n_passes`, :func:`optional_summaries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+
+from audio_metrics import drift, multiresolution, perceptual, pitch
+from audio_metrics.catalog import metric_by_name
+from audio_metrics.distribution import DISCREPANCY_WINDOW_S, window_discrepancies
+from audio_metrics.errors import ParameterError
+from audio_metrics.frames import WINDOW_S
+from audio_metrics.longform import Series, Summary, summarise
+from audio_metrics.progress import part_of
+from audio_metrics.signal import FirstPart, Source
+
+Measured = dict[str, tuple[Series, float]]
+"""Per metric, its series and its value for the whole file."""
+
+_STATISTICS = ("mel_mean_difference_db", "mel_spread_difference_db")
+
+OPTIONAL = (
+    "multi_resolution_stft_distance",
+    *pitch.PITCH_METRICS,
+    *perceptual.SCORERS,
+    "maximum_mean_discrepancy",
+    *_STATISTICS,
+)
+"""Names that ``compare(metrics=...)`` takes."""
+
+
+def check_names(names: Collection[str]) -> tuple[str, ...]:
+    """The names in the order of :data:`OPTIONAL`, each once.
+
+    Raises
+    ------
+    ParameterError
+        One is unknown, or `names` is a string.
+    """
+    if isinstance(names, str):
+        raise ParameterError(f"metrics is the string {names!r}; expected a collection of names, as ({names!r},)")
+    for name in names:
+        if name not in OPTIONAL:
+            raise ParameterError(f"unknown metric {name!r} to measure besides; known: {', '.join(OPTIONAL)}")
+    return tuple(name for name in OPTIONAL if name in names)
+
+
+def _multi_resolution(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
+    sums = multiresolution.resolution_sums(*pair, floor=floor)
+    values = sums.distance()
+    window_samples = round(WINDOW_S * pair[0].sample_rate_hz)
+    full, rest = divmod(pair[0].n_samples, window_samples)
+    values = values[: full + (2 * rest >= window_samples)]
+    return {names[0]: (Series(np.arange(len(values)) * WINDOW_S, values), sums.pooled())}
+
+
+def _pitch(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
+    time_s, errors = pitch.sampled_pitch_errors(*pair)
+    whole = pitch.PitchErrors.pooled([part for part in errors if part is not None])
+    return {
+        name: (
+            Series(time_s, np.array([float("nan") if part is None else part.value(name) for part in errors])),
+            whole.value(name),
+        )
+        for name in names
+    }
+
+
+def _segments(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
+    time_s, scores = perceptual.segment_scores(*pair, names[0])
+    return {names[0]: (Series(time_s, scores), _mean(scores))}
+
+
+def _discrepancy(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
+    return {names[0]: _by_window(window_discrepancies(*pair, floor=floor), DISCREPANCY_WINDOW_S)}
+
+
+def _differences(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
+    both = drift.differences_of(*(drift.window_statistics(source, floor=floor) for source in pair))
+    return {name: _by_window(both[_STATISTICS.index(name)], drift.STATISTICS_WINDOW_S) for name in names}
+
+
+def _by_window(values: np.ndarray, window_s: float) -> tuple[Series, float]:
+    return Series(np.arange(len(values)) * window_s, values), _mean(values)
+
+
+def _mean(values: np.ndarray) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")
+
+
+_Pass = Callable[[tuple[Source, Source], tuple[str, ...], float], Measured]
+_PASSES: tuple[tuple[tuple[str, ...], _Pass], ...] = (
+    (("multi_resolution_stft_distance",), _multi_resolution),
+    (pitch.PITCH_METRICS, _pitch),
+    *(((name,), _segments) for name in perceptual.SCORERS),
+    (("maximum_mean_discrepancy",), _discrepancy),
+    (_STATISTICS, _differences),
+)
+
+
+def _wanted(names: Collection[str]) -> Iterable[tuple[tuple[str, ...], _Pass]]:
+    for group, measure in _PASSES:
+        asked = tuple(name for name in group if name in names)
+        if asked:
+            yield asked, measure
+
+
+def n_passes(names: Collection[str]) -> int:
+    """How many passes over the pair the names need."""
+    return len(list(_wanted(names)))
+
+
+def optional_summaries(
+    pair: tuple[Source, Source],
+    names: Collection[str],
+    *,
+    floor: float,
+    stop_s: float,
+    on_progress: Callable[[float], None],
+) -> dict[str, Summary]:
+    """Measure the named metrics of an aligned pair.
+
+    Parameters
+    ----------
+    pair : tuple of Source
+    names : collection of str
+        See :func:`check_names`.
+    floor : float
+    stop_s : float
+        Where aligned metrics stop; NaN for nowhere.
+    on_progress : callable
+        Called after each pass with the fraction done.
+
+    Returns
+    -------
+    dict of str to Summary
+        In the order of :data:`OPTIONAL`.
+    """
+    summaries = {}
+    total = n_passes(names)
+    for index, (asked, measure) in enumerate(_wanted(names)):
+        measured = _measured(pair, asked, measure, floor=floor, stop_s=stop_s)
+        for name, (series, whole) in measured.items():
+            direction = metric_by_name(name).direction
+            assert direction is not None  # a summarised metric has a better and a worse
+            summaries[name] = summarise(series, direction=direction, whole_file=whole)
+        part_of(on_progress, index / total, 1.0 / total)(1.0)
+    return summaries
+
+
+def _measured(
+    pair: tuple[Source, Source], names: tuple[str, ...], measure: _Pass, *, floor: float, stop_s: float
+) -> Measured:
+    if not metric_by_name(names[0]).aligned or np.isnan(stop_s):
+        return measure(pair, names, floor)
+    whole_s = int(stop_s)  # windows of 1 s that end by then
+    if whole_s == 0:
+        return {name: (Series(np.zeros(0), np.zeros(0)), float("nan")) for name in names}
+    n_samples = whole_s * pair[0].sample_rate_hz
+    return measure((FirstPart(pair[0], n_samples), FirstPart(pair[1], n_samples)), names, floor)

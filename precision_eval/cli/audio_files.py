@@ -1,0 +1,169 @@
+"""Are these files a pair? What is checked before ``precision-eval audio`` works, from the headers alone.
+
+Contents: :class:`Header`, :func:`read_header`, :func:`check_headers`, :func:`decoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from audio_metrics.errors import ParameterError, SignalFileError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What a file says of itself.
+
+    Attributes
+    ----------
+    role : str
+        ``"reference"``, ``"estimate"`` or ``"null"``.
+    path : Path
+    sample_rate_hz, channels, n_samples : int
+    subtype : str
+        How samples are stored, in libsndfile's words.
+    """
+
+    role: str
+    path: Path
+    sample_rate_hz: int
+    channels: int
+    n_samples: int
+    subtype: str
+
+
+def read_header(role: str, path: Path) -> Header:
+    """Read the header of an audio file.
+
+    Raises
+    ------
+    SignalFileError
+        Nothing there, a folder, not allowed to be read, or nothing that libsndfile knows.
+    """
+    import soundfile
+
+    if path.is_dir():
+        raise SignalFileError(f"{role}: {path} is a folder; give an audio file in it")
+    try:
+        with path.open("rb") as file:
+            empty = not file.read(1)
+    except FileNotFoundError:
+        raise SignalFileError(f"{role}: no file at {path}; check the path") from None
+    except OSError as error:
+        raise SignalFileError(f"{role}: {path} cannot be read ({error.strerror}); check its permissions") from error
+    if empty:
+        raise SignalFileError(f"{role}: {path} is empty (0 bytes); write it again")
+    try:
+        with soundfile.SoundFile(path) as sound:
+            return Header(
+                role=role,
+                path=path,
+                sample_rate_hz=sound.samplerate,
+                channels=sound.channels,
+                n_samples=int(sound.frames),
+                subtype=str(sound.subtype),
+            )
+    except soundfile.LibsndfileError as error:
+        raise SignalFileError(
+            f"{role}: {path} is not a readable audio file ({error.error_string.rstrip('.')}); expected WAV, FLAC or "
+            "another format of libsndfile"
+        ) from error
+
+
+def check_headers(reference: Path, estimate: Path, null: Path | None) -> list[Header]:
+    """Read every header and refuse files that cannot be compared.
+
+    Returns
+    -------
+    list of Header
+        Reference, estimate and, where given, the null.
+
+    Raises
+    ------
+    ParameterError
+        Channels, rates or lengths differ or cannot be used; names both sides.
+    SignalFileError
+        See :func:`read_header`.
+    """
+    named = [("reference", reference), ("estimate", estimate)] + ([] if null is None else [("null", null)])
+    headers = [read_header(role, path) for role, path in named]
+    for header in headers[1:]:
+        _check_pair(headers[0], header)
+    return headers
+
+
+def _check_pair(reference: Header, other: Header) -> None:
+    from audio_metrics.signal import MIN_SAMPLE_RATE_HZ
+
+    pair = (reference, other)
+    if any(header.channels != 1 for header in pair):
+        raise ParameterError(
+            f"channels: {_both(pair, lambda h: str(h.channels))}; expected 1 each: choose a channel, or mix down, first"
+        )
+    if reference.sample_rate_hz != other.sample_rate_hz:
+        raise ParameterError(
+            f"sample rates differ: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; resample one of them, knowingly, "
+            "first"
+        )
+    if reference.sample_rate_hz < MIN_SAMPLE_RATE_HZ:
+        raise ParameterError(
+            f"sample rate: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; expected at least {MIN_SAMPLE_RATE_HZ} Hz"
+        )
+    if any(header.n_samples == 0 for header in pair):
+        raise ParameterError(
+            f"no samples: {_both(pair, lambda h: f'{h.n_samples} samples')}; expected at least one frame of 43 ms each"
+        )
+    _refuse_torn(pair)
+    if reference.n_samples != other.n_samples:
+        raise ParameterError(
+            f"lengths differ: {_both(pair, lambda h: f'{h.n_samples} samples')}; nothing is trimmed: cut both to the "
+            "part that belongs together"
+        )
+    _check_frame(pair)
+
+
+def _refuse_torn(pair: tuple[Header, Header]) -> None:
+    """A file that was cut off is said to be, rather than to be shorter than the other."""
+    from audio_metrics.signal import FileSource
+
+    for header in pair:
+        with FileSource(header.path, dtype="float32", name=header.role):
+            pass
+
+
+def _check_frame(pair: tuple[Header, Header]) -> None:
+    from audio_metrics.frames import FrameGrid
+
+    reference = pair[0]
+    try:
+        FrameGrid(reference.sample_rate_hz, reference.n_samples)
+    except ParameterError as error:
+        raise ParameterError(f"too short: {_both(pair, lambda h: f'{h.n_samples} samples')}; {error}") from None
+
+
+def _both(pair: tuple[Header, Header], said: Callable[[Header], str]) -> str:
+    return ", ".join(f"{header.role} {header.path} has {said(header)}" for header in pair)
+
+
+@contextmanager
+def decoding(headers: Sequence[Header]) -> Iterator[None]:
+    """Turn what libsndfile raises in the middle of a file into an error that says what to do.
+
+    Raises
+    ------
+    SignalFileError
+        A file cannot be decoded to its end.
+    """
+    import soundfile
+
+    try:
+        yield
+    except soundfile.LibsndfileError as error:
+        names = " or ".join(str(header.path) for header in headers)
+        raise SignalFileError(
+            f"{names} cannot be decoded to its end ({error.error_string.rstrip('.')}); it is torn or damaged: write it "
+            "again"
+        ) from error

@@ -1,0 +1,181 @@
+"""What has to hold before a call is timed: it returns, it repeats, it leaves its inputs alone, the clock resolves it.
+
+Conventions: a candidate takes no arguments; its *inputs* are the tensors and arrays that it carries along: arguments of
+a :class:`functools.partial`, variables of a closure, defaults of a function. Modules and objects are not searched: a
+model may keep a cache that a step writes again and again.
+
+Contents: :func:`check_candidate`, :func:`check_resolvable`, :func:`inputs_of`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from precision_eval.errors import CandidateError
+from precision_eval.measure.blocks import Candidate, read_block
+from precision_eval.measure.timers import HostTimer, Timer
+
+REPEAT_TOLERANCE = 1e-3
+"""Relative distance of two outputs that still counts as a repetition: kernels with atomics differ in the last bits."""
+
+SHORTEST_IN_EMPTY_CALLS = 10.0
+CUDA_EVENT_RESOLUTION_S = 0.5e-6
+"""``cudaEventElapsedTime``'s documented resolution."""
+
+
+def check_candidate(name: str, candidate: Candidate) -> None:
+    """Call a candidate twice and hold the calls to each other.
+
+    Raises
+    ------
+    CandidateError
+        It raises, returns None, gives another output the second time, or changes one of its inputs; the message says
+        which and what to do.
+    """
+    inputs = dict(inputs_of(candidate.call))
+    before = {where: _checksum(value) for where, value in inputs.items()}
+    first = [_copied(leaf) for leaf in _leaves(_called(name, candidate))]
+    second = [_copied(leaf) for leaf in _leaves(_called(name, candidate))]
+    for where, value in inputs.items():
+        if _checksum(value) != before[where]:
+            raise CandidateError(
+                f"candidate '{name}' changes its input: {where}, {_described(value)}; every call would see another "
+                "input, so let it work on a copy (or pass check=False where that is meant)"
+            )
+    if len(first) != len(second) or not all(_repeats(a, b) for a, b in zip(first, second, strict=True)):
+        raise CandidateError(
+            f"candidate '{name}' is not repeatable: two calls gave different outputs; fix its seed, reset its state "
+            "in the call (or pass check=False where that is meant)"
+        )
+
+
+def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
+    """Refuse a call that lasts no longer than the timer needs for itself.
+
+    Raises
+    ------
+    CandidateError
+        On the host: the call lasts less than ten empty calls; on CUDA: less than ten times the resolution of events.
+    """
+    clock = timer.clocks[0]
+    if clock.startswith("cuda"):
+        empty_s = CUDA_EVENT_RESOLUTION_S
+    elif isinstance(timer, HostTimer):
+        empty_s = float(np.median(timer(lambda: None, 200).samples_s["wall"])) if "wall" in timer.clocks else 1e-7
+    else:
+        return
+    call_s = float(np.median(read_block(name, candidate, timer, 9).samples_s[clock]))
+    if call_s < SHORTEST_IN_EMPTY_CALLS * empty_s:
+        raise CandidateError(
+            f"candidate '{name}' runs in {call_s * 1e6:.2g} µs, the {clock} clock resolves {empty_s * 1e6:.2g} µs; "
+            f"repeat the work inside the call until it lasts {SHORTEST_IN_EMPTY_CALLS * empty_s * 1e6:.2g} µs or more"
+        )
+
+
+def inputs_of(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and arrays that a callable carries along, with where they were found."""
+    if isinstance(call, functools.partial):
+        yield from inputs_of(call.func)
+        for index, value in enumerate(call.args):
+            yield from _tensors(f"argument {index}", value)
+        for key, value in call.keywords.items():
+            yield from _tensors(f"argument '{key}'", value)
+        return
+    code, cells = getattr(call, "__code__", None), getattr(call, "__closure__", None)
+    if code is not None and cells:
+        for variable, cell in zip(code.co_freevars, cells, strict=True):
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+            yield from _tensors(f"variable '{variable}'", value)
+    for index, value in enumerate(getattr(call, "__defaults__", None) or ()):
+        yield from _tensors(f"default {index}", value)
+
+
+def _called(name: str, candidate: Candidate) -> object:
+    try:
+        with candidate.block():
+            output = candidate.call()
+    except Exception as error:
+        raise CandidateError(f"candidate '{name}' raises: {type(error).__name__}: {error}") from error
+    if output is None:
+        raise CandidateError(
+            f"candidate '{name}' returns nothing, so nobody can tell that it did its work; return the result "
+            "(or pass check=False where it works in place)"
+        )
+    return output
+
+
+def _is_tensor(value: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _tensors(where: str, value: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, np.ndarray) or _is_tensor(value):
+        yield where, value
+    elif isinstance(value, tuple | list):
+        for index, part in enumerate(value):
+            yield from _tensors(f"{where}[{index}]", part)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _tensors(f"{where}[{key!r}]", part)
+
+
+def _leaves(output: object) -> Iterator[Any]:
+    if isinstance(output, tuple | list):
+        for part in output:
+            yield from _leaves(part)
+    elif isinstance(output, dict):
+        for part in output.values():
+            yield from _leaves(part)
+    else:
+        yield output
+
+
+def _array(value: Any) -> np.ndarray:
+    """Value as a numpy array; formats that numpy lacks as float32, which holds them exactly."""
+    if not _is_tensor(value):
+        return np.asarray(value)
+    torch = sys.modules["torch"]
+    tensor = value.detach()
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.float()
+    return np.asarray(tensor.cpu().resolve_conj().numpy())
+
+
+def _checksum(value: Any) -> int:
+    array = np.ascontiguousarray(_array(value))
+    return zlib.crc32(array.data.cast("B")) if array.size else 0
+
+
+def _copied(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | np.generic | float | int | complex) or _is_tensor(leaf):
+        return _array(leaf).copy()
+    return leaf
+
+
+def _repeats(first: Any, second: Any) -> bool:
+    if not isinstance(first, np.ndarray) or not isinstance(second, np.ndarray):
+        return type(first) is type(second)  # an object of the caller's own: nothing to compare by
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not np.issubdtype(first.dtype, np.inexact):
+        return bool(np.array_equal(first, second))
+    finite = np.isfinite(first)
+    if not np.array_equal(finite, np.isfinite(second)):
+        return False
+    a, b = (part[finite].astype(np.complex128) for part in (first, second))
+    return float(np.linalg.norm(a - b)) <= REPEAT_TOLERANCE * max(float(np.linalg.norm(a)), math.ulp(0.0))
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}"

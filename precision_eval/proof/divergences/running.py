@@ -1,0 +1,182 @@
+"""The voice's part of the divergence experiment: streams that run on until they leave the oracle's path.
+
+Conventions: B streams, K codebooks, V codes. A *path* holds the tokens as they are emitted, (n_steps, B, K); in the
+first K − 1 steps the delayed codebooks still emit the prompt. Until its first difference a stream has emitted exactly
+the oracle's tokens, so a fix is run on the oracle's path and each stream is dropped at its first difference: what comes
+after it decides nothing here.
+
+Contents: :class:`Voices`, :func:`load_voices`, :func:`oracle_path`, :func:`first_divergence`, :func:`forced_logits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from precision_eval.proof.divergences.plan import N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
+from precision_eval.voice.assets import load_streams
+from precision_eval.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
+from precision_eval.voice.synthesis import Decoder, Frames, GumbelNoise, Stream, stacked, teacher_forced_inputs
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Streams of equal length, ready to be stepped through.
+
+    Attributes
+    ----------
+    given : Tensor, shape (B, n_frames, K), int64
+        What a decoder is given at each frame when it is fed the original speech.
+    frames : Frames
+        Conditioning, (B, n_frames).
+    """
+
+    given: Tensor
+    frames: Frames
+
+    @classmethod
+    def of(cls, streams: list[Stream], *, n_frames: int) -> Voices:
+        """Gather ``n_frames`` frames of each stream."""
+        given = teacher_forced_inputs(streams, n_frames=n_frames, empty=CODEBOOK_SIZE)
+        return cls(given, stacked([stream.conditioning[:n_frames] for stream in streams]))
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def prefill(self, decoder: Decoder) -> None:
+        """Read the prompt, all at once."""
+        decoder.step(self.given[:, :PROMPT_FRAMES], self.frames.rows(0, PROMPT_FRAMES))
+
+    def prompt_at(self, step: int) -> Tensor:
+        """Tokens that the delayed codebooks emit at a step from inside the prompt, (B, K − 1 − step)."""
+        return self.given[:, PROMPT_FRAMES + step + 1, step + 1 :]
+
+
+def load_voices(design: Design, *, n_steps: int) -> tuple[list[Stream], list[Stream]]:
+    """Return the calibration windows and the held-out streams, speakers in turn.
+
+    Parameters
+    ----------
+    design : Design
+    n_steps : int
+        Steps that a held-out stream runs at most.
+    """
+    stream_frames = PROMPT_FRAMES + n_steps + N_CODEBOOKS
+    window_frames = PROMPT_FRAMES + design.calibration_steps
+    rounds = (_empty(design.segments), _empty(design.segments * design.held_out))
+    for script in load_streams(N_SPEAKERS, n_frames=1):
+        starts = window_starts(len(script.tokens), design, stream_frames=stream_frames)
+        for turns, places, length in zip(rounds, starts, (window_frames, stream_frames), strict=True):
+            for turn, start in zip(turns, places, strict=True):
+                rows = slice(start, start + length)
+                turn.append(Stream(script.conditioning[rows], script.tokens[rows]))
+    calibration, held_out = ([stream for turn in turns for stream in turn] for turns in rounds)
+    return calibration, held_out
+
+
+def _empty(count: int) -> list[list[Stream]]:
+    return [[] for _ in range(count)]
+
+
+def _sampled(logits: Tensor, noise: Tensor, *, temperature: float) -> Tensor:
+    """Tokens by the Gumbel-max trick in float64, as :func:`precision_eval.voice.synthesis.free_run` samples."""
+    return (logits.double() / temperature + noise).argmax(dim=-1)
+
+
+@torch.inference_mode()
+def oracle_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps: int, temperature: float) -> Tensor:
+    """Run the oracle freely.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Fresh, for ``len(voices)`` streams.
+    voices : Voices
+    noise : GumbelNoise
+    n_steps : int
+    temperature : float
+
+    Returns
+    -------
+    Tensor, shape (n_steps, B, K), int64
+    """
+    voices.prefill(decoder)
+    given = voices.given[:, PROMPT_FRAMES]
+    path = []
+    for step in range(n_steps):
+        frame = PROMPT_FRAMES + step
+        logits = decoder.step(given[:, None], voices.frames.rows(frame, 1))[:, 0]
+        given = _sampled(logits, noise(frame), temperature=temperature)
+        if step < N_CODEBOOKS - 1:
+            given[:, step + 1 :] = voices.prompt_at(step)
+        path.append(given)
+    return torch.stack(path)
+
+
+@torch.inference_mode()
+def first_divergence(
+    decoder: Decoder, voices: Voices, noise: GumbelNoise, path: Tensor, *, n_steps: int, temperature: float
+) -> np.ndarray:
+    """Step at which each stream first samples another token than the oracle.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Fresh, in the condition.
+    voices, noise
+        The oracle's own; another noise for the null.
+    path : Tensor, shape (≥ n_steps, B, K)
+        From :func:`oracle_path`.
+    n_steps : int
+    temperature : float
+
+    Returns
+    -------
+    np.ndarray, shape (B,), int64
+        From 0; −1 where a stream never differed within ``n_steps``.
+    """
+    voices.prefill(decoder)
+    first = np.full(len(voices), -1)
+    alive = torch.arange(len(voices))
+    given = voices.given[:, PROMPT_FRAMES]
+    for step in range(n_steps):
+        frame = PROMPT_FRAMES + step
+        rows = Frames(*(values[alive] for values in voices.frames.rows(frame, 1)))
+        logits = decoder.step(given[alive][:, None], rows)[:, 0]
+        tokens = _sampled(logits, noise(frame)[alive], temperature=temperature)
+        free = min(step + 1, N_CODEBOOKS)  # the other codebooks are still inside the prompt
+        same = (tokens[:, :free] == path[step, alive, :free]).all(dim=1)
+        if not bool(same.all()):
+            first[alive[~same].numpy()] = step
+            alive = alive[same]
+            if not len(alive):
+                break
+            decoder.keep(same)
+        given = path[step]
+    return first
+
+
+@torch.inference_mode()
+def forced_logits(decoder: Decoder, voices: Voices, *, n_steps: int) -> Iterator[np.ndarray]:
+    """Score the original speech after the prompt, step by step.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Fresh.
+    voices : Voices
+    n_steps : int
+
+    Yields
+    ------
+    np.ndarray, shape (B, K, V), float64
+    """
+    voices.prefill(decoder)
+    for step in range(n_steps):
+        frame = PROMPT_FRAMES + step
+        logits = decoder.step(voices.given[:, frame : frame + 1], voices.frames.rows(frame, 1))[:, 0]
+        yield logits.double().numpy()

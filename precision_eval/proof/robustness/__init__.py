@@ -1,0 +1,103 @@
+"""What injected faults do to a run: every fault at every stage, with real runs.
+
+Conventions: see :class:`~precision_eval.proof.catalog.Experiment`. A trial is one fault at one stage; the faults of a
+scenario share its commands, so a scenario of which a trial is missing is played as a whole.
+
+Contents: :func:`run`, :func:`figures`, :func:`plot`; :mod:`~precision_eval.proof.robustness.injector` (how a fault gets
+into a process), :mod:`~precision_eval.proof.robustness.scenarios` (the matrix),
+:mod:`~precision_eval.proof.robustness.harness` (running and judging).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from precision_eval.proof.catalog import Figure, Progress, Size
+
+    from .harness import Trial
+    from .scenarios import Scenario
+
+TRIALS_NAME = "robustness.jsonl"
+
+
+def run(out: Path, *, size: Size, progress: Progress) -> None:
+    """Play the scenarios of which trials are missing in ``out/robustness.jsonl``.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the trials.
+    size : {"quick", "full"}
+        quick: every fault of a worker at every stage, one fault of the main process per stage; full: all of those too.
+    progress : callable
+        Told after every trial.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from precision_eval.proof.trials import TrialFile
+
+    from .scenarios import scenarios
+
+    trials = TrialFile(out / TRIALS_NAME)
+    known = trials.keys()
+    plays = scenarios(size)
+    total = sum(len(set(scenario.keys)) for scenario in plays)
+    done = sum(len(set(scenario.keys) & known) for scenario in plays)
+    progress(done, total, "found")
+    missing = [scenario for scenario in plays if not set(scenario.keys) <= known]
+    with ThreadPoolExecutor(max(1, len(missing))) as pool:
+        for found in pool.map(_played, missing):
+            for trial in found:
+                trials.append(trial)
+                done += trial["key"] not in known
+                progress(done, total, trial["key"])
+
+
+def _played(scenario: Scenario) -> list[dict[str, Any]]:
+    from tempfile import TemporaryDirectory
+
+    from .harness import play
+
+    with TemporaryDirectory() as folder:
+        return [trial.to_dict() for trial in play(scenario, Path(folder))]
+
+
+def figures(out: Path) -> list[Figure]:
+    """Count the faults after which everything promised held."""
+    from precision_eval.proof.catalog import Figure
+
+    trials = _trials(out)
+    if not trials:
+        return []
+    kept = sum(trial.kept for trial in trials)
+    found = f"{kept} of {len(trials)} faults: no finished cell lost, the run resumed and ended"
+    stages = len({trial.stage for trial in trials})
+    kinds = len({trial.kind for trial in trials})
+    return [
+        Figure(
+            name=f"faults injected into real runs, {kinds} kinds over {stages} stages",
+            target="all",
+            found=found,
+            met=kept == len(trials),
+            rivals={},
+        )
+    ]
+
+
+def plot(out: Path) -> list[Path]:
+    """Draw the table of faults and stages as ``robustness.png``."""
+    from .table import draw
+
+    trials = _trials(out)
+    return draw(trials, out) if trials else []
+
+
+def _trials(out: Path) -> list[Trial]:
+    from precision_eval.proof.trials import TrialFile
+
+    from .harness import Trial
+
+    read = TrialFile(out / TRIALS_NAME).read()
+    return [Trial(**{**trial, "problems": tuple(trial["problems"])}) for trial in read]

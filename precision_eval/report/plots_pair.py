@@ -1,0 +1,254 @@
+"""Two aligned recordings at a glance: both spectrograms, their difference, the metrics over time, what was flagged.
+
+Conventions: the files are read block by block and spectra are averaged into at most 800 columns of time and 512 rows
+of frequency, so an hour takes no more memory than a minute. A cell of the difference is the mean power of the estimate
+over the mean power of the reference, in dB. A metric with more than 240 windows is drawn as the median of groups
+of neighbours with their range as a band.
+
+Contents: :func:`spectrograms`, :class:`Spectrograms`, :func:`draw_pair`, :func:`save_figure`, :func:`thinned`,
+:func:`undefined_spans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import blended_transform_factory
+
+from audio_metrics import Comparison, Flag, Series, metric_by_name
+from audio_metrics.frames import FLOOR, blocks
+from audio_metrics.signal import FileSource
+from precision_eval.errors import ParameterError
+from precision_eval.report.metric_titles import title_of
+from precision_eval.report.style import DPI, FAINT, INK, dress, new_figure
+
+MAX_COLUMNS = 800
+MAX_ROWS = 512
+MAX_POINTS = 240
+DRAWN = ("log_spectral_distance_db", "mel_mcd_db", "si_sdr_db")
+_RANGE_DB = 80.0
+_DIFFERENCE_DB = 20.0
+_SHORT_S = 180.0
+_FLAG_COLOUR = "#D55E00"
+_DIVERGED_COLOUR = "#CC0000"
+
+
+@dataclass(frozen=True)
+class Spectrograms:
+    """Mean power over time and frequency of two signals.
+
+    Attributes
+    ----------
+    power : np.ndarray, shape (2, n_rows, n_columns)
+    duration_s : float
+        From the first sample of the first frame to the last of the last.
+    high_hz : float
+        Upper end of the last row.
+    """
+
+    power: np.ndarray
+    duration_s: float
+    high_hz: float
+
+    def level_db(self) -> np.ndarray:
+        """In dB re full scale, shape (2, n_rows, n_columns)."""
+        return np.asarray(10.0 * np.log10(np.maximum(self.power, FLOOR)))
+
+
+def spectrograms(
+    reference: Path, estimate: Path, *, on_progress: Callable[[float], None] = lambda fraction: None
+) -> Spectrograms:
+    """Average the spectra of two mono files of one length and rate into a picture's worth of cells.
+
+    Parameters
+    ----------
+    reference, estimate : Path
+    on_progress : callable
+        Called with the fraction done.
+
+    Returns
+    -------
+    Spectrograms
+    """
+    with (
+        FileSource(reference, dtype="float32", name="reference") as first,
+        FileSource(estimate, dtype="float32", name="estimate") as second,
+    ):
+        sums: np.ndarray | None = None
+        for grid, block in blocks((first, second)):
+            columns = min(MAX_COLUMNS, grid.n_frames)
+            fold = -(-grid.n_bins // MAX_ROWS)
+            if sums is None:
+                sums = np.zeros((2, -(-grid.n_bins // fold), columns))
+                frames = np.zeros(columns)
+            start = block.first_window * grid.window_samples
+            first_frame = grid.frame_range(start, start + 1)[0]
+            index = (first_frame + np.arange(block.spectra.power.shape[1])) * columns // grid.n_frames
+            if len(index):
+                _add(sums, frames, block.spectra.power, index, fold)
+            on_progress(block.stop_window / grid.n_started_windows)
+    assert sums is not None  # a grid has at least one window
+    span_s = ((grid.n_frames - 1) * grid.hop_samples + grid.frame_samples) / grid.sample_rate_hz
+    high_hz = sums.shape[1] * fold * grid.sample_rate_hz / grid.frame_samples
+    return Spectrograms(sums / frames, span_s, high_hz)
+
+
+def _add(sums: np.ndarray, frames: np.ndarray, power: np.ndarray, index: np.ndarray, fold: int) -> None:
+    """Add the power of a block's frames, (2, n_frames, n_bins), to the columns of `index`, (n_frames,), rising."""
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    columns = index[starts]
+    by_column = np.add.reduceat(power, starts, axis=1, dtype=np.float64)  # (2, n_columns of the block, n_bins)
+    rows = np.add.reduceat(by_column, np.arange(0, power.shape[2], fold), axis=2)
+    width = np.diff(np.append(np.arange(0, power.shape[2], fold), power.shape[2]))
+    sums[:, :, columns] += (rows / width).transpose(0, 2, 1)
+    frames[columns] += np.diff(np.append(starts, len(index)))
+
+
+def draw_pair(
+    comparison: Comparison, pictures: Spectrograms, *, names: tuple[str, str], flags: tuple[Flag, ...]
+) -> Figure:
+    """Draw the figure.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    pictures : Spectrograms
+        Of the same two files.
+    names : tuple of str
+        Of the reference and the estimate.
+    flags : tuple of Flag
+        Those with a time are marked.
+    """
+    drawn = [name for name in DRAWN if np.isfinite(comparison.summaries[name].series.value).any()]
+    figure = new_figure(12.0, 7.2 + 1.5 * len(drawn))
+    rows = figure.subplots(3 + len(drawn), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(drawn)])
+    unit_s, unit = (1.0, "s") if pictures.duration_s < _SHORT_S else (60.0, "min")
+    _draw_spectrograms(figure, list(rows[:3]), pictures, names, unit_s)
+    for axes, name in zip(rows[3:], drawn, strict=True):
+        _draw_series(axes, name, comparison.summaries[name].series, unit_s)
+    _mark(list(rows), comparison, flags, unit_s)
+    rows[-1].set_xlabel(f"time, {unit}", fontsize=9.5, color=INK)
+    rows[-1].set_xlim(0.0, comparison.duration_s / unit_s)
+    return figure
+
+
+def _draw_spectrograms(
+    figure: Figure, rows: list[Axes], pictures: Spectrograms, names: tuple[str, str], unit_s: float
+) -> None:
+    level_db = pictures.level_db()
+    top_db = float(level_db.max())
+    extent = (0.0, pictures.duration_s / unit_s, 0.0, pictures.high_hz / 1000.0)
+    panels = [
+        (f"reference: {names[0]}", level_db[0], "magma", top_db - _RANGE_DB, top_db, "dB re full scale"),
+        (f"estimate: {names[1]}", level_db[1], "magma", top_db - _RANGE_DB, top_db, "dB re full scale"),
+        ("estimate over reference", level_db[1] - level_db[0], "RdBu_r", -_DIFFERENCE_DB, _DIFFERENCE_DB, "dB"),
+    ]
+    for axes, (title, values, colours, low, high, unit) in zip(rows, panels, strict=True):
+        image = axes.imshow(
+            values,
+            origin="lower",
+            aspect="auto",
+            extent=extent,
+            cmap=colours,
+            vmin=low,
+            vmax=high,
+            interpolation="none",
+        )
+        dress(axes, title=title)
+        axes.grid(False)
+        axes.set_ylabel("kHz", fontsize=9.5, color=INK)
+        bar = figure.colorbar(image, ax=axes, pad=0.01, aspect=12, extend="both" if unit == "dB" else "min")
+        bar.set_label(unit, fontsize=9, color=INK)
+        bar.ax.tick_params(labelsize=8.5, colors=INK)
+
+
+def _draw_series(axes: Axes, name: str, series: Series, unit_s: float) -> None:
+    """Draw the windows as steps, or the median and range of groups where there are many."""
+    metric = metric_by_name(name)
+    time_s, low, middle, high = thinned(series)
+    arrow = "lower is closer" if metric.direction == "lower" else "higher is closer"
+    dress(axes, title=f"{title_of(name)}, {metric.unit} per second · {arrow}")
+    if len(time_s) < len(series.value):
+        axes.fill_between(time_s / unit_s, low, high, color="#0072B2", alpha=0.25, linewidth=0, step="post")
+    axes.step(time_s / unit_s, middle, where="post", color="#0072B2", linewidth=1.2)
+    axes.set_ylabel(metric.unit, fontsize=9.5, color=INK)
+
+
+def thinned(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """At most 240 groups of neighbouring windows: time_s, least, median and greatest; NaN where a group has no value.
+
+    Infinite values are left out: they have no place on an axis.
+    """
+    values = np.where(np.isfinite(series.value), series.value, np.nan)
+    size = max(1, -(-len(values) // MAX_POINTS))
+    padded = np.append(values, np.full(-len(values) % size, np.nan)).reshape(-1, size)
+    known = np.isfinite(padded).any(axis=1)
+    result = np.full((3, len(padded)), np.nan)
+    if known.any():
+        result[:, known] = np.nanquantile(padded[known], (0.0, 0.5, 1.0), axis=1)
+    return series.time_s[::size], result[0], result[1], result[2]
+
+
+def _mark(rows: list[Axes], comparison: Comparison, flags: tuple[Flag, ...], unit_s: float) -> None:
+    """Shade windows without a value, and draw a line where something was flagged and where the sounds part."""
+    for start_s, stop_s in undefined_spans(comparison.summaries[DRAWN[0]].series):
+        for axes in rows[2:]:
+            axes.axvspan(start_s / unit_s, stop_s / unit_s, color="#BBBBBB", alpha=0.6, linewidth=0, zorder=0.5)
+    marks = [(flag.time_s, f"{flag.signal}: {flag.kind}", _FLAG_COLOUR) for flag in flags if flag.time_s is not None]
+    if np.isfinite(comparison.t_div_s):
+        marks.append((comparison.t_div_s, "another sound from here (t_div)", _DIVERGED_COLOUR))
+    for number, (time_s, text, colour) in enumerate(sorted(marks)):
+        for axes in rows:
+            axes.axvline(time_s / unit_s, color=colour, linewidth=1.1, linestyle="--")
+        late = time_s > 0.7 * comparison.duration_s
+        rows[2].annotate(
+            text,
+            (time_s / unit_s, 0.93 - 0.13 * (number % 6)),
+            xycoords=blended_transform_factory(rows[2].transData, rows[2].transAxes),
+            xytext=(-4 if late else 4, 0),
+            textcoords="offset points",
+            ha="right" if late else "left",
+            va="top",
+            fontsize=8.5,
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
+        )
+    if any(np.isnan(comparison.summaries[DRAWN[0]].series.value)):
+        note = "grey: no value (digital silence or samples that are not finite)"
+        rows[-1].annotate(note, (1.0, 1.04), xycoords="axes fraction", ha="right", fontsize=8.5, color=FAINT)
+
+
+def undefined_spans(series: Series) -> list[tuple[float, float]]:
+    """Stretches of windows without a value, as (start, stop) in seconds."""
+    undefined = np.isnan(series.value)
+    if len(undefined) < 1 or not undefined.any():
+        return []
+    width_s = float(series.time_s[1] - series.time_s[0]) if len(series.time_s) > 1 else 1.0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], undefined, [False])).astype(int)))
+    starts, stops = edges[::2], edges[1::2]
+    return [
+        (float(series.time_s[a]), float(series.time_s[b - 1]) + width_s) for a, b in zip(starts, stops, strict=True)
+    ]
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG, as the ending says; the same data gives the same bytes.
+
+    Raises
+    ------
+    ParameterError
+        The file cannot be written.
+    """
+    svg = path.suffix.lower() == ".svg"
+    metadata: dict[str, str | None] = {"Date": None, "Creator": None} if svg else {"Software": None}
+    try:
+        with mpl.rc_context({"svg.hashsalt": "pair", "svg.fonttype": "none"}):
+            figure.savefig(path, dpi=DPI, facecolor="white", metadata=metadata)
+    except OSError as error:
+        raise ParameterError(f"cannot write {path}: {error.strerror}; choose another place for the figure") from error

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import audio_metrics as am
+from audio_metrics import pitch
+from audio_metrics.comparison import DISTANCES, SUMMARISED
+from audio_metrics.pitch import PITCH_METRICS, PitchTrack
+
+FS = 8000
+CHEAP = (
+    "multi_resolution_stft_distance",
+    "maximum_mean_discrepancy",
+    "mel_mean_difference_db",
+    "mel_spread_difference_db",
+)
+
+
+def compare(x, y, **options):
+    return am.compare(x, y, sample_rate_hz=FS, **options)
+
+
+@pytest.fixture
+def noisy(speech):
+    x = speech(95, 1, fs=FS)
+    return x, x + 1e-3 * np.random.default_rng(0).standard_normal(len(x))
+
+
+def test_nothing_is_measured_that_was_not_asked_for(pair):
+    assert set(compare(*pair).summaries) == set(SUMMARISED)
+
+
+def test_figures_are_those_of_the_plain_functions(noisy):
+    result = compare(*noisy, metrics=CHEAP)
+    assert set(result.summaries) == {*SUMMARISED, *CHEAP}
+    for name in CHEAP:
+        plain = am.metric_by_name(name).function(*noisy, sample_rate_hz=FS)
+        assert result.summaries[name].whole_file == pytest.approx(plain, rel=1e-12), name
+    assert len(result.summaries["multi_resolution_stft_distance"].series.value) == 95
+    np.testing.assert_array_equal(result.summaries["maximum_mean_discrepancy"].series.time_s, [0.0, 60.0])
+    plain = result.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["settings"]["metrics"] == [name for name in am.OPTIONAL if name in CHEAP]
+    assert plain["mel_mean_difference_db"]["series"]["time_s"] == [0.0, 60.0]
+
+
+def test_the_rest_is_as_without(noisy):
+    plain, more = compare(*noisy).to_dict(), compare(*noisy, metrics=CHEAP).to_dict()
+    for name in (*SUMMARISED, *DISTANCES, "lag_s", "flags"):
+        assert plain[name] == more[name]
+
+
+def test_files_blocks_and_progress(noisy, wav):
+    x, y = (signal.astype(np.float32) for signal in noisy)
+    paths = wav("x.wav", x, fs=FS), wav("y.wav", y, fs=FS)
+    seen = []
+    result = am.compare_files(*paths, null_path=paths[1], metrics=CHEAP, on_progress=seen.append, block_windows=7)
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(1.0)
+    assert len(seen) > 20
+    expected = compare(x, y, metrics=CHEAP)
+    for name in CHEAP:
+        assert result.summaries[name].whole_file == pytest.approx(expected.summaries[name].whole_file, rel=1e-5)
+        assert result.ratio_to_null[name] == pytest.approx(1.0)
+    assert set(result.ratio_to_null) == {*SUMMARISED, *DISTANCES, *CHEAP}
+
+
+def test_other_metrics_than_the_nulls_are_refused(pair):
+    with pytest.raises(am.ParameterError, match=r"metrics is .*, the null's \[\]"):
+        am.ratio_to_null(compare(*pair, metrics=CHEAP[:1]), compare(*pair))
+
+
+def test_ratios_of_scores_and_of_estimates_under_0(pair, monkeypatch):
+    from audio_metrics.results import _as_distance
+
+    assert _as_distance(0.75, "stoi") == 0.25
+    assert _as_distance(20.0, "snr_db") == pytest.approx(0.1)
+    assert _as_distance(0.5, "maximum_mean_discrepancy") == 0.5
+    assert np.isnan(_as_distance(-1e-3, "maximum_mean_discrepancy"))
+    result = compare(pair[0], pair[0], metrics=("maximum_mean_discrepancy",))
+    assert np.isnan(am.ratio_to_null(result, result)["maximum_mean_discrepancy"])
+
+
+def test_aligned_metrics_stop_at_divergence(speech):
+    x = speech(20, 1, fs=FS)
+    other = np.diff(np.random.default_rng(3).standard_normal(len(x) + 3), n=3) * 0.02
+    y = np.where(np.arange(len(x)) < 8.5 * FS, x, other)
+    stopped = compare(x, y, metrics=CHEAP, stop_at_divergence=True)
+    assert stopped.t_div_s == 8.5
+    assert stopped.summaries["multi_resolution_stft_distance"].whole_file == 0.0
+    assert len(stopped.summaries["multi_resolution_stft_distance"].series.value) == 8
+    assert stopped.summaries["maximum_mean_discrepancy"].whole_file > 0.0
+    never = compare(x, np.where(np.arange(len(x)) < 0, x, other), metrics=CHEAP, stop_at_divergence=True)
+    assert np.isnan(never.summaries["multi_resolution_stft_distance"].whole_file)
+
+
+def test_silence_and_bad_samples_are_no_errors(speech):
+    x = speech(35, 1, fs=FS)
+    for y in (np.zeros_like(x), np.where(np.arange(len(x)) == 99, np.nan, x)):
+        result = compare(x, y, metrics=CHEAP)
+        json.dumps(result.to_dict(), allow_nan=False)
+        silent = not np.nan_to_num(y).any()
+        for name in CHEAP:
+            assert np.isnan(result.summaries[name].whole_file) == silent, name
+
+
+def test_pitch_is_tracked_once_for_all_four(pair, monkeypatch):
+    calls = []
+
+    def track(samples, *, sample_rate_hz):
+        calls.append(len(samples))
+        return PitchTrack(np.full(10, 100.0))
+
+    monkeypatch.setattr(pitch, "track", track)
+    result = compare(*pair, metrics=PITCH_METRICS)
+    assert len(calls) == 4  # two windows of each signal
+    assert [result.summaries[name].whole_file for name in PITCH_METRICS] == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_unknown_names_are_refused(pair):
+    with pytest.raises(am.ParameterError, match="unknown metric 'mcd' to measure besides; known: multi_resolution"):
+        compare(*pair, metrics=["mcd"])
+    with pytest.raises(am.ParameterError, match="expected a collection of names, as \\('stoi',\\)"):
+        compare(*pair, metrics="stoi")
+
+
+def test_active_series_on_request(pair):
+    result = compare(*pair)
+    for name in SUMMARISED[:2]:
+        assert "series" not in result.to_dict()[name]["active"]
+        full = result.to_dict(active_series=True)[name]["active"]
+        assert full["series"]["value"] == list(result.summaries[name].active.series.value)
+        assert {"mean", "median", "p95", "worst", "slope_per_min"} <= set(full)
+
+
+@settings(max_examples=12, deadline=None)
+@given(n=st.integers(1200, 9 * FS), gain_db=st.floats(-20, 20), seed=st.integers(0, 1000))
+def test_any_length_and_gain(n, gain_db, seed):
+    x = 0.05 * np.random.default_rng(seed).standard_normal(n)
+    k = 10 ** (gain_db / 20)
+    found = compare(x, k * x, metrics=CHEAP, floor=1e-30).summaries
+    distance = abs(1 - k) + abs(np.log(k))
+    assert found["multi_resolution_stft_distance"].whole_file == pytest.approx(distance, abs=1e-10)
+    assert found["mel_mean_difference_db"].whole_file == pytest.approx(abs(gain_db), abs=1e-9)
+    assert found["mel_spread_difference_db"].whole_file == pytest.approx(0.0, abs=1e-6)
+    for name in CHEAP:
+        plain = am.metric_by_name(name).function(x, k * x, sample_rate_hz=FS, floor=1e-30)
+        assert found[name].whole_file == plain
+
+
+def test_memory_is_flat_with_length(wav):
+    rng = np.random.default_rng(0)
+    peaks = {}
+    for minutes in (1, 3):
+        x = 0.1 * rng.standard_normal(60 * minutes * FS, dtype=np.float32)
+        paths = wav(f"x{minutes}.wav", x, fs=FS), wav(f"y{minutes}.wav", np.float32(0.9) * x, fs=FS)
+        if minutes == 1:
+            am.compare_files(*paths, metrics=CHEAP)  # tables and imports
+        tracemalloc.start()
+        am.compare_files(*paths, metrics=CHEAP)
+        peaks[minutes] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[3] - peaks[1] < 0.3e6  # the sums per half window, and the pairs of the slope
+    assert peaks[3] < 16e6

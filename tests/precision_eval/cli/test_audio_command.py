@@ -1,0 +1,307 @@
+"""``precision-eval audio`` as a user meets it: table, JSON, figure, progress, and every bad input in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from audio_metrics import Series, compare_files
+from audio_metrics.errors import AudioMetricsError, SignalFileError
+from precision_eval.cli.audio import Request, audio_command, check_plot_path
+from precision_eval.cli.audio_files import check_headers
+from precision_eval.cli.audio_table import clock, figure_of
+from precision_eval.errors import ParameterError
+from precision_eval.report.metric_titles import title_of
+from precision_eval.report.plots_pair import MAX_COLUMNS, MAX_POINTS, spectrograms, thinned, undefined_spans
+
+FS = 16000
+COMMAND = [sys.executable, "-m", "precision_eval.cli", "audio"]
+
+
+def sound(seconds=4.0, seed=0, *, fs=FS):
+    rng = np.random.default_rng(seed)
+    t = np.arange(round(seconds * fs)) / fs
+    voice = sum(np.sin(2 * np.pi * 130 * k * t) / k for k in range(1, 12))
+    return (0.05 * (1.2 + np.sin(2 * np.pi * 1.3 * t)) * (voice + 0.2 * rng.standard_normal(len(t)))).astype(np.float32)
+
+
+@pytest.fixture
+def wav(tmp_path):
+    def write(name, samples, *, fs=FS, **options):
+        path = tmp_path / name
+        soundfile.write(path, samples, fs, subtype=options.pop("subtype", "FLOAT"), **options)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def files(wav):
+    """A reference, the same with noise 40 dB down, and with other noise 20 dB down."""
+    reference = sound()
+    noise = np.random.default_rng(1).standard_normal((2, len(reference))).astype(np.float32) * reference.std()
+    return (
+        wav("reference.wav", reference),
+        wav("estimate.wav", reference + 0.01 * noise[0]),
+        wav("null.wav", reference + 0.1 * noise[1]),
+    )
+
+
+def run(*arguments, **options):
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
+
+
+def command(reference, estimate, *, null=None, as_json=False, plot=None):
+    audio_command(Request(reference=reference, estimate=estimate, null=null, as_json=as_json, plot=plot))
+
+
+def test_help_teaches_and_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom precision_eval.cli import main\nsys.argv = ['precision-eval', 'audio', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = ('torch', 'numpy', 'scipy', 'matplotlib', 'soundfile', 'audio_metrics')\n"
+        "print('LOADED', [name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "LOADED []" in done.stdout
+    for word in ("Examples", "--null", "--plot", "--json", "p95"):
+        assert word in done.stdout
+
+
+def test_the_tables_hold_every_metric_with_unit_direction_and_course(files, capsys):
+    reference, estimate, null = files
+    command(reference, estimate, null=null)
+    shown = capsys.readouterr().out
+    found = compare_files(reference, estimate, null_path=null)
+    for name, summary in found.summaries.items():
+        (row, course) = [line for line in shown.splitlines() if line.startswith(title_of(name))]
+        assert figure_of(summary.whole_file) in row
+        assert figure_of(summary.worst) in row
+        assert figure_of(found.ratio_to_null[name]) in row
+        assert figure_of(summary.slope_per_min) in course
+    assert "mel MCD ↓" in shown
+    assert "SI-SDR ↑" in shown
+    assert "SNR ↑" in shown
+    assert "40.0" in shown
+    assert "another sound from (t_div)  s      never" in shown
+    assert "! 4.0 s are under 60 s" in shown
+
+
+def test_json_is_strict_and_says_what_the_library_says(files):
+    reference, estimate, null = files
+    done = run(reference, estimate, "--null", null, "--json", check=True)
+    found = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(word))
+    expected = compare_files(reference, estimate, null_path=null).to_dict()
+    assert found["comparison"]["mel_mcd_db"] == expected["mel_mcd_db"]
+    assert found["comparison"]["ratio_to_null"] == expected["ratio_to_null"]
+    assert found["files"]["null"] == {"path": str(null), "format": "FLOAT"}
+    assert set(found["signals"]) == {"reference", "estimate"}
+    assert done.stderr == ""
+
+
+def test_equal_files_are_infinite_and_not_a_crash(files, capsys):
+    command(files[0], files[0])
+    shown = capsys.readouterr().out
+    assert "∞" in shown
+    assert "equal bit for bit" in shown
+    command(files[0], files[0], as_json=True)
+    assert json.loads(capsys.readouterr().out)["comparison"]["snr_db"]["whole_file"] is None
+
+
+@pytest.mark.parametrize("name", ["pair.png", "pair.svg"])
+def test_the_figure_is_written_and_repeats(files, tmp_path, name, capsys):
+    paths = [tmp_path / str(turn) / name for turn in range(2)]
+    for path in paths:
+        path.parent.mkdir()
+        command(*files[:2], plot=path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert first.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    assert f"figure: {paths[1]}" in capsys.readouterr().out
+
+
+def test_silence_and_nan_are_flagged_with_their_time_and_drawn(wav, tmp_path, capsys):
+    samples = sound(6)
+    samples[2 * FS : 3 * FS] = 0
+    estimate = samples.copy()
+    estimate[4 * FS + 100] = np.nan
+    plot = tmp_path / "pair.png"
+    command(wav("r.wav", samples), wav("e.wav", estimate), plot=plot)
+    shown = capsys.readouterr().out
+    assert "1 windows of reference are exactly zero" in shown
+    assert "First at 0:02.0." in shown
+    assert "1 samples of estimate are not finite" in shown
+    assert "First at 0:04.0." in shown
+    assert plot.stat().st_size > 10_000
+
+
+def bad_inputs(wav, tmp_path):
+    """Name → (reference, estimate, what the line says)."""
+    mono = wav("mono.wav", sound())
+    torn = wav("torn.wav", sound())
+    torn.write_bytes(torn.read_bytes()[:100_000])
+    flac = wav("torn.flac", sound(), subtype="PCM_16")
+    flac.write_bytes(flac.read_bytes()[: flac.stat().st_size // 2])
+    (text := tmp_path / "text.wav").write_text("not a sound\n" * 20)
+    (nothing := tmp_path / "nothing.wav").touch()
+    (folder := tmp_path / "folder.wav").mkdir()
+    rate = "sample rates differ: reference {mono} has 16000 Hz, estimate {other} has 24000 Hz; resample one"
+    length = (
+        "lengths differ: reference {mono} has 64000 samples, estimate {other} has 63999 samples; nothing is trimmed"
+    )
+    stereo = "channels: reference {mono} has 1, estimate {other} has 2; expected 1 each: choose a channel"
+    short = wav("short.wav", sound(0.02))
+    return {
+        "rate": (mono, wav("rate.wav", sound(fs=24000), fs=24000), rate),
+        "length": (mono, wav("length.wav", sound()[:-1]), length),
+        "stereo": (mono, wav("stereo.wav", np.stack([sound(), sound()], axis=1)), stereo),
+        "empty": (mono, wav("empty.wav", sound()[:0]), "estimate {other} has 0 samples; expected at least one frame"),
+        "short": (short, short, "too short: reference {mono} has 320 samples, estimate {other} has 320 samples"),
+        "slow": (
+            *[wav("slow.wav", sound(fs=4000), fs=4000)] * 2,
+            "estimate {other} has 4000 Hz; expected at least 8000",
+        ),
+        "text": (mono, text, "estimate: {other} is not a readable audio file"),
+        "no bytes": (nothing, mono, "reference: {mono} is empty (0 bytes); write it again"),
+        "folder": (mono, folder, "estimate: {other} is a folder; give an audio file in it"),
+        "missing": (mono, tmp_path / "missing.wav", "estimate: no file at {other}; check the path"),
+        "torn": (mono, torn, "its header promises"),
+        "torn flac": (flac, flac, "torn.flac"),
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "rate", "length", "stereo", "empty", "short", "slow", "text", "no bytes", "folder", "missing", "torn",
+        "torn flac",
+    ],
+)  # fmt: skip
+def test_bad_input_names_both_sides_and_the_remedy(case, wav, tmp_path, capsys):
+    reference, estimate, message = bad_inputs(wav, tmp_path)[case]
+    with pytest.raises(AudioMetricsError) as error:
+        command(reference, estimate, plot=tmp_path / "pair.png")
+    assert message.format(mono=reference, other=estimate) in " ".join(str(error.value).split())
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "pair.png").exists()
+
+
+def test_the_cases_above_are_all_cases(wav, tmp_path):
+    names = test_bad_input_names_both_sides_and_the_remedy.pytestmark[0].args[1]
+    assert set(names) == set(bad_inputs(wav, tmp_path))
+
+
+def test_bad_input_is_one_line_and_code_2_on_the_command_line(wav, tmp_path):
+    done = run(wav("a.wav", sound()), tmp_path / "missing.wav")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("precision-eval: estimate: no file at")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_file_that_may_not_be_read_says_so(wav, tmp_path, monkeypatch):
+    path = wav("secret.wav", sound())
+
+    def refuse(self, *arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SignalFileError, match=r"secret\.wav cannot be read \(Permission denied\); check its perm"):
+        check_headers(path, path, None)
+
+
+def test_the_null_must_fit_too(files, wav):
+    with pytest.raises(AudioMetricsError, match=r"lengths differ: reference .*, null .*short\.wav has 100 samples"):
+        command(*files[:2], null=wav("short.wav", sound()[:100]))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pair.pdf", r"ends in '\.pdf'; expected \.png or \.svg"),
+        ("nowhere/pair.png", "there is no folder .*nowhere; make it first"),
+        ("folder.png", "is a folder; give the name of a file"),
+    ],
+)
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(tmp_path, name, message):
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ParameterError, match=message):
+        check_plot_path(tmp_path / name)
+
+
+def test_a_figure_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ParameterError, match="cannot be written; choose another place"):
+        check_plot_path(tmp_path / "pair.png")
+
+
+def test_progress_is_shown_on_a_terminal_and_only_there(files):
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *map(str, files[:2])], stdout=subprocess.PIPE, stderr=follower, env={**os.environ, "TERM": "xterm"}
+    ) as process:
+        os.close(follower)
+        shown = b""
+        with contextlib.suppress(OSError):  # Linux ends a pseudoterminal with EIO
+            while chunk := os.read(leader, 4096):
+                shown += chunk
+        out = process.stdout.read().decode()
+    os.close(leader)
+    assert b"comparing" in shown
+    assert "mel MCD" in out
+    assert run(*files[:2], check=True).stderr == ""
+
+
+def test_a_long_file_fits_the_picture_and_no_power_is_lost(wav):
+    path = wav("long.wav", np.tile(sound(4, fs=8000), 30), fs=8000)
+    picture = spectrograms(path, path)
+    assert picture.power.shape[2] == MAX_COLUMNS
+    samples = soundfile.read(path)[0]
+    frames = np.lib.stride_tricks.sliding_window_view(samples, 340)[::85]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(340) / 340)
+    power = np.abs(np.fft.rfft(frames * window)) ** 2 / np.sum(window**2)
+    column = np.arange(len(frames)) * MAX_COLUMNS // len(frames)
+    expected = np.array([power[column == c].mean(axis=0) for c in (0, 1, 400, 799)])
+    found = picture.power[1][:, [0, 1, 400, 799]].T
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-9)
+
+
+def test_many_windows_are_drawn_as_range_and_median():
+    values = np.arange(2400.0)
+    values[:10], values[11] = np.nan, np.inf
+    time_s, low, middle, high = thinned(Series(np.arange(2400.0), values))
+    assert len(time_s) == MAX_POINTS == 240
+    assert time_s[:3].tolist() == [0, 10, 20]
+    assert np.isnan(middle[0])
+    assert (low[1], middle[1], high[1]) == (10, 15, 19)  # infinity has no place on an axis
+
+
+def test_stretches_without_a_value_are_found():
+    values = np.array([np.nan, np.nan, 1.0, np.nan, 2.0, np.nan])
+    assert undefined_spans(Series(np.arange(6.0), values)) == [(0, 2), (3, 4), (5, 6)]
+    assert undefined_spans(Series(np.arange(2.0), np.ones(2))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (-1.5, "−1.50"), (1234.5, "1234"), (0.00012, "1.2e−04"), (math.nan, "–"), (-math.inf, "−∞")],
+)
+def test_figures_have_three_digits_and_real_signs(value, text):
+    assert figure_of(value) == text
+
+
+def test_clocks_and_titles():
+    assert [clock(s) for s in (0.0, 61.5, 3723.0)] == ["0:00.0", "1:01.5", "1:02:03.0"]
+    assert title_of("log_spectral_distance_db") == "log spectral distance"
+    assert title_of("si_sdr_db") == "SI-SDR"
+    assert title_of("mel_mcd_db") == "mel MCD"

@@ -1,0 +1,71 @@
+"""A run that cannot write: a folder it may not write to, a full output, said in one line."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_eval.cli.run import _unwritable
+from precision_eval.errors import RecordError
+
+ARGUMENTS = [
+    *("run", "--workload", "attention-decode", "--size", "tiny", "--measure", "witness", "--device", "cpu"),
+    *("--fix", "full_float32"),
+]
+
+
+def run(out, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "precision_eval.cli", *ARGUMENTS, "--out", str(out)],
+        text=True,
+        check=False,
+        timeout=200,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
+    )
+
+
+def obey_permissions() -> None:
+    """Give up root's privilege to write anywhere; for others this changes nothing."""
+    if os.geteuid() == 0:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.system() != "Linux", reason="root elsewhere cannot give up that privilege")
+def test_a_folder_that_may_not_be_written(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    folder.chmod(0o555)
+    done = run(folder, preexec_fn=obey_permissions)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Permission denied; what was already recorded" in done.stderr
+    assert "mend that and run the same command again" in done.stderr
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_an_output_that_is_full_costs_no_record(tmp_path):
+    with Path("/dev/full").open("w") as full:
+        done = run(tmp_path / "run", stdout=full)
+    assert done.returncode == 2
+    assert "precision-eval: cannot write the output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run(tmp_path / "run").returncode == 0
+
+
+def test_what_cannot_be_written_is_named_with_its_remedy():
+    full = _unwritable(OSError(28, "No space left on device", "runs/a/report.md"), Path("runs/a/records.jsonl"))
+    assert isinstance(full, RecordError)
+    assert str(full) == (
+        "cannot write runs/a/report.md: No space left on device; what was already recorded in runs/a/records.jsonl is "
+        "intact, free space and run the same command again"
+    )

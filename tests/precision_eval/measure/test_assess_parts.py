@@ -1,0 +1,180 @@
+"""The parts of the judge of numeric error: spacing, expected sizes, statistics and ranges."""
+
+import json
+import math
+from importlib import resources
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.errors import IntegrityError
+from precision_eval.formats import format_by_name, ulp
+from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
+from precision_eval.measure.assess.rule import FILE, Range, Thresholds, covariates, parse, quadratic, thresholds_for
+from precision_eval.measure.assess.sizes import errors_of
+from precision_eval.measure.assess.statistics import GAIN_MARGIN, STATISTICS, measured
+
+NAMES = [statistic.name for statistic in STATISTICS]
+
+
+def shipped():
+    text = resources.files("precision_eval.measure.assess").joinpath(FILE).read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def draw(seed=0, shape=(2, 3, 16, 8)):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def taken(candidate, oracle, yardstick):
+    return errors_of(pool(candidate, oracle, yardstick))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_spacing_is_the_ulp(name):
+    powers = 2.0 ** torch.arange(-160, 130, dtype=torch.float64)
+    x = torch.cat([powers, -1.4 * powers, 1.999 * powers, torch.zeros(1, dtype=torch.float64)])
+    torch.testing.assert_close(spacing(x, format_by_name(name)), ulp(x, name), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((6,), (1, 1, 1, 6)), ((3, 6), (1, 1, 3, 6)), ((2, 3, 6), (1, 2, 3, 6)), ((5, 4, 2, 3, 6), (20, 2, 3, 6))],
+)
+def test_layout(shape, layout):
+    oracle = draw(shape=shape)
+    assert pool(oracle.half(), oracle, oracle.half()).oracle.shape == layout
+    pooled = pool([oracle.half()] * 3, [oracle] * 3, [oracle.half()] * 3)
+    assert pooled.oracle.shape == (3 * layout[0], *layout[1:])
+    assert (pooled.calls, pooled.judged) == (3, 3 * oracle.numel())
+
+
+def test_alpha_is_the_noise_in_units_of_the_yardsticks_and_ignores_a_few_rows():
+    oracle, shape = draw(0, (1, 2, 200, 64)), (1, 2, 200, 64)
+    plain = oracle + 0.01 * draw(1, shape)
+    candidate = oracle + 0.005 * draw(2, shape)
+    alpha = taken(candidate.half(), oracle, plain.half()).alpha
+    assert alpha.tolist() == pytest.approx([0.25, 1.0], rel=0.05)
+    candidate[0, 0, :20] += 1.0
+    assert float(taken(candidate.half(), oracle, plain.half()).alpha[0]) == pytest.approx(0.25, rel=0.1)
+
+
+def test_errors_in_units_of_the_expected_size_have_unit_variance():
+    shape = (1, 2, 300, 32)
+    oracle, size = draw(0, shape), torch.logspace(-1.7, -1, 32, dtype=torch.float64)  # channels fivefold apart
+    plain, candidate = oracle + size * draw(1, shape), oracle + 0.3 * size * draw(2, shape)
+    errors = taken(candidate.float(), oracle, plain.float())
+    by_channel = errors.z.double().square().mean((1, 3))
+    assert float(by_channel.min()) > 0.7
+    assert float(by_channel.max()) < 1.6
+    whole = errors.alpha[:, None, None, None, None] * errors.arithmetic_share + errors.rounding_share
+    torch.testing.assert_close(whole, torch.ones_like(whole), rtol=1e-3, atol=0, check_dtype=False)
+
+
+def test_gain_and_its_error_over_clusters_against_numpy():
+    oracle, eps = draw(3), 2.0**-10
+    candidate, plain = (oracle * (1 + 3 * eps)).half(), (oracle + 1e-3 * draw(4)).half()
+    errors = taken(candidate, oracle, plain)
+    found = measured(errors)
+    z, w = errors.z[0].double().numpy(), errors.z_oracle[0].double().numpy()
+    gain = (z * w).sum() / (w * w).sum()
+    by_row = (z * w).sum(-1) - gain * (w * w).sum(-1)
+    standard_error = np.sqrt((by_row**2).sum()) / (w * w).sum()
+    assert found.gain == pytest.approx(gain, rel=1e-4)
+    assert found.gain == pytest.approx(3 * eps, rel=0.05)
+    assert found.gain_standard_error == pytest.approx(standard_error, rel=1e-3)
+    expected = gain / math.hypot(standard_error, GAIN_MARGIN * eps)
+    assert found.found["gain"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_factor_per_row_shows_in_row_gain_alone():
+    shape = (1, 4, 64, 32)
+    oracle, noise = draw(5, shape), 2e-4 * draw(6, shape)
+    plain = (oracle + 2e-4 * draw(8, shape)).float()
+    factor = 1 + 2e-3 * draw(7, (1, 4, 64, 1))
+    honest = measured(taken((oracle + noise).float(), oracle, plain)).found
+    faulty = measured(taken((oracle * factor + noise).float(), oracle, plain)).found
+    assert honest["row_gain"] == pytest.approx(1.0, abs=0.2)
+    assert faulty["row_gain"] > 4
+    assert faulty["row_gain_eps"] == pytest.approx(2e-3 * 2**23, rel=0.2)
+    assert faulty["gain"] < 4
+
+
+def test_rounding_once_has_a_rounding_share_of_one():
+    oracle = draw(9, (1, 4, 128, 32))
+    plain = (oracle + 1e-3 * draw(10, oracle.shape)).half()
+    assert measured(taken(oracle.half(), oracle, plain)).found["rounding_share"] == pytest.approx(1.0, abs=0.05)
+
+
+def test_signs_grids_and_flushes_by_hand():
+    oracle = torch.tensor([[1.1, -1.3, 1.7, -1.9]], dtype=torch.float64)
+    rounded = oracle.half()
+    inward = torch.where(rounded.double().abs() > oracle.abs(), torch.nextafter(rounded, 0 * rounded), rounded)
+    found = measured(taken(inward, oracle, rounded)).found
+    expected = float((oracle - inward.double()).mul(oracle.sign() * 2**10).mean())
+    assert found["toward_zero"] == pytest.approx(expected, rel=1e-5)
+    assert found["away_from_zero"] == -found["toward_zero"]
+    assert measured(taken(oracle.bfloat16().half(), oracle, rounded)).found["coarse"] == pytest.approx(4 / 12)
+    tiny = torch.tensor([[1.0, 3e-5, -3e-5, 5e-6, 1e-5]], dtype=torch.float64)
+    kept = tiny.half()
+    gone = torch.where(kept.abs() < 2.0**-14, 0.0, kept)
+    assert measured(taken(gone, tiny, kept)).found["flushed"] == 4.0
+    assert measured(taken(kept, tiny, kept)).found["flushed"] == 0.0
+
+
+def test_quadratic_by_hand():
+    assert quadratic([]) == [1.0]
+    assert quadratic([2.0, 3.0]) == [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]
+
+
+def test_a_range_stays_inside_what_it_was_fitted_on():
+    held = Range((1.0, 2.0, 0.5), 0.1, (0.0,), (3.0,))
+    assert held.centre([2.0]) == 1 + 4 + 2
+    assert held.centre([50.0]) == held.centre([3.0]) == 1 + 6 + 4.5
+    assert held.centre([-1.0]) == 1.0
+
+
+def test_score_and_limit_say_the_same():
+    oracle = draw(11, (1, 4, 64, 32))
+    of = measured(taken((oracle + 1e-3 * draw(12, oracle.shape)).half(), oracle, oracle.half()))
+    for dtype in DTYPES:
+        thresholds = thresholds_for(dtype, of.rows, 32)
+        scores = thresholds.scores(of)
+        for statistic in STATISTICS:
+            crossed = of.found[statistic.name] > thresholds.limit_of(statistic, of)
+            assert crossed == (scores[statistic.name] > thresholds.limit), statistic.name
+            names = {"level": 4, "shape": 4, "fixed": 0}
+            assert len(covariates(statistic, of)) == names[statistic.kind]
+
+
+def test_the_shipped_file_fits_the_statistics_and_says_how_it_was_made():
+    content = shipped()
+    tables = parse(content)
+    assert set(tables) == {f"{dtype}/{size}" for dtype in DTYPES for size in ("few", "many")}
+    for key, thresholds in tables.items():
+        assert list(thresholds.ranges) == NAMES
+        assert thresholds.limit > 0
+        assert content["thresholds"][key]["honest"] > 1000
+        assert all(r.scale > 0 for r in thresholds.ranges.values())
+    assert content["seeds"][0] >= 10_000
+    assert content["false_alarms"] <= 0.005
+
+
+def test_a_file_of_other_statistics_is_refused():
+    content = shipped()
+    del content["thresholds"]["float16/many"]["ranges"]["gain"]
+    with pytest.raises(IntegrityError, match=r"do not agree for float16/many \(gain\)"):
+        parse(content)
+
+
+def test_thresholds_are_immutable_plain_data():
+    thresholds = thresholds_for("float16", 100, 32)
+    assert isinstance(thresholds, Thresholds)
+    with pytest.raises(AttributeError):
+        thresholds.limit = 1e9
+
+
+def test_tensors_smaller_than_any_calibrated_are_given_room():
+    usual = thresholds_for("float16", 8, 32)
+    assert thresholds_for("float16", 3, 32).limit == thresholds_for("float16", 8, 4).limit == 3 * usual.limit

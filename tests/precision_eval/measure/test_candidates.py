@@ -1,0 +1,188 @@
+"""What cannot be timed is said by name, and no figure is invented."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.errors import CandidateError, ParameterError, UnsupportedError
+from precision_eval.measure.blocks import Candidate, read_block
+from precision_eval.measure.candidates import check_candidate, inputs_of
+from precision_eval.measure.latency import compare_latency
+from precision_eval.measure.timers import (
+    CudaTimer,
+    HostTimer,
+    SynchronizedTimer,
+    cpu_reading_s,
+    graph_replay,
+    timer_for,
+)
+
+
+def judged(bad, **options):
+    return compare_latency({"good": lambda: sum(range(1000)), "bad": bad}, baseline="good", budget_s=0.01, **options)
+
+
+def raising():
+    raise ValueError("boom")
+
+
+def growing():
+    seen = []
+
+    def call():
+        seen.append(1)
+        return np.zeros(len(seen))
+
+    return call
+
+
+def mutating_closure():
+    x = torch.zeros(3)
+
+    def call():
+        x.add_(1)
+        return torch.ones(1)
+
+    return call
+
+
+def mutating_partial():
+    return functools.partial(lambda array: array.sort() or array.sum(), np.array([3.0, 1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (raising, "candidate 'bad' raises: ValueError: boom"),
+        (lambda: None, "candidate 'bad' returns nothing"),
+        (growing(), "candidate 'bad' is not repeatable"),
+        (lambda: torch.rand(4), "candidate 'bad' is not repeatable"),
+        (functools.partial(next, itertools.count()), "candidate 'bad' is not repeatable"),
+        (mutating_closure(), r"candidate 'bad' changes its input: variable 'x', torch.float32 of shape \(3,\)"),
+        (mutating_partial(), r"candidate 'bad' changes its input: argument 0, float64 of shape \(3,\)"),
+        (lambda: 1, r"candidate 'bad' runs in .* µs, the wall clock resolves .* µs; repeat the work"),
+    ],
+)
+def test_said_by_name(bad, match):
+    with pytest.raises(CandidateError, match=match):
+        judged(bad)
+
+
+def test_check_can_be_left_out():
+    work = torch.zeros(200, 200)
+
+    def in_place():
+        work.add_(1)
+
+    assert "bad" in judged(in_place, check=False)
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        lambda: [torch.full((3,), torch.nan), {"a": 2.0}, "text"],
+        lambda: (torch.ones(2, dtype=torch.bfloat16), np.arange(3)),
+        lambda: torch.ones(2, dtype=torch.complex64),
+        lambda: object(),
+        lambda: np.zeros(0),
+    ],
+)
+def test_repeatable_outputs(good):
+    check_candidate("good", Candidate(good))
+
+
+def test_last_bits_may_differ_but_no_more():
+    steps = itertools.cycle([1.0, 1.0 + 1e-6])
+    check_candidate("atomic", Candidate(lambda: np.array([next(steps)])))
+    steps = itertools.cycle([1.0, 1.01])
+    with pytest.raises(CandidateError, match="not repeatable"):
+        check_candidate("off", Candidate(lambda: np.array([next(steps)])))
+
+
+def test_inputs_are_found():
+    x, y, z = np.zeros(1), torch.zeros(2), np.zeros(3)
+
+    def call(a, default=z):
+        return x + a
+
+    where = dict(inputs_of(functools.partial(call, {"k": [y]})))
+    assert set(where) == {"variable 'x'", "argument 0['k'][0]", "default 0"}
+
+
+def test_error_while_timed_names_the_candidate():
+    calls = itertools.count()
+    with pytest.raises(CandidateError, match="candidate 'late' raised while it was timed: RuntimeError: third"):
+        read_block("late", Candidate(lambda: _raise_at(next(calls), 3)), HostTimer(), 9)
+    assert gc.isenabled()
+
+
+def _raise_at(count, limit):
+    if count >= limit:
+        raise RuntimeError("third")
+
+
+@pytest.mark.parametrize("calls", [3, 20])
+def test_host_timer(calls):
+    states = []
+    reading = HostTimer()(lambda: states.append(gc.isenabled()), calls)
+    assert reading.samples_s["wall"].shape == (calls,)
+    assert reading.samples_s["cpu"].shape == (3 if calls == 3 else 1,)
+    assert (reading.samples_s["wall"] >= 0).all()
+    assert not any(states)
+    assert gc.isenabled()
+
+
+def test_reading_the_processor_clock_is_taken_off():
+    spin = functools.partial(sum, range(20_000))
+    per_call = np.median([np.median(HostTimer()(spin, 8).samples_s["cpu"]) for _ in range(15)])
+    per_block = np.median([HostTimer()(spin, 20).samples_s["cpu"][0] for _ in range(15)])
+    assert per_call == pytest.approx(per_block, rel=0.1)
+    assert 0 < cpu_reading_s() < 1e-4
+
+
+def test_synchronized_timer_waits():
+    waited = []
+    reading = SynchronizedTimer(lambda: waited.append(1))(lambda: None, 4)
+    assert len(waited) == 5
+    assert reading.samples_s["wall-synchronized"].shape == (4,)
+
+
+def test_timers_by_device():
+    assert timer_for("cpu").clocks == ("wall", "cpu")
+    with pytest.raises(ParameterError, match="no timer for device 'tpu'"):
+        timer_for("tpu")
+    with pytest.raises(ParameterError, match="clocks are"):
+        HostTimer(("sun",))
+    with pytest.raises(UnsupportedError, match="graph replay needs a CUDA device, found cpu"):
+        graph_replay(lambda: None, device="cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(UnsupportedError, match="sees no CUDA device"):
+            CudaTimer("cuda:0", cache="warm")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("cache", ["warm", "cold"])
+def test_cuda_timer(cache):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    small, large = torch.zeros(10, device="cuda"), torch.zeros(100_000_000, device="cuda")
+    timer = CudaTimer("cuda:0", cache=cache)
+    timer(large.zero_, 3)
+    (clock,) = timer.clocks
+    assert clock == f"cuda-{cache}"
+    assert np.median(timer(large.zero_, 9).samples_s[clock]) > 3 * np.median(timer(small.zero_, 9).samples_s[clock])
+
+
+@pytest.mark.cuda
+def test_graph_replay():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    x = torch.ones(1000, device="cuda")
+    replay = graph_replay(lambda: x * 2, device="cuda")
+    assert torch.equal(replay(), x * 2)
