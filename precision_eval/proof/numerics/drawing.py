@@ -132,5 +132,5 @@ def draw_by_fault(out: Path, faults: Judged, honest: Judged) -> list[Path]:
     axes.set_ylim(-0.8, len(hardest) - 0.2)
     axes.set_xlim(-1, 101)
     axes.set_xlabel("caught, % (number of trials in brackets)", color=INK)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8.5, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8.5, frameon=False)
     return save(figure, out, "faults-by-fault")
