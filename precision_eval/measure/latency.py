@@ -18,9 +18,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from precision_eval.errors import ParameterError
-from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, calls_per_block, judged_clock
+from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable
-from precision_eval.measure.timers import Cache, Timer, graph_replay, timer_for
+from precision_eval.measure.timers import (
+    CPU_PER_CALL_UP_TO,
+    Cache,
+    HostTimer,
+    Timer,
+    graph_replay,
+    timer_for,
+)
 from precision_eval.statistics import (
     EQUIVALENCE_ALPHA,
     ERROR_RATE,
@@ -186,8 +193,9 @@ def compare_latency(
         check_resolvable(name, candidate, timer)
     if null:
         named[_NULL] = null if isinstance(null, Candidate) else named[baseline]
-    calls = {name: calls_per_block(name, one, timer, block_s=block_s) for name, one in named.items()}
-    calls = _same_for_null(calls, baseline)
+    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
+    if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
+        timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
     rules = _Rules(
         baseline=baseline,
         margin=margin,
@@ -224,13 +232,6 @@ def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
         if not isinstance(one, Candidate) and not callable(one):
             raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a call without arguments")
     return {name: one if isinstance(one, Candidate) else Candidate(one) for name, one in candidates.items()}
-
-
-def _same_for_null(calls: dict[str, int], baseline: str) -> dict[str, int]:
-    """Give baseline and null blocks of one size, so that nothing but chance tells them apart."""
-    if _NULL not in calls:
-        return calls
-    return {**calls, _NULL: calls[baseline]}
 
 
 def _threads() -> int:

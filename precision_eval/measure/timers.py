@@ -91,16 +91,19 @@ class HostTimer:
     ----------
     clocks : tuple of {"wall", "cpu"}
         Clocks to report, the preferred one first.
+    cpu_per_call : bool
+        Read the processor time around each call where a block holds few of them; otherwise once per block.
     """
 
-    def __init__(self, clocks: tuple[str, ...] = ("wall", "cpu")) -> None:
+    def __init__(self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True) -> None:
         if not clocks or not set(clocks) <= {"wall", "cpu"}:
             raise ParameterError(f"clocks are {clocks!r}; expected 'wall', 'cpu' or both")
         self.clocks = clocks
+        self.cpu_per_call = cpu_per_call
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
         """Time `calls` calls."""
-        per_call = calls <= CPU_PER_CALL_UP_TO
+        per_call = self.cpu_per_call and calls <= CPU_PER_CALL_UP_TO
         with collector_off():
             before, thread_ns = resource.getrusage(resource.RUSAGE_SELF), time.thread_time_ns()
             start_ns = time.process_time_ns()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from precision_eval.errors import CandidateError, ParameterError
-from precision_eval.measure.blocks import Candidate, Rounds, calls_per_block, judged_clock
+from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.latency import compare_latency
 from precision_eval.measure.timers import Reading
 
@@ -85,7 +85,23 @@ def test_exact_on_a_driven_clock():
 
 @pytest.mark.parametrize(("call_s", "calls"), [(1e-5, 50), (2e-4, 3), (1e-3, 3), (5e-3, 1)])
 def test_blocks_are_sized_to_the_call(call_s, calls):
-    assert calls_per_block("a", Candidate(lambda: call_s), FakeTimer()) == calls
+    assert block_sizes(candidates(a=call_s), FakeTimer(), baseline="a") == {"a": calls}
+
+
+def test_similar_calls_get_blocks_of_one_size():
+    sizes = block_sizes(candidates(a=3e-5, b=4e-5, c=3e-4), FakeTimer(), baseline="a")
+    assert sizes == {"a": 17, "b": 17, "c": 3}
+
+
+def test_a_burst_does_not_decide_the_size_of_a_block():
+    """Calls of b are slow during the first 40 ms, as if another process had the processor then."""
+    start = time.perf_counter()
+
+    def disturbed():
+        return 3e-5 if time.perf_counter() - start > 0.04 else 7e-5
+
+    named = {"a": Candidate(lambda: 3e-5), "b": Candidate(disturbed)}
+    assert block_sizes(named, FakeTimer(), baseline="a") == {"a": 17, "b": 17}
 
 
 def test_drift_of_the_machine_cancels():
