@@ -20,7 +20,7 @@ arithmetic and not the input cast: 1 is as good as plain, below 1 better.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -80,6 +80,9 @@ class Drift:
         1 − cos∠(found, oracle).
     split : Split or None
         ``None`` where the split's parts were not given.
+    assessment : dict or None
+        ``verdict`` and up to three ``reasons`` of :func:`~precision_eval.measure.assess.assess`, on the operands as
+        cast; ``None`` where nothing was judged.
     """
 
     relative_error: float
@@ -92,6 +95,7 @@ class Drift:
     max_abs_error: float
     cosine_distance: float
     split: Split | None
+    assessment: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a record."""
@@ -283,10 +287,15 @@ def attention_drift(case: Case, applied: AppliedFix) -> Drift:
     ParameterError
         An output is not finite, or the call reached no attention that the witness could see.
     """
+    from precision_eval.measure.assess import assess  # which uses the split of this module
+
     seen = observe(applied, applied.prepare(case.inputs))
     if not seen.sites["sdpa"]:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
     cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
     found = seen.output.cpu()
     yardstick = plain_attention(case, *(tensor.to(found.dtype) for tensor in _operands(case, cast)))
-    return tensor_drift(found, exact_attention(case), yardstick=yardstick, on_cast_inputs=exact_attention(case, cast))
+    exact = exact_attention(case, cast)
+    drift = tensor_drift(found, exact_attention(case), yardstick=yardstick, on_cast_inputs=exact)
+    judged = assess(found, exact, yardstick)
+    return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

@@ -31,6 +31,7 @@ def findings_of(run: Run, section: Section) -> list[str]:
         _cure_sentence(section),
         _speed_sentence(section),
         _drift_sentence(section),
+        _assessment_sentence(section),
         _front_sentence(section),
         _memory_sentence(section),
         _divergence_sentence(run, section),
@@ -97,6 +98,16 @@ def _drift_sentence(section: Section) -> str:
     if worst in best or least <= 0:
         return text + "."
     return f"{text}; highest: {worst.fix} at {scientific(most)}, {times_text(most / least)} as much."
+
+
+def _assessment_sentence(section: Section) -> str:
+    judged = [(row, found) for row in section.curing if (found := (row.drift or {}).get("assessment"))]
+    if not judged:
+        return ""
+    worse = [f"{row.fix} ({found['reasons'][0]})" for row, found in judged if found["verdict"] == "worse"]
+    if not worse:
+        return f"The error of {'each' if len(judged) > 1 else 'it'} is as expected of the format it is computed in."
+    return f"Worse than the format makes an error: {join(worse)}."
 
 
 def _front_sentence(section: Section) -> str:

@@ -6,6 +6,7 @@ import importlib
 import pytest
 
 MODULES = (
+    "precision_eval.measure.assess",
     "precision_eval.measure.latency",
     "precision_eval.statistics.paired",
     "precision_eval.statistics.robust",

@@ -101,8 +101,20 @@ def test_every_fix_on_attention(fix_id):
     split = found.split
     parts = split.input_cast_mse + split.compute_mse + split.output_rounding_mse + split.cross_mse
     assert parts == pytest.approx(split.total_mse, rel=1e-9)
+    assert found.assessment == {"verdict": "as expected of the format", "reasons": []}
     # stored operands are float32 and float16, so only a cast to less than that costs anything
     assert (split.input_cast_mse == 0) == (fix_id in ("kv_to_query", "full_float32"))
+
+
+def test_a_fault_in_the_attention_that_runs_is_assessed(monkeypatch):
+    """The planted fault: a kernel that answers 0.5 % too large."""
+    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+    plain = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *args, **kwargs: plain(*args, **kwargs) * 1.005)
+    with fix_by_id("query_to_half").applied(copy.deepcopy(case.model)) as call:
+        found = attention_drift(case, call)
+    assert found.assessment["verdict"] == "worse"
+    assert 1 <= len(found.assessment["reasons"]) <= 3
 
 
 def test_float32_and_up_casting_are_the_same_computation():

@@ -381,6 +381,19 @@ def test_claims_and_voice_have_blocks_of_their_own(full_run, tmp_path):
     assert not write_block(readme, "claims", text.split("<!-- claims:begin -->\n")[1].split("\n<!-- claims:end")[0])
 
 
+def test_assessments_become_a_sentence(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    good = {"verdict": "as expected of the format", "reasons": []}
+    bad = {"verdict": "worse", "reasons": ["the output is 0.5 % too large", "another"]}
+    for size, found in (("s", good), ("m", bad)):
+        run.add("w", size, "eager", "float16", "drift", {"relative_error": 1e-3, "assessment": found})
+        run.add("w", size, "eager", "bfloat16", "drift", {"relative_error": 1e-2, "assessment": good})
+    loaded = load_run(run.write())
+    said = {section.size: " ".join(findings_of(loaded, section)) for section in loaded.sections}
+    assert "The error of each is as expected of the format it is computed in." in said["s"]
+    assert "Worse than the format makes an error: float16 (the output is 0.5 % too large)." in said["m"]
+
+
 def test_verdicts_of_the_first_version_are_understood(synthetic, tmp_path):
     run = synthetic(tmp_path)
     run.add("w", "s", "eager", "full_float32", "latency", latency(1.0, 0.999, 1.001, verdict="equivalent"))
