@@ -93,8 +93,8 @@ def family_wise_line(run: Run) -> str | None:
     if not rates:
         return None
     return (
-        f"errors: each of the {len(rates)} latency groups calls equal latencies faster or slower at a rate of at most "
-        f"{100 * max(rates):g} % over all its fixes and looks; anywhere in this report: at most "
+        f"errors: within a latency group ({len(rates)} here) equal latencies are called faster or slower at a rate of "
+        f"at most {100 * max(rates):g} % over all its fixes and looks; anywhere in this report: at most "
         f"{100 * min(1.0, sum(rates)):g} %."
     )
 

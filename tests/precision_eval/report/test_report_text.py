@@ -407,7 +407,7 @@ def test_family_wise_error_is_stated(synthetic, tmp_path):
     for size in ("s", "m", "l"):
         run.add("w", size, "eager", "float16", "latency", {**latency(1.25, 1.24, 1.26), "error_rate": 0.01})
     loaded = load_run(run.write())
-    assert "each of the 3 latency groups" in family_wise_line(loaded)
+    assert "within a latency group (3 here)" in family_wise_line(loaded)
     assert "at most 1 % over all" in family_wise_line(loaded)
     assert family_wise_line(loaded).endswith("at most 3 %.")
     assert family_wise_line(loaded) in reading_guide(loaded)
