@@ -163,6 +163,7 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     """
     from precision_eval.errors import UnsupportedError
 
+    error = cause_of(error)
     if isinstance(error, UnsupportedError):
         return failed(fix, "unsupported", str(error))
     if is_out_of_memory(error):
@@ -170,6 +171,13 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     if _is_fault_of_the_suite(error):
         return failed(fix, "crashed", f"the suite failed, not the fix: {type(error).__name__}: {_first_lines(error)}")
     return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what a model raised while it was timed, in place of the error that names the candidate."""
+    from precision_eval.errors import CandidateError
+
+    return error.__cause__ or error if isinstance(error, CandidateError) else error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from precision_eval.errors import CandidateError
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.measure.timers import Cache
 from precision_eval.statistics import PairedRatio, over_processes
 
-from .cells import Cell, Outcome
+from .cells import Cell, Outcome, cause_of
 
 Timed = Outcome | dict[Cache, PairedRatio]
 """What one process found of a fix: why it cannot be timed, or its ratio per state of the cache."""
@@ -30,8 +31,10 @@ def in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, proce
 
     Raises
     ------
-    RuntimeError
-        The child died; what it raised is raised here.
+    CandidateError
+        The child died.
+    Exception
+        What the measure raised there.
     """
     context: Any = multiprocessing.get_context("spawn" if platform.system() == "Darwin" else "fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -42,7 +45,7 @@ def in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, proce
         answer = ours.recv()
     except EOFError:
         child.join()
-        raise RuntimeError(f"process {process + 1} ended with exit code {child.exitcode} while it measured") from None
+        raise CandidateError(f"process {process + 1} ended with exit code {child.exitcode} while it measured") from None
     finally:
         ours.close()
         child.join()
@@ -71,7 +74,7 @@ def _answer(connection: Connection, measure: Callable[[Cell, int], dict[str, Tim
     try:
         answer: object = measure(cell, process)
     except Exception as error:  # noqa: BLE001 - raised again in the worker, with its type
-        answer = error
+        answer = cause_of(error)  # a cause is lost on the way to another process
     connection.send(answer)
     connection.close()
     del padding

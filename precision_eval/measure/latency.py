@@ -188,6 +188,8 @@ def compare_latency(
             check_candidate(name, candidate)
     if graph:
         named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
+    if len(named) < 2 and not null:
+        raise ParameterError(f"'{baseline}' is the only candidate; give another to compare with it, or null=True")
     timer = timer or timer_for(device, cache=cache)
     for name, candidate in named.items():
         check_resolvable(name, candidate, timer)
@@ -226,8 +228,6 @@ def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
     """Return every candidate as :class:`Candidate`."""
     if baseline not in candidates:
         raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates) or 'none'}")
-    if len(candidates) < 1:
-        raise ParameterError("no candidate to time; at least the baseline is needed")
     for name, one in candidates.items():
         if not isinstance(one, Candidate) and not callable(one):
             raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a call without arguments")

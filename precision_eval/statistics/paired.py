@@ -72,8 +72,7 @@ class PairedRatio:
     elapsed_s : float
         Time spent in rounds, all candidates together.
     preempted_fraction : float
-        Share of the two candidates' blocks in which the system took the processor away; NaN is not used, 0 where the
-        clock cannot tell.
+        Share of the two candidates' blocks in which the system took the processor away; 0 where the clock cannot tell.
     process_ratios : tuple of float
         Ratio of each process; empty where one process measured.
     """

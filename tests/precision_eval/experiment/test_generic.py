@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from precision_eval.errors import UnsupportedError
+from precision_eval.errors import CandidateError, UnsupportedError
 from precision_eval.experiment import cells, generic
 from precision_eval.experiment.cells import Cell, Options, failure_of, role_of
 from precision_eval.experiment.measures import MEASURES, measure_by_name, run_cell
+from precision_eval.experiment.processes import in_child
 from precision_eval.record import ROLES, STATUSES
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
@@ -176,3 +178,26 @@ def test_latency_in_several_processes(tmp_path):
     assert len(found["kv_to_query"].data["process_ratios"]) == 3
     assert found["kv_to_query"].data["blocks"] >= 36
     assert len(set(found["full_float32"].data["process_ratios"])) == 3
+
+
+def _dies(cell, process):
+    os._exit(7)
+
+
+def _runs_out(cell, process):
+    raise CandidateError("candidate 'a' raised while it was timed") from torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_timing_process_that_dies_is_not_the_fault_of_the_fix():
+    with pytest.raises(CandidateError, match="process 2 ended with exit code 7 while it measured") as caught:
+        in_child(_dies, cell_of("latency", "kv_to_query"), 1)
+    assert failure_of("kv_to_query", caught.value).status == "crashed"
+
+
+def test_running_out_of_memory_while_timed_keeps_its_status():
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        in_child(_runs_out, cell_of("latency", "kv_to_query"), 0)
+    assert failure_of("kv_to_query", caught.value).status == "out_of_memory"
+    with pytest.raises(CandidateError) as wrapped:
+        _runs_out(None, 0)
+    assert failure_of("kv_to_query", wrapped.value).status == "out_of_memory"

@@ -275,6 +275,7 @@ def _returns_nothing():
     ("options", "match"),
     [
         ({"baseline": "c"}, "baseline 'c' is not a candidate; candidates: base, b"),
+        ({"candidates": candidates(base=1.0)}, "'base' is the only candidate; give another"),
         ({"budget_s": 0.0}, "budget_s is 0"),
         ({"budget_s": float("nan")}, "budget_s is nan"),
         ({"margin": -0.1}, "margin is -0.1"),
@@ -285,7 +286,7 @@ def _returns_nothing():
 )
 def test_bad_parameters(options, match):
     with pytest.raises(ParameterError, match=match):
-        compare_latency(candidates(base=1.0, b=1.0), **({"baseline": "base", "budget_s": 1.0} | options))
+        compare_latency(**({"candidates": candidates(base=1.0, b=1.0), "baseline": "base", "budget_s": 1.0} | options))
 
 
 def test_candidate_that_is_no_call():
