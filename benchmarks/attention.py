@@ -120,7 +120,7 @@ def tracking_class(workload: Workload, fix: Fix) -> type:
 def generate() -> dict[str, type]:
     classes = {}
     for workload in (entry for entry in WORKLOADS if entry.id.startswith("attention-")):
-        for fix in FIXES:
+        for fix in filter(lambda fix: workload.takes(fix.id), FIXES):
             place = f"{workload.id.replace('-', '_')}_{fix.id}"
             for prefix, make in (("Time", timing_class), ("Track", tracking_class)):
                 made = make(workload, fix)

@@ -26,6 +26,7 @@ CASES = [
     if workload.id.startswith("attention-")
     for size in workload.default_sizes
     for fix in FIXES
+    if workload.takes(fix.id)
     for mode in fix.modes[:1]
 ]
 

@@ -83,7 +83,10 @@ Globs = list[str]
 @app.command(help=_RUN_HELP)
 def run(
     out: Annotated[Path, typer.Option(help="Folder of the run; an existing one is resumed.")] = Path("runs/latest"),
-    workload: Annotated[Globs, typer.Option(help="Names or globs; repeat or separate by commas.")] = ["*"],  # noqa: B006
+    workload: Annotated[
+        Globs | None,
+        typer.Option(help="Names or globs; repeat or separate by commas; [dim]default: attention-* and voice[/dim]"),
+    ] = None,
     fix: Annotated[Globs, typer.Option(help="Names or globs; repeat or separate by commas.")] = ["*"],  # noqa: B006
     mode: Annotated[
         str | None,
@@ -127,7 +130,7 @@ def run(
     run_command(
         Request(
             out=out,
-            workloads=_split(workload),
+            workloads=None if workload is None else _split(workload),
             fixes=_split(fix),
             measures=_split(measure),
             modes=None if mode is None else _split([mode]),

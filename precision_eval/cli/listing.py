@@ -27,6 +27,8 @@ def list_workloads(console: Console) -> None:
         others = [size for size in entry.sizes if size not in entry.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
         facts = f"sizes {', '.join(entry.default_sizes)}{also}; measures {', '.join(entry.measures)}"
+        if entry.upstream:
+            facts += f"; upstream: {entry.upstream}"
         _entry(console, entry.id, entry.title, entry.explanation, facts, entry.source)
 
 

@@ -37,7 +37,7 @@ class Request:
     """The options of ``run``, as given."""
 
     out: Path
-    workloads: tuple[str, ...]
+    workloads: tuple[str, ...] | None
     fixes: tuple[str, ...]
     measures: tuple[str, ...]
     modes: tuple[str, ...] | None

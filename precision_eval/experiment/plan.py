@@ -58,6 +58,13 @@ class WorkloadEntry(Protocol):
     def digest(self) -> str:
         """Digest of its definition."""
 
+    @property
+    def by_default(self) -> bool:
+        """Whether a run that names no workload has it."""
+
+    def takes(self, fix: str) -> bool:
+        """Whether a fix has a meaning for it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -65,7 +72,9 @@ class Selection:
 
     Attributes
     ----------
-    workloads, fixes, measures : tuple of str
+    workloads : tuple of str or None
+        Names or globs; None for those that are in by default.
+    fixes, measures : tuple of str
         Names or globs.
     modes : tuple of str or None
         None where the user named none.
@@ -79,7 +88,7 @@ class Selection:
         Of the run.
     """
 
-    workloads: tuple[str, ...] = ("*",)
+    workloads: tuple[str, ...] | None = None
     fixes: tuple[str, ...] = ("*",)
     measures: tuple[str, ...] = ("*",)
     modes: tuple[str, ...] | None = None
@@ -185,8 +194,7 @@ def make_plan(
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     all_workloads, all_fixes = _registries(workloads, fixes)
-    names = matching("workload", selection.workloads, [entry.id for entry in all_workloads])
-    chosen = [entry for entry in all_workloads if entry.id in names]
+    chosen = _workloads_of(selection.workloads, all_workloads)
     fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
     modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
@@ -197,7 +205,7 @@ def make_plan(
         for size in sizes[workload.id]
         for measure in measures
         if measure.name in wanted and measure.name in workload.measures
-        for cell in _cells_of(measure, workload.id, size, modes, selection)
+        for cell in _cells_of(measure, workload.id, size, _meant_for(workload, modes), selection)
     )
     if not cells:
         raise ParameterError(
@@ -235,6 +243,20 @@ def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> d
     if CONTROL in {fix.id for fix in fixes} and planned["compiled"] and CONTROL not in planned["compiled"]:
         planned["compiled"].insert(0, CONTROL)
     return {mode: tuple(names) for mode, names in planned.items() if names}
+
+
+def _workloads_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> list[WorkloadEntry]:
+    """Return the workloads asked for, or those that are in by default."""
+    if requested is None:
+        return [entry for entry in workloads if entry.by_default]
+    names = matching("workload", requested, [entry.id for entry in workloads])
+    return [entry for entry in workloads if entry.id in names]
+
+
+def _meant_for(workload: WorkloadEntry, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Leave out the fixes that have no meaning for a workload."""
+    kept = {mode: tuple(fix for fix in fixes if workload.takes(fix)) for mode, fixes in modes.items()}
+    return {mode: fixes for mode, fixes in kept.items() if fixes}
 
 
 def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]:

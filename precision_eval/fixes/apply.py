@@ -17,15 +17,15 @@ import itertools
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from precision_eval.errors import PrecisionEvalError
+from precision_eval.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import agreed
@@ -94,7 +94,7 @@ class AppliedFix:
         self.fix = fix
         self.model = model
         self.mode = mode
-        self.dtype: torch.dtype | None = None if fix.storage == "as_shipped" else getattr(torch, fix.storage)
+        self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self.function = self._function()
         self._swaps = self._eager_swaps()
         self._run = self._compiled() if mode == "compiled" else self.function
@@ -199,10 +199,16 @@ class AppliedFix:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
         self._stored = True
         try:
-            with stored_as(self.model, self.dtype):
+            with self._upstream() if self.fix.storage == "per_workload" else stored_as(self.model, self.dtype):
                 yield self
         finally:
             self._stored = False
+
+    def _upstream(self) -> AbstractContextManager[None]:
+        hold = getattr(self.model, "upstream", None)
+        if hold is None:
+            raise UnsupportedError("nothing to apply: this model does not define what landed in its project")
+        return cast(AbstractContextManager[None], hold())
 
     @contextmanager
     def agreeing(self) -> Iterator[AppliedFix]:

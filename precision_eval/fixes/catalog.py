@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from precision_eval.fixes.apply import AppliedFix
 
-Storage = Literal["as_shipped", "float16", "bfloat16", "float32"]
-Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast"]
+Storage = Literal["as_shipped", "float16", "bfloat16", "float32", "per_workload"]
+Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast", "per_workload"]
 Mode = Literal["eager", "compiled"]
 
 MODES: tuple[Mode, ...] = ("eager", "compiled")
@@ -36,10 +36,11 @@ class Fix:
         A few words for tables.
     seed_wording : str
         How the reports and threads put it; ``"–"`` for the control.
-    storage : {"as_shipped", "float16", "bfloat16", "float32"}
+    storage : {"as_shipped", "float16", "bfloat16", "float32", "per_workload"}
         Dtype of floating parameters and buffers while the fix is applied.
-    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast"}
-        What happens where operands disagree; :mod:`precision_eval.fixes.sites` says which operand is which.
+    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast", "per_workload"}
+        What happens where operands disagree; :mod:`precision_eval.fixes.sites` says which operand is which. Per
+        workload: what the model's own ``upstream()`` does.
     modes : tuple of {"eager", "compiled"}
         Where the fix has a meaning.
     suppress_errors : bool
@@ -173,6 +174,18 @@ FIXES: tuple[Fix, ...] = (
             "on its lower-precision list. Weights and caches are cast at every call."
         ),
         source="brycedrennan/imaginAIry PR #443 (d3106fc)",
+    ),
+    Fix(
+        id="upstream",
+        title="what landed upstream",
+        seed_wording="–",
+        storage="per_workload",
+        agreement="per_workload",
+        explanation=(
+            "The change that the project itself made, written into the model's source. Unsupported where none landed, "
+            "with the threads that are still open."
+        ),
+        source="each system's own repository; `precision-eval list workloads` names the change",
     ),
 )
 

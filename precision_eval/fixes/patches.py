@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -58,11 +58,18 @@ class Swap:
         return lambda: vars(owner).__setitem__(name, original)
 
 
-def _packages(model: nn.Module) -> list[ModuleType]:
+def _packages(model: nn.Module) -> tuple[ModuleType, ...]:
     """Imported modules of the packages that define the classes of a model, torch's own left out."""
-    classes = {cls for module in model.modules() for cls in type(module).__mro__}
+    classes = {cls for kind in {type(module) for module in model.modules()} for cls in kind.__mro__}
     roots = {cls.__module__.partition(".")[0] for cls in classes} - {"torch", "builtins", "abc", "typing"}
-    return [m for name, m in list(sys.modules.items()) if name.partition(".")[0] in roots and isinstance(m, ModuleType)]
+    return _modules_of(frozenset(roots), tuple(sys.modules))
+
+
+@lru_cache(maxsize=8)
+def _modules_of(roots: frozenset[str], imported: tuple[str, ...]) -> tuple[ModuleType, ...]:
+    """Modules of those packages among the imported ones; kept until something more is imported."""
+    found = (sys.modules[name] for name in imported if name.partition(".")[0] in roots)
+    return tuple(module for module in found if isinstance(module, ModuleType))
 
 
 @cache
@@ -104,7 +111,9 @@ def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Fun
     if model is None:
         return swaps
     for owner in [*_packages(model), *model.modules()]:
-        swaps.extend(Swap(owner, n, by_present[id(v)]) for n, v in list(vars(owner).items()) if id(v) in by_present)
+        names = vars(owner).copy()
+        if not by_present.keys().isdisjoint(map(id, names.values())):  # most owners hold none; this is quick to see
+            swaps.extend(Swap(owner, n, by_present[id(v)]) for n, v in names.items() if id(v) in by_present)
     return swaps
 
 

@@ -4,7 +4,7 @@ Conventions: seconds per call; ratios with 95 % intervals, 1 = no overhead. *Wit
 :func:`~precision_eval.measure.witness.observe`, which also hands out the output that drift is computed from; *probe* is
 :func:`~precision_eval.measure.attention_probe.probing`, which accounts every attention call's operands.
 
-Contents: :func:`harness_trial`, :func:`on_trial`, :func:`same_trial`, :func:`left_behind`.
+Contents: :func:`harness_trial`, :func:`off_trial`, :func:`on_trial`, :func:`same_trial`, :func:`left_behind`.
 """
 
 from __future__ import annotations
@@ -140,6 +140,38 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
         name: summary(paired_ratio(times[name], times[base], baseline="bare", margin=_MARGIN, seed=seed))
         for name, base in bare.items()
     }
+
+
+def off_trial(workload: str, size: str, *, budget_s: float, seed: int) -> Trial:
+    """Latency of a model called through the suite with every capture off, over the model called by itself.
+
+    Both call the very same float32 model on the same tensors, after the witness and the probe were used and left, so
+    that neither memory placement nor the process tells them apart.
+
+    Parameters
+    ----------
+    workload, size : str
+    budget_s : float
+    seed : int
+
+    Returns
+    -------
+    dict
+        See :func:`summary`.
+    """
+    with one_thread():
+        case = workload_by_id(workload).build(size, device="cpu", seed=0)
+        model = case.model.float()
+        applied = fix_by_id("full_float32").applied(model)
+        with applied.stored():
+            inputs = applied.prepare(case.inputs)
+            with applied.agreeing():
+                _both(applied, inputs)
+            candidates = {
+                "plain": Candidate(partial(model, *inputs), torch.no_grad),
+                "suite": Candidate(partial(applied, *inputs), applied.agreeing),
+            }
+            return summary(ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)["suite"])
 
 
 def on_trial(workload: str, size: str, fix: str, *, budget_s: float, seed: int) -> Trial:

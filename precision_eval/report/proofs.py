@@ -3,7 +3,7 @@
 Conventions: a *figure* is plain data as ``figures.json`` of ``precision-eval prove`` holds it: name, target, found, met
 (None where there is no target, or too few trials to tell) and rivals (the same figure of other tools).
 
-Contents: :func:`figures_markdown`, :func:`proofs_markdown`.
+Contents: :func:`figures_markdown`, :func:`short_markdown`, :func:`proofs_markdown`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,54 @@ def figures_markdown(figures: Sequence[Mapping[str, Any]], *, only_targets: bool
     for figure in shown:
         met = {True: "yes", False: "**no**", None: "–"}[figure["met"]]
         rivals = "; ".join(f"{name}: {value}" for name, value in figure["rivals"].items())
-        cells = (figure["name"], figure["target"], figure["found"], met, rivals or "–")
-        rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        rows.append(_row((figure["name"], figure["target"], figure["found"], met, rivals or "–")))
     return "\n".join(rows)
 
 
+def short_markdown(figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return the figures that have a target, with a column per rival, whose intervals are left out.
+
+    Parameters
+    ----------
+    figures : sequence of mapping
+        As ``figures.json`` holds them.
+
+    Returns
+    -------
+    str
+        One table per set of rivals, the figures without rivals last; empty where no figure has a target.
+    """
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    shown = [figure for figure in figures if figure["met"] is not None]
+    for figure in sorted(shown, key=lambda figure: -len(figure["rivals"])):
+        named = tuple(figure["rivals"])
+        home = next((rivals for rivals in groups if named and set(named) <= set(rivals)), named)
+        groups.setdefault(home, []).append(figure)
+    return "\n\n".join(_beside(rivals, of_group) for rivals, of_group in groups.items())
+
+
+def _beside(rivals: tuple[str, ...], figures: Sequence[Mapping[str, Any]]) -> str:
+    """Return one table with a column per rival."""
+    head = ("figure", "target", "found", "met", *rivals)
+    rows = [_row(head), "|---" * len(head) + "|"]
+    for figure in figures:
+        met = "yes" if figure["met"] else "**no**"
+        others = (_without_interval(figure["rivals"].get(name, "–")) for name in rivals)
+        rows.append(_row((figure["name"], figure["target"], figure["found"], met, *others)))
+    return "\n".join(rows)
+
+
+def _without_interval(text: str) -> str:
+    """Keep a value's estimate: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"33.3 %"``."""
+    return text.split(" [")[0].split(", ")[0]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
 def proofs_markdown(path: Path) -> str:
-    """Return the figures that have a target, one table per experiment.
+    """Return the figures that have a target, one table per experiment; rivals without their intervals.
 
     Parameters
     ----------
@@ -50,5 +91,5 @@ def proofs_markdown(path: Path) -> str:
         ``figures.json``.
     """
     stored = json.loads(path.read_text(encoding="utf-8"))
-    tables = {name: figures_markdown(figures, only_targets=True) for name, figures in stored.items()}
+    tables = {name: short_markdown(figures) for name, figures in stored.items()}
     return "\n\n".join(f"**{name}**\n\n{table}" for name, table in tables.items() if table)

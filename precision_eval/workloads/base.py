@@ -59,6 +59,11 @@ class Workload:
         The constants that make it what it is, in JSON's types; hashed into the digest.
     make : callable
         ``make(size, device=..., seed=...)`` builds the case; loads torch.
+    by_default : bool
+        Part of a run that names no workload.
+    upstream : str
+        What landed in its project, or that nothing did, with references; empty where the workload stands for no one
+        project. The fix ``upstream`` is planned only where this says something.
     """
 
     id: str
@@ -70,12 +75,18 @@ class Workload:
     measures: tuple[str, ...]
     definition: tuple[Any, ...]
     make: Callable[..., Case]
+    by_default: bool = True
+    upstream: str = ""
 
     @property
     def digest(self) -> str:
         """Hash of the definition: sha256, 64 hex digits; changes when the definition changes."""
         text = json.dumps([self.id, self.sizes, self.definition], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def takes(self, fix: str) -> bool:
+        """Say whether a fix has a meaning here: what landed upstream has none where no one project is meant."""
+        return fix != "upstream" or bool(self.upstream)
 
     def build(self, size: str, *, device: str, seed: int) -> Case:
         """Build the workload at a size.

@@ -13,7 +13,7 @@ from precision_eval.cli import prove
 from precision_eval.errors import PrecisionEvalError, RecordError, UnknownNameError
 from precision_eval.proof.catalog import EXPERIMENTS, Experiment, Figure, experiment_by_name
 from precision_eval.proof.trials import TrialFile
-from precision_eval.report.proofs import figures_markdown, proofs_markdown
+from precision_eval.report.proofs import figures_markdown, proofs_markdown, short_markdown
 
 
 class Fake:
@@ -78,6 +78,25 @@ def test_report_keeps_what_others_found(fake, tmp_path):
     readme = proofs_markdown(tmp_path / "figures.json")
     assert "| n | 3 | 1 trials | **no** |" in readme
     assert "seen" not in readme  # no target
+
+
+def test_a_table_per_set_of_rivals():
+    def figure(name, met=True, **rivals):
+        return {"name": name, "target": "0", "found": "1 [0, 2]", "met": met, "rivals": rivals}
+
+    text = short_markdown(
+        [
+            figure("alone"),
+            figure("a", asv="33.3 % [6.1, 79.2], 1 of 3", t="5 of 9"),
+            figure("b", t="7"),
+            figure("c", met=None),
+        ]
+    )
+    assert text.split("\n\n") == [
+        "| figure | target | found | met | asv | t |\n|---|---|---|---|---|---|\n"
+        "| a | 0 | 1 [0, 2] | yes | 33.3 % | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
+        "| figure | target | found | met |\n|---|---|---|---|\n| alone | 0 | 1 [0, 2] | yes |",
+    ]
 
 
 def test_nothing_there(fake, tmp_path):

@@ -25,6 +25,11 @@ class FakeWorkload:
     sizes: tuple[str, ...] = ("small", "large")
     default_sizes: tuple[str, ...] = ("small",)
     digest: str = "d"
+    by_default: bool = True
+    upstream: str = ""
+
+    def takes(self, fix):
+        return fix != "upstream" or bool(self.upstream)
 
 
 FIXES = (
@@ -132,6 +137,19 @@ def test_matching_keeps_the_known_order():
 @pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:3", "mps"])
 def test_devices(name):
     assert checked_device(name) == name
+
+
+def test_a_run_that_names_no_workload_has_those_that_are_in_by_default():
+    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), by_default=False))
+    assert {c.workload for c in make_plan(Selection(), workloads=entries, fixes=FIXES).cells} == {"attention"}
+    named = make_plan(Selection(workloads=("*",)), workloads=entries, fixes=FIXES)
+    assert {c.workload for c in named.cells} == {"attention", "dia"}
+
+
+def test_what_landed_upstream_is_planned_only_where_the_workload_says_something_about_it():
+    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), upstream="PR #127"))
+    plan = make_plan(Selection(modes=("eager",)), workloads=entries, fixes=(*FIXES, FakeFix("upstream")))
+    assert {c.workload for c in plan.cells if "upstream" in c.fixes} == {"dia"}
 
 
 def test_unknown_device():

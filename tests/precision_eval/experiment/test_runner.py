@@ -38,6 +38,10 @@ class Workload:
     default_sizes: tuple[str, ...] = ("s",)
     measures: tuple[str, ...] = ("first", "second", "group")
     digest: str = "d1"
+    by_default: bool = True
+
+    def takes(self, fix):
+        return True
 
 
 class Inline(Executor):

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from precision_eval.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.apply import FixStateError
 from precision_eval.fixes.sites import SITES
@@ -17,7 +18,7 @@ from precision_eval.fixes.storage import floating_tensors, storage_bytes
 from precision_eval.workloads import workload_by_id
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
-EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
+EAGER = [fix.id for fix in FIXES if "eager" in fix.modes and fix.id != "upstream"]
 
 
 def names():
@@ -271,3 +272,44 @@ compiled(q, q, q), product(q)
 """
     ran = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()[-2000:]
+
+
+def upstream_system():
+    from precision_eval.workloads.system import System
+
+    class Norm(System):
+        landed = "PR #1"
+
+        def __init__(self):
+            super().__init__()
+            self.out = torch.nn.Linear(4, 4).half()
+            self.compute_dtype = torch.float16
+
+        def forward(self, x):
+            return self.out(x.to(self.compute_dtype) if self.is_upstream else x)
+
+    return Norm().eval()
+
+
+def test_what_landed_upstream_is_the_models_own_state():
+    model, x = upstream_system(), torch.randn(2, 4)
+    with fix_by_id("as_shipped").applied(model) as call, pytest.raises(RuntimeError, match="dtype"):
+        call(x)
+    with fix_by_id("upstream").applied(model) as call:
+        assert call(*call.prepare((x,))).dtype is torch.float16
+        assert model.is_upstream
+    assert not model.is_upstream
+    twin = model.in_float64()
+    assert twin.compute_dtype is torch.float64
+    assert twin.out.weight.dtype is torch.float64
+    assert model.out.weight.dtype is torch.float16
+
+
+def test_where_nothing_landed_it_is_unsupported(case):
+    model = upstream_system()
+    model.landed, model.not_landed = None, "#108 is open"
+    with pytest.raises(UnsupportedError, match="#108 is open"), fix_by_id("upstream").applied(model):
+        pass
+    with pytest.raises(UnsupportedError, match="nothing to apply"), fix_by_id("upstream").applied(case.model):
+        pass
+    fix_by_id("full_float32").applied(case.model)  # nothing is left in force

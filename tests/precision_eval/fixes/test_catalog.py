@@ -17,6 +17,7 @@ def test_the_list_is_the_table_of_candidates():
         "dynamo_fallback",
         "float16",
         "autocast",
+        "upstream",
     ]
     assert [fix.id for fix in FIXES if fix.suppress_errors] == ["dynamo_fallback"]
     assert [fix.id for fix in FIXES if fix.modes != ("eager", "compiled")] == ["dynamo_fallback"]
@@ -24,6 +25,7 @@ def test_the_list_is_the_table_of_candidates():
         "full_float32": "float32",
         "bfloat16": "bfloat16",
         "float16": "float16",
+        "upstream": "per_workload",
     }
 
 

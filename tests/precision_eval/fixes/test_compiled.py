@@ -66,7 +66,7 @@ class Splitting(nn.Module):
 
 def test_status_of_every_fix_with_inductor():
     case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
-    applied = [fix.applied(copy.deepcopy(case.model), mode="compiled") for fix in FIXES]
+    applied = [fix.applied(copy.deepcopy(case.model), mode="compiled") for fix in FIXES if fix.id != "upstream"]
     for a in applied:
         with a:
             inputs = a.prepare(case.inputs)

@@ -68,6 +68,12 @@ def test_harness_and_capture_on_give_every_ratio():
     assert on["witness"]["ratio"] > 1.0
 
 
+def test_capture_off_is_timed_on_the_same_tensors():
+    found = overhead_trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert found["ratio"] < 2.0
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_two_forks_of_one_process_take_turns():
@@ -89,7 +95,8 @@ def out(tmp_path):
     file = TrialFile(tmp_path / "overhead.jsonl")
     file.append(trial("harness 0.0001", wall=ratio(1.0005, 0.0002), cpu=ratio(1.002), block=ratio(1.05)))
     for pair, value in enumerate((1.001, 0.999, 1.0)):
-        file.append(trial(f"off voice/default {pair}", **ratio(value)))
+        file.append(trial(f"forked voice/default {pair}", **ratio(value)))
+    file.append(trial("off voice/default", **ratio(1.001, 0.002)))
     slow = {kind: ratio(3.2, 0.1) for kind in ("witness", "probe", "both", "profiler")}
     file.append(trial("on voice/default/kv_to_query", **(slow | {"witness": ratio(2.0, 0.1)})))
     file.append(trial("same a/b/c/eager", passed=True, same={"witness": True, "probe": False}, left=0))
@@ -99,9 +106,9 @@ def out(tmp_path):
 
 def test_figures_against_targets(out):
     found = overhead.figures(out)
-    assert [figure.met for figure in found] == [True, False, False, True, True, False, False, False]
+    assert [figure.met for figure in found] == [True, False, False, True, None, True, False, False, False]
     assert found[-1].found == "1 of 2 bit-identical, 0 names or modes left behind"
-    assert found[4].found == "2.00 [1.90, 2.10] (voice/default/kv_to_query)"
+    assert found[5].found == "2.00 [1.90, 2.10] (voice/default/kv_to_query)"
 
 
 def test_an_interval_across_the_target_does_not_meet_it(tmp_path):
@@ -126,5 +133,5 @@ def test_a_steady_call_lasts_about_what_was_asked():
 def test_both_sizes_plan_every_kind():
     for size in ("quick", "full"):
         keys = overhead._plan(size)
-        assert {key.split()[0] for key in keys} == {"harness", "off", "on", "same"}
+        assert {key.split()[0] for key in keys} == {"harness", "off", "forked", "on", "same"}
     assert len(keys) > 50
