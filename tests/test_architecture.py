@@ -31,7 +31,7 @@ RANK = {
     "proof": 8,
     "report": 7,
     "doctor": 7,
-    "explain": 7,
+    "messages": 5,
     "memory_plan": 7,
     "sweep": 7,
     "cli": 9,
@@ -170,9 +170,9 @@ def test_no_workload_file_is_missing_from_the_registry():
 def test_registries_name_each_thing_once():
     from precision_eval.experiment.measures import MEASURES
     from precision_eval.fixes.catalog import FIXES
-    from precision_eval.workloads import WORKLOADS
+    from precision_eval.workloads import WORKLOADS, all_workloads
 
-    for names in ([fix.id for fix in FIXES], [w.id for w in WORKLOADS], [measure.name for measure in MEASURES]):
+    for names in ([fix.id for fix in FIXES], [w.id for w in all_workloads()], [measure.name for measure in MEASURES]):
         assert len(names) == len(set(names))
     known = {measure.name for measure in MEASURES}
     for workload in WORKLOADS:

@@ -311,3 +311,6 @@ def claims(
 def _split(values: list[str]) -> tuple[str, ...]:
     """Return comma-separated names one by one."""
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
+
+
+from . import app_tools as app_tools  # noqa: E402 - registers its commands on the application above

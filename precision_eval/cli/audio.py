@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from precision_eval.errors import ParameterError
 
-from .audio_files import Header, check_headers, decoding
+from .audio_files import Header, check_headers
 from .audio_table import show
 
 if TYPE_CHECKING:
@@ -57,12 +57,11 @@ def audio_command(request: Request) -> None:
     if request.plot is not None:
         check_plot_path(request.plot)
     headers = check_headers(request.reference, request.estimate, request.null)
-    with _steps(3 + (request.plot is not None)) as step, decoding(headers):
+    with _steps(3 + (request.plot is not None)) as step:
         comparison = _compared(request, step("comparing"))
         signals = {}
         for header in headers[:2]:
-            step(f"describing the {header.role}")
-            signals[header.role] = _described(header.path)
+            signals[header.role] = _described(header.path, step(f"describing the {header.role}"))
         flags = all_flags(comparison, signals)
         if request.plot is not None:
             _plot(request, comparison, flags, step("drawing"))
@@ -127,10 +126,10 @@ def _compared(request: Request, on_progress: Callable[[float], None]) -> Compari
     return compare_files(request.reference, request.estimate, null_path=request.null, on_progress=on_progress)
 
 
-def _described(path: Path) -> Inspection:
+def _described(path: Path, on_progress: Callable[[float], None]) -> Inspection:
     from audio_metrics import inspect_file
 
-    return inspect_file(path)
+    return inspect_file(path, on_progress=on_progress)
 
 
 def all_flags(comparison: Comparison, signals: dict[str, Inspection]) -> tuple[Flag, ...]:

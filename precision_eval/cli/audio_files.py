@@ -1,12 +1,11 @@
 """Are these files a pair? What is checked before ``precision-eval audio`` works, from the headers alone.
 
-Contents: :class:`Header`, :func:`read_header`, :func:`check_headers`, :func:`decoding`.
+Contents: :class:`Header`, :func:`read_header`, :func:`check_headers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,24 +145,3 @@ def _check_frame(pair: tuple[Header, Header]) -> None:
 
 def _both(pair: tuple[Header, Header], said: Callable[[Header], str]) -> str:
     return ", ".join(f"{header.role} {header.path} has {said(header)}" for header in pair)
-
-
-@contextmanager
-def decoding(headers: Sequence[Header]) -> Iterator[None]:
-    """Turn what libsndfile raises in the middle of a file into an error that says what to do.
-
-    Raises
-    ------
-    SignalFileError
-        A file cannot be decoded to its end.
-    """
-    import soundfile
-
-    try:
-        yield
-    except soundfile.LibsndfileError as error:
-        names = " or ".join(str(header.path) for header in headers)
-        raise SignalFileError(
-            f"{names} cannot be decoded to its end ({error.error_string.rstrip('.')}); it is torn or damaged: write it "
-            "again"
-        ) from error

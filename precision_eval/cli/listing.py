@@ -21,9 +21,9 @@ def list_fixes(console: Console) -> None:
 
 def list_workloads(console: Console) -> None:
     """Print the workloads: what each is, at which sizes, and where it comes from."""
-    from precision_eval.workloads import WORKLOADS
+    from precision_eval.workloads import all_workloads
 
-    for entry in WORKLOADS:
+    for entry in all_workloads():
         others = [size for size in entry.sizes if size not in entry.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
         facts = f"sizes {', '.join(entry.default_sizes)}{also}; measures {', '.join(entry.measures)}"

@@ -158,9 +158,9 @@ def plan_of(request: Request, device: str) -> Plan:
         return make_plan(request.selection(device))
     if request.sizes is not None:
         raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
-    from precision_eval.workloads import WORKLOADS
+    from precision_eval.workloads import all_workloads
 
-    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in WORKLOADS]
+    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in all_workloads()]
     return make_plan(request.selection(device), workloads=entries)
 
 

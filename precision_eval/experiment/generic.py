@@ -1,4 +1,4 @@
-"""The measures that need nothing but a model and its inputs: witness, drift, memory, latency.
+"""The measures that need nothing but a model and its inputs: witness, drift, sampler, memory, latency.
 
 Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The workload is
 built from the run's seed, so that every cell sees the same stored inputs. Where the device has no kernels for a fix's
@@ -45,11 +45,24 @@ def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Hold one call to float64 on the same stored inputs."""
     from precision_eval.measure.drift import attention_drift
+    from precision_eval.measure.system_drift import system_drift
+    from precision_eval.workloads.system import System
+
+    fix, case = _only_fix(cell), _case(cell)
+    measured = system_drift if isinstance(case.model, System) else attention_drift
+    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
+        broken = _not_finite(fix, call(*call.prepare(case.inputs)))
+        return [broken or passed(fix, measured(case, call).to_dict())]
+
+
+def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Run the model's sampler alone, in the dtype in which a fix leaves the logits."""
+    from precision_eval.measure.sampler import sampler_drift
 
     fix, case = _only_fix(cell), _case(cell)
     with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
-        broken = _not_finite(fix, call(*call.prepare(case.inputs)))
-        return [broken or passed(fix, attention_drift(case, call).to_dict())]
+        logits = call(*call.prepare(case.inputs))[0]
+    return [passed(fix, sampler_drift(case, logits.dtype).to_dict())]
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:

@@ -220,9 +220,9 @@ def _registries(
 ) -> tuple[Sequence[WorkloadEntry], Sequence[FixEntry]]:
     """Fill in the package's own registries."""
     if workloads is None:
-        from precision_eval.workloads import WORKLOADS
+        from precision_eval.workloads import all_workloads
 
-        workloads = WORKLOADS
+        workloads = all_workloads()
     if fixes is None:
         from precision_eval.fixes.catalog import FIXES
 

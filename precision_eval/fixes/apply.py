@@ -77,6 +77,8 @@ class AppliedFix:
         As shipped.
     mode : {"eager", "compiled"}
         ``"compiled"`` gives this object a compiled function of its own, with torch's default for dynamic shapes.
+    backend : str
+        Of ``torch.compile``; torch's default. ``"aot_eager"`` traces as it does and runs torch's own operations.
 
     Raises
     ------
@@ -86,7 +88,7 @@ class AppliedFix:
 
     fix: Fix
 
-    def __init__(self, fix: Fix, model: nn.Module, *, mode: str = "eager") -> None:
+    def __init__(self, fix: Fix, model: nn.Module, *, mode: str = "eager", backend: str = "inductor") -> None:
         if _agreeing:
             raise FixStateError(
                 f"cannot put '{fix.id}' on a model while '{_agreeing[0].fix.id}' is in force; leave its block first"
@@ -94,6 +96,7 @@ class AppliedFix:
         self.fix = fix
         self.model = model
         self.mode = mode
+        self.backend = backend
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self.function = self._function()
         self._swaps = self._eager_swaps()
@@ -113,7 +116,7 @@ class AppliedFix:
     def _compiled(self) -> Callable[..., Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
-            return torch.compile(self.function)
+            return torch.compile(self.function, backend=self.backend)
 
     def _function(self) -> Callable[..., Any]:
         """Build what is called, or traced: the model, inside the contexts that belong to each call."""

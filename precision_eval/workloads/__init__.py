@@ -5,15 +5,46 @@ from __future__ import annotations
 from precision_eval.errors import unknown_name
 from precision_eval.workloads.attention import ATTENTION_DECODE, ATTENTION_PREFILL
 from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK
+from precision_eval.workloads.dia import DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
+from precision_eval.workloads.imaginairy import IMAGINAIRY_TIME_EMBED, IMAGINAIRY_TIME_EMBED_CAST_FIRST
+from precision_eval.workloads.metavoice import (
+    METAVOICE_DECODE,
+    METAVOICE_DECODE_FLOAT32,
+    METAVOICE_DECODE_SLICE,
+    METAVOICE_PREFILL,
+    METAVOICE_PREFILL_FLOAT32,
+)
+from precision_eval.workloads.metavoice_t4 import METAVOICE_T4
 from precision_eval.workloads.voice import VOICE
 
-__all__ = ["WORKLOADS", "Case", "Workload", "workload_by_id"]
+__all__ = ["WORKLOADS", "Case", "Workload", "all_workloads", "workload_by_id"]
 
 WORKLOADS: tuple[Workload, ...] = (
     ATTENTION_DECODE,
     ATTENTION_PREFILL,
     VOICE,
+    METAVOICE_DECODE,
+    METAVOICE_PREFILL,
+    METAVOICE_DECODE_SLICE,
+    METAVOICE_DECODE_FLOAT32,
+    METAVOICE_PREFILL_FLOAT32,
+    DIA_DECODE,
+    DIA_DECODE_PR45,
+    DIA_ENCODE,
+    IMAGINAIRY_TIME_EMBED,
+    IMAGINAIRY_TIME_EMBED_CAST_FIRST,
+    COGVIDEO_T5_ENCODER,
+    COGVIDEO_T5_ENCODER_STOCK,
+    METAVOICE_T4,
 )
+
+
+def all_workloads() -> tuple[Workload, ...]:
+    """Return ``WORKLOADS`` and, after them, the tiny cases of the zoo: real classes of other libraries."""
+    from precision_eval.zoo import ZOO_WORKLOADS  # which builds on this package
+
+    return (*WORKLOADS, *ZOO_WORKLOADS)
 
 
 def workload_by_id(workload_id: str) -> Workload:
@@ -22,7 +53,7 @@ def workload_by_id(workload_id: str) -> Workload:
     Parameters
     ----------
     workload_id : str
-        One of the ids in ``WORKLOADS``.
+        One of the ids in ``WORKLOADS`` or of the zoo.
 
     Returns
     -------
@@ -36,4 +67,7 @@ def workload_by_id(workload_id: str) -> Workload:
     for workload in WORKLOADS:
         if workload.id == workload_id:
             return workload
-    raise unknown_name("workload", workload_id, (workload.id for workload in WORKLOADS))
+    for workload in all_workloads():
+        if workload.id == workload_id:
+            return workload
+    raise unknown_name("workload", workload_id, (workload.id for workload in all_workloads()))

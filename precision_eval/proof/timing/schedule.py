@@ -75,8 +75,8 @@ _POWER = DELTAS[1:]
 _FULL = {
     ("ours", "quiet"): {0.0: 300} | dict.fromkeys(_POWER, 80),
     ("ours", "bursty"): {0.0: 1000} | dict.fromkeys(_POWER, 80),
-    ("rivals", "quiet"): {0.0: 40} | dict.fromkeys(_POWER, 15),
-    ("rivals", "bursty"): {0.0: 40} | dict.fromkeys(_POWER, 15),
+    ("rivals", "quiet"): {0.0: 24} | dict.fromkeys(_POWER, 8),
+    ("rivals", "bursty"): {0.0: 24} | dict.fromkeys(_POWER, 8),
 }
 """Most of the time goes where errors are likeliest: equal calls under load."""
 

@@ -1,0 +1,205 @@
+"""The commands that answer one question each: ``explain``, ``plan``, ``sweep`` and ``expect``.
+
+Registered on the same application as those of :mod:`.app`; each imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import _split, app
+
+Names = list[str]
+
+_EXPLAIN_HELP = """Say what a dtype error means: the operation, the dtypes, the likely cause, the fixes that apply.
+
+Give the sentence in quotes, or paste a whole traceback or log into [cyan]explain -[/cyan]. Eager, compiled and exported
+messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. A text of no known sentence is said
+to be none of the family, and the exit code is 1.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval explain "expected m1 and m2 to have the same dtype, but got: c10::Half != c10::BFloat16"[/cyan]
+
+[cyan]python infer.py 2>&1 | precision-eval explain -[/cyan]
+"""
+
+_PLAN_HELP = """Add up the memory that a model needs under each fix, and the largest length that fits.
+
+Weights, KV cache, activations, attention's workspace and the copies that a fix makes, from the configuration alone: no
+weights are loaded. A plan that does not fit is a result.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval plan --model metavoice-1b --device t4[/cyan]  which formats are native there, and what fits
+
+[cyan]precision-eval plan --model dia-1.6b --dtype float16 --kv-dtype float16 --length 3072 --device-memory 8GiB[/cyan]
+
+[cyan]precision-eval plan --model config.json --fix kv_to_query,float16 --json[/cyan]
+"""
+
+_SWEEP_HELP = """Time the two casts at decode over the length of the cache, and find where one overtakes the other.
+
+Casting the query costs nothing and leaves attention in half; casting keys and values copies the cache at every step and
+attends in float32. The crossover is given with its interval, or that there is none in the range. Lines are appended to
+OUT/lengths.jsonl; the same command goes on from there.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
+
+[cyan]precision-eval sweep --quick --shapes dia --modes eager --out runs/sweep-dia[/cyan]
+"""
+
+_EXPECT_HELP = """Run every fix on every workload at its smallest size, and hold the statuses to the recorded table.
+
+The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
+a status turns over with the version. Exit code 1 where this torch does otherwise than recorded.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval expect[/cyan]  eager, all workloads
+
+[cyan]precision-eval expect --mode eager,compiled --record[/cyan]  add this torch's column
+"""
+
+
+@app.command(help=_EXPLAIN_HELP)
+def explain(
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback; - reads it from stdin.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Explain a message."""
+    from .explain import explain_command
+
+    explain_command(message, as_json=as_json)
+
+
+@app.command(help=_PLAN_HELP)
+def plan(
+    model: Annotated[str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a JSON file.")] = "metavoice-1b",
+    dtype: Annotated[
+        str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")
+    ] = "as_shipped",
+    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache, likewise.")] = "as_shipped",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences, before guidance doubles them.")] = 1,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Positions of the cache; [dim]default: the model's own[/dim]")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens per decoder call: 1 is decode, more is prefill.")] = 1,
+    device_memory: Annotated[
+        str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="p100, v100, t4, a100, h100, cpu, cuda, mps or auto: formats and memory.")
+    ] = None,
+    fix: Annotated[Names, typer.Option(help="Ids, or all.")] = ["all"],  # noqa: B006
+    math_attention: Annotated[
+        bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Plan memory."""
+    from .plan import PlanRequest, plan_command
+
+    plan_command(
+        PlanRequest(
+            model=model,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            batch=batch,
+            length=length,
+            tokens=tokens,
+            device_memory=device_memory,
+            device=device,
+            fixes=_split(fix) or ("all",),
+            math_attention=math_attention,
+            as_json=as_json,
+        )
+    )
+
+
+@app.command(help=_SWEEP_HELP)
+def sweep(
+    out: Annotated[Path, typer.Option(help="Folder of lines, figure and summary.")] = Path("runs/sweep"),
+    shapes: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
+    lengths: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
+    modes: Annotated[Names | None, typer.Option(help="eager, compiled.")] = None,
+    threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
+    cache_dtypes: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
+    memory: Annotated[
+        Names | None, typer.Option(help="Whether the sides share their tensors; see the summary.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
+) -> None:
+    """Sweep lengths."""
+    from .sweep import Request, sweep_command
+
+    sweep_command(
+        Request(
+            out=out,
+            shapes=_names(shapes),
+            lengths=_numbers("lengths", lengths),
+            modes=_names(modes),
+            threads=_numbers("threads", threads),
+            cache_dtypes=_names(cache_dtypes),
+            memory=_names(memory),
+            batch=batch,
+            budget_s=budget,
+            processes=processes,
+            seed=seed,
+            quick=quick,
+            report_only=report,
+        )
+    )
+
+
+@app.command(help=_EXPECT_HELP)
+def expect(
+    workload: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
+    mode: Annotated[Names, typer.Option(help="eager, compiled, compiled-aot_eager.")] = ["eager"],  # noqa: B006
+    record: Annotated[bool, typer.Option("--record", help="Write this torch's column instead of comparing.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Run nothing; print what changed with the version.")
+    ] = False,
+    table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
+) -> None:
+    """Check the expectation table."""
+    from .expect import Request, expect_command
+
+    expect_command(
+        Request(modes=_split(mode), workloads=_split(workload), record=record, show_changes=changes, table=table)
+    )
+
+
+def _names(values: Names | None) -> tuple[str, ...] | None:
+    return None if values is None else _split(values)
+
+
+def _numbers(name: str, values: Names | None) -> tuple[int, ...] | None:
+    """Read whole numbers.
+
+    Raises
+    ------
+    ParameterError
+        One of them is none.
+    """
+    from precision_eval.errors import ParameterError
+
+    if values is None:
+        return None
+    texts = _split(values)
+    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
+    if wrong:
+        raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")
+    return tuple(map(int, texts))

@@ -1,0 +1,128 @@
+"""What ``precision-eval expect`` does: run the expectation table's cells and compare them with what is recorded.
+
+Conventions: results go to standard output, progress to standard error where that is a terminal. Exit code 0 where all
+is as recorded (or was recorded now), 1 where something differs.
+
+Contents: :class:`Request`, :func:`expect_command`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from precision_eval.errors import unknown_name
+
+if TYPE_CHECKING:
+    from precision_eval.expectations import Change, Difference, Expectation, Table
+    from precision_eval.workloads import Workload
+
+EXIT_DIFFERS = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of ``expect``, as given."""
+
+    modes: tuple[str, ...]
+    workloads: tuple[str, ...]
+    record: bool
+    show_changes: bool
+    table: Path | None
+
+
+def expect_command(request: Request) -> None:
+    """Run the cells, compare or record them, and print what differs.
+
+    Raises
+    ------
+    ParameterError
+        An unknown mode, or nothing recorded for this torch or an older one.
+    UnknownNameError
+        No workload of that name.
+    typer.Exit
+        Code 1: something is not as recorded.
+    """
+    from precision_eval.expectations import TABLE, changes, load_table
+
+    path = request.table or TABLE
+    table = load_table(path)
+    console = Console()
+    if request.show_changes:
+        _print_changes(console, changes(table), tuple(table))
+        return
+    _run(request, table, path, console)
+
+
+def _run(request: Request, table: Table, path: Path, console: Console) -> None:
+    import torch
+
+    from precision_eval.expectations import REMEDY, column_for, differences, observe, release, save_table, updated
+
+    version = str(torch.__version__)
+    expected = None if request.record else column_for(table, version)
+    with Console(stderr=True).status("running") as status:
+        found = observe(
+            request.modes,
+            workloads=_chosen(request.workloads),
+            on_cell=lambda cell: status.update(f"running {cell}"),
+        )
+    if expected is None:
+        old = table.get(release(version))
+        table = updated(table, version, found)
+        save_table(table, path)
+        console.print(f"recorded {len(found.cells)} cells of torch {release(version)} in {path.name}", highlight=False)
+        if old is not None:
+            _print_differences(console, [d for d in differences(old, found, same_version=True) if d.expected])
+        return
+    recorded, column = expected
+    found_differences = differences(column, found, same_version=recorded == release(version))
+    _print_differences(console, found_differences)
+    against = f"{len(found.cells)} cells of torch {version} against those of {recorded}"
+    if found_differences:
+        console.print(f"{against}: {len(found_differences)} differ; {REMEDY}", highlight=False)
+        raise typer.Exit(EXIT_DIFFERS)
+    console.print(f"{against}: as recorded", highlight=False)
+
+
+def _chosen(globs: tuple[str, ...]) -> list[Workload]:
+    """Return the workloads that one of the globs names; each glob must name one."""
+    from precision_eval.workloads import WORKLOADS
+
+    for glob in globs:
+        if not any(fnmatchcase(workload.id, glob) for workload in WORKLOADS):
+            raise unknown_name("workload", glob, (workload.id for workload in WORKLOADS))
+    return [workload for workload in WORKLOADS if any(fnmatchcase(workload.id, glob) for glob in globs)]
+
+
+def _words(expectation: Expectation | None) -> str:
+    if expectation is None:
+        return "–"
+    return expectation.status + (f": {expectation.message}" if expectation.message else "")
+
+
+def _print_differences(console: Console, found: list[Difference]) -> None:
+    if not found:
+        return
+    table = RichTable()
+    for name in ("cell", "what", "recorded", "found"):
+        table.add_column(name, overflow="fold")
+    for one in found:
+        table.add_row(one.cell, one.note, _words(one.expected), _words(one.found))
+    console.print(table)
+
+
+def _print_changes(console: Console, found: list[Change], versions: tuple[str, ...]) -> None:
+    table = RichTable(title="cells whose status depends on the torch version")
+    for name in ("cell", *versions):
+        table.add_column(name, overflow="fold")
+    for change in found:
+        statuses = dict(change.by_version)
+        table.add_row(change.cell, *(statuses[v].status if v in statuses else "–" for v in versions))
+    console.print(table)

@@ -1,0 +1,159 @@
+"""What ``plan`` prints: memory of a model per fix, the largest length that fits, and the format for the device."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from precision_eval.errors import unknown_name
+from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+from precision_eval.memory_plan.config import read_config
+from precision_eval.memory_plan.devices import (
+    DEVICES,
+    Capability,
+    Choice,
+    capability_here,
+    choose_format,
+    device_by_name,
+)
+from precision_eval.memory_plan.models import MODELS, ModelConfig, model_by_name, parameter_count
+from precision_eval.memory_plan.plan import FixPlan, Request, plan_all
+from precision_eval.memory_plan.text import device_lines, notes, parse_bytes, plan_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What the command line asks for.
+
+    Attributes
+    ----------
+    model : str
+        A published model's name, or the path of a JSON file.
+    dtype, kv_dtype : str
+    batch : int
+    length : int or None
+        ``None``: the model's own longest.
+    tokens : int
+        Tokens per decoder call.
+    device_memory : str or None
+        Such as ``16GiB``; ``None``: the device's, where one is named.
+    device : str or None
+        A published device, ``cpu``, ``cuda``, ``mps`` or ``auto``; ``None``: none in particular.
+    fixes : tuple of str
+        Ids; ``all`` for every one.
+    math_attention : bool
+        Plan for plain attention.
+    as_json : bool
+    """
+
+    model: str
+    dtype: str = "as_shipped"
+    kv_dtype: str = "as_shipped"
+    batch: int = 1
+    length: int | None = None
+    tokens: int = 1
+    device_memory: str | None = None
+    device: str | None = None
+    fixes: tuple[str, ...] = ("all",)
+    math_attention: bool = False
+    as_json: bool = False
+
+
+def plan_command(asked: PlanRequest, *, console: Console | None = None) -> None:
+    """Plan and print; a plan that does not fit is a result, not an error.
+
+    Parameters
+    ----------
+    asked : PlanRequest
+    console : rich.console.Console or None
+        ``None``: standard output.
+
+    Raises
+    ------
+    PrecisionEvalError
+        A name, number or file that cannot be used; the command line exits with code 2.
+    """
+    fixes = _fixes(asked.fixes)
+    config = _config(asked.model)
+    capability = _capability(asked.device)
+    request = _request(asked, config, capability)
+    plans = plan_all(request, fixes)
+    choices = [choose_format(found) for found in ([capability] if capability else DEVICES)]
+    if asked.as_json:
+        print(json.dumps(_document(asked, request, plans, choices), indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    out = console or Console()
+    out.print(
+        f"{config.name}: {parameter_count(config) / 1e9:.3f} B parameters; {config.source}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    out.print(plan_table(request, plans))
+    for line in [*notes(request, plans), *device_lines(choices)]:
+        out.print(line, highlight=False, soft_wrap=True)
+
+
+def _fixes(names: tuple[str, ...]) -> tuple[Fix, ...]:
+    if "all" in names:
+        return FIXES
+    return tuple(fix_by_id(name) for name in names)
+
+
+def _config(model: str) -> ModelConfig:
+    if model.endswith(".json") or Path(model).is_file():
+        return read_config(Path(model))
+    if model in {known.name for known in MODELS}:
+        return model_by_name(model)
+    raise unknown_name("model", model, [*(known.name for known in MODELS), "CONFIG.json"])
+
+
+def _capability(device: str | None) -> Capability | None:
+    if device is None:
+        return None
+    if device in ("auto", "cpu", "mps") or device.startswith("cuda"):
+        return capability_here(device)
+    return device_by_name(device)
+
+
+def _request(asked: PlanRequest, config: ModelConfig, capability: Capability | None) -> Request:
+    memory = capability.memory_bytes if capability else None
+    return Request(
+        config=config,
+        dtype=asked.dtype,
+        kv_dtype=asked.kv_dtype,
+        batch=asked.batch,
+        length=config.main.max_length if asked.length is None else asked.length,
+        tokens=asked.tokens,
+        cpu=capability is not None and capability.kind == "cpu",
+        math_attention=asked.math_attention,
+        fused_norm_promotes=_norm_promotes(),
+        device_memory_bytes=parse_bytes(asked.device_memory) if asked.device_memory is not None else memory,
+    )
+
+
+def _norm_promotes() -> bool:
+    """Say whether the torch installed here promotes in ``nn.RMSNorm``, as it did before 2.9; loads nothing of it."""
+    major, minor = version("torch").split(".")[:2]
+    return (int(major), int(minor)) < (2, 9)
+
+
+def _document(asked: PlanRequest, request: Request, plans: list[FixPlan], choices: list[Choice]) -> dict[str, object]:
+    return {
+        "model": request.config.name,
+        "source": request.config.source,
+        "parameters": parameter_count(request.config),
+        "dtype": request.dtype,
+        "kv_dtype": request.kv_dtype,
+        "batch": request.batch,
+        "rows": request.rows,
+        "length": request.length,
+        "tokens": request.tokens,
+        "device": asked.device,
+        "device_memory_bytes": request.device_memory_bytes,
+        "fixes": [plan.to_dict() for plan in plans],
+        "formats": [choice.to_dict() for choice in choices],
+    }

@@ -1,0 +1,94 @@
+"""What a sampler's own rounding does, apart from the model's: the sampler alone, on the float64 twin's logits.
+
+MetaVoice keeps guidance, softmax and the cumulative sum of top-p in the model's precision
+(``fam/llm/fast_inference_utils.py``), so that its nucleus moves even where attention is perfect. Every position of a
+call is a draw of its own; shares and means are over them.
+
+Contents: :class:`SamplerDrift`, :func:`sampler_drift`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from precision_eval.errors import ParameterError
+from precision_eval.workloads import Case
+
+
+@dataclass(frozen=True)
+class SamplerDrift:
+    """A sampler in one dtype against float64, over the positions of a call.
+
+    Attributes
+    ----------
+    dtype : str
+        Of logits, settings and arithmetic.
+    positions : int
+    changed_nucleus : float
+        Share of positions at which the sampler's own arithmetic admits or drops a token, the logits being the same.
+    total_variation : float
+        Mean of ½ Σ|p − q| from that, 0 to 1.
+    kept, kept_in_float64 : float
+        Mean size of the nucleus, in tokens.
+    cast_changed_nucleus, cast_total_variation : float
+        The same two figures of rounding the logits to the dtype and sampling in float64.
+    """
+
+    dtype: str
+    positions: int
+    changed_nucleus: float
+    total_variation: float
+    kept: float
+    kept_in_float64: float
+    cast_changed_nucleus: float
+    cast_total_variation: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        return asdict(self)
+
+
+def sampler_drift(case: Case, dtype: torch.dtype) -> SamplerDrift:
+    """Run a MetaVoice workload's sampler alone, in a dtype and in float64.
+
+    Parameters
+    ----------
+    case : Case
+        Of a MetaVoice workload; its float64 twin gives the logits.
+    dtype : torch.dtype
+        That a fix leaves the logits in.
+
+    Returns
+    -------
+    SamplerDrift
+
+    Raises
+    ------
+    ParameterError
+        The model has no such sampler.
+    """
+    from precision_eval.workloads.metavoice_model import MetaVoice, sampler_rounding
+
+    if not isinstance(case.model, MetaVoice):
+        raise ParameterError(f"{type(case.model).__name__} has no sampler of its own; the metavoice workloads have")
+    with torch.no_grad():
+        inputs = (x.double() if x.is_floating_point() else x for x in case.inputs)
+        logits = case.model.in_float64()(*inputs)[0]  # (2, s, V)
+        found = [sampler_rounding(logits[:, [s]], dtype=dtype).to_dict() for s in range(logits.shape[1])]
+
+    def mean(name: str) -> float:
+        return sum(float(one[name]) for one in found) / len(found)
+
+    return SamplerDrift(
+        dtype=str(dtype).removeprefix("torch."),
+        positions=len(found),
+        changed_nucleus=sum(one["boundary_flips"] > 0 for one in found) / len(found),
+        total_variation=mean("total_variation"),
+        kept=mean("kept"),
+        kept_in_float64=mean("kept_in_float64"),
+        cast_changed_nucleus=sum(one["input_cast_flips"] > 0 for one in found) / len(found),
+        cast_total_variation=mean("input_cast_total_variation"),
+    )

@@ -1,0 +1,300 @@
+"""Configurations that a memory plan is made of, and those of the published models, with their sources.
+
+Conventions: plain data, no torch; dtypes are named as torch names them; widths and counts are elements, not bytes.
+A model is an *encoder* stack, a *decoder* stack or both. Linear layers have no bias unless a stack says so.
+
+Contents: :class:`Stack`, :class:`Shipped`, :class:`ModelConfig`, :data:`MODELS`, :func:`model_by_name`,
+:func:`parameter_groups`, :func:`parameter_count`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from precision_eval.errors import unknown_name
+
+Norm = Literal["rms", "rms_fused", "t5", "layer"]
+Positions = Literal["learned", "rope", "relative", "none"]
+Attention = Literal["sdpa", "explicit"]
+CacheWrite = Literal["index_put", "slice"]
+Activation = Literal["fused", "gelu_new"]
+Landed = Literal["nothing", "norms_cast", "planned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Embeddings, layers, final norm and output head of one stack.
+
+    Attributes
+    ----------
+    layers, width, heads, kv_heads, head_dim, mlp_width : int
+        Query projection ``width → heads × head_dim``, key and value ``width → kv_heads × head_dim``.
+    gated : bool
+        The MLP has two input projections (SwiGLU, gated GELU) instead of one.
+    fused_qkv, fused_gate : bool
+        Query, key and value, or the MLP's two input projections, are one weight: a cast copies it as a whole.
+    qkv_bias, bias : bool
+        Biases of query, key and value; of every linear layer and norm.
+    head_norms : bool
+        A norm of ``head_dim`` on queries and one on keys.
+    norm : {"rms", "rms_fused", "t5", "layer"}
+        ``rms``: computed in float32, cast back, times the weight. ``rms_fused``: ``nn.RMSNorm``. ``t5``: as T5's.
+    vocabulary, tables, outputs : int
+        Rows of an embedding table, number of tables, rows of the output head (0: none, or tied to the embedding).
+    positions : {"learned", "rope", "relative", "none"}
+    max_length : int
+        Positions of a learned table; else the length it was trained for.
+    relative_buckets : int
+        Rows of T5's table of position biases; ``heads`` columns, in the first layer only.
+    condition_width : int
+        Width of a speaker embedding, projected to ``width`` and added; 0 for none.
+    cross_heads, cross_kv_heads, cross_head_dim, cross_width : int
+        Cross attention; ``cross_width`` is the encoder's width. 0 for none.
+    attention : {"sdpa", "explicit"}
+        ``scaled_dot_product_attention``, or two products around a softmax.
+    masked_cache : bool
+        Attention covers every slot of the cache under a boolean mask; else only the slots in use.
+    cache_write : {"index_put", "slice"}
+        A slice casts what it is given, an index put refuses another dtype.
+    activation : {"fused", "gelu_new"}
+        One kernel, or transformers' ``gelu_new``, written out with a tensor per step.
+    casting_linear : bool
+        Linear layers cast their input to the weight's dtype and their output back (Dia's ``DenseGeneral``).
+    """
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp_width: int
+    vocabulary: int
+    max_length: int
+    gated: bool = True
+    fused_qkv: bool = False
+    fused_gate: bool = False
+    qkv_bias: bool = False
+    bias: bool = False
+    head_norms: bool = False
+    norm: Norm = "rms"
+    tables: int = 1
+    outputs: int = 0
+    positions: Positions = "rope"
+    relative_buckets: int = 0
+    condition_width: int = 0
+    cross_heads: int = 0
+    cross_kv_heads: int = 0
+    cross_head_dim: int = 0
+    cross_width: int = 0
+    attention: Attention = "sdpa"
+    masked_cache: bool = True
+    cache_write: CacheWrite = "index_put"
+    activation: Activation = "fused"
+    casting_linear: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shipped:
+    """Dtypes in which a model is held as shipped.
+
+    Attributes
+    ----------
+    weights, norms, cache : str
+        Linear layers and embeddings; norm weights; KV caches.
+    mlp_out : str
+        The MLP's output projection, which T5 keeps apart; empty: as ``weights``.
+    condition : str
+        The speaker embedding given to the model; empty: as ``weights``.
+    """
+
+    weights: str = "float32"
+    norms: str = "float32"
+    cache: str = "float32"
+    mlp_out: str = ""
+    condition: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model that a plan can be made for.
+
+    Attributes
+    ----------
+    name, source : str
+    encoder, decoder : Stack or None
+        One at least.
+    encoder_length : int
+        Text tokens beside a decoder; with an encoder alone the length is asked for instead.
+    guidance_rows : int
+        Rows of every tensor per sequence: 2 where conditional and unconditional run side by side.
+    shipped : Shipped
+    landed : {"nothing", "norms_cast", "planned"}
+        What landed upstream: nothing; the norms' output is brought to the weights' dtype (Dia); or the very state
+        that is described here (T5 with its own norm where apex is installed).
+    published_parameters : int or None
+        As published, rounded as published.
+    published_source : str
+    """
+
+    name: str
+    source: str
+    encoder: Stack | None = None
+    decoder: Stack | None = None
+    encoder_length: int = 0
+    guidance_rows: int = 1
+    shipped: Shipped = field(default_factory=Shipped)
+    landed: Landed = "nothing"
+    published_parameters: int | None = None
+    published_source: str = ""
+
+    @property
+    def main(self) -> Stack:
+        """The stack whose length is planned: the decoder where there is one."""
+        stack = self.decoder or self.encoder
+        assert stack is not None
+        return stack
+
+
+MODELS: tuple[ModelConfig, ...] = (
+    ModelConfig(
+        name="metavoice-1b",
+        source="metavoiceio/metavoice-src, fam/llm/fast_model.py and fast_inference_utils.py (first stage)",
+        decoder=Stack(
+            layers=24, width=2048, heads=16, kv_heads=16, head_dim=128, mlp_width=5632, vocabulary=2562, outputs=2562,
+            max_length=2048, positions="learned", condition_width=256, fused_qkv=True,
+        ),
+        guidance_rows=2,
+        shipped=Shipped(weights="bfloat16", norms="bfloat16", cache="float16", condition="float16"),
+        published_parameters=1_200_000_000,
+        published_source="metavoiceio/metavoice-src, README.md: 1.2B parameter base model",
+    ),
+    ModelConfig(
+        name="dia-1.6b",
+        source="nari-labs/dia, dia/config.py and dia/layers.py at d4790dd (PR #88)",
+        encoder=Stack(
+            layers=12, width=1024, heads=16, kv_heads=16, head_dim=128, mlp_width=4096, vocabulary=256,
+            max_length=1024, fused_gate=True, norm="rms_fused", casting_linear=True,
+        ),
+        decoder=Stack(
+            layers=18, width=2048, heads=16, kv_heads=4, head_dim=128, mlp_width=8192, vocabulary=1028, tables=9,
+            outputs=9 * 1028, max_length=3072, fused_gate=True, norm="rms_fused", cross_heads=16, cross_kv_heads=16,
+            cross_head_dim=128, cross_width=1024, masked_cache=False, cache_write="slice",
+            casting_linear=True,
+        ),
+        encoder_length=1024,
+        guidance_rows=2,
+        shipped=Shipped(weights="float16", norms="float32", cache="float16"),
+        landed="norms_cast",
+        published_parameters=1_611_000_000,
+        published_source="transformers, DiaForConditionalGeneration with the default configuration",
+    ),
+    ModelConfig(
+        name="t5-xxl",
+        source="google/t5-v1_1-xxl, config.json: the encoder with its own norm, as CogVideoX uses it; apex's raises",
+        encoder=Stack(
+            layers=24, width=4096, heads=64, kv_heads=64, head_dim=64, mlp_width=10240, vocabulary=32128,
+            max_length=512, positions="relative", relative_buckets=32, norm="t5", attention="explicit",
+            activation="gelu_new",
+        ),
+        shipped=Shipped(weights="float16", norms="float16", cache="float16", mlp_out="float32"),
+        landed="planned",
+        published_parameters=4_760_000_000,
+        published_source="zai-org/CogVideo #170: T5 v1.1 XXL encoder, 4.76 B",
+    ),
+)  # fmt: skip
+
+
+def model_by_name(name: str) -> ModelConfig:
+    """Look a published configuration up.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    ModelConfig
+
+    Raises
+    ------
+    UnknownNameError
+        None has that name.
+    """
+    for model in MODELS:
+        if model.name == name:
+            return model
+    raise unknown_name("model", name, (model.name for model in MODELS))
+
+
+def _linears(stack: Stack, rows_in: int, sizes: tuple[int, ...], *, bias: bool) -> int:
+    return sum(rows_in * size + size * bias for size in sizes)
+
+
+def layer_parameters(stack: Stack) -> dict[str, int]:
+    """Count the parameters of one layer.
+
+    Parameters
+    ----------
+    stack : Stack
+
+    Returns
+    -------
+    dict of str to int
+        ``linear`` (all but the MLP's output projection), ``mlp_out`` and ``norms``.
+    """
+    inner, cached = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
+    linear = _linears(stack, stack.width, (inner, cached, cached), bias=stack.qkv_bias or stack.bias)
+    linear += _linears(stack, inner, (stack.width,), bias=stack.bias)
+    linear += _linears(stack, stack.width, (stack.mlp_width,) * (1 + stack.gated), bias=stack.bias)
+    if stack.cross_heads:
+        cross, cross_cached = stack.cross_heads * stack.cross_head_dim, stack.cross_kv_heads * stack.cross_head_dim
+        linear += _linears(stack, stack.width, (cross,), bias=stack.bias)
+        linear += _linears(stack, stack.cross_width, (cross_cached, cross_cached), bias=stack.bias)
+        linear += _linears(stack, cross, (stack.width,), bias=stack.bias)
+    norms = (3 if stack.cross_heads else 2) * stack.width * (1 + stack.bias) + 2 * stack.head_dim * stack.head_norms
+    return {
+        "linear": linear,
+        "mlp_out": _linears(stack, stack.mlp_width, (stack.width,), bias=stack.bias),
+        "norms": norms,
+    }
+
+
+def parameter_groups(config: ModelConfig) -> dict[str, int]:
+    """Count a model's parameters by the dtype group they are stored in.
+
+    Parameters
+    ----------
+    config : ModelConfig
+
+    Returns
+    -------
+    dict of str to int
+        ``linear`` (embeddings, position tables, heads and all linear layers but one), ``mlp_out``, ``norms``.
+    """
+    total = {"linear": 0, "mlp_out": 0, "norms": 0}
+    for stack in (config.encoder, config.decoder):
+        if stack is None:
+            continue
+        for group, count in layer_parameters(stack).items():
+            total[group] += stack.layers * count
+        total["norms"] += stack.width * (1 + stack.bias)
+        total["linear"] += stack.tables * stack.vocabulary * stack.width + stack.outputs * stack.width
+        total["linear"] += stack.condition_width * stack.width + stack.relative_buckets * stack.heads
+        total["linear"] += stack.max_length * stack.width if stack.positions == "learned" else 0
+    return total
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """Count all parameters of a model.
+
+    Parameters
+    ----------
+    config : ModelConfig
+
+    Returns
+    -------
+    int
+        Σ over stacks of layers × (4 projections, 2 or 3 MLP matrices, norms) + embeddings + head.
+    """
+    return sum(parameter_groups(config).values())

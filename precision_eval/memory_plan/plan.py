@@ -1,0 +1,376 @@
+"""What a model needs at a batch, a length and in given dtypes, per fix, and the largest length that fits.
+
+Conventions: bytes; *length* is the slots of the decoder's static cache, or the tokens of an encoder alone; *batch* is
+sequences, and a model that runs conditional and unconditional rows side by side has twice as many rows.
+
+What is stored::
+
+    weights      Σ groups parameters × bytes(group's dtype)
+    self cache   2 × layers × rows × kv_heads × length × head_dim × bytes(cache)
+    cross cache  2 × layers × rows × cross_kv_heads × encoder_length × cross_head_dim × bytes(cache)
+    buffers      length² for the causal mask of a decoder with learned positions (MetaVoice keeps it, one byte each);
+                 rows × encoder_length for the mask of the text
+
+What a call takes on top is the highest level of :mod:`precision_eval.memory_plan.forward`, run under the fix: what
+lives *at once*. A fix that casts the cache copies key and value of **one layer** (2 × rows × kv_heads × length ×
+head_dim elements), and gives them back before the next; one that casts weights copies one weight at a time, except
+autocast, which keeps the copies of float32 weights until its context ends. The encoder's pass and the decoder's step
+follow each other, so the larger of the two counts.
+
+Not part of a plan: the CUDA context (some hundred MB), fragmentation, loading (a loader that keeps the checkpoint on
+the device beside the model needs the weights twice), compiled graphs, codecs and other stages.
+
+Contents: :class:`Request`, :class:`FixPlan`, :func:`check_request`, :func:`plan_fix`, :func:`plan_all`,
+:func:`largest_length`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from precision_eval.errors import ParameterError, unknown_name
+from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.memory_plan.forward import Dims, Dtypes, decode, encode
+from precision_eval.memory_plan.ledger import DisagreementError, Meter, item_bytes
+from precision_eval.memory_plan.machine import Machine
+from precision_eval.memory_plan.models import ModelConfig, parameter_groups
+
+Status = Literal["runs", "raises", "unsupported"]
+DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
+LONGEST = 1 << 22
+"""Where the search for the largest length ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked.
+
+    Attributes
+    ----------
+    config : ModelConfig
+    dtype, kv_dtype : str
+        Of the weights and of the caches before a fix: ``as_shipped`` or a format. A speaker embedding follows the
+        weights where their dtype is asked for, else the caches, as in MetaVoice's loaders.
+    batch : int
+        Sequences.
+    length : int
+    tokens : int
+        Tokens per decoder call: 1 in decode, more in a prefill.
+    used : int or None
+        Slots in use, where attention covers only those; ``None``: all of them.
+    cpu : bool
+        Kernels, and autocast's dtype, of the CPU; else of CUDA.
+    math_attention : bool
+        Plain attention instead of a fused kernel.
+    threads : int
+        Of the CPU's kernels.
+    autocast_dtype : str
+        What autocast computes in; empty for the device's default, bfloat16 on the CPU and float16 on CUDA.
+    trainable : bool
+        Parameters require gradients, as a loaded model's do.
+    fused_norm_promotes : bool
+        ``nn.RMSNorm`` promotes its output, as torch did before 2.9.
+    device_memory_bytes : int or None
+    """
+
+    config: ModelConfig
+    dtype: str = "as_shipped"
+    kv_dtype: str = "as_shipped"
+    batch: int = 1
+    length: int = 2048
+    tokens: int = 1
+    used: int | None = None
+    cpu: bool = False
+    math_attention: bool = False
+    threads: int = 1
+    autocast_dtype: str = ""
+    trainable: bool = True
+    fused_norm_promotes: bool = False
+    device_memory_bytes: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of every tensor, guidance included."""
+        return self.batch * self.config.guidance_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixPlan:
+    """Memory of a model under one fix.
+
+    Attributes
+    ----------
+    fix : str
+    status : {"runs", "raises", "unsupported"}
+        Whether the operands agree all the way; raises: where they do not.
+    reason : str
+        Of a status other than ``runs``.
+    weights_bytes, self_cache_bytes, cross_cache_bytes, buffer_bytes : int
+        Stored.
+    activations_bytes, workspace_bytes, casts_bytes : int or None
+        Alive together when the call needs most; ``None`` where it does not run.
+    call_bytes, total_bytes : int or None
+        Peak of the call, and with what is stored.
+    phase : str
+        ``"encode"`` or ``"decode"``: which needs most.
+    fits : bool or None
+        ``None`` without a device memory, or where it does not run.
+    largest_length : int or None
+        The longest that fits, 0 where none does; ``None`` without a device memory, or where it does not run.
+    limited_by : str
+        Of the largest length: ``"memory"``, ``"positions"`` or ``"search"``.
+    """
+
+    fix: str
+    status: Status
+    reason: str
+    weights_bytes: int
+    self_cache_bytes: int
+    cross_cache_bytes: int
+    buffer_bytes: int
+    activations_bytes: int | None = None
+    workspace_bytes: int | None = None
+    casts_bytes: int | None = None
+    call_bytes: int | None = None
+    total_bytes: int | None = None
+    phase: str = ""
+    fits: bool | None = None
+    largest_length: int | None = None
+    limited_by: str = ""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Weights, caches and buffers."""
+        return self.weights_bytes + self.self_cache_bytes + self.cross_cache_bytes + self.buffer_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"stored_bytes": self.stored_bytes}
+
+
+def check_request(request: Request) -> None:
+    """Refuse what has no meaning.
+
+    Parameters
+    ----------
+    request : Request
+
+    Raises
+    ------
+    UnknownNameError
+        No such dtype.
+    ParameterError
+        A count below one, or a length beyond a learned table of positions.
+    """
+    for name, dtype in (("dtype", request.dtype), ("kv-dtype", request.kv_dtype)):
+        if dtype not in DTYPES:
+            raise unknown_name(name, dtype, DTYPES)
+    for name in ("batch", "length", "tokens", "threads"):
+        if getattr(request, name) < 1:
+            raise ParameterError(f"{name} is {getattr(request, name)}; expected at least 1")
+    stack = request.config.main
+    if stack.positions == "learned" and request.length > stack.max_length:
+        raise ParameterError(
+            f"length {request.length} is beyond the {stack.max_length} learned positions of {request.config.name}; "
+            f"ask for {stack.max_length} or less"
+        )
+    if request.config.decoder and request.tokens > request.length:
+        raise ParameterError(f"tokens {request.tokens} do not fit length {request.length}; ask for fewer")
+
+
+def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
+    """Storage dtypes of a request under a fix.
+
+    Parameters
+    ----------
+    request : Request
+    fix : Fix
+
+    Returns
+    -------
+    Dtypes
+        Those of the fix's storage, else those asked for, else as shipped.
+    """
+    shipped = request.config.shipped
+    if fix.storage in ("float16", "bfloat16", "float32"):
+        return Dtypes(**dict.fromkeys(("weights", "norms", "mlp_out", "cache", "condition"), fix.storage))
+    asked = request.dtype != "as_shipped"
+    cache = shipped.cache if request.kv_dtype == "as_shipped" else request.kv_dtype
+    weights = request.dtype if asked else shipped.weights
+    condition = shipped.condition or shipped.weights
+    if asked or request.kv_dtype != "as_shipped":
+        condition = weights if asked else cache
+    return Dtypes(
+        weights=weights,
+        norms=request.dtype if asked else shipped.norms,
+        mlp_out=request.dtype if asked else shipped.mlp_out or shipped.weights,
+        cache=cache,
+        condition=condition,
+        norm_output=weights if fix.storage == "per_workload" and request.config.landed == "norms_cast" else "",
+    )
+
+
+def stored(request: Request, dtypes: Dtypes, *, fix: str) -> FixPlan:
+    """Bytes of weights, caches and buffers; the formulas are in the module's text.
+
+    Parameters
+    ----------
+    request : Request
+    dtypes : Dtypes
+    fix : str
+        Id to put on it.
+
+    Returns
+    -------
+    FixPlan
+        Without what a call takes.
+    """
+    config, decoder = request.config, request.config.decoder
+    groups = parameter_groups(config)
+    held = {"linear": dtypes.weights, "mlp_out": dtypes.mlp_out, "norms": dtypes.norms}
+    self_cache = cross_cache = buffers = 0
+    if decoder is not None:
+        per_slot = 2 * decoder.layers * request.rows * item_bytes(dtypes.cache)
+        self_cache = per_slot * decoder.kv_heads * decoder.head_dim * request.length
+        cross_cache = per_slot * decoder.cross_kv_heads * decoder.cross_head_dim * config.encoder_length
+        buffers = request.length**2 if decoder.positions == "learned" else 0
+        buffers += request.rows * config.encoder_length if decoder.cross_heads else 0
+    return FixPlan(
+        fix=fix,
+        status="runs",
+        reason="",
+        weights_bytes=sum(count * item_bytes(held[group]) for group, count in groups.items()),
+        self_cache_bytes=self_cache,
+        cross_cache_bytes=cross_cache,
+        buffer_bytes=buffers,
+    )
+
+
+def _phases(request: Request, dtypes: Dtypes, agreement: str) -> Iterable[tuple[str, Meter]]:
+    """Run the encoder's pass and the decoder's step; yields each with its meter."""
+    config = request.config
+
+    def machine() -> Machine:
+        return Machine(
+            agreement=agreement,
+            autocast_dtype=request.autocast_dtype or ("bfloat16" if request.cpu else "float16"),
+            cpu=request.cpu,
+            math_attention=request.math_attention,
+            threads=request.threads,
+            keeps_casts=request.trainable,
+            fused_norm_promotes=request.fused_norm_promotes,
+        )
+
+    if config.encoder is not None:
+        tokens = config.encoder_length if config.decoder else request.length
+        m = machine()
+        encode(m, config.encoder, Dims(rows=request.rows, tokens=tokens, slots=tokens), dtypes)
+        yield "encode", m.meter
+    if config.decoder is not None:
+        slots = request.length if config.decoder.masked_cache or request.used is None else request.used
+        dims = Dims(rows=request.rows, tokens=request.tokens, slots=slots, cross=config.encoder_length)
+        m = machine()
+        decode(m, config.decoder, dims, dtypes)
+        yield "decode", m.meter
+
+
+def _without_fit(request: Request, fix: Fix) -> FixPlan:
+    dtypes = dtypes_in_force(request, fix)
+    base = stored(request, dtypes, fix=fix.id)
+    if "eager" not in fix.modes:
+        return replace(base, status="unsupported", reason="exists only compiled, and a plan is of eager calls")
+    if fix.storage == "per_workload" and request.config.landed == "nothing":
+        return replace(base, status="unsupported", reason=f"no fix is known to have landed for {request.config.name}")
+    agreement = "none" if fix.agreement == "per_workload" else fix.agreement
+    try:
+        phase, meter = max(_phases(request, dtypes, agreement), key=lambda found: found[1].peak)
+    except DisagreementError as error:
+        return replace(base, status="raises", reason=str(error))
+    return replace(
+        base,
+        activations_bytes=meter.at_peak.get("activations", 0),
+        workspace_bytes=meter.at_peak.get("workspace", 0),
+        casts_bytes=meter.at_peak.get("casts", 0),
+        call_bytes=meter.peak,
+        total_bytes=base.stored_bytes + meter.peak,
+        phase=phase,
+    )
+
+
+def largest_length(request: Request, fix: Fix) -> tuple[int, str]:
+    """Longest length whose total fits the device's memory; the total grows with the length.
+
+    Parameters
+    ----------
+    request : Request
+        With a device memory.
+    fix : Fix
+
+    Returns
+    -------
+    length : int
+        0 where not even the shortest fits.
+    limited_by : {"memory", "positions", "search"}
+        What keeps it from being longer; search: it fits at ``LONGEST`` still.
+    """
+    assert request.device_memory_bytes is not None
+    budget, stack = request.device_memory_bytes, request.config.main
+    learned = stack.positions == "learned"
+
+    def fits(length: int) -> bool:
+        total = _without_fit(replace(request, length=length), fix).total_bytes
+        return total is not None and total <= budget
+
+    low, high = request.tokens - 1, stack.max_length if learned else LONGEST
+    if not fits(low + 1):
+        return 0, "memory"
+    if fits(high):
+        return high, "positions" if learned else "search"
+    low += 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low, "memory"
+
+
+def plan_fix(request: Request, fix: Fix) -> FixPlan:
+    """Plan one fix.
+
+    Parameters
+    ----------
+    request : Request
+    fix : Fix
+
+    Returns
+    -------
+    FixPlan
+
+    Raises
+    ------
+    ParameterError
+        See :func:`check_request`.
+    """
+    check_request(request)
+    found = _without_fit(request, fix)
+    if request.device_memory_bytes is None or found.total_bytes is None:
+        return found
+    length, limited_by = largest_length(request, fix)
+    fits = found.total_bytes <= request.device_memory_bytes
+    return replace(found, fits=fits, largest_length=length, limited_by=limited_by)
+
+
+def plan_all(request: Request, fixes: Iterable[Fix] = FIXES) -> list[FixPlan]:
+    """Plan several fixes, in their order.
+
+    Parameters
+    ----------
+    request : Request
+    fixes : iterable of Fix
+
+    Returns
+    -------
+    list of FixPlan
+    """
+    return [plan_fix(request, fix) for fix in fixes]

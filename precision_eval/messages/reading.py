@@ -1,0 +1,248 @@
+"""Reads a pasted text: finds the members' sentences in it, and what the text around says of the call.
+
+Conventions: terminal colours, box-drawing frames and the prefixes of distributed launchers are taken off first.
+Positions are those in the cleaned text. Where several sentences are found, the last is the one that surfaced: a
+compiler's error that was suppressed, or a chained exception, stands before it. Nothing here loads torch.
+
+Contents: :class:`Found`, :class:`Near`, :func:`cleaned`, :func:`find_members`, :func:`how_it_ran`, :func:`named_op`,
+:func:`fake_operands`, :func:`last_user_frame`, :func:`nearest`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from .dtypes import dtype_name, is_floating
+from .family import FAMILY
+from .members import Member, compiled_sentence
+
+How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
+
+_NOISE = re.compile(
+    r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colours
+    r"|[│┃╭╮╰╯─━❱]"  # rich's frames around tracebacks
+    r"|^\s*\[rank\d+\]:"  # torchrun
+    r"|^(?:>\s)+",  # quoted in a thread
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A member's sentence in a text.
+
+    Attributes
+    ----------
+    member : Member
+    start, end : int
+        Where it stands in the cleaned text.
+    sentence : str
+        As it stands there, white space folded.
+    dtypes : dict of str to str
+        Canonical dtype of each operand that the sentence names.
+    """
+
+    member: Member
+    start: int
+    end: int
+    sentence: str
+    dtypes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Near:
+    """The known sentence that an unknown text resembles most; a likeness of wording, no diagnosis.
+
+    Attributes
+    ----------
+    sentence : str
+    likeness : float
+        ``difflib``'s ratio in 0 … 1.
+    """
+
+    sentence: str
+    likeness: float
+
+
+def cleaned(text: str) -> str:
+    """Take colours, frames and prefixes off a pasted text."""
+    return _NOISE.sub(" ", text)
+
+
+def find_members(text: str) -> tuple[list[Found], list[str]]:
+    """Find every sentence of the family in a cleaned text.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    found : list of Found
+        In the order of the text; of overlapping ones the longest.
+    refused : list of str
+        Reasons why a sentence that is there is no dtype mismatch: its dtypes agree, or are no floating formats.
+    """
+    found: list[Found] = []
+    refused: list[str] = []
+    for member in FAMILY:
+        for sentence in member.sentences:
+            for match in compiled_sentence(sentence).finditer(text):
+                dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
+                reason = _not_of_the_family(member, dtypes)
+                if reason:
+                    refused.append(reason)
+                else:
+                    words = " ".join(match.group().split())
+                    found.append(Found(member, match.start(), match.end(), words, dtypes))
+    return _longest(found), refused
+
+
+def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
+    """Say why a matched sentence tells of something else than unlike formats; None where it does not."""
+    names = list(dtypes.values())
+    if member.kind == "mismatch" and len(names) > 1:
+        if len(set(names)) == 1:
+            return f"the sentence is that of '{member.id}', but every operand is {names[0]}: devices or shapes disagree"
+        if not any(is_floating(name) or name.startswith("complex") for name in names):
+            return (
+                f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
+            )
+    return None
+
+
+def _longest(found: list[Found]) -> list[Found]:
+    """Keep the longest of overlapping matches, in the order of the text."""
+    kept: list[Found] = []
+    for one in sorted(found, key=lambda f: (f.start - f.end, f.start)):
+        if all(one.end <= other.start or one.start >= other.end for other in kept):
+            kept.append(one)
+    return sorted(kept, key=lambda f: f.start)
+
+
+def how_it_ran(text: str, found: Found) -> How:
+    """Say how the call was run, from the text before and around the sentence.
+
+    Returns
+    -------
+    str
+        ``"while tracing"`` where fake tensors were computed with; ``"not shown"`` where the text is the sentence alone.
+    """
+    near = text[max(0, found.start - 3000) : found.end + 1500]
+    around = text[max(0, found.start - 30000) : found.end + 1500]
+    if re.search(r"torch[/\\]export|torch\.export|_export[/\\]", around):
+        return "exported"
+    if re.search(r"FakeTensor\(|with fake tensors|fake tensor call|TorchRuntimeError", near):
+        return "while tracing"
+    if re.search(r"_dynamo[/\\]|_inductor[/\\]|torch\.compile|While executing %|torch_compile", around):
+        return "compiled, at run time"
+    return "eager" if re.search(r"File \"|Traceback|^\s*\S+\.py:\d+|\.py\", line", text, re.MULTILINE) else "not shown"
+
+
+_FX_CALL = re.compile(
+    r"(?:Failed running|run FX node with fake tensors:)\s+call_(?:function|method|module)\s+"
+    r"(?:<[\w-]+(?: function| method)?\s*([\w.]+)|([\w.]+))"
+)
+_ATEN_CALL = re.compile(r"While executing %\w+[^\n]*?torch\.ops\.aten\.(\w+)")
+_SOURCE_HINTS: tuple[tuple[str, str], ...] = (
+    (r"fused_rms_norm|rms_forward_affine|FusedRMSNorm|FusedLayerNorm|fused_layer_norm", "apex fused norm"),
+    (r"memory_efficient_attention", "memory_efficient_attention"),
+    (r"flash_attn_varlen_func|flash_attn_func|flash_attn_gpu|flash_attn_cuda", "flash_attn_func"),
+    (r"scaled_dot_product_attention", "scaled_dot_product_attention"),
+    (r"flex_attention", "flex_attention"),
+    (r"torch\.baddbmm|\.baddbmm\(", "baddbmm"),
+    (r"torch\.bmm|\.bmm\(", "bmm"),
+    (r"einsum\(", "einsum"),
+    (r"grid_sample\(", "grid_sample"),
+    (r"F\.layer_norm|torch\.layer_norm", "layer_norm"),
+    (r"F\.group_norm|torch\.group_norm", "group_norm"),
+    (r"F\.batch_norm|torch\.batch_norm", "batch_norm"),
+    (r"F\.conv(?:_transpose)?([123])d|_conv_forward|torch\.conv[123]d", "conv"),
+    (r"F\.cross_entropy|F\.nll_loss|nll_loss", "nll_loss"),
+    (r"F\.linear|torch[/\\]nn[/\\]modules[/\\]linear\.py", "linear"),
+    (r"torch\.matmul|\.matmul\(|[\w\])] @ [\w(]", "matmul"),
+    (r"\.backward\(|run_backward", "backward"),
+)
+
+
+def named_op(text: str, found: Found) -> str | None:
+    """Name the operation from what the text says of the call: the traced node, the graph's node, or the source line.
+
+    Returns
+    -------
+    str or None
+        None where the text does not show it.
+    """
+    before = text[max(0, found.start - 3000) : found.start]
+    for match in list(_FX_CALL.finditer(before))[-1:]:
+        return str(match.group(1) or match.group(2))
+    after = _ATEN_CALL.search(text, found.end, found.end + 600)
+    if after:
+        return after.group(1)
+    last_lines = "\n".join([line for line in before.splitlines() if line.strip()][-7:])
+    best: tuple[int, str] | None = None
+    for pattern, op in _SOURCE_HINTS:
+        ends = [match.end() for match in re.finditer(pattern, last_lines)]
+        if ends and (best is None or ends[-1] > best[0]):
+            best = (ends[-1], op)
+    return None if best is None else best[1]
+
+
+_FAKE = re.compile(
+    r"FakeTensor\(\.\.\.,(?: device='[^']*',)? size=\(([^()]*(?:\([^()]*\)[^()]*)*)\)(?:, dtype=torch\.(\w+))?"
+)
+
+
+def fake_operands(text: str, found: Found) -> list[tuple[str, str]]:
+    """List the fake tensors of the traced call.
+
+    Returns
+    -------
+    list of (shape, dtype)
+        Shape as printed; the dtype is ``"default"`` where the text leaves it out, as it does for the default dtype.
+    """
+    before = text[max(0, found.start - 3000) : found.start]
+    calls = list(_FX_CALL.finditer(before))
+    if not calls:
+        return []
+    call = before[calls[-1].start() :]
+    return [(f"({shape.strip()})", dtype or "default") for shape, dtype in _FAKE.findall(call)]
+
+
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?')
+
+
+def last_user_frame(text: str, found: Found) -> str | None:
+    """Name the innermost frame of the user's own code, libraries left out.
+
+    Returns
+    -------
+    str or None
+        ``"layers.py line 210 in forward"``; of the path only the last two parts.
+    """
+    frames = _FRAME.findall(text[: found.start]) if "from user code" not in text[found.end :] else []
+    frames = frames or _FRAME.findall(text[found.end :])
+    own = [
+        f for f in frames if not re.search(r"site-packages|dist-packages|<frozen|lib[/\\]python3|[/\\]torch[/\\]", f[0])
+    ]
+    if not own:
+        return None
+    path, line, function = own[-1]
+    short = "/".join(re.split(r"[/\\]", path)[-2:])
+    return f"{short} line {line}" + (f" in {function.strip()}" if function else "")
+
+
+def nearest(text: str) -> Near:
+    """Find the known sentence that the last line of an unknown text resembles most."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    said = re.sub(r"^[\w.]*(Error|Exception|Warning): ", "", lines[-1])[:300]
+    best = Near("", 0.0)
+    for member in FAMILY:
+        for sentence in member.sentences:
+            ratio = difflib.SequenceMatcher(None, said, sentence, autojunk=False).ratio()
+            if ratio > best.likeness:
+                best = Near(sentence, ratio)
+    return best

@@ -1,0 +1,159 @@
+"""Writes a run's tables of the systems into their pages, so that the pages' numbers are regenerated and never typed.
+
+``python -m precision_eval.report.pages RUN_DIR PAGE...`` replaces, in each Markdown page, what stands between
+``<!-- WORKLOAD:begin -->`` and ``<!-- WORKLOAD:end -->`` for every workload that has such markers there; everything
+outside is left byte for byte.
+
+Contents: :func:`system_table`, :func:`write_page`, :func:`main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from precision_eval.errors import ParameterError, PrecisionEvalError
+from precision_eval.report.data import Row, Run, Section, figure_of, load_run, memory_bytes
+from precision_eval.report.readme import write_block
+from precision_eval.report.tables import Table, confidence_text
+from precision_eval.report.text import environment_line, markdown_table
+from precision_eval.report.wording import MISSING, fixed, memory_text, scientific, short_reason, with_interval
+
+_PARTS = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
+_MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
+
+
+def system_table(run: Run, workload: str) -> Table:
+    """Return one row per fix of a workload, eager and compiled side by side.
+
+    Parameters
+    ----------
+    run : Run
+    workload : str
+
+    Returns
+    -------
+    Table
+        Status in either mode, drift and what it consists of (shares of the mean square error), latency over
+        ``full_float32`` of the same mode, memory of a call. Messages are the notes.
+
+    Raises
+    ------
+    ParameterError
+        The run has nothing of that workload.
+    """
+    sections = {section.mode: section for section in run.sections if section.workload == workload}
+    if not sections:
+        held = ", ".join(sorted({section.workload for section in run.sections}))
+        raise ParameterError(f"{run.directory} holds nothing of the workload '{workload}'; it holds {held}")
+    rows = {mode: {row.fix: row for row in section.fixes} for mode, section in sections.items()}
+    fixes = list(dict.fromkeys(fix for found in rows.values() for fix in found))
+    first = next(iter(sections.values()))
+    columns = ["fix", *sections, "drift", "cast / compute / rounding / cross, %"]
+    columns += [f"latency, {mode} {confidence_text(section)}".strip() for mode, section in sections.items()]
+    columns.append("storage + peak extra")
+    return Table(
+        title=f"{workload} · {first.size} · {first.device}, {first.threads} thread{'' if first.threads == 1 else 's'}",
+        columns=tuple(columns),
+        rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()]) for fix in fixes),
+        kinds=("passed",) * len(fixes),
+        notes=tuple(_messages(sections.values())),
+    )
+
+
+def _cells(fix: str, rows: Sequence[Row | None]) -> tuple[str, ...]:
+    """One line: statuses, then the figures of the first mode that has them, latency per mode."""
+    present = [row for row in rows if row is not None]
+    drift = next((row.drift for row in present if row.drift), None)
+    memory = next((found for row in present if (found := memory_bytes(row)) is not None), None)
+    return (
+        fix,
+        *(MISSING if row is None else row.status for row in rows),
+        scientific(figure_of(drift, "relative_error")),
+        _shares(drift),
+        *(MISSING if row is None else _latency(row) for row in rows),
+        MISSING if memory is None else f"{memory_text(memory[0])} + {memory_text(memory[1])}",
+    )
+
+
+def _shares(drift: Mapping[str, Any] | None) -> str:
+    """Shares of the total mean square error in per cent; they add up to 100 with the cross-term."""
+    total = figure_of(drift, "split", "total_mse")
+    parts = [figure_of(drift, "split", name) for name in _PARTS]
+    if not total or any(part is None for part in parts):
+        return MISSING
+    return " / ".join(fixed(100.0 * float(part or 0.0) / total, decimals=0) for part in parts)
+
+
+def _latency(row: Row) -> str:
+    data = row.data("latency")
+    names = ("ratio", "ratio_low", "ratio_high")
+    text = with_interval(*(fixed(figure_of(data, name), decimals=2) for name in names))
+    return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
+
+
+def _messages(sections: Sequence[Section] | Any) -> list[str]:
+    """One line per distinct message, with the fixes and modes that ended in it."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for section in sections:
+        for row in section.failing:
+            shared.setdefault((row.status, short_reason(row.reason)), []).append(f"{row.fix} ({section.mode})")
+    return [f"{', '.join(who)}: {status}: {reason}" for (status, reason), who in shared.items()]
+
+
+def write_page(page: Path, run: Run) -> bool:
+    """Fill every pair of markers of a page that names a workload.
+
+    Parameters
+    ----------
+    page : Path
+        Markdown.
+    run : Run
+
+    Returns
+    -------
+    bool
+        Whether the file changed.
+
+    Raises
+    ------
+    ParameterError
+        The page has no markers, or names a workload that the run does not hold.
+    """
+    names = _MARKER.findall(page.read_text(encoding="utf-8"))
+    if not names:
+        raise ParameterError(f"{page} has no markers; put <!-- WORKLOAD:begin --> and <!-- WORKLOAD:end --> in it")
+    changed = False
+    for name in names:
+        changed |= write_block(page, name, _block(run, name))
+    return changed
+
+
+def _block(run: Run, name: str) -> str:
+    if name == "environment":
+        return environment_line(run)
+    return markdown_table(system_table(run, name), heading=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m precision_eval.report.pages", description=__doc__.splitlines()[0])
+    parser.add_argument("run_dir", type=Path, help="folder of a run, with records.jsonl")
+    parser.add_argument("pages", type=Path, nargs="+", help="Markdown files with markers")
+    chosen = parser.parse_args(arguments)
+    try:
+        run = load_run(chosen.run_dir.resolve())
+        for page in chosen.pages:
+            print(f"{page}: {'written' if write_page(page, run) else 'already up to date'}")
+    except (PrecisionEvalError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""One job of the sweep, in a worker of its own: build attention at a length, put the fixes on, time them; loads torch.
+
+Conventions: the cache has as many slots as the length says, all of them in use, under the boolean mask that both
+systems pass; one query per head. Two groups are timed, half of the budget each: all three fixes with ``full_float32``
+as the baseline (which takes part twice, as its own null), and the two casts against each other, with ``query_to_half``
+as the baseline. Caches of the processor are warm with what the candidate before has left.
+
+A line on file
+--------------
+``key``, ``campaign``, ``configuration`` (as :class:`~precision_eval.sweep.plan.Configuration` has it), ``length``,
+``process``; ``status`` and ``reason`` (fix → text); ``ratios`` (name → :class:`~precision_eval.statistics.PairedRatio`
+as data: ``null``, both casts, and ``casts`` for the one over the other); ``page_faults`` (fix → per call).
+
+Contents: :func:`measure_job`, :func:`build_case`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from precision_eval.errors import CandidateError, UnsupportedError
+from precision_eval.experiment import generic
+from precision_eval.experiment.cells import Cell, Options, Outcome, failure_of, passed
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.latency_processes import take_random_memory
+from precision_eval.statistics import PairedRatio
+from precision_eval.workloads import Case
+from precision_eval.workloads.attention import QUERY_DTYPE, SHAPES
+from precision_eval.workloads.cached_attention import CachedAttention
+
+from .lines import CASTS, NULL, Line, line_of
+from .memory import hold_memory, page_faults_per_call
+from .plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Configuration, Job
+
+
+def measure_job(job: Job) -> list[Line]:
+    """Measure every length of a job in this process, which is expected to be a worker of its own.
+
+    Parameters
+    ----------
+    job : Job
+
+    Returns
+    -------
+    list of dict
+        One line per length, in the job's order.
+    """
+    torch.set_num_threads(job.configuration.threads)
+    try:
+        hold_memory(job.configuration.memory)
+    except UnsupportedError as error:
+        outcomes = {fix: failure_of(fix, error) for fix in FIXES}
+        return [line_of(job, length, outcomes) for length in job.lengths]
+    padding = take_random_memory(job.process)
+    lines = [_measured(job, length) for length in job.lengths]
+    del padding
+    return lines
+
+
+def build_case(configuration: Configuration, length: int, *, seed: int) -> Case:
+    """Build attention of one query against a cache of `length` slots, all in use.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    length : int
+    seed : int
+
+    Returns
+    -------
+    Case
+        Input: the query, float32, ``(batch, query_heads, 1, head_dim)``; logits of unit variance.
+    """
+    shape = replace(SHAPES[configuration.shape], batch=configuration.batch, slots=length, filled=length)
+    generator = torch.Generator().manual_seed(seed)
+    cache_size = (shape.batch, shape.cache_heads, shape.slots, shape.head_dim)
+    dtype = getattr(torch, configuration.cache_dtype)
+    key, value = (torch.randn(cache_size, generator=generator).to(dtype) for _ in range(2))
+    mask = torch.ones((1, 1, 1, shape.slots), dtype=torch.bool)
+    query_std = 1.0 if shape.scale is None else shape.head_dim**-0.5 / shape.scale
+    query = torch.randn((shape.batch, shape.query_heads, 1, shape.head_dim), generator=generator) * query_std
+    model = CachedAttention(key, value, mask, scale=shape.scale)
+    return Case(model.eval(), (query.to(getattr(torch, QUERY_DTYPE)),))
+
+
+def _measured(job: Job, length: int) -> Line:
+    """Put the fixes on, time them, count page faults."""
+    case = build_case(job.configuration, length, seed=job.seed)
+    outcomes: dict[str, Outcome] = {}
+    candidates: dict[str, Candidate] = {}
+    with ExitStack() as stack:
+        for fix in FIXES:
+            found = generic._candidate(_cell(job, length), fix, case, stack)
+            if isinstance(found, Candidate):
+                candidates[fix], outcomes[fix] = found, passed(fix, {})
+            else:
+                outcomes[fix] = found
+        try:
+            ratios = _ratios(job, length, candidates)
+            faults = {fix: page_faults_per_call(one) for fix, one in candidates.items()}
+        except CandidateError as error:
+            ratios, faults = {}, {}
+            outcomes |= {fix: failure_of(fix, error) for fix in candidates}
+    if job.configuration.mode == "compiled":
+        torch.compiler.reset()  # else every length's model and code stay
+    return line_of(job, length, outcomes, ratios=ratios, page_faults=faults)
+
+
+def _ratios(job: Job, length: int, candidates: dict[str, Candidate]) -> dict[str, PairedRatio]:
+    """Time both groups, as far as their members work."""
+    compare = partial(
+        compare_latency,
+        budget_s=job.budget_s / 2.0,
+        margin=generic.MARGIN,
+        seed=zlib.crc32(job.key(length).encode()),  # of the order: its own for every line, so that errors are too
+        check=False,  # that each output is finite was seen when the fix was put on, and nothing is written
+        threads=job.configuration.threads,
+    )
+    found: dict[str, PairedRatio] = {}
+    if BASELINE in candidates and len(candidates) > 1:
+        found = compare(candidates, baseline=BASELINE, null=True)
+        found[NULL] = found.pop(BASELINE)
+    if TO_HALF in candidates and TO_QUERY in candidates:
+        casts = {fix: candidates[fix] for fix in (TO_HALF, TO_QUERY)}
+        found[CASTS] = compare(casts, baseline=TO_HALF)[TO_QUERY]
+    return found
+
+
+def _cell(job: Job, length: int) -> Cell:
+    """Describe the point as the experiment's helpers want it."""
+    return Cell(
+        workload="attention-decode",
+        fixes=FIXES,
+        mode=job.configuration.mode,
+        device="cpu",
+        size=f"{job.configuration.shape}-{length}",
+        threads=job.configuration.threads,
+        measure="latency",
+        options=Options(budget_s=job.budget_s, seed=job.seed),
+    )

@@ -1,0 +1,212 @@
+"""imaginAIry's video model (Stable Video Diffusion): a float32 time embedding in front of float16 Linears.
+
+``timestep_embedding`` returns float32 whatever it is given, the model is ``.half()``, and 42a045e switched autocast off
+(``and False`` in ``platform_appropriate_autocast``), so the first Linear of ``time_embed`` raises:
+brycedrennan/imaginAIry #442. Attention is never reached. Storing everything in one half does not help: the embedding
+stays float32. The second path, the label embedding of frame rate, motion bucket and noise augmentation, gets float32
+in the same way.
+
+One call embeds a batch of 2 × frames rows, as one guided denoising step does; rows do not touch each other. A sampler
+gives all rows one timestep; here each row has its own, so that one batch covers both kinds there are:
+
+- the first half has those of a discrete schedule, 999 down to 0, as image models of the same code take them. bfloat16
+  has 8 bits and turns 999 into 1000, which moves the embedding by up to 0.85 at 320 channels; float16 holds every
+  integer to 2048.
+- the second half has SVD's own, ¼ ln σ of the EDM schedule from σ = 700 to 0.002: 1.64 down to −1.55. Here the cast
+  before the embedding costs about twice what the cast after it does, and no more.
+
+Timesteps are handed over as integers, in units of 2⁻²⁰ (*ticks*). They belong to the sampler and not to the model, and
+a fix that stores everything in bfloat16 casts floating inputs: it would commit, in both workloads, the very fault that
+one of them is about. This module loads torch only when a case is built.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from precision_eval.workloads.base import Case, Workload
+
+WEIGHT_DTYPE = "float16"
+MAX_PERIOD = 10_000.0
+TICKS_PER_STEP = 2**20
+MEASURES = ("witness", "drift", "memory", "latency")
+
+# The discrete schedule's last index, and the EDM schedule of imaginairy/configs/svd.yaml with sgm's defaults.
+LAST_STEP = 999
+SIGMA_MAX, SIGMA_MIN, RHO = 700.0, 0.002, 7.0
+
+# What the label embeds: frames per second, motion bucket, noise augmentation; generate_video's defaults.
+LABELS = (6.0, 127.0, 0.02)
+
+# Standard deviations: weights in units of 1/√(their inputs), doubled as SiLU halves; biases in the output's units.
+WEIGHT_STD = 2.0
+BIAS_STD = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEmbedSize:
+    """Widths of the embedding, and the frames of a clip.
+
+    Attributes
+    ----------
+    frames : int
+        Rows are twice as many: with and without the conditioning.
+    channels : int
+        Of the sinusoidal embedding.
+    label_channels : int
+        Of each of the three labels' embeddings.
+    embedding : int
+        Outputs of the Linears.
+    """
+
+    frames: int
+    channels: int
+    label_channels: int
+    embedding: int
+
+
+SIZES: dict[str, TimeEmbedSize] = {
+    "tiny": TimeEmbedSize(frames=4, channels=32, label_channels=16, embedding=128),
+    "cpu": TimeEmbedSize(frames=14, channels=320, label_channels=256, embedding=1280),  # SVD
+    "full": TimeEmbedSize(frames=25, channels=320, label_channels=256, embedding=1280),  # SVD-XT
+}
+
+
+def discrete_timesteps(count: int) -> list[float]:
+    """Timesteps of a discrete schedule, evenly spaced.
+
+    Parameters
+    ----------
+    count : int
+        At least 2.
+
+    Returns
+    -------
+    list of float
+        Integers, from 999 down to 0.
+    """
+    return [float(round(LAST_STEP * (1 - index / (count - 1)))) for index in range(count)]
+
+
+def edm_timesteps(count: int) -> list[float]:
+    """Timesteps of SVD: ¼ ln σ along the EDM schedule.
+
+    Parameters
+    ----------
+    count : int
+        At least 2.
+
+    Returns
+    -------
+    list of float
+        From ¼ ln 700 = 1.638 down to ¼ ln 0.002 = −1.554.
+
+    References
+    ----------
+    .. [1] T. Karras et al., "Elucidating the Design Space of Diffusion-Based Generative Models", NeurIPS 2022, eq. 5.
+    .. [2] imaginAIry, ``sgm/diffusionmodules/denoiser_scaling.py``, ``VScalingWithEDMcNoise``.
+    """
+    high, low = SIGMA_MAX ** (1 / RHO), SIGMA_MIN ** (1 / RHO)
+    return [0.25 * math.log((high + index / (count - 1) * (low - high)) ** RHO) for index in range(count)]
+
+
+def timestep_ticks(frames: int) -> list[int]:
+    """Timesteps of a batch in ticks: the discrete schedule's, then SVD's.
+
+    Parameters
+    ----------
+    frames : int
+        At least 2.
+
+    Returns
+    -------
+    list of int
+        ``2 × frames`` of them; each is exact in float32 once divided by ``TICKS_PER_STEP``.
+    """
+    return [round(step * TICKS_PER_STEP) for step in (*discrete_timesteps(frames), *edm_timesteps(frames))]
+
+
+def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> Case:
+    """Build the time embedding.
+
+    Parameters
+    ----------
+    size : {"tiny", "cpu", "full"}
+    device : str
+    seed : int
+        Of the weights; drawn in float32 on the CPU, then cast.
+    cast_first : bool
+        The timestep is cast to the weights' dtype before it is embedded.
+
+    Returns
+    -------
+    Case
+        Inputs: ticks ``(2 × frames,)`` int64, labels ``(2 × frames, 3 × label_channels)`` float32. Output: the
+        embedding ``(2 × frames, embedding)``.
+    """
+    import torch
+
+    from precision_eval.workloads.imaginairy_model import (
+        CastFirstTimeEmbedding,
+        TimeEmbedding,
+        drawn_weights,
+        timestep_embedding,
+    )
+
+    widths = SIZES[size]
+    generator = torch.Generator().manual_seed(seed)
+    model = (CastFirstTimeEmbedding if cast_first else TimeEmbedding)(widths)
+    model.load_state_dict(drawn_weights(model, generator, getattr(torch, WEIGHT_DTYPE)), assign=True)
+    label = timestep_embedding(torch.tensor(LABELS), widths.label_channels).flatten()  # (3 × label_channels,)
+    labels = label.repeat(2 * widths.frames, 1)
+    ticks = torch.tensor(timestep_ticks(widths.frames))
+    return Case(model.eval().requires_grad_(False).to(device), (ticks.to(device), labels.to(device)))
+
+
+_DEFINITION = (
+    WEIGHT_DTYPE,
+    {name: asdict(size) for name, size in SIZES.items()},
+    (MAX_PERIOD, TICKS_PER_STEP, LAST_STEP, SIGMA_MAX, SIGMA_MIN, RHO, LABELS),
+    ("randn", WEIGHT_STD, BIAS_STD, "v1"),
+)
+
+IMAGINAIRY_TIME_EMBED = Workload(
+    id="imaginairy-time-embed",
+    title="imaginAIry, time embedding",
+    explanation=(
+        "timestep_embedding returns float32, the Linears of time_embed and label_emb are float16 and autocast is off. "
+        "A cast at the Linear comes after the embedding, and that is the right place."
+    ),
+    source=(
+        "brycedrennan/imaginAIry #442, 42a045e, PR #443 (d3106fc): imaginairy/modules/sgm/diffusionmodules/util.py, "
+        "video_model.py; widths: imaginairy/configs/svd.yaml"
+    ),
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("cast nowhere", *_DEFINITION),
+    make=partial(build_time_embed, cast_first=False),
+    by_default=False,
+    upstream="PR #443 (d3106fc, 14.0.4): autocast on again, on CUDA only",
+)
+
+IMAGINAIRY_TIME_EMBED_CAST_FIRST = Workload(
+    id="imaginairy-time-embed-cast-first",
+    title="imaginAIry, timestep cast first",
+    explanation=(
+        "The fault, not a state that shipped: the timestep is cast to the weights' dtype before the embedding. It "
+        "raises nothing. In float16 it costs little; in bfloat16 the timestep 999 becomes 1000 and its embedding is "
+        "another one. Only drift shows it, and only in eager: inductor fuses cast and embedding, and never rounds."
+    ),
+    source=(
+        "the place of the cast as in diffusers, UNetSpatioTemporalConditionModel (after the embedding), and its reverse"
+    ),
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("cast first", *_DEFINITION),
+    make=partial(build_time_embed, cast_first=True),
+    by_default=False,
+)

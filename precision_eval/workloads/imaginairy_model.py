@@ -1,0 +1,180 @@
+"""Time and label embedding of imaginAIry's video model, and a variant that casts in the wrong place; imports torch.
+
+Written from what brycedrennan/imaginAIry computes in ``imaginairy/modules/sgm/diffusionmodules/video_model.py`` up to
+``emb``, and in ``util.py`` (``timestep_embedding``). Conventions: R rows, C channels of the sinusoidal embedding, E of
+the output; a timestep is a number in the sampler's own units, a tick 2⁻²⁰ of one.
+
+Contents: :func:`timestep_embedding`, :class:`TimeEmbedding`, :class:`CastFirstTimeEmbedding`, :func:`drawn_weights`.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from precision_eval.workloads import imaginairy as constants
+from precision_eval.workloads.imaginairy import TICKS_PER_STEP, TimeEmbedSize
+from precision_eval.workloads.system import System, widened
+
+
+def timestep_embedding(timesteps: torch.Tensor, channels: int) -> torch.Tensor:
+    """Sinusoidal embedding: cosines, then sines, of the timestep at geometrically spaced frequencies.
+
+    Parameters
+    ----------
+    timesteps : torch.Tensor, shape (R,)
+        Floating. The source brings them to float32 first, and so does this; float64 stays.
+    channels : int
+        Even: C/2 frequencies from 1 down to nearly 1/``MAX_PERIOD``.
+
+    Returns
+    -------
+    torch.Tensor of float32, or of float64 for float64, shape (R, C)
+
+    References
+    ----------
+    .. [1] J. Ho et al., "Denoising Diffusion Probabilistic Models", NeurIPS 2020; the frequencies are the
+       transformer's.
+    """
+    wide = widened(timesteps)
+    half = channels // 2
+    steps = torch.arange(half, dtype=wide.dtype, device=wide.device)
+    frequencies = torch.exp(-math.log(constants.MAX_PERIOD) * steps / half)
+    angles = wide[:, None] * frequencies[None]  # (R, C/2)
+    return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
+
+
+def _two_linears(inputs: int, outputs: int) -> nn.Sequential:
+    """Make Linear, SiLU, Linear without memory; weights are assigned later."""
+    return nn.Sequential(
+        nn.Linear(inputs, outputs, device="meta"), nn.SiLU(), nn.Linear(outputs, outputs, device="meta")
+    )
+
+
+class TimeEmbedding(System):
+    """Embedding of timestep and labels, summed.
+
+    As shipped nothing is cast, and no autocast is on. After the fix that landed, autocast is on again, on CUDA only:
+    ``platform_appropriate_autocast`` asks for CUDA, as autocast on the CPU did not exist when it was written, and MPS
+    is sent to the CPU. On the CPU the model is the one that raises, before the fix and after it.
+
+    Parameters
+    ----------
+    size : TimeEmbedSize
+    """
+
+    landed: str | None = (
+        "brycedrennan/imaginAIry PR #443 (d3106fc, 14.0.4): autocast on again, on CUDA only; the float32 embedding is "
+        "left as it was"
+    )
+
+    def __init__(self, size: TimeEmbedSize) -> None:
+        super().__init__()
+        self.channels = size.channels
+        self.time_embed = _two_linears(size.channels, size.embedding)
+        self.label_embed = _two_linears(3 * size.label_channels, size.embedding)
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """What the Linears are stored in."""
+        return self.label_embed[0].weight.dtype  # type: ignore[return-value]
+
+    def _landed_autocast(self, device_type: str) -> AbstractContextManager[object]:
+        """Autocast where the fix that landed has it; never one that is off, which would end an outer one."""
+        return torch.autocast("cuda") if self.is_upstream and device_type == "cuda" else nullcontext()
+
+    def embedded(self, timesteps: torch.Tensor) -> torch.Tensor:
+        """Embed timesteps as the source does, with no cast.
+
+        Parameters
+        ----------
+        timesteps : torch.Tensor of float32 or float64, shape (R,)
+
+        Returns
+        -------
+        torch.Tensor, shape (R, C)
+        """
+        return timestep_embedding(timesteps, self.channels)
+
+    def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Embed a batch.
+
+        Parameters
+        ----------
+        ticks : torch.Tensor of int64, shape (R,)
+        labels : torch.Tensor, shape (R, 3 × label channels)
+            Already embedded, as the conditioner hands them over.
+
+        Returns
+        -------
+        torch.Tensor, shape (R, E)
+        """
+        wide = torch.promote_types(self.weight_dtype, torch.float32)
+        timesteps = ticks.to(wide) / TICKS_PER_STEP  # exact: a power of two, and 24 bits at most
+        with self._landed_autocast(ticks.device.type):
+            return self.time_embed(self.embedded(timesteps)) + self.label_embed(labels)
+
+
+class CastFirstTimeEmbedding(TimeEmbedding):
+    """The fault: the timestep is rounded to the weights' dtype, and only then embedded.
+
+    The labels are cast to the weights' dtype as they are, so that nothing disagrees and nothing raises.
+    """
+
+    landed = None
+    not_landed = "the cast before the embedding is a fault to be measured, and no state of the project"
+
+    def embedded(self, timesteps: torch.Tensor) -> torch.Tensor:
+        """Embed timesteps that have been rounded first.
+
+        Parameters
+        ----------
+        timesteps : torch.Tensor of float32 or float64, shape (R,)
+
+        Returns
+        -------
+        torch.Tensor in the weights' dtype, shape (R, C)
+        """
+        return super().embedded(timesteps.to(self.weight_dtype)).to(self.weight_dtype)
+
+    def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Embed a batch.
+
+        Parameters
+        ----------
+        ticks : torch.Tensor of int64, shape (R,)
+        labels : torch.Tensor, shape (R, 3 × label channels)
+
+        Returns
+        -------
+        torch.Tensor, shape (R, E)
+        """
+        return super().forward(ticks, labels.to(self.weight_dtype))
+
+
+def drawn_weights(model: TimeEmbedding, generator: torch.Generator, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Draw weights that keep activations of order one.
+
+    Parameters
+    ----------
+    model : TimeEmbedding
+        Its parameters' names and shapes.
+    generator : torch.Generator
+        On the CPU.
+    dtype : torch.dtype
+        Drawn in float32, then cast to this.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        A state dict.
+    """
+    drawn = {}
+    for name, parameter in model.named_parameters():
+        values = torch.randn(parameter.shape, generator=generator)
+        std = constants.WEIGHT_STD * parameter.shape[1] ** -0.5 if parameter.ndim == 2 else constants.BIAS_STD
+        drawn[name] = (values * std).to(dtype)
+    return drawn

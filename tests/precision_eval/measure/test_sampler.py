@@ -1,0 +1,38 @@
+"""The sampler by itself: exact in float64, coarse in half, and nothing of the model's own rounding in it."""
+
+import pytest
+import torch
+
+from precision_eval.errors import ParameterError
+from precision_eval.measure.sampler import sampler_drift
+from precision_eval.workloads import workload_by_id
+
+
+@pytest.fixture(scope="module")
+def case():
+    return workload_by_id("metavoice-prefill").build("tiny", device="cpu", seed=5)
+
+
+def test_float64_has_no_rounding_of_its_own(case):
+    found = sampler_drift(case, torch.float64)
+    assert found.positions == case.inputs[0].shape[1]
+    assert (found.changed_nucleus, found.total_variation, found.cast_total_variation) == (0.0, 0.0, 0.0)
+    assert found.kept == found.kept_in_float64 >= 1.0
+
+
+def test_fewer_bits_round_more(case):
+    by_dtype = [sampler_drift(case, dtype) for dtype in (torch.float32, torch.float16, torch.bfloat16)]
+    variations = [found.total_variation for found in by_dtype]
+    assert variations == sorted(variations)
+    assert 0.0 < variations[0] < 1e-4 < variations[-1] < 1.0
+    assert all(0.0 <= found.changed_nucleus <= 1.0 for found in by_dtype)
+
+
+def test_repeatable(case):
+    again = workload_by_id("metavoice-prefill").build("tiny", device="cpu", seed=5)
+    assert sampler_drift(case, torch.float16) == sampler_drift(again, torch.float16)
+
+
+def test_a_model_without_a_sampler_is_named():
+    with pytest.raises(ParameterError, match="CachedAttention has no sampler"):
+        sampler_drift(workload_by_id("attention-decode").build("tiny", device="cpu", seed=0), torch.float16)

@@ -1,0 +1,391 @@
+"""Drift of whole systems on small ones of our own, and on every registered system at size tiny."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from contextlib import contextmanager
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.errors import ParameterError
+from precision_eval.experiment import generic
+from precision_eval.experiment.cells import Cell, Options
+from precision_eval.fixes import FIXES, fix_by_id
+from precision_eval.fixes.sites import SITES
+from precision_eval.measure import cast_replay
+from precision_eval.measure import system_drift as measured
+from precision_eval.measure.cast_replay import ReplayError, record_casts, run_in_float64
+from precision_eval.measure.drift import exact_attention
+from precision_eval.measure.system_drift import system_drift
+from precision_eval.workloads import WORKLOADS, Case, workload_by_id
+from precision_eval.workloads.system import System, widened
+
+WIDTH, HEADS, HEAD_DIM, SLOT_COUNT, START, NEW = 32, 2, 16, 24, 18, 3
+CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback")]
+WRITES = {
+    "slice": lambda cache, at, new: cache.__setitem__((slice(None), slice(None), slice(START, START + NEW)), new),
+    "setitem": lambda cache, at, new: cache.__setitem__((slice(None), slice(None), at), new),
+    "index_put": lambda cache, at, new: cache.transpose(0, 2).index_put_((at,), new.transpose(0, 2)),
+    "index_copy": lambda cache, at, new: cache.index_copy_(2, at, new),
+}
+UNCURED = {("autocast", write) for write in WRITES if write != "slice"}  # it casts no cache write, so the call raises
+
+
+class Block(System):
+    """Pre-norm attention with float32 weights, over a float16 cache that each call writes three slots of."""
+
+    landed = "toy #1"
+
+    def __init__(self, write="slice", *, outputs=1):
+        super().__init__()
+        generator = torch.Generator().manual_seed(7)
+        self.write, self.outputs, self.compute_dtype = write, outputs, torch.float16
+        self.norm = nn.RMSNorm(WIDTH, eps=1e-5)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        for parameter in self.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator) * WIDTH**-0.5
+        position = torch.arange(START, START + NEW)
+        cache = (torch.randn((1, HEADS, SLOT_COUNT, HEAD_DIM), generator=generator).half() for _ in range(2))
+        for name, tensor in zip(("key", "value", "position"), (*cache, position), strict=True):
+            self.register_buffer(name, tensor)
+        self.register_buffer("mask", torch.arange(SLOT_COUNT) <= position[:, None])  # (s, slots)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)  # (B, H, s, d)
+        if self.is_upstream:
+            q, k, v = (t.to(self.compute_dtype) for t in (q, k, v))
+        for cache, new in ((self.key, k), (self.value, v)):
+            WRITES[self.write](cache, self.position, new)
+        attended = F.scaled_dot_product_attention(q, self.key, self.value, attn_mask=self.mask)
+        if self.is_upstream:
+            attended = attended.to(self.out.weight.dtype)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return (x, (2 * widened(x)).softmax(-1)) if self.outputs == 2 else x
+
+
+def half(array):
+    return array.astype(np.float16).astype(np.float64)
+
+
+def brain(array):
+    return torch.from_numpy(np.ascontiguousarray(array)).bfloat16().double().numpy()
+
+
+def by_hand(block, x, **rounding):
+    """The block in float64 with numpy; `rounding` names what is rounded, and how."""
+
+    def rounded(name, array):
+        return rounding.get(name, lambda exact: exact)(array)
+
+    p = {n: rounded("stored", t.detach().double().numpy()) for n, t in block.state_dict().items() if n != "mask"}
+    weight = {n: rounded("weight", array) for n, array in p.items()}
+    x = rounded("stored", x.double().numpy())
+    normed = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * p["norm.weight"]
+    qkv = rounded("input", normed) @ weight["qkv.weight"].T + weight["qkv.bias"]
+    q, k, v = (part.reshape(1, NEW, HEADS, HEAD_DIM).swapaxes(1, 2) for part in np.split(qkv, 3, axis=-1))
+    key, value = p["key"].copy(), p["value"].copy()
+    key[:, :, START : START + NEW], value[:, :, START : START + NEW] = rounded("written", k), rounded("written", v)
+    logits = rounded("query", q) @ rounded("cache", key).swapaxes(-1, -2) / np.sqrt(HEAD_DIM)
+    weights = np.exp(logits) * block.mask.numpy()
+    attended = weights / weights.sum(-1, keepdims=True) @ rounded("cache", value)
+    attended = attended.swapaxes(1, 2).reshape(1, NEW, WIDTH)
+    return x + attended @ weight["out.weight"].T + weight["out.bias"]
+
+
+def case_of(*args, **kwargs):
+    x = torch.randn((1, NEW, WIDTH), generator=torch.Generator().manual_seed(8))
+    return Case(Block(*args, **kwargs).eval(), (x,))
+
+
+def drift_of(case, fix_id, mode="eager"):
+    with fix_by_id(fix_id).applied(copy.deepcopy(case.model), mode=mode) as call:
+        return system_drift(case, call)
+
+
+def state_of(case):
+    tensors = {**case.model.state_dict(), "input": case.inputs[0]}
+    return {name: (t.data_ptr(), t.dtype, t.clone()) for name, t in tensors.items()}
+
+
+def assert_closes(split):
+    parts = split.input_cast_mse + split.compute_mse + split.output_rounding_mse + split.cross_mse
+    assert parts == pytest.approx(split.total_mse, rel=1e-12)
+
+
+class One(System):
+    """One float16 Linear; `gain` is what its projects' fix multiplies with."""
+
+    landed = "toy #2"
+
+    def __init__(self, gain=1.0):
+        super().__init__()
+        self.linear = nn.Linear(2, 2, bias=False)
+        self.linear.weight.data = torch.tensor([[1.0, 0.0], [1.0, 2.0]]).half()
+        self.gain = gain
+
+    def forward(self, x):
+        x = self.linear(x.to(self.linear.weight.dtype) if self.is_upstream else x)
+        return x * self.gain if self.is_upstream else x
+
+
+def test_one_linear_by_hand():
+    # 1 + 2**-12 becomes 1 in float16, 3 stays: oracle (1 + 2**-12, 7 + 2**-12), on cast inputs and found (1, 7)
+    case = Case(One().eval(), (torch.tensor([[1 + 2**-12, 3.0]]),))
+    found = drift_of(case, "query_to_half")
+    split = found.split
+    assert split.input_cast_mse == split.total_mse == 2**-24
+    assert (split.compute_mse, split.output_rounding_mse, split.cross_mse) == (0, 0, 0)
+    assert found.rms_error == 2**-12
+    assert found.relative_error == pytest.approx(
+        np.sqrt(2 * 2**-24 / ((1 + 2**-12) ** 2 + (7 + 2**-12) ** 2)), rel=1e-14
+    )
+    assert (found.yardstick_dtype, found.rms_ratio, found.outputs, found.doubts) == ("float16", None, (), ())
+    assert found.casts == ({"site": "linear", "operand": "input", "from": "float32", "to": "float16", "count": 1},)
+    # the other way the weight is cast, which loses nothing; float32 holds the sums
+    up = drift_of(case, "kv_to_query")
+    assert (up.relative_error, up.casts, up.yardstick_dtype) == (0, (), "float32")
+    # bfloat16 rounds the stored input to 1 as well
+    stored = drift_of(case, "bfloat16")
+    assert (stored.split.input_cast_mse, stored.casts) == (2**-24, ())
+    # the source's own cast is compute: here all of it, as the result is a float16 number
+    own = drift_of(case, "upstream").split
+    assert (own.input_cast_mse, own.total_mse) == (0, 2**-24)
+    assert own.output_rounding_mse == pytest.approx(2**-24, rel=1e-3)  # 1 + 2**-12 and 7 + 2**-12 round to 1 and 7
+
+
+@pytest.mark.parametrize(("fix_id", "write"), [pair for pair in product(CURES, WRITES) if pair not in UNCURED])
+def test_every_fix_closes_repeats_and_leaves_the_model_alone(fix_id, write):
+    case = case_of(write, outputs=2)
+    before, names = state_of(case), [vars(site.owner).get(site.name) for site in SITES]
+    found = drift_of(case, fix_id)
+    assert found == drift_of(case, fix_id)
+    for name, (address, dtype, values) in state_of(case).items():
+        assert (address, dtype) == before[name][:2]
+        assert torch.equal(values, before[name][2])
+    assert not case.model.is_upstream
+    assert names == [vars(site.owner).get(site.name) for site in SITES]
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert_closes(found.split)
+    (probabilities,) = found.outputs
+    assert_closes(probabilities.split)
+    assert found.doubts == ()
+    low, high = {
+        "full_float32": (1e-8, 1e-6),
+        "bfloat16": (1e-3, 3e-2),
+        "autocast": (1e-4, 1e-2),
+        "float16": (1e-4, 3e-3),
+    }.get(fix_id, (1e-6, 1e-3))
+    assert low < found.relative_error < high
+    assert found.assessment is None
+
+
+def test_float64_copy_is_the_model_by_hand():
+    case = case_of("index_copy")
+    twin, _ = run_in_float64(case.model.in_float64(), (case.inputs[0].double(),))
+    np.testing.assert_allclose(twin.numpy(), by_hand(case.model, case.inputs[0]), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("fix_id", "write", "rounding"),
+    [
+        ("query_to_half", "slice", {"query": half}),
+        ("query_to_half", "setitem", {"query": half, "written": half}),
+        ("query_to_half", "index_put", {"query": half, "written": half}),
+        ("kv_to_query", "index_copy", {"written": half}),
+        ("kv_to_query", "slice", {}),
+        ("full_float32", "setitem", {}),
+        ("float16", "setitem", {"stored": half}),
+        ("bfloat16", "slice", {"stored": brain}),
+        ("autocast", "slice", {"input": brain, "weight": brain, "cache": brain}),
+        ("upstream", "setitem", {}),
+    ],
+)
+def test_input_cast_by_hand(fix_id, write, rounding):
+    case = case_of(write)
+    oracle = by_hand(case.model, case.inputs[0])
+    if "weight" in rounding:  # attended is of autocast's dtype already, the cache is cast at its site
+        weights = {n for n, _ in case.model.named_parameters() if not n.startswith("norm")}
+        assert weights == {"qkv.weight", "qkv.bias", "out.weight", "out.bias"}
+    expected = np.square(by_hand(case.model, case.inputs[0], **rounding) - oracle).mean()
+    split = drift_of(case, fix_id).split
+    assert split.input_cast_mse == pytest.approx(expected, rel=1e-6, abs=1e-30)
+    assert (expected > 1e-12) == bool(rounding)  # far above float64's own error, so the comparison says something
+
+
+def test_what_a_float32_fix_costs_is_its_arithmetic():
+    for write in WRITES:
+        found = drift_of(case_of(write), "full_float32")
+        assert (found.split.input_cast_mse, found.rms_ratio, found.yardstick_dtype) == (0, 1.0, "float32")
+    # attention is computed in float16, while the output, and so the yardstick, is float32
+    assert drift_of(case_of("slice"), "query_to_half").rms_ratio > 100
+
+
+def test_what_upstream_stores_is_input_cast():
+    class Stores(One):
+        def __init__(self):
+            super().__init__()
+            self.linear.weight.data = torch.tensor([[1 + 2**-12, 0.0], [0.0, 2.0]])
+
+        @contextmanager
+        def upstream(self):
+            data = self.linear.weight.data
+            with super().upstream():
+                self.linear.weight.data = data.half()
+                try:
+                    yield
+                finally:
+                    self.linear.weight.data = data
+
+    case = Case(Stores().eval(), (torch.ones(1, 2),))
+    split = drift_of(case, "upstream").split
+    assert (split.input_cast_mse, split.total_mse) == (2**-25, 2**-25)  # 2**-12 in one of two outputs
+    assert case.model.linear.weight[0, 0] == 1 + 2**-12
+
+
+def test_casts_of_another_fix_are_caught(monkeypatch):
+    def other(model, inputs, *, agreement):
+        return record_casts(model, inputs, agreement="storage_to_activation")
+
+    monkeypatch.setattr(measured, "record_casts", other)
+    with pytest.raises(ReplayError, match="recording changed the output of 'query_to_half'"):
+        drift_of(case_of(), "query_to_half")
+
+
+def test_a_recorder_blind_for_casts_is_seen_by_the_figures_by_hand(monkeypatch):
+    real = drift_of(case_of(), "query_to_half")
+    monkeypatch.setattr(cast_replay.Cast, "rounds", property(lambda cast: False))
+    blind = drift_of(case_of(), "query_to_half")
+    assert blind.split.input_cast_mse == 0 < real.split.input_cast_mse
+    assert blind.split.total_mse == real.split.total_mse
+    assert blind.casts == ()
+
+
+def test_a_float64_copy_that_leaves_float64_is_refused():
+    class Leaky(One):
+        def forward(self, x):
+            return self.linear(x.float())
+
+    with pytest.raises(ReplayError, match=r"hands linear a torch.float32 input.*widened"):
+        drift_of(Case(Leaky().eval(), (torch.ones(1, 2),)), "query_to_half")
+
+
+def test_an_upstream_that_is_another_function_has_no_oracle():
+    case = Case(One(gain=1.001).eval(), (torch.ones(1, 2),))
+    with pytest.raises(ParameterError, match=r"'upstream' is 1.0e-03 from the model as shipped"):
+        drift_of(case, "upstream")
+
+
+def test_bad_arguments():
+    case = case_of()
+    with fix_by_id("query_to_half").applied(case.model) as call, pytest.raises(ParameterError, match="on a copy"):
+        system_drift(case, call)
+    attention = workload_by_id("attention-decode").build("tiny", device="cpu", seed=1)
+    with (
+        fix_by_id("query_to_half").applied(copy.deepcopy(attention.model)) as call,
+        pytest.raises(ParameterError, match="needs a System"),
+    ):
+        system_drift(attention, call)
+
+    class Tokens(One):
+        def forward(self, x):
+            return super().forward(x).argmax(-1)
+
+    with pytest.raises(ParameterError, match=r"returns a torch.int64"):
+        drift_of(Case(Tokens().eval(), (torch.ones(1, 2),)), "query_to_half")
+
+
+def test_attention_as_a_system_has_the_input_cast_of_the_attention_drift():
+    """The definitions of both measures meet where both apply."""
+    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+
+    class Wrapped(System):
+        def __init__(self):
+            super().__init__()
+            self.attention = copy.deepcopy(case.model)
+
+        def forward(self, query):
+            return self.attention(query)
+
+    found = drift_of(Case(Wrapped().eval(), case.inputs), "query_to_half")
+    cast = exact_attention(case, {"query": "float16"})
+    expected = float((cast - exact_attention(case)).square().mean())
+    assert found.split.input_cast_mse == pytest.approx(expected, rel=1e-9)
+
+
+def test_compiled_takes_the_casts_of_eager(monkeypatch):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    case = case_of("setitem")
+    eager, compiled = drift_of(case, "query_to_half"), drift_of(case, "query_to_half", "compiled")
+    assert compiled.casts == eager.casts
+    assert compiled.split.input_cast_mse == eager.split.input_cast_mse
+    assert compiled.relative_error == pytest.approx(eager.relative_error, rel=0.1)
+
+
+def test_what_only_compiles_has_no_casts_to_record(monkeypatch):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+
+    class Hidden(One):
+        def forward(self, x):
+            if x.dtype is not torch.float64 and not torch.compiler.is_compiling():
+                raise RuntimeError("no such kernel")
+            return self.linear(x)
+
+    case = Case(Hidden().eval(), (torch.rand(3, 2),))
+    with pytest.raises(ReplayError, match="'query_to_half' are recorded in eager, where it raises: no such kernel"):
+        drift_of(case, "query_to_half", "compiled")
+    found = drift_of(case, "bfloat16", "compiled")
+    assert found.doubts == ("no yardstick: plain arithmetic in bfloat16 raises: no such kernel",)
+    assert_closes(found.split)
+
+
+def test_a_cell_of_a_system_is_measured_as_one(monkeypatch, tmp_path):
+    case = case_of(outputs=2)
+    monkeypatch.setattr(generic, "_case", lambda cell: case)
+    cell = Cell(
+        workload="attention-decode",
+        fixes=("query_to_half",),
+        mode="eager",
+        device="cpu",
+        size="tiny",
+        threads=1,
+        measure="drift",
+        options=Options(budget_s=0.05),
+    )
+    (outcome,) = generic.drift(cell, tmp_path)
+    assert (outcome.status, len(outcome.data["outputs"])) == ("passed", 1)
+    assert outcome.data == drift_of(case, "query_to_half").to_dict()
+
+
+@pytest.mark.parametrize(
+    "workload_id", [w.id for w in WORKLOADS if "drift" in w.measures and not w.id.startswith("attention-")]
+)
+def test_registered_systems(workload_id):
+    """Whatever fix works on a registered system has a drift that closes; at least one does."""
+    case = workload_by_id(workload_id).build("tiny", device="cpu", seed=1)
+    assert isinstance(case.model, System)
+    before, measurable = state_of(case), 0
+    for fix_id in CURES:
+        try:
+            with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
+                broken = generic._not_finite(fix_id, call(*call.prepare(case.inputs)))
+        except RuntimeError:
+            continue  # a status of its own, which the table of expectations holds
+        if broken:
+            continue
+        found = drift_of(case, fix_id)
+        for part in (found, *found.outputs):
+            if part.split is not None:
+                assert_closes(part.split)
+        json.dumps(found.to_dict(), allow_nan=False)
+        measurable += 1
+    assert measurable > 0
+    for name, (address, dtype, values) in state_of(case).items():
+        assert (address, dtype) == before[name][:2]
+        assert torch.equal(values, before[name][2])
