@@ -2,6 +2,7 @@
 # make test   lint, types and tests
 # make lint   lint and types only
 # make prove  how far the measuring can be trusted: error rates beside other tools, at reduced size (runs/proof)
+# make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
 # make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove bench clean bench-audio audio-ladder
+.PHONY: help install run test lint prove systems bench clean bench-audio audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -39,6 +40,14 @@ run: $(STAMP)
 
 prove: $(STAMP)
 	$(BIN)/precision-eval prove --size quick --out runs/proof
+
+SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
+SYSTEMS_OUT ?= runs/systems
+
+systems: $(STAMP)
+	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
+	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode compiled --measure witness,latency --out $(SYSTEMS_OUT) --budget 2
+	$(BIN)/python -m precision_eval.report.pages $(SYSTEMS_OUT) docs/*.md
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ import numpy as np
 from audio_metrics.frames import FLOOR, Spectra
 from audio_metrics.mel import N_MELS
 from audio_metrics.signal import checked_pair
+from audio_metrics.sums import row_products
 from audio_metrics.table import file_mean
 
 DB_PER_CEPSTRAL_UNIT = 10.0 / np.log(10.0) / np.sqrt(N_MELS)
@@ -25,7 +26,7 @@ def frame_mel_mcd_db(spectra: Spectra) -> np.ndarray:
     """(10/ln 10)·√(Σ_{i=1..24} Δc_i² / M), shape (n_frames,)."""
     shape = spectra.cepstra[..., 1:]  # c0 is level
     difference = shape[0] - shape[1]
-    return np.asarray(DB_PER_CEPSTRAL_UNIT * np.sqrt(np.einsum("tc,tc->t", difference, difference)))
+    return np.asarray(DB_PER_CEPSTRAL_UNIT * np.sqrt(row_products(difference, difference)))
 
 
 def frame_level_error_db(spectra: Spectra) -> np.ndarray:

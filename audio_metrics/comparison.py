@@ -156,7 +156,7 @@ class _Options:
 
 def _sample_sums(block: Block) -> dict[str, np.ndarray]:
     reference, estimate = block.samples
-    return dict(vars(projection_sums(reference, estimate, block.half_starts)))
+    return dict(vars(projection_sums(reference, estimate, block.half_starts, workspace=block.workspace)))
 
 
 def _compare(
@@ -165,7 +165,9 @@ def _compare(
     share = 1.0 / (1 + n_passes(options.metrics))
     table = measure(
         pair,
-        frame_kernels=_FRAME_METRICS | _POOLED_KERNELS,
+        frame_kernels=_FRAME_METRICS,
+        pooled_kernels=_POOLED_KERNELS,
+        halved=("mel_mcd_db",),
         sample_kernel=_sample_sums,
         moments=True,
         floor=options.floor,
@@ -237,7 +239,7 @@ def _projections(table: HalfWindowTable) -> ProjectionSums:
 
 def _divergence_s(table: HalfWindowTable) -> float:
     grid = table.grid
-    mcd_db = _quotients(table.sums["mel_mcd_db"], table.frames)
+    mcd_db = _quotients(table.half_sums["mel_mcd_db"], table.frames)
     mcd_db[table.nonzero[0] & ~table.nonzero[1]] = np.inf  # a collapse to digital silence
     snr_db = np.where(table.bad_samples.any(axis=0), np.nan, _projections(table).snr_db)
     found = np.flatnonzero(diverged(mcd_db, snr_db, _quotients(table.active_frames, table.frames)))
@@ -263,8 +265,7 @@ def _summaries(table: HalfWindowTable, beyond: np.ndarray) -> dict[str, Summary]
     for name in _FRAME_METRICS:
         active = _frame_summary(table, name, table.active_sums[name], table.active_frames, used, None)
         summaries[name] = _frame_summary(table, name, table.sums[name], table.frames, used, active)
-    error = by_window(table.sums["magnitude_error"]).sum(axis=-1)
-    energy = by_window(table.sums["reference_energy"]).sum(axis=-1)
+    error, energy = table.sums["magnitude_error"], table.sums["reference_energy"]
     convergence = np.sqrt(_quotients(error, energy, where=used))
     whole = float(np.sqrt(_quotient(float(error[used].sum()), float(energy[used].sum()))))
     summaries["spectral_convergence"] = _summary(table, "spectral_convergence", convergence, whole)
@@ -274,9 +275,9 @@ def _summaries(table: HalfWindowTable, beyond: np.ndarray) -> dict[str, Summary]
 def _frame_summary(
     table: HalfWindowTable, name: str, sums: np.ndarray, frames: np.ndarray, used: np.ndarray, active: Summary | None
 ) -> Summary:
-    window_sums, window_frames = by_window(sums).sum(axis=-1), by_window(frames).sum(axis=-1)
-    whole = _quotient(float(window_sums[used].sum()), float(window_frames[used].sum()))
-    values = _quotients(window_sums, window_frames, where=used)
+    window_frames = by_window(frames).sum(axis=-1)
+    whole = _quotient(float(sums[used].sum()), float(window_frames[used].sum()))
+    values = _quotients(sums, window_frames, where=used)
     return _summary(table, name, values, whole, mean=whole, active=active)
 
 
@@ -305,9 +306,7 @@ def _summary(
     mean: float | None = None,
     active: Summary | None = None,
 ) -> Summary:
-    grid = table.grid
-    time_s = np.arange(grid.n_windows) * (grid.window_samples / grid.sample_rate_hz)
     direction = metric_by_name(name).direction
     assert direction is not None  # a summarised metric has a better and a worse
-    series = Series(time_s, values[: grid.n_windows])
+    series = Series(table.window_times_s, values[: table.grid.n_windows])
     return summarise(series, direction=direction, whole_file=whole, mean=mean, active=active)

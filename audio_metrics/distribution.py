@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import FLOOR, FrameGrid, Spectra, blocks
+from audio_metrics.frames import FLOOR, FrameGrid, Spectra, Wanted, blocks
 from audio_metrics.mel import N_CEPSTRA, product
 from audio_metrics.signal import Source, checked_pair, refuse_bad_samples
 
@@ -49,16 +49,23 @@ class Moments:
 
     def add(self, spectra: Spectra, signal: int, frames: np.ndarray) -> None:
         """Add the frames of a block that a mask chooses, shape (n_frames,)."""
-        self.add_values(spectra.power[signal], spectra.cepstra[signal] if self._cepstra else None, frames)
+        cepstra = spectra.cepstra[signal] if self._cepstra else None
+        if frames.all():
+            self._merge(spectra.power_sum[signal], cepstra, len(frames))
+        else:
+            self.add_values(spectra.power[signal], cepstra, frames)
 
     def add_values(self, power: np.ndarray, cepstra: np.ndarray | None, frames: np.ndarray) -> None:
         """As :meth:`add`, of power, shape (n_frames, n_bins), and cepstra, shape (n_frames, 25), themselves."""
-        n_new = int(np.count_nonzero(frames))
+        power_sum = power[frames].sum(axis=0, dtype=np.float64)
+        self._merge(power_sum, None if cepstra is None else cepstra[frames], int(np.count_nonzero(frames)))
+
+    def _merge(self, power_sum: np.ndarray, cepstra: np.ndarray | None, n_new: int) -> None:
         if n_new == 0:
             return
-        self._power_sum += (power if n_new == len(frames) else power[frames]).sum(axis=0, dtype=np.float64)
+        self._power_sum += power_sum
         if cepstra is not None:
-            self._add_cepstra(cepstra[frames])
+            self._add_cepstra(cepstra)
         self.n_frames += n_new
 
     def _add_cepstra(self, cepstra: np.ndarray) -> None:
@@ -68,9 +75,7 @@ class Moments:
         centred = cepstra - mean
         shift = mean - self.mean_cepstrum
         total = n_old + n_new
-        self._scatter += product(np.ascontiguousarray(centred.T), centred) + np.outer(shift, shift) * (
-            n_old * n_new / total
-        )
+        self._scatter += product(centred.T, centred) + np.outer(shift, shift) * (n_old * n_new / total)
         self.mean_cepstrum = self.mean_cepstrum + shift * (n_new / total)
 
     @property
@@ -103,7 +108,8 @@ def signal_moments(source: Source, *, floor: float, cepstra: bool) -> Moments:
         A sample is not finite, or the signal is shorter than a frame.
     """
     moments: Moments | None = None
-    for grid, block in blocks([source], floor=floor):
+    wanted = Wanted(attributes=("power_sum", "cepstra") if cepstra else ("power_sum",))
+    for grid, block in blocks([source], floor=floor, wanted=wanted):
         if moments is None:
             moments = Moments(grid.n_bins, cepstra=cepstra)
         bad = block.bad[0]
@@ -194,7 +200,7 @@ def sampled_cepstra(source: Source, *, floor: float) -> Iterator[tuple[np.ndarra
     step = -(-min(int(np.diff(firsts).max()), grid.n_frames) // DISCREPANCY_MAX_FRAMES)
     held: list[tuple[np.ndarray, np.ndarray]] = []
     window = 0
-    for _, block in blocks([source], floor=floor):
+    for _, block in blocks([source], floor=floor, wanted=Wanted(attributes=("bin_sum", "cepstra"))):
         frames = block.first_frame + np.arange(len(block.half_of_frame))
         windows = np.searchsorted(firsts, frames, side="right") - 1
         places = frames - firsts[windows]

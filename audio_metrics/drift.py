@@ -16,7 +16,7 @@ import numpy as np
 
 from audio_metrics.distribution import long_windows
 from audio_metrics.errors import UndefinedMetricError
-from audio_metrics.frames import FLOOR, Block, FrameGrid, blocks
+from audio_metrics.frames import FLOOR, Block, FrameGrid, Wanted, blocks
 from audio_metrics.mel import N_MELS
 from audio_metrics.signal import ArraySource, Source, checked_pair, refuse_bad_samples
 
@@ -64,7 +64,7 @@ class WindowStatistics:
 def window_statistics(source: Source, *, floor: float = FLOOR) -> np.ndarray:
     """Mean and standard deviation of the band levels per window, shape (2, n_windows, 80), in dB."""
     statistics = WindowStatistics(FrameGrid(source.sample_rate_hz, source.n_samples))
-    for _, block in blocks([source], floor=floor):
+    for _, block in blocks([source], floor=floor, wanted=Wanted(attributes=("bin_sum", "log_bands"))):
         statistics.add(block)
     return statistics.result()
 

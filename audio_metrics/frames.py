@@ -8,34 +8,51 @@ counted. Logarithms see ``max(P, floor)``; nothing else is floored. The transfor
 
 Windows over time are 1 s long and start at 0; each has two halves. A frame belongs to the window of its first sample.
 A last window is kept from half its length. A block is a whole number of windows with all their frames, so a window's
-sums do not depend on the size of the blocks, and memory does not grow with the length.
+sums do not depend on the size of the blocks, and memory does not grow with the length. Both signals go through the
+same transforms at the same places, so that equal signals have equal spectra to the last bit. What is wanted of every
+frame is worked out piece by piece, while its bins are in the cache; large arrays are used again for the next block.
 
-Contents: :class:`FrameGrid`, :class:`Spectra`, :class:`Block`, :func:`blocks`.
+Contents: :class:`FrameGrid`, :class:`Wanted`, :class:`Block`, :func:`blocks`; from :mod:`~audio_metrics.spectra`
+:class:`Spectra`, :data:`FLOOR`, :data:`GATE_DB`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy.fft
 
 from audio_metrics.errors import ParameterError
-from audio_metrics.mel import MelBands, cosine_basis, product
+from audio_metrics.mel import MelBands, cosine_basis
 from audio_metrics.signal import Source, clean
-
-FLOOR = 1e-10
-"""Smallest power that a logarithm sees: −100 dB re full scale."""
-
-GATE_DB = -60.0
-"""A frame is active where its windowed mean square is at least this many dB re full scale. Absolute, so that no frame
-depends on another."""
+from audio_metrics.spectra import FLOOR, GATE_DB, Spectra
+from audio_metrics.workspace import Workspace
 
 WINDOW_S = 1.0
-BLOCK_WINDOWS = 3
+BLOCK_WINDOWS = 4
+
+PIECE_FRAMES = 188
+"""Frames worked on at once: what they need stays in the second cache."""
+
+FrameKernel = Callable[[Spectra], np.ndarray]
+
+__all__ = [
+    "BLOCK_WINDOWS",
+    "FLOOR",
+    "GATE_DB",
+    "PIECE_FRAMES",
+    "WINDOW_S",
+    "Block",
+    "FrameGrid",
+    "FrameKernel",
+    "Spectra",
+    "Wanted",
+    "blocks",
+]
 
 
 @dataclass(frozen=True)
@@ -116,74 +133,24 @@ class FrameGrid:
         return min(first, self.n_frames), min(last, self.n_frames)
 
 
-class Spectra:
-    """Power spectra of the frames of one block, for one or two signals; what derives from them is computed once.
+_SUMMED = ("floored_bins", "power_sum")  # over frames; other attributes have values per frame
 
-    Parameters
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is worked out of the frames of every block while they are in the cache.
+
+    Attributes
     ----------
-    power : np.ndarray, shape (n_signals, n_frames, n_bins)
-        P; with two signals the reference is 0 and the estimate 1.
-    floor : float
-        Smallest power that a logarithm sees.
-    bands : MelBands
-    basis : np.ndarray, shape (25, 80)
-    bin_hz : float
-        Distance of neighbouring bins.
+    kernels : mapping of str to callable
+        Spectra of some frames → float64 values, shape (n_frames,).
+    attributes : tuple of str
+        Attributes of :class:`Spectra`: ``floored_bins``, ``power_sum``, ``bin_sum``, ``log_bands``, ``cepstra``.
+        Others, and these when they are not named here, are worked out of the whole block when they are asked for.
     """
 
-    def __init__(self, power: np.ndarray, *, floor: float, bands: MelBands, basis: np.ndarray, bin_hz: float) -> None:
-        self.power = power
-        self.floor = floor
-        self.bin_hz = bin_hz
-        self._bands = bands
-        self._basis = basis
-
-    @cached_property
-    def log_power(self) -> np.ndarray:
-        """Natural log of max(P, floor), shape (n_signals, n_frames, n_bins)."""
-        floored = np.maximum(self.power, self.power.dtype.type(self.floor))
-        with np.errstate(divide="ignore"):  # a floor of 0 asks for infinities
-            return np.asarray(np.log(floored, out=floored))
-
-    @cached_property
-    def log_ratio(self) -> np.ndarray:
-        """Natural log of P of the reference less that of the estimate, shape (n_frames, n_bins)."""
-        with np.errstate(invalid="ignore"):
-            return np.asarray(self.log_power[0] - self.log_power[1])
-
-    @cached_property
-    def bin_sum(self) -> np.ndarray:
-        """Σ P over all bins, shape (n_signals, n_frames), float64."""
-        return np.asarray(self.power.sum(axis=-1, dtype=np.float64))
-
-    @cached_property
-    def mean_square(self) -> np.ndarray:
-        """Windowed mean square Σ (w·x)² / Σ w² by Parseval's theorem, shape (n_signals, n_frames), float64."""
-        frame_samples = 2 * (self.power.shape[-1] - 1)
-        ends = self.power[..., 0].astype(np.float64) + self.power[..., -1]
-        return np.asarray((2.0 * self.bin_sum - ends) / frame_samples)
-
-    @cached_property
-    def active(self) -> np.ndarray:
-        """Whether a frame reaches the absolute gate, shape (n_signals, n_frames)."""
-        return np.asarray(self.mean_square >= 10.0 ** (GATE_DB / 10.0))
-
-    @cached_property
-    def log_bands(self) -> np.ndarray:
-        """Natural log of max(band power, floor), shape (n_signals, n_frames, 80), float64."""
-        band_power = np.maximum(self._bands.power(self.power), self.floor)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(band_power, out=band_power))
-
-    @cached_property
-    def cepstra(self) -> np.ndarray:
-        """Mel-cepstra c0 to c24 of ln band power (floored on the band), shape (n_signals, n_frames, 25), float64."""
-        with np.errstate(invalid="ignore"):
-            return product(self.log_bands, self._basis.T)
-
-    def floored_bins(self) -> np.ndarray:
-        """Number of bins under the floor, shape (n_signals,)."""
-        return np.count_nonzero(self.power < self.floor, axis=(1, 2))
+    kernels: Mapping[str, FrameKernel] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,6 +177,9 @@ class Block:
     peak : tuple of float
         Largest finite magnitude.
     spectra : Spectra
+    values : dict of str to np.ndarray, shape (n_frames,)
+        Of the kernels that were wanted.
+    workspace : Workspace
     """
 
     first_window: int
@@ -223,6 +193,8 @@ class Block:
     finite: np.ndarray
     peak: tuple[float, ...]
     spectra: Spectra
+    values: dict[str, np.ndarray]
+    workspace: Workspace
 
     def outside_silence(self, signal: int) -> np.ndarray:
         """Frames of a signal that no bad sample touches and whose window is not digital silence, shape (n_frames,)."""
@@ -232,42 +204,83 @@ class Block:
         return np.asarray(self.finite[signal] & sounds.reshape(-1, 2).any(axis=1)[self.half_of_frame // 2])
 
 
-class _Analyser:
-    """Window, scaling and tables for one grid and dtype."""
+@lru_cache(maxsize=4)
+def _bands_of(sample_rate_hz: int, n_fft: int) -> MelBands:
+    return MelBands(sample_rate_hz, n_fft)
 
-    def __init__(self, grid: FrameGrid, *, dtype: np.dtype[Any], floor: float) -> None:
+
+class _Analyser:
+    """Window, scaling and tables for one grid and dtype, and room for the frames that are being worked on."""
+
+    def __init__(self, grid: FrameGrid, *, dtype: np.dtype[Any], floor: float, wanted: Wanted) -> None:
         n = grid.frame_samples
         hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(n) / n)
         self.grid = grid
+        self.workspace = Workspace()
         self._taper = (hann / np.sqrt(np.sum(hann**2))).astype(dtype)  # 1/Σw² folded in
         self._floor = floor
-        self._bands = MelBands(grid.sample_rate_hz, n)
+        self._wanted = wanted
+        self._bands = _bands_of(grid.sample_rate_hz, n)
         self._basis = cosine_basis()
+        self._piece_workspace = Workspace()
 
-    def spectra(self, signals: Sequence[np.ndarray], n_frames: int, offset: int) -> Spectra:
-        """Spectra of the `n_frames` frames from sample `offset` on."""
+    def spectra(
+        self, signals: Sequence[np.ndarray], n_frames: int, offset: int
+    ) -> tuple[Spectra, dict[str, np.ndarray]]:
+        """Spectra of the `n_frames` frames from sample `offset` on, and the values of the kernels."""
         grid = self.grid
-        tapered = np.empty((len(signals), n_frames, grid.frame_samples), self._taper.dtype)
-        for index, samples in enumerate(signals):
-            if n_frames:
-                views = np.lib.stride_tricks.sliding_window_view(samples[offset:], grid.frame_samples)
-                np.multiply(views[:: grid.hop_samples][:n_frames], self._taper, out=tapered[index])
-        power = _squared_magnitude(tapered)
-        bin_hz = grid.sample_rate_hz / grid.frame_samples
-        return Spectra(power, floor=self._floor, bands=self._bands, basis=self._basis, bin_hz=bin_hz)
+        power = self.workspace.array("power", (len(signals), n_frames, grid.n_bins), self._taper.dtype)
+        whole = self._spectra_of(power, self.workspace)
+        values = {name: np.empty(n_frames) for name in self._wanted.kernels}
+        if n_frames == 0:
+            return whole, values
+        views = [np.lib.stride_tricks.sliding_window_view(samples[offset:], grid.frame_samples) for samples in signals]
+        frames = [view[:: grid.hop_samples][:n_frames] for view in views]
+        for start in range(0, n_frames, PIECE_FRAMES):
+            part = slice(start, min(start + PIECE_FRAMES, n_frames))
+            for index, each in enumerate(frames):
+                self._power(each[part], out=power[index, part])
+            piece = self._spectra_of(power[:, part], self._piece_workspace)
+            for name, kernel in self._wanted.kernels.items():
+                values[name][part] = kernel(piece)
+            for name in self._wanted.attributes:
+                _gather(whole, piece, name, part, n_frames)
+        return whole, values
+
+    def _spectra_of(self, power: np.ndarray, workspace: Workspace) -> Spectra:
+        bin_hz = self.grid.sample_rate_hz / self.grid.frame_samples
+        return Spectra(
+            power, floor=self._floor, bands=self._bands, basis=self._basis, bin_hz=bin_hz, workspace=workspace
+        )
+
+    def _power(self, frames: np.ndarray, *, out: np.ndarray) -> None:
+        """Squared magnitudes of tapered frames, shape (n_frames, n_bins)."""
+        workspace = self._piece_workspace
+        tapered = np.multiply(frames, self._taper, out=workspace.array("tapered", frames.shape, self._taper.dtype))
+        spectrum = scipy.fft.rfft(tapered, axis=-1)
+        squares = workspace.array("squares", out.shape, out.dtype)
+        np.square(spectrum.real, out=out)
+        np.square(spectrum.imag, out=squares)
+        out += squares
 
 
-def _squared_magnitude(tapered: np.ndarray) -> np.ndarray:
-    if tapered.size == 0:
-        return np.empty((*tapered.shape[:-1], tapered.shape[-1] // 2 + 1), tapered.dtype)
-    spectrum = scipy.fft.rfft(tapered, axis=-1, overwrite_x=True)
-    power = np.square(spectrum.real)
-    power += np.square(spectrum.imag)
-    return power
+def _gather(whole: Spectra, piece: Spectra, name: str, part: slice, n_frames: int) -> None:
+    """Put an attribute of some frames where the whole block keeps it."""
+    found, held = getattr(piece, name), vars(whole)
+    if name in _SUMMED:
+        held[name] = held[name] + found if name in held else found
+        return
+    if name not in held:
+        held[name] = np.empty((found.shape[0], n_frames, *found.shape[2:]))
+    held[name][:, part] = found
 
 
 def blocks(
-    sources: Sequence[Source], *, floor: float = FLOOR, block_windows: int = BLOCK_WINDOWS
+    sources: Sequence[Source],
+    *,
+    floor: float = FLOOR,
+    block_windows: int = BLOCK_WINDOWS,
+    wanted: Wanted = Wanted(),
 ) -> Iterator[tuple[FrameGrid, Block]]:
     """Read sources of equal length together, block by block.
 
@@ -279,10 +292,12 @@ def blocks(
         Smallest power that a logarithm sees, ≥ 0. With 0, an empty bin gives infinities.
     block_windows : int
         Windows of 1 s read at once.
+    wanted : Wanted
 
     Yields
     ------
     FrameGrid, Block
+        Power and what else is one value per bin is overwritten by the next block: copy what is to be kept.
 
     Raises
     ------
@@ -294,7 +309,7 @@ def blocks(
     if block_windows < 1:
         raise ParameterError(f"block_windows is {block_windows}; expected at least 1")
     grid = FrameGrid(sources[0].sample_rate_hz, sources[0].n_samples)
-    analyser = _Analyser(grid, dtype=sources[0].dtype, floor=floor)
+    analyser = _Analyser(grid, dtype=sources[0].dtype, floor=floor, wanted=wanted)
     for first in range(0, grid.n_started_windows, block_windows):
         yield grid, _block(sources, analyser, first, min(first + block_windows, grid.n_started_windows))
 
@@ -315,7 +330,7 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
         if bad is not None:
             before = np.concatenate(([0], np.cumsum(bad)))
             finite[index] = before[frame_starts + grid.frame_samples] == before[frame_starts]
-    nonzero = [np.logical_or.reduceat(samples[:own] != 0.0, half_starts) for samples in signals]
+    spectra, values = analyser.spectra(signals, len(frame_starts), first_frame * grid.hop_samples - start)
     return Block(
         first_window=first_window,
         stop_window=stop_window,
@@ -324,8 +339,19 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
         bad=tuple(None if bad is None else bad[:own] for _, bad, _ in cleaned),
         half_starts=half_starts,
         half_of_frame=np.searchsorted(half_starts, frame_starts, side="right") - 1,
-        nonzero=np.array(nonzero),
+        nonzero=np.array([_nonzero(samples[:own], half_starts) for samples in signals]),
         finite=finite,
         peak=tuple(peak for _, _, peak in cleaned),
-        spectra=analyser.spectra(signals, len(frame_starts), first_frame * grid.hop_samples - start),
+        spectra=spectra,
+        values=values,
+        workspace=analyser.workspace,
     )
+
+
+def _nonzero(samples: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Whether any sample of each stretch differs from zero; the first one mostly does."""
+    found = samples[starts] != 0.0
+    stops = np.append(starts[1:], len(samples))
+    for index in np.flatnonzero(~found):
+        found[index] = samples[starts[index] : stops[index]].any()
+    return np.asarray(found)

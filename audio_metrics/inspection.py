@@ -10,7 +10,7 @@ Contents: :func:`inspect`, :func:`inspect_file`, :class:`Inspection`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,15 +127,41 @@ def inspect(
 
 
 def inspect_file(
-    path: Path | str, *, dtype: FloatName = "float32", floor: float = FLOOR, block_windows: int = BLOCK_WINDOWS
+    path: Path | str,
+    *,
+    on_progress: Callable[[float], None] | None = None,
+    dtype: FloatName = "float32",
+    floor: float = FLOOR,
+    block_windows: int = BLOCK_WINDOWS,
 ) -> Inspection:
-    """Describe one mono audio file without holding it in memory; as :func:`inspect`."""
+    """Describe one mono audio file without holding it in memory; otherwise as :func:`inspect`.
+
+    Parameters
+    ----------
+    path : Path or str
+        Any format that libsndfile reads.
+    on_progress : callable, optional
+        Called with the fraction done, 0 to 1, rising.
+    dtype : {"float32", "float64"}
+        What samples are read as.
+    floor, block_windows
+        See :func:`inspect`.
+
+    Raises
+    ------
+    SignalFileError
+        The file is missing, unreadable or torn.
+    ParameterError
+        See :func:`inspect`.
+    """
     with FileSource(path, dtype=dtype, name="signal") as source:
-        result = _inspect(source, floor=floor, block_windows=block_windows)
+        result = _inspect(source, floor=floor, block_windows=block_windows, on_progress=on_progress)
         return replace(result, flags=result.flags + storage_flags((source,)))
 
 
-def _inspect(source: Source, *, floor: float, block_windows: int) -> Inspection:
+def _inspect(
+    source: Source, *, floor: float, block_windows: int, on_progress: Callable[[float], None] | None = None
+) -> Inspection:
     runs = SilenceRuns()
     detectors = _Detectors(FrameGrid(source.sample_rate_hz, source.n_samples))
 
@@ -154,8 +180,10 @@ def _inspect(source: Source, *, floor: float, block_windows: int) -> Inspection:
         [source],
         frame_kernels=_FRAME_METRICS,
         sample_kernel=sample_sums,
+        attributes=("log_bands", "cepstra"),
         floor=floor,
         block_windows=block_windows,
+        on_progress=on_progress,
     )
     grid = table.grid
     n_finite = grid.n_samples - int(table.bad_samples.sum())
@@ -231,9 +259,10 @@ class _Detectors:
         looped = np.flatnonzero(scores > LOOP_FLAG)
         if len(looped):
             first = int(looped[0])
-            message = f"20 s windows repeat themselves, the first every {self._loops.lags_s[first]:.2f} s"
+            count = len(looped)
+            message = f"{count} windows of 20 s repeat themselves, the first every {self._loops.lags_s[first]:.2f} s"
             time_s = first * LOOP_WINDOW_S
-            yield Flag(kind="loop", signal="signal", time_s=time_s, count=len(looped), message=message)
+            yield Flag(kind="loop", signal="signal", time_s=time_s, count=count, message=message)
 
 
 def _mean_of(values: np.ndarray) -> float:
@@ -244,7 +273,7 @@ def _mean_of(values: np.ndarray) -> float:
 def _mean(table: HalfWindowTable, sums: np.ndarray, frames: np.ndarray) -> float:
     sounding = ~table.silent_windows[0]
     n_frames = float(by_window(frames)[sounding].sum())
-    return float(by_window(sums)[sounding].sum()) / n_frames if n_frames else float("nan")
+    return float(sums[sounding].sum()) / n_frames if n_frames else float("nan")
 
 
 def _level_db(energy: float, n_samples: int) -> float:
@@ -253,11 +282,11 @@ def _level_db(energy: float, n_samples: int) -> float:
 
 def _series(table: HalfWindowTable) -> dict[str, Series]:
     grid = table.grid
-    time_s = np.arange(grid.n_windows) * (grid.window_samples / grid.sample_rate_hz)
+    time_s = table.window_times_s
     frames = by_window(table.frames).sum(axis=-1)
     series = {}
     for name in _FRAME_METRICS:
-        sums = by_window(table.sums[name]).sum(axis=-1)
+        sums = table.sums[name]
         values = np.divide(sums, frames, out=np.full(sums.shape, np.nan), where=(frames > 0) & ~table.silent_windows[0])
         series[name] = Series(time_s, values[: grid.n_windows])
     starts = np.arange(grid.n_started_windows) * grid.window_samples

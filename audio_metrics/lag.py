@@ -1,8 +1,8 @@
 """How late an estimate is against its reference; reported, never corrected.
 
 Conventions: late is positive; the peak of the magnitude of the cross-correlation within ± `max_lag_s`, so that an
-inverted copy has a lag too; the smallest lag where several are equal. Files are read in excerpts, so memory is
-constant.
+inverted copy has a lag too; the smallest lag where several are equal. Signals are read in excerpts, so memory is
+constant; :func:`lag_s` reads all of them, ``compare`` 8 s, evenly spread.
 
 Contents: :func:`lag_s`, :func:`measure_lag`, :class:`Lag`.
 """
@@ -16,10 +16,11 @@ import scipy.fft
 
 from audio_metrics.errors import ParameterError, UndefinedMetricError
 from audio_metrics.signal import Source, checked_pair, clean
+from audio_metrics.sums import inner_product
 
 MAX_LAG_S = 0.5
-MAX_EXCERPTS = 16
-_EXCERPT_LAGS = 4  # length of an excerpt in units of the largest lag
+MAX_EXCERPTS = 8
+_EXCERPT_LAGS = 2  # length of an excerpt in units of the largest lag
 _TIE = 1e-9
 
 
@@ -50,7 +51,7 @@ def measure_lag(
     max_lag_s : float
         Largest lag looked for.
     max_excerpts : int, optional
-        Read at most that many excerpts of 4 × `max_lag_s`, evenly spread; None reads everything.
+        Read at most that many excerpts of 2 × `max_lag_s`, evenly spread; None reads everything.
 
     Returns
     -------
@@ -66,13 +67,15 @@ def measure_lag(
     for start in _starts(reference.n_samples, excerpt, max_excerpts):
         stop = min(start + excerpt, reference.n_samples)
         first, last = max(start - n_lags, 0), min(stop + n_lags, reference.n_samples)
-        r = _finite(reference, start, stop)
-        e = np.zeros(excerpt + 2 * n_lags)
+        both = np.zeros((2, n_fft))
+        r, e = both[0, : stop - start], both[1]
+        r[:] = clean(reference.read(start, stop))[0]
         offset = first - (start - n_lags)
-        e[offset : offset + last - first] = _finite(estimate, first, last)
-        spectrum += np.conj(scipy.fft.rfft(r, n_fft)) * scipy.fft.rfft(e, n_fft)
+        e[offset : offset + last - first] = clean(estimate.read(first, last))[0]
         own = e[n_lags : n_lags + stop - start]
-        energies += [np.square(r).sum(), np.square(own).sum()]
+        energies += [inner_product(r, r), inner_product(own, own)]
+        spectra = scipy.fft.rfft(both, axis=-1)
+        spectrum += np.conj(spectra[0], out=spectra[0]) * spectra[1]
     if not np.all(energies > 0.0):
         return Lag(float("nan"), float("nan"))
     correlation = scipy.fft.irfft(spectrum, n_fft)[: 2 * n_lags + 1]
@@ -89,11 +92,6 @@ def _starts(n_samples: int, excerpt: int, max_excerpts: int | None) -> list[int]
         return every
     chosen = np.linspace(0, len(every) - 1, max_excerpts).round().astype(int)
     return [every[index] for index in chosen]
-
-
-def _finite(source: Source, start: int, stop: int) -> np.ndarray:
-    samples, _, _ = clean(source.read(start, stop))
-    return samples.astype(np.float64)
 
 
 def lag_s(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, max_lag_s: float = MAX_LAG_S) -> float:

@@ -19,7 +19,7 @@ _LOG_START_HZ = 1000.0
 _LOG_START_MEL = _LOG_START_HZ / _HZ_PER_LINEAR_MEL
 _LOG_STEP = np.log(6.4) / 27.0
 _BANDS_PER_GROUP = 8
-_SMALL_PRODUCT = 200_000  # multiplications; OpenBLAS starts threads from 262,144
+_SMALL_PRODUCT = 250_000  # multiplications; OpenBLAS starts threads from 262,144
 
 
 def _mel_to_hz(mel: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ def cosine_basis(n_bands: int = N_MELS, n_coefficients: int = N_CEPSTRA) -> np.n
     return np.asarray(basis)
 
 
-def product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def product(rows: np.ndarray, matrix: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
     """Matrix product in pieces so small that BLAS starts no threads for them.
 
     Threads would cost several times the processor time of the whole pass, and make bits depend on their number. Pieces
@@ -84,12 +84,14 @@ def product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     ----------
     rows : np.ndarray, shape (..., n, k), float64
     matrix : np.ndarray, shape (k, m), float64
+    out : np.ndarray, shape (..., n, m), float64, optional
+        Where the result goes.
 
     Returns
     -------
     np.ndarray, shape (..., n, m), float64
     """
-    result = np.empty((*rows.shape[:-1], matrix.shape[1]))
+    result = np.empty((*rows.shape[:-1], matrix.shape[1])) if out is None else out
     step = max(1, _SMALL_PRODUCT // matrix.size)
     for start in range(0, rows.shape[-2], step):
         piece = slice(start, start + step)
@@ -119,8 +121,8 @@ class MelBands:
             self._groups.append((bands, bins, np.ascontiguousarray(bank[bands, bins].T)))
 
     def power(self, power: np.ndarray) -> np.ndarray:
-        """Band power in float64, shape (..., 80), of bin power, shape (..., n_bins)."""
+        """Band power, shape (..., n, 80), of bin power, shape (..., n, n_bins), both float64."""
         bands_power = np.empty((*power.shape[:-1], N_MELS))
         for bands, bins, weights in self._groups:
-            bands_power[..., bands] = product(power[..., bins].astype(np.float64), weights)
+            product(power[..., bins], weights, out=bands_power[..., bands])
         return bands_power

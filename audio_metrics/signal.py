@@ -179,7 +179,10 @@ class FileSource:
                 self._file.seek(start)
             samples = self._file.read(stop - start, dtype=self.dtype.name)
         except self._error as error:
-            raise SignalFileError(f"{self.name}: {self.path} cannot be read at sample {start} ({error})") from error
+            raise SignalFileError(
+                f"{self.name}: {self.path} cannot be decoded at sample {start} of {self.n_samples} "
+                f"({error.error_string.rstrip('.')}); it is torn or damaged: write it again"
+            ) from error
         if len(samples) != stop - start:
             raise SignalFileError(
                 f"{self.name}: {self.path} ends at sample {start + len(samples)}, its header promises "

@@ -19,6 +19,7 @@ from audio_metrics.distribution import signal_moments
 from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.frames import FLOOR, Spectra
 from audio_metrics.signal import checked_pair
+from audio_metrics.sums import row_products, row_sums
 from audio_metrics.table import file_mean, file_sums, signal_mean
 
 DB_PER_NEPER_OF_POWER = 10.0 / np.log(10.0)
@@ -27,21 +28,22 @@ DB_PER_NEPER_OF_POWER = 10.0 / np.log(10.0)
 def frame_log_spectral_distance_db(spectra: Spectra) -> np.ndarray:
     """LSD_t = √ mean_f (10·log10(P/P̂))², shape (n_frames,)."""
     ratio = spectra.log_ratio
-    energy = np.einsum("tf,tf->t", ratio, ratio, dtype=np.float64)
-    return np.asarray(DB_PER_NEPER_OF_POWER * np.sqrt(energy / ratio.shape[-1]))
+    return np.asarray(DB_PER_NEPER_OF_POWER * np.sqrt(row_products(ratio, ratio) / ratio.shape[-1]))
 
 
 def frame_log_magnitude_l1_db(spectra: Spectra) -> np.ndarray:
     """Mean over bins of |20·log10(A/Â)|, shape (n_frames,)."""
-    ratio = np.abs(spectra.log_ratio)
-    return np.asarray(DB_PER_NEPER_OF_POWER * ratio.mean(axis=-1, dtype=np.float64))
+    ratio = spectra.log_ratio
+    ratio = np.abs(ratio, out=spectra.workspace.array("wide_bins", ratio.shape, np.float64))
+    return np.asarray(DB_PER_NEPER_OF_POWER / ratio.shape[-1] * row_sums(ratio))
 
 
 def frame_magnitude_error(spectra: Spectra) -> np.ndarray:
     """Σ_f (A − Â)², shape (n_frames,); the numerator of spectral convergence, squared."""
-    magnitude = np.sqrt(spectra.power)
-    error = np.subtract(magnitude[0], magnitude[1], out=magnitude[0])
-    return np.asarray(np.einsum("tf,tf->t", error, error, dtype=np.float64))
+    power, workspace = spectra.power, spectra.workspace
+    magnitude = np.sqrt(power, out=workspace.array("magnitude", power.shape, power.dtype))
+    error = workspace.wide("wide_bins", np.subtract(magnitude[0], magnitude[1], out=magnitude[0]))
+    return row_products(error, error)
 
 
 def frame_reference_energy(spectra: Spectra) -> np.ndarray:
@@ -58,8 +60,8 @@ def frame_flatness_db(spectra: Spectra) -> np.ndarray:
 
 def frame_centroid_hz(spectra: Spectra) -> np.ndarray:
     """Σ f·P / Σ P of the first signal, shape (n_frames,); NaN for a frame of zeros."""
-    power = spectra.power[0]
-    moment = np.einsum("tf,f->t", power, spectra.bin_hz * np.arange(power.shape[-1]))
+    power = spectra.wide_power[0]
+    moment = row_products(power, spectra.bin_hz * np.arange(power.shape[-1]))
     total = spectra.bin_sum[0]
     return np.asarray(np.divide(moment, total, out=np.full_like(total, np.nan), where=total > 0.0))
 

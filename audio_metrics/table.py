@@ -1,38 +1,41 @@
-"""The fused pass: sums per half window of everything that is measured on one signal or on an aligned pair.
+"""The fused pass: sums per window of everything that is measured on one signal or on an aligned pair.
 
 Conventions: a frame kernel gives one value per frame; its sums are kept over all usable frames and over active frames
 (the reference's, by the absolute gate). A frame is usable where no non-finite sample touches it; of a single signal
-also only where it is not all zeros. Sums are kept per half window (0.5 s), so memory grows by about 300 bytes per
-second of audio and by nothing else, and any longer stretch is a sum of rows.
+also only where it is not all zeros. Sums over frames are kept per window (1 s), sums over samples and what finds a
+divergence per half window, so memory grows by about 200 bytes per second of audio and by nothing else, and any longer
+stretch is a sum of rows.
 
 Contents: :class:`HalfWindowTable`, :func:`measure`, :func:`file_sums`, :func:`file_mean`, :func:`signal_mean`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from audio_metrics.distribution import Moments
 from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import BLOCK_WINDOWS, Block, FrameGrid, Spectra, blocks
+from audio_metrics.frames import BLOCK_WINDOWS, Block, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.signal import ArraySource, Source
 
-FrameKernel = Callable[[Spectra], np.ndarray]
 SampleKernel = Callable[[Block], Mapping[str, np.ndarray]]
 
 
 @dataclass
 class HalfWindowTable:
-    """Sums per half window, two rows for every window that holds a sample.
+    """Sums per window and per half window, one row and two rows for every window that holds a sample.
 
     Attributes
     ----------
     grid : FrameGrid
-    sums, active_sums : dict of str to np.ndarray, shape (n_halves,)
-        Per frame kernel, over usable and over usable active frames.
+    sums, active_sums : dict of str to np.ndarray, shape (n_started_windows,)
+        Per window and frame kernel, over usable and over usable active frames; pooled kernels have the former only.
+    half_sums : dict of str to np.ndarray, shape (n_halves,)
+        Per half window, over usable frames, of the kernels that it was asked for.
     frames, active_frames : np.ndarray, shape (n_halves,)
         How many there were.
     samples : dict of str to np.ndarray, shape (n_halves,)
@@ -52,29 +55,35 @@ class HalfWindowTable:
     n_signals: int
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     active_sums: dict[str, np.ndarray] = field(default_factory=dict)
+    half_sums: dict[str, np.ndarray] = field(default_factory=dict)
     samples: dict[str, np.ndarray] = field(default_factory=dict)
     moments: tuple[Moments, ...] = ()
 
     def __post_init__(self) -> None:
         n_halves = 2 * self.grid.n_started_windows
-        self.frames = np.zeros(n_halves)
-        self.active_frames = np.zeros(n_halves)
-        self.bad_samples = np.zeros((self.n_signals, n_halves), np.int64)
+        self.frames = np.zeros(n_halves, np.int16)
+        self.active_frames = np.zeros(n_halves, np.int16)
+        self.bad_samples = np.zeros((self.n_signals, n_halves), np.int32)
         self.nonzero = np.zeros((self.n_signals, n_halves), bool)
         self.floored_bins = np.zeros(self.n_signals, np.int64)
         self.first_bad_sample: list[int | None] = [None] * self.n_signals
         self.peak = [0.0] * self.n_signals
+
+    @cached_property
+    def window_times_s(self) -> np.ndarray:
+        """Starts of the windows that are kept, shape (n_windows,)."""
+        return np.arange(self.grid.n_windows) * (self.grid.window_samples / self.grid.sample_rate_hz)
 
     @property
     def silent_windows(self) -> np.ndarray:
         """Windows in which a signal is exactly zero, shape (n_signals, n_started_windows)."""
         return np.asarray(~by_window(self.nonzero).any(axis=-1))
 
-    def column(self, columns: dict[str, np.ndarray], name: str) -> np.ndarray:
-        """The column of that name, made of zeros when it is new."""
+    def put(self, columns: dict[str, np.ndarray], name: str, rows: slice, values: np.ndarray, *, parts: int) -> None:
+        """Write rows of the column of that name, which has `parts` rows a window and is made when it is new."""
         if name not in columns:
-            columns[name] = np.zeros(2 * self.grid.n_started_windows)
-        return columns[name]
+            columns[name] = np.zeros(parts * self.grid.n_started_windows)
+        columns[name][rows] = values
 
 
 def by_window(halves: np.ndarray) -> np.ndarray:
@@ -86,8 +95,11 @@ def measure(
     sources: Sequence[Source],
     *,
     frame_kernels: Mapping[str, FrameKernel],
+    pooled_kernels: Mapping[str, FrameKernel] | None = None,
     sample_kernel: SampleKernel | None = None,
     moments: bool = False,
+    halved: Collection[str] = (),
+    attributes: tuple[str, ...] = (),
     floor: float,
     block_windows: int = BLOCK_WINDOWS,
     on_progress: Callable[[float], None] | None = None,
@@ -100,10 +112,16 @@ def measure(
         One, or a reference and an estimate; see :func:`~audio_metrics.signal.check_alike`.
     frame_kernels : mapping of str to callable
         Spectra of a block → float64 values, shape (n_frames,).
+    pooled_kernels : mapping of str to callable, optional
+        The same, not summed over active frames apart.
     sample_kernel : callable, optional
         Block → columns of sums over samples, each of shape (n_halves of the block,).
     moments : bool
         Gather spectral and cepstral moments of each signal too.
+    halved : collection of str
+        Frame kernels whose sums are wanted per half window too.
+    attributes : tuple of str
+        What the sample kernel reads of a block's spectra; see :class:`~audio_metrics.frames.Wanted`.
     floor : float
         Smallest power that a logarithm sees.
     block_windows : int
@@ -116,17 +134,22 @@ def measure(
     HalfWindowTable
     """
     table: HalfWindowTable | None = None
-    for grid, block in blocks(sources, floor=floor, block_windows=block_windows):
+    pooled_kernels = pooled_kernels or {}
+    wanted = Wanted(
+        kernels={**frame_kernels, **pooled_kernels},
+        attributes=("bin_sum", "floored_bins", *(("cepstra", "power_sum") if moments else ()), *attributes),
+    )
+    for grid, block in blocks(sources, floor=floor, block_windows=block_windows, wanted=wanted):
         if table is None:
             table = HalfWindowTable(grid, len(sources))
             if moments:
                 table.moments = tuple(Moments(grid.n_bins, cepstra=True) for _ in sources)
         _add_signals(table, block)
-        _add_frames(table, block, frame_kernels)
+        _add_frames(table, block, frame_kernels, pooled_kernels, halved)
         if sample_kernel is not None:
             rows = _rows(block)
             for name, values in sample_kernel(block).items():
-                table.column(table.samples, name)[rows] = values
+                table.put(table.samples, name, rows, values, parts=2)
         if on_progress is not None:
             on_progress(block.stop_window / grid.n_started_windows)
     assert table is not None  # a grid has at least one window
@@ -140,7 +163,7 @@ def _rows(block: Block) -> slice:
 
 def _add_signals(table: HalfWindowTable, block: Block) -> None:
     rows = _rows(block)
-    table.floored_bins += block.spectra.floored_bins()
+    table.floored_bins += block.spectra.floored_bins
     table.nonzero[:, rows] = block.nonzero
     for signal, bad in enumerate(block.bad):
         table.peak[signal] = max(table.peak[signal], block.peak[signal])
@@ -153,7 +176,13 @@ def _add_signals(table: HalfWindowTable, block: Block) -> None:
             table.moments[signal].add(block.spectra, signal, block.outside_silence(signal))
 
 
-def _add_frames(table: HalfWindowTable, block: Block, frame_kernels: Mapping[str, FrameKernel]) -> None:
+def _add_frames(
+    table: HalfWindowTable,
+    block: Block,
+    summed_names: Collection[str],
+    pooled_names: Collection[str],
+    halved: Collection[str],
+) -> None:
     usable = block.finite.all(axis=0)
     if table.n_signals == 1:
         usable &= block.spectra.bin_sum[0] > 0.0
@@ -162,10 +191,16 @@ def _add_frames(table: HalfWindowTable, block: Block, frame_kernels: Mapping[str
     halves, active_halves = block.half_of_frame[usable], block.half_of_frame[active]
     table.frames[rows] = np.bincount(halves, minlength=n_halves)
     table.active_frames[rows] = np.bincount(active_halves, minlength=n_halves)
-    for name, kernel in frame_kernels.items():
-        values = kernel(block.spectra)
-        table.column(table.sums, name)[rows] = np.bincount(halves, values[usable], n_halves)
-        table.column(table.active_sums, name)[rows] = np.bincount(active_halves, values[active], n_halves)
+    windows, active_windows = halves // 2, active_halves // 2
+    window_rows, n_windows = slice(block.first_window, block.stop_window), block.stop_window - block.first_window
+    for name in (*summed_names, *pooled_names):
+        sums = np.bincount(windows, block.values[name][usable], n_windows)
+        table.put(table.sums, name, window_rows, sums, parts=1)
+    for name in summed_names:
+        sums = np.bincount(active_windows, block.values[name][active], n_windows)
+        table.put(table.active_sums, name, window_rows, sums, parts=1)
+    for name in halved:
+        table.put(table.half_sums, name, rows, np.bincount(halves, block.values[name][usable], n_halves), parts=2)
 
 
 def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> HalfWindowTable:
@@ -197,14 +232,14 @@ def file_sums(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floo
     """
     table = _checked_file_table(sources, kernels, floor=floor)
     silent, _ = _frames_outside_silence(table, sources)
-    return [float(by_window(column)[~silent].sum()) for column in table.sums.values()]
+    return [float(column[~silent].sum()) for column in table.sums.values()]
 
 
 def file_mean(sources: Sequence[Source], kernel: FrameKernel, *, floor: float) -> float:
     """Mean of a kernel over the frames of one signal or a pair; otherwise as :func:`file_sums`."""
     table = _checked_file_table(sources, [kernel], floor=floor)
     silent, n_frames = _frames_outside_silence(table, sources)
-    return float(by_window(table.sums["0"])[~silent].sum()) / n_frames
+    return float(table.sums["0"][~silent].sum()) / n_frames
 
 
 def signal_mean(signal: np.ndarray, kernel: FrameKernel, *, sample_rate_hz: int, floor: float) -> float:

@@ -23,10 +23,13 @@ import numpy as np
 from audio_metrics.errors import ParameterError, UndefinedMetricError
 from audio_metrics.frames import Block, blocks
 from audio_metrics.signal import MAX_ABS_SAMPLE, ArraySource, check_aligned_samples, check_samples
+from audio_metrics.sums import row_products
+from audio_metrics.workspace import Workspace
 
 CLIP_LEVEL = 1.0
 _CHUNK_SAMPLES = 1 << 16
 _STRETCH_SAMPLES = 1 << 13
+_STRETCHES = 4
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ def _decibels(signal: np.ndarray, noise: np.ndarray, *, defined: np.ndarray) -> 
         return np.asarray(np.where(defined, 10.0 * (np.log10(signal) - np.log10(noise)), np.nan))
 
 
-def projection_sums(reference: np.ndarray, estimate: np.ndarray, starts: np.ndarray) -> ProjectionSums:
+def projection_sums(
+    reference: np.ndarray, estimate: np.ndarray, starts: np.ndarray, *, workspace: Workspace | None = None
+) -> ProjectionSums:
     """Sums of neighbouring stretches.
 
     Parameters
@@ -88,31 +93,38 @@ def projection_sums(reference: np.ndarray, estimate: np.ndarray, starts: np.ndar
     reference, estimate : np.ndarray, shape (n,)
     starts : np.ndarray of int, shape (n_stretches,)
         First sample of each stretch, rising, the first 0; the last stretch ends at n.
+    workspace : Workspace, optional
+        Where copies in float64 go.
 
     Returns
     -------
     ProjectionSums
         Arrays of shape (n_stretches,).
     """
+    workspace = Workspace() if workspace is None else workspace
+    edges = np.append(starts, len(reference))
+    lengths = np.diff(edges)
     sums = np.empty((5, len(starts)))
-    for index, (start, stop) in enumerate(zip(starts, np.append(starts[1:], len(reference)), strict=True)):
-        sums[:, index] = _stretch_sums(reference[start:stop], estimate[start:stop])
+    first = 0
+    while first < len(starts):
+        next_lengths = np.append(lengths[first : first + _STRETCHES], -1)
+        alike = int(np.argmax(next_lengths != lengths[first]))  # stretches of one length are summed together
+        part = slice(int(edges[first]), int(edges[first + alike]))
+        pair = (samples[part].reshape(alike, -1) for samples in (reference, estimate))
+        sums[:, first : first + alike] = _stretch_sums(*pair, workspace=workspace)
+        first += alike
     return ProjectionSums(*sums)
 
 
-def _stretch_sums(reference: np.ndarray, estimate: np.ndarray) -> tuple[float, float, float, float, float]:
-    """The five sums of one stretch; stretch by stretch, because half a second in float64 stays in the cache."""
-    r, e = (np.ascontiguousarray(samples, dtype=np.float64) for samples in (reference, estimate))
-    energy, product = _inner(r, r), _inner(e, r)
-    difference = e - r
-    noise = _inner(difference, difference)
-    scale = product / energy if energy > 0.0 else 0.0
-    np.subtract(e, np.multiply(r, scale, out=difference), out=difference)
-    return energy, _inner(e, e), product, noise, _inner(difference, difference)
-
-
-def _inner(first: np.ndarray, second: np.ndarray) -> float:
-    return float(np.einsum("n,n->", first, second))  # np.dot would start threads
+def _stretch_sums(reference: np.ndarray, estimate: np.ndarray, *, workspace: Workspace) -> np.ndarray:
+    """The five sums of stretches of equal length, shape (5, n_stretches), of signals of shape (n_stretches, n)."""
+    r, e = workspace.wide("wide_reference", reference), workspace.wide("wide_estimate", estimate)
+    energy, product = row_products(r, r), row_products(e, r)
+    difference = np.subtract(e, r, out=workspace.array("wide_difference", r.shape, np.float64))
+    noise = row_products(difference, difference)
+    np.multiply(r, _ratio(product, energy)[:, None], out=difference)
+    np.subtract(e, difference, out=difference)
+    return np.stack([energy, row_products(e, e), product, noise, row_products(difference, difference)])
 
 
 def _chunks(*signals: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

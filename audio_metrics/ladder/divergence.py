@@ -59,13 +59,14 @@ def half_windows(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz:
         sources,
         frame_kernels={"mcd": frame_mel_mcd_db},
         sample_kernel=_snr_db,
+        halved=("mcd",),
         floor=FLOOR,
     )
     used = table.frames > 0
     active = used & (table.active_frames >= DIVERGED_ACTIVE_FRACTION * table.frames)
     starts = table.grid.half_starts(0, table.grid.n_started_windows)
     active = active[: len(starts)]
-    mcd_db = table.sums["mcd"][: len(starts)][active] / table.frames[: len(starts)][active]
+    mcd_db = table.half_sums["mcd"][: len(starts)][active] / table.frames[: len(starts)][active]
     return HalfWindows(starts[active] / sample_rate_hz, mcd_db, table.samples["snr"][: len(starts)][active])
 
 

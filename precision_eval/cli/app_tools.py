@@ -133,12 +133,13 @@ def sweep(
     threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
     cache_dtypes: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
     memory: Annotated[
-        Names | None, typer.Option(help="Whether the sides share their tensors; see the summary.")
+        Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
     budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Then halve each bracket of a crossing so many times.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
 ) -> None:
@@ -158,6 +159,7 @@ def sweep(
             budget_s=budget,
             processes=processes,
             seed=seed,
+            refine=refine,
             quick=quick,
             report_only=report,
         )

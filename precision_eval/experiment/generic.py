@@ -106,11 +106,11 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
         found: dict[str, Timed] = {}
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, _candidate(cell, fix, case, stack), candidates, found)
+            _sort_in(fix, prepared(cell, fix, case, stack), candidates, found)
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, _candidate(cell, BASELINE, case, stack), candidates, found)
+            _sort_in(BASELINE, prepared(cell, BASELINE, case, stack), candidates, found)
         if BASELINE in candidates:
-            twin = _candidate(cell, BASELINE, case, stack)
+            twin = prepared(cell, BASELINE, case, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
             found |= _ratios(cell, process, candidates, twin)
         else:
@@ -153,10 +153,22 @@ def _sort_in(
         outcomes[fix] = found
 
 
-def _candidate(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
-    """Put a fix on a copy of the model and call it once; return what can be timed, or why it cannot.
+def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
+    """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot.
 
-    The copy holds its storage until `stack` ends.
+    Parameters
+    ----------
+    cell : Cell
+        Gives mode and device.
+    fix : str
+    case : Case
+        Left as it is.
+    stack : ExitStack
+        The copy holds its storage until this ends.
+
+    Returns
+    -------
+    Candidate or Outcome
     """
     try:
         _check_format(cell, fix)
@@ -188,7 +200,7 @@ def _case(cell: Cell) -> Case:
 def _check_format(cell: Cell, fix: str) -> None:
     """Raise where a fix stores in a format that the device cannot compute."""
     storage = fix_by_id(fix).storage
-    if storage == "as_shipped":
+    if storage in ("as_shipped", "per_workload"):
         return
     found = support(cell.device, storage)
     if found.kind == "absent":

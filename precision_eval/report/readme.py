@@ -1,11 +1,11 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
-``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE]`` replaces what
-stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for ``claims``, ``voice`` and
-``proof``; everything outside is left byte for byte.
+``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE] [--sweep DIR] [--audio
+FILE]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for
+``claims``, ``voice``, ``proof``, ``sweep`` and ``audio``; everything outside is left byte for byte.
 
-Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`write_block`,
-:func:`update_readme`, :func:`main`.
+Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`sweep_markdown`,
+:func:`audio_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
+_SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 
 
 def results_markdown(run: Run, *, relative_to: Path) -> str:
@@ -88,6 +89,44 @@ def voice_markdown(path: Path) -> str:
     return "\n".join(rows)
 
 
+def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
+    """Return what ``precision-eval sweep`` found: its crossings and findings, the figure, and where the rest stands.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``summary.md`` and ``lengths.png``.
+    relative_to : Path
+        Folder that links start from.
+    """
+    place = Path(os.path.relpath(folder, relative_to)).as_posix()
+    sections = (folder / "summary.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    shown = [text.split("\n", 1)[1].strip() for text in sections if text.startswith(_SWEEP_SECTIONS)]
+    return "\n\n".join(
+        [*shown, f"![lengths]({place}/lengths.png)", f"Every ratio: [{place}/summary.md]({place}/summary.md)."]
+    )
+
+
+def audio_markdown(path: Path) -> str:
+    """Return the figures with a target that ``python -m benchmarks.audio --out`` stored.
+
+    Parameters
+    ----------
+    path : Path
+        JSON: parts (``"cost"``, ``"memory"``, ``"identities"``, ``"detection"``) with lists of rows.
+    """
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    rows = ["| figure | target | found | met |", "|---|---|---|---|"]
+    for row in (row for part in stored.values() if isinstance(part, list) for row in part if row["met"] is not None):
+        target = f"≥ {row['least']:.3g}" if row["most"] is None else f"≤ {row['most']:.3g}"
+        found, low, high = (f"{row[name]:.3g}" for name in ("value", "low", "high"))
+        interval = "" if low == high else f" [{low}, {high}]"
+        rows.append(
+            f"| {row['name']} | {target} {row['unit']} | {found}{interval} | {'yes' if row['met'] else '**no**'} |"
+        )
+    return "\n".join(rows)
+
+
 def write_block(readme: Path, name: str, content: str) -> bool:
     """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 
@@ -125,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--claims", type=Path, help="file of `precision-eval claims --out`")
     parser.add_argument("--voice", type=Path, help="file of `precision-eval check-voice --out`")
     parser.add_argument("--proof", type=Path, help="figures.json of `precision-eval prove`")
+    parser.add_argument("--sweep", type=Path, help="folder of `precision-eval sweep`")
+    parser.add_argument("--audio", type=Path, help="file of `python -m benchmarks.audio --out`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
@@ -135,6 +176,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             changed |= write_block(chosen.readme, "voice", voice_markdown(chosen.voice))
         if chosen.proof:
             changed |= write_block(chosen.readme, "proof", proofs_markdown(chosen.proof))
+        if chosen.audio:
+            changed |= write_block(chosen.readme, "audio", audio_markdown(chosen.audio))
+        if chosen.sweep:
+            content = sweep_markdown(chosen.sweep.resolve(), relative_to=chosen.readme.resolve().parent)
+            changed |= write_block(chosen.readme, "sweep", content)
     except (PrecisionEvalError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

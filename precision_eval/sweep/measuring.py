@@ -95,7 +95,7 @@ def _measured(job: Job, length: int) -> Line:
     candidates: dict[str, Candidate] = {}
     with ExitStack() as stack:
         for fix in FIXES:
-            found = generic._candidate(_cell(job, length), fix, case, stack)
+            found = generic.prepared(_cell(job, length), fix, case, stack)
             if isinstance(found, Candidate):
                 candidates[fix], outcomes[fix] = found, passed(fix, {})
             else:

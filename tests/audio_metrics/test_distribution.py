@@ -17,7 +17,7 @@ class FakeSpectra:
 
     def __init__(self, cepstra):
         self.cepstra = cepstra[None]
-        self.power = np.ones((1, len(cepstra), 3))
+        self.power_sum = np.full((1, 3), len(cepstra))
 
 
 def moments_of(cepstra, chunks=1):

@@ -47,9 +47,9 @@ def naive_power(x, fs=FS):
 @pytest.mark.parametrize("fs", [16000, 24000])
 def test_power_is_that_of_a_naive_loop(fs):
     x = np.random.default_rng(3).standard_normal(round(2.7 * fs))
-    power = np.concatenate([b.spectra.power[0] for _, b in blocks([source(x, fs)], block_windows=2)])
+    power = np.concatenate([b.spectra.power[0].copy() for _, b in blocks([source(x, fs)], block_windows=2)])
     np.testing.assert_allclose(power, naive_power(x, fs), rtol=1e-10, atol=1e-12)
-    single = np.concatenate([b.spectra.power[0] for _, b in blocks([source(x.astype(np.float32), fs)])])
+    single = np.concatenate([b.spectra.power[0].copy() for _, b in blocks([source(x.astype(np.float32), fs)])])
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, power, rtol=1e-3, atol=1e-5)
 

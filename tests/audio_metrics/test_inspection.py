@@ -91,8 +91,17 @@ def test_faults_are_flagged_with_their_times(speech):
     assert scores.shape == (6,)
     assert int(np.argmax(scores)) == 4
     assert found.loop_score == scores[4] > 0.9
+    assert flags["loop"].message.startswith(f"{flags['loop'].count} windows of 20 s repeat themselves")
     assert found.series["mel_mean_drift_db"].value[0] == 0.0
     assert found.mel_mean_drift_db == pytest.approx(found.series["mel_mean_drift_db"].value[1])
     short = am.inspect(x[: 5 * FS], sample_rate_hz=FS)
     assert np.isnan([short.loop_score, short.mel_mean_drift_db]).all()
     assert short.to_dict()["loop_score"] is None
+
+
+def test_progress_rises_to_the_end(speech, wav):
+    found = []
+    am.inspect_file(wav("x.wav", speech(6.4, 1)), block_windows=2, on_progress=found.append)
+    assert found == sorted(found)
+    assert len(found) == 4
+    assert found[-1] == 1.0

@@ -20,9 +20,9 @@ from precision_eval.record import ROLES, STATUSES
 SENTENCE = "Expected query, key, and value to have the same dtype"
 
 
-def cell_of(measure, *fixes, mode="eager"):
+def cell_of(measure, *fixes, mode="eager", workload="attention-decode"):
     return Cell(
-        workload="attention-decode",
+        workload=workload,
         fixes=fixes,
         mode=mode,
         device="cpu",
@@ -50,6 +50,30 @@ def test_fix_that_works_and_control_that_raises(tmp_path, measure):
     control = outcomes(tmp_path, measure, "as_shipped")["as_shipped"]
     assert control.status == "raised"
     assert SENTENCE in control.reason
+
+
+@pytest.mark.parametrize("measure", ["witness", "drift", "memory", "latency"])
+def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupported(tmp_path, measure):
+    for workload, status in (("cogvideo-t5-encoder", "passed"), ("metavoice-decode", "unsupported")):
+        found = outcomes(tmp_path, measure, "upstream", workload=workload)["upstream"]
+        assert found.status == status
+        assert (found.data is not None) == (status == "passed")
+        assert status == "passed" or "#187" in found.reason
+
+
+def test_the_samplers_own_rounding_is_measured_apart(tmp_path):
+    data = outcomes(tmp_path, "sampler", "bfloat16", workload="metavoice-prefill")["bfloat16"].data
+    assert data["dtype"] == "bfloat16"
+    assert 0.0 < data["total_variation"] < 1.0
+
+
+def test_drift_of_a_system_says_what_it_consists_of(tmp_path):
+    data = outcomes(tmp_path, "drift", "query_to_half", workload="metavoice-decode-float32")["query_to_half"].data
+    split = data["split"]
+    parts = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
+    assert sum(split[part] for part in parts) == pytest.approx(split["total_mse"], rel=1e-9)
+    assert {cast["operand"] for cast in data["casts"]} >= {"query"}
+    assert len(data["outputs"]) == 1
 
 
 def test_witness_data(tmp_path):
@@ -89,8 +113,8 @@ def test_latency_group(tmp_path):
 def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):
     assert list(outcomes(tmp_path, "latency", "kv_to_query")) == ["kv_to_query"]
     built = []
-    original = generic._candidate
-    monkeypatch.setattr(generic, "_candidate", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest))
+    original = generic.prepared
+    monkeypatch.setattr(generic, "prepared", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest))
     assert outcomes(tmp_path, "latency", "as_shipped")["as_shipped"].status == "raised"
     assert built == ["as_shipped"]
 

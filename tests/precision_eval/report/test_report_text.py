@@ -11,7 +11,7 @@ from precision_eval.errors import ParameterError
 from precision_eval.report.data import load_run
 from precision_eval.report.findings import findings_of
 from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
-from precision_eval.report.readme import main, update_readme, write_block
+from precision_eval.report.readme import audio_markdown, main, sweep_markdown, update_readme, write_block
 from precision_eval.report.tables import (
     VOICE_WINDOW_FRAMES,
     audio_table,
@@ -411,3 +411,35 @@ def test_family_wise_error_is_stated(synthetic, tmp_path):
     assert "at most 1 % over all" in family_wise_line(loaded)
     assert family_wise_line(loaded).endswith("at most 3 %.")
     assert family_wise_line(loaded) in reading_guide(loaded)
+
+
+def test_the_sweeps_findings_go_into_the_readme_and_its_tables_stay(tmp_path):
+    folder = tmp_path / "results" / "sweep"
+    folder.mkdir(parents=True)
+    (folder / "summary.md").write_text(
+        "# T\n\n## Where the order turns\n\nat 512\n\n## Which cast is faster\n\n- one\n\n## Ratios\n\n| a |\n",
+        encoding="utf-8",
+    )
+    text = sweep_markdown(folder, relative_to=tmp_path)
+    assert text.startswith("at 512\n\n- one\n\n![lengths](results/sweep/lengths.png)\n\n")
+    assert "| a |" not in text
+    assert "(results/sweep/summary.md)" in text
+
+
+def test_audio_figures_with_a_target(tmp_path):
+    row = {
+        "name": "pass",
+        "value": 3.718,
+        "low": 3.6,
+        "high": 3.85,
+        "most": 4.0,
+        "least": None,
+        "unit": "×",
+        "met": True,
+    }
+    rows = [row, row | {"name": "seen", "met": None}, row | {"name": "AUC", "most": None, "least": 0.95, "met": False}]
+    (tmp_path / "a.json").write_text(json.dumps({"cost": rows, "environment": {}}), encoding="utf-8")
+    text = audio_markdown(tmp_path / "a.json")
+    assert text.splitlines()[2] == "| pass | ≤ 4 × | 3.72 [3.6, 3.85] | yes |"
+    assert "| AUC | ≥ 0.95 × | 3.72 [3.6, 3.85] | **no** |" in text
+    assert "seen" not in text

@@ -107,7 +107,7 @@ def test_cases_have_the_systems_shapes_with_every_slot_in_use(shape, heads, scal
 
 
 def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
-    measured = generic._candidate
+    measured = generic.prepared
 
     def broken(cell, fix, case, stack):
         return (
@@ -116,7 +116,7 @@ def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
             else measured(cell, fix, case, stack)
         )
 
-    monkeypatch.setattr(generic, "_candidate", broken)
+    monkeypatch.setattr(generic, "prepared", broken)
     (line,) = measure_job(job_of(64))
     assert line["status"] == {fix: "raised" if fix == TO_QUERY else "passed" for fix in FIXES}
     assert line["reason"] == {TO_QUERY: "RuntimeError: planted"}
