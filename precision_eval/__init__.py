@@ -5,7 +5,8 @@ state in which the error occurs (``WORKLOADS``). Importing this loads no torch; 
 when they are first used.
 
 Contents: ``compare_latency``, ``Candidate``, ``PairedRatio``; ``assess``, ``Assessment``; ``FIXES``, ``Fix``,
-``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``, ``write_report`` and the errors.
+``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``; ``explain``, ``Explanation``; ``write_report`` and the
+errors.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
+    from precision_eval.messages import Explanation, explain
     from precision_eval.report import write_report
     from precision_eval.statistics import PairedRatio
     from precision_eval.workloads import WORKLOADS, Workload, workload_by_id
@@ -37,6 +39,7 @@ __all__ = [
     "Assessment",
     "Candidate",
     "CandidateError",
+    "Explanation",
     "Fix",
     "IntegrityError",
     "PairedRatio",
@@ -49,6 +52,7 @@ __all__ = [
     "__version__",
     "assess",
     "compare_latency",
+    "explain",
     "fix_by_id",
     "workload_by_id",
     "write_report",
@@ -58,6 +62,7 @@ _HOMES = {
     "Assessment": "precision_eval.measure.assess",
     "Candidate": "precision_eval.measure.latency",
     "CandidateError": "precision_eval.errors",
+    "Explanation": "precision_eval.messages",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
@@ -71,6 +76,7 @@ _HOMES = {
     "WORKLOADS": "precision_eval.workloads",
     "assess": "precision_eval.measure.assess",
     "compare_latency": "precision_eval.measure.latency",
+    "explain": "precision_eval.messages",
     "Workload": "precision_eval.workloads",
     "workload_by_id": "precision_eval.workloads",
     "write_report": "precision_eval.report",

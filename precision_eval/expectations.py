@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.errors import ParameterError, RecordError
+from precision_eval.errors import ParameterError, RecordError, UnsupportedError
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.record import STATUSES
 from precision_eval.workloads import WORKLOADS, Workload
@@ -212,11 +212,15 @@ def observe(
     ------
     ParameterError
         No such mode.
+    UnsupportedError
+        Inductor does not work here at all: its failures would pass for results of the fixes.
     """
     modes = tuple(modes)
     for mode in modes:
         if mode not in MODES:
             raise ParameterError(f"unknown mode '{mode}'; expected {' or '.join(MODES)}")
+    if "compiled-inductor" in modes:
+        _check_inductor()
     column = Column()
     for workload in workloads:
         if SIZE not in workload.sizes:
@@ -230,6 +234,24 @@ def observe(
                     on_cell(key)
                     column.cells[key] = _observed(case, fix, mode)
     return column
+
+
+def _check_inductor() -> None:
+    """Compile something trivial; raise where even that fails."""
+    import warnings
+
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.compile(lambda x: x * 2 + 1, backend="inductor")(torch.ones(4))
+    except Exception as error:
+        first = " ".join((str(error).splitlines() or [""])[0].split())[:MESSAGE_LENGTH]
+        raise UnsupportedError(
+            f"inductor cannot compile x * 2 + 1 here ({type(error).__name__}: {first}); mend its C++ compiler and "
+            "torch's headers, or leave the mode compiled-inductor out"
+        ) from error
 
 
 def _observed(case: Case, fix: Fix, mode: str) -> Expectation:

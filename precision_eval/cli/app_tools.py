@@ -63,7 +63,7 @@ a status turns over with the version. Exit code 1 where this torch does otherwis
 
 [cyan]precision-eval expect[/cyan]  eager, all workloads
 
-[cyan]precision-eval expect --mode eager,compiled --record[/cyan]  add this torch's column
+[cyan]precision-eval expect --mode eager,compiled-aot_eager --record[/cyan]  add this torch's column
 """
 
 
@@ -169,7 +169,7 @@ def sweep(
 @app.command(help=_EXPECT_HELP)
 def expect(
     workload: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
-    mode: Annotated[Names, typer.Option(help="eager, compiled, compiled-aot_eager.")] = ["eager"],  # noqa: B006
+    mode: Annotated[Names, typer.Option(help="eager, compiled-aot_eager, compiled-inductor.")] = ["eager"],  # noqa: B006
     record: Annotated[bool, typer.Option("--record", help="Write this torch's column instead of comparing.")] = False,
     changes: Annotated[
         bool, typer.Option("--changes", help="Run nothing; print what changed with the version.")

@@ -4,6 +4,7 @@
 - :mod:`.storage`: what parameters and caches are stored in.
 - :mod:`.sites`: the operations where dtypes meet, and the cast each of them needs.
 - :mod:`.patches`: exchanges those operations while a block runs, and puts the very originals back.
+- :mod:`.graphs`: the same for cache writes in compiled graphs of torch 2.15.
 - :mod:`.apply`: :class:`~.apply.AppliedFix`, the three together around one model.
 """
 

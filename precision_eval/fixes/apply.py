@@ -27,6 +27,7 @@ from torch import nn
 
 from precision_eval.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.fixes.catalog import Fix
+from precision_eval.fixes.graphs import casting_writes, modes_see_writes
 from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import agreed
 from precision_eval.fixes.storage import stored_as
@@ -116,7 +117,9 @@ class AppliedFix:
     def _compiled(self) -> Callable[..., Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts, imported here
-            return torch.compile(self.function, backend=self.backend)
+            through_graph = self._casts and not modes_see_writes()
+            backend = casting_writes(self.backend) if through_graph else self.backend
+            return torch.compile(self.function, backend=backend)
 
     def _function(self) -> Callable[..., Any]:
         """Build what is called, or traced: the model, inside the contexts that belong to each call."""

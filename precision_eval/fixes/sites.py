@@ -227,7 +227,8 @@ def _index_copy(original: Function) -> Function:
     return index_copy_
 
 
-def _indexes_with_tensor(index: Any) -> bool:
+def indexes_with_tensor(index: Any) -> bool:
+    """Say whether an index holds a tensor, so that assigning through it is an index_put and not a copy."""
     if not isinstance(index, tuple):
         return isinstance(index, (torch.Tensor, list))
     for part in index:  # a loop, since a generator would cost as much as the assignment itself  # noqa: SIM110
@@ -240,7 +241,7 @@ def _set_item(original: Function) -> Function:
     # Assignment to a plain slice casts by itself, in the copy; only one with a tensor index is an index_put.
     # Not named __setitem__: Dynamo refuses to inline a function of that name.
     def assign(self: torch.Tensor, index: Any, value: Any) -> None:
-        if _indexes_with_tensor(index) and isinstance(value, torch.Tensor) and _differ(value, self):
+        if indexes_with_tensor(index) and isinstance(value, torch.Tensor) and _differ(value, self):
             value = value.to(self.dtype)
         original(self, index, value)
 

@@ -100,6 +100,8 @@ def _fallback(how: How) -> tuple[Verdict, str]:
 
 def _autocast(found: Found) -> tuple[Verdict, str]:
     site, dtypes = found.member.site, found.dtypes.values()
+    if found.member.id == "autocast_other_half":
+        return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
     if "float64" in dtypes:
         return "does_not_cure", "autocast leaves float64 alone"
     if site == "rnn":
@@ -119,6 +121,8 @@ def _one_dtype(found: Found, storage: str) -> tuple[Verdict, str]:
     member = found.member
     if member.kind == "index":
         return "does_not_cure", "the indices must be integers, whatever the model is stored in"
+    if member.id == "autocast_other_half" and storage in _HALF:
+        return "depends", f"where autocast's dtype is {storage} too, or autocast is off"
     if member.id in ("flash_attn_format", "sdpa_backend") and storage == "float32":
         return "does_not_cure", "the kernel takes half formats only"
     if member.id == "norm_cpu" and storage in _HALF:

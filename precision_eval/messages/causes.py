@@ -257,6 +257,19 @@ CAUSES: tuple[Cause, ...] = (
         sources=("pytorch/pytorch #51730", "continue-revolution/sd-webui-animatediff #168", "zai-org/VisionReward #7"),
     ),
     Cause(
+        id="autocast_other_half",
+        title="autocast computes in one half format, the tensors are in the other",
+        explanation=(
+            "Operations that promote, such as cat and stack, take float32 and autocast's own half format only. On a "
+            "CPU autocast is bfloat16 unless told otherwise; weights, caches or inputs in float16 do not fit."
+        ),
+        tell="The sentence says so; compare torch.get_autocast_dtype(device) with the tensors' dtypes.",
+        when=(When(("autocast_other_half",)),),
+        words=(r"autocast\(",),
+        fix="give autocast the dtype of the tensors, or store them in autocast's",
+        sources=("pytorch/pytorch #132715", "pytorch/pytorch PR #191125", "Parskatt/RoMa #2"),
+    ),
+    Cause(
         id="mask_dtype",
         title="the mask was made in another dtype than the query",
         explanation="A mask made as int64, or in the half format of another part of the model.",

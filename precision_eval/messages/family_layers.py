@@ -63,7 +63,7 @@ LAYERS: tuple[Member, ...] = (
         site="rnn",
         operands=(_INPUT, _WEIGHT),
         asks="an input of the weights' dtype",
-        where="every device; a ValueError of torch.nn.RNNBase; the second form until 2.8",
+        where="every device; a ValueError of torch.nn.RNNBase; the second form up to 2.10, the first from 2.12 on",
         sources=("pytorch torch/nn/modules/rnn.py (check_input)",),
     ),
     Member(
@@ -121,6 +121,16 @@ LAYERS: tuple[Member, ...] = (
         asks="one dtype for the arguments",
         where="every device",
         sources=("pytorch aten/src/ATen/native/TensorFactories.cpp (complex_check_dtype)",),
+    ),
+    Member(
+        id="autocast_other_half",
+        sentences=("Unexpected floating ScalarType in at::autocast::prioritize",),
+        ops=("cat", "stack", "index_copy", "index_put", "another operation on autocast's list of those that promote"),
+        site="other",
+        kind="format",
+        asks="operands in float32 or in autocast's own half format",
+        where="inside autocast: float16 tensors under a bfloat16 autocast, which is the CPU's default, or the reverse",
+        sources=("pytorch aten/src/ATen/autocast_mode.h (prioritize)", "pytorch/pytorch #132715", "Parskatt/RoMa #2"),
     ),
     Member(
         id="prelu",

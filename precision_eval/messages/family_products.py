@@ -80,7 +80,7 @@ PRODUCTS: tuple[Member, ...] = (
             Operand("found", "either", "the dtype of the other, usually a weight or the right factor"),
         ),
         asks="one dtype for the operands that one kernel reads",
-        where="every device and many operations; apex's fused norms; mv until 2.12; while tracing as torch.float32",
+        where="many operations, apex's norms; mv up to 2.10; bmm while tracing from 2.12 on, as torch.float32",
         sources=("zai-org/CogVideo #170", "huggingface/transformers #34264", "pytorch/pytorch #173459"),
     ),
     Member(
@@ -90,7 +90,7 @@ PRODUCTS: tuple[Member, ...] = (
         site="matmul",
         operands=(_SELF, _MAT1, Operand("mat2", "storage", "the vector")),
         asks="one dtype for matrix, vector and what is added",
-        where="CPU, newer versions; matmul of a matrix and a vector",
+        where="CPU, from 2.12 on; matmul of a matrix and a vector",
         sources=("pytorch aten/src/ATen/native/Blas.cpp (addmv)",),
     ),
     Member(

@@ -120,7 +120,7 @@ WRITES: tuple[Member, ...] = (
             Operand("expected", "storage", "the dtype of the others"),
         ),
         asks="one dtype where a kernel does not promote",
-        where="every device; binary_cross_entropy, backward passes until 2.12, optimisers",
+        where="every device; binary_cross_entropy, optimisers, and in torch 2.6 backward passes of losses",
         sources=("Lightning-AI/pytorch-lightning #16303",),
     ),
 )

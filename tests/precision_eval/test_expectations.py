@@ -156,7 +156,7 @@ def toy():
 
 @pytest.mark.parametrize("mode", ["eager", "compiled-aot_eager"])
 def test_statuses_are_what_each_fix_comes_to(toy, mode):
-    statuses = {key.split("/")[1]: one.status for key, one in toy.cells.items() if key.endswith(mode)}
+    statuses = {key.split("/")[1]: one.status for key, one in toy.cells.items() if key.split("/")[2] == mode}
     expected = {fix.id: "passed" for fix in FIXES if mode.partition("-")[0] in fix.modes}
     expected |= {"as_shipped": "raised", "bfloat16": "non_finite", "upstream": "unsupported"}
     expected |= {"dynamo_fallback": "raised"} if mode != "eager" else {}
@@ -177,6 +177,18 @@ def test_a_workload_without_the_size_is_left_out():
 def test_an_unknown_mode_is_named():
     with pytest.raises(ParameterError, match="unknown mode 'compiled'"):
         observe(("compiled",), workloads=[TOY])
+
+
+def test_an_inductor_that_cannot_compile_at_all_is_no_result_of_a_fix(monkeypatch):
+    def broken(function, *, backend):
+        def call(*inputs):
+            raise RuntimeError("C++ compile error\nfatal error: torch/csrc/inductor/cpp_prefix.h: No such file")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(UnsupportedError, match=r"inductor cannot compile .*C\+\+ compile error.*leave the mode"):
+        observe(("compiled-inductor",), workloads=[TOY])
 
 
 def test_other_messages_are_one_line_without_addresses_and_paths():

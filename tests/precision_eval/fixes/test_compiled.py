@@ -44,7 +44,7 @@ def graphs(monkeypatch):
         return graph
 
     original = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f: original(f, backend=count))
+    monkeypatch.setattr(torch, "compile", lambda f, backend: original(f, backend=count))
     return compiled
 
 

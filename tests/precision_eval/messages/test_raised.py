@@ -132,6 +132,12 @@ EAGER = {
         None,
         ["float32", "float64"],
     ),
+    "autocast": (
+        lambda: torch.autocast("cpu", dtype=B)(torch.cat)([ones(2, dtype=H), ones(2)]),
+        "autocast_other_half",
+        None,
+        [],
+    ),
     "complex": (lambda: torch.complex(ones(2), ones(2, dtype=H)), "object_type", None, ["float32", "float16"]),
 }
 

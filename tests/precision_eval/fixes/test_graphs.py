@@ -1,0 +1,73 @@
+"""Cache writes in compiled graphs: the cast that the graph gets where no function mode sees the assignment."""
+
+import pytest
+import torch
+
+from precision_eval.fixes import apply, fix_by_id
+from precision_eval.fixes.graphs import casting_writes, modes_see_writes
+from precision_eval.workloads import workload_by_id
+
+
+def write(cache, index, value):
+    cache[:, index] = value
+    return cache * 1
+
+
+def written(function, cache_dtype, *arguments):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=casting_writes("eager"))
+    return compiled(torch.zeros(2, 4, dtype=cache_dtype), *arguments)
+
+
+def test_a_write_with_a_tensor_index_is_cast():
+    index, value = torch.tensor([1, 3]), torch.full((2, 2), 0.1)
+    with pytest.raises(RuntimeError, match="Index put requires"):
+        write(torch.zeros(2, 4, dtype=torch.float16), index, value)
+    found = written(write, torch.float16, index, value)
+    assert found.dtype is torch.float16
+    assert torch.equal(found[:, index], value.half())
+    assert found[:, [0, 2]].count_nonzero() == 0
+
+
+def test_a_plain_slice_and_equal_dtypes_get_no_cast():
+    graphs = []
+
+    def watched(module, inputs):
+        casting_writes("eager")(module, inputs)
+        graphs.append([node.target for node in module.graph.nodes if node.op == "call_method"])
+        return module
+
+    def slice_write(cache, value):
+        cache[:, 1:3] = value
+        return cache * 1
+
+    torch._dynamo.reset()
+    torch.compile(slice_write, backend=watched)(torch.zeros(2, 4, dtype=torch.float16), torch.ones(2, 2))
+    torch.compile(write, backend=watched)(torch.zeros(2, 4), torch.tensor([1]), torch.ones(2, 1))
+    assert graphs == [[], []]
+
+
+@pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query"])
+def test_a_fix_cures_a_cache_write_without_the_mode(monkeypatch, fix_id):
+    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    with fix_by_id(fix_id).applied(case.model) as call:
+        expected = call(*call.prepare(case.inputs))[0]
+    monkeypatch.setattr(apply, "modes_see_writes", lambda: False)
+    torch._dynamo.reset()
+    applied = apply.AppliedFix(fix_by_id(fix_id), case.model, mode="compiled", backend="eager")
+    writes = {original for original in applied_mode(applied)._agreed if original.__name__ == "__setitem__"}
+    assert len(writes) == 1
+    for original in writes:  # as if Dynamo did not ask the mode
+        applied_mode(applied)._agreed[original] = original
+    with applied:
+        found = applied(*applied.prepare(case.inputs))[0]
+    assert torch.equal(found, expected)
+
+
+def applied_mode(applied):
+    cells = dict(zip(applied.function.__code__.co_freevars, applied.function.__closure__, strict=True))
+    return cells["agreement"].cell_contents
+
+
+def test_the_version_at_hand_is_known():
+    assert modes_see_writes() == (tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13))
