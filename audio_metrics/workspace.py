@@ -17,19 +17,20 @@ class Workspace:
 
     def __init__(self) -> None:
         self._held: dict[str, np.ndarray] = {}
-        self._shaped: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+        self._shaped: dict[tuple[str, tuple[int, ...], np.dtype], np.ndarray] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         """The array of that name as one of that shape and dtype, always the same for a name; values are undefined."""
-        found = self._shaped.get((name, shape))
+        dtype = np.dtype(dtype)
+        found = self._shaped.get((name, shape, dtype))
         if found is not None:
             return found
         size = math.prod(shape)
         held = self._held.get(name)
-        if held is None or held.size < size:
+        if held is None or held.size < size or held.dtype != dtype:
             held = self._held[name] = np.empty(size, dtype)
             self._shaped = {key: array for key, array in self._shaped.items() if key[0] != name}
-        result = self._shaped[name, shape] = held[:size].reshape(shape)
+        result = self._shaped[name, shape, dtype] = held[:size].reshape(shape)
         return result
 
     def wide(self, name: str, values: np.ndarray) -> np.ndarray:

@@ -157,6 +157,8 @@ def load_table(path: Path = TABLE) -> Table:
             )
             for version, column in content["columns"].items()
         }
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}; give a table's JSON file") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, RecordError):
             raise

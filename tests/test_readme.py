@@ -31,8 +31,8 @@ def test_every_local_link_exists():
 
 
 def test_every_make_target_exists():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z]+)`", README)) <= targets
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", README)) <= targets
 
 
 def test_the_table_of_fixes_is_the_registry():
@@ -45,3 +45,11 @@ def test_the_table_of_fixes_is_the_registry():
 @pytest.mark.parametrize("block", ["results", "claims", "voice", "proof", "sweep", "audio"])
 def test_numbers_have_their_markers(block):
     assert README.count(f"<!-- {block}:begin -->") == README.count(f"<!-- {block}:end -->") == 1
+
+
+def test_no_block_of_numbers_is_empty():
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"<!-- ([\w.-]+):begin -->(.*?)<!-- \1:end -->", text, re.DOTALL)
+        assert blocks, page.name
+        assert [name for name, inside in blocks if not inside.strip()] == [], page.name

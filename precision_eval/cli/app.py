@@ -61,6 +61,11 @@ seed), and every distance is also shown as a multiple of what chance does.
 """
 
 
+def flowing(text: str) -> str:
+    """Join the lines of each paragraph, so that a terminal breaks them where it ends."""
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
+
+
 class What(StrEnum):
     """What ``list`` can list."""
 
@@ -80,7 +85,7 @@ class CheckpointDtype(StrEnum):
 Globs = list[str]
 
 
-@app.command(help=_RUN_HELP)
+@app.command(help=flowing(_RUN_HELP))
 def run(
     out: Annotated[Path, typer.Option(help="Folder of the run; an existing one is resumed.")] = Path("runs/latest"),
     workload: Annotated[
@@ -228,7 +233,7 @@ def check_voice(
     check(minutes=minutes, streams=streams, seed=seed, out=out)
 
 
-@app.command(help=_AUDIO_HELP)
+@app.command(help=flowing(_AUDIO_HELP))
 def audio(
     reference: Annotated[Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like.")],
     estimate: Annotated[Path, typer.Argument(metavar="EST", help="Audio file of the same length and sample rate.")],
@@ -273,7 +278,7 @@ class ProofSize(StrEnum):
     full = "full"
 
 
-@app.command(help=_PROVE_HELP)
+@app.command(help=flowing(_PROVE_HELP))
 def prove(
     experiments: Annotated[
         list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Names; [dim]default: all[/dim]")

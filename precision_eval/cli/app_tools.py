@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .app import _split, app
+from .app import _split, app, flowing
 
 Names = list[str]
 
@@ -43,9 +43,9 @@ weights are loaded. A plan that does not fit is a result.
 
 _SWEEP_HELP = """Time the two casts at decode over the length of the cache, and find where one overtakes the other.
 
-Casting the query costs nothing and leaves attention in half; casting keys and values copies the cache at every step and
-attends in float32. The crossover is given with its interval, or that there is none in the range. Lines are appended to
-OUT/lengths.jsonl; the same command goes on from there.
+Casting the query copies next to nothing and leaves attention in half, which may itself be slower; casting keys and
+values copies the cache at every step and attends in float32. The crossover is given with its interval, or that there
+is none in the range. Lines are appended to OUT/lengths.jsonl; the same command goes on from there.
 
 [bold]Examples[/bold]
 
@@ -67,7 +67,7 @@ a status turns over with the version. Exit code 1 where this torch does otherwis
 """
 
 
-@app.command(help=_EXPLAIN_HELP)
+@app.command(help=flowing(_EXPLAIN_HELP))
 def explain(
     message: Annotated[
         str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback; - reads it from stdin.")
@@ -80,18 +80,19 @@ def explain(
     explain_command(message, as_json=as_json)
 
 
-@app.command(help=_PLAN_HELP)
+@app.command(help=flowing(_PLAN_HELP))
 def plan(
     model: Annotated[str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a JSON file.")] = "metavoice-1b",
     dtype: Annotated[
         str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")
     ] = "as_shipped",
-    kv_dtype: Annotated[str, typer.Option(help="Of the KV cache, likewise.")] = "as_shipped",
+    kv_dtype: Annotated[str, typer.Option(help="Of a decoder's KV cache, likewise.")] = "as_shipped",
     batch: Annotated[int, typer.Option(min=1, help="Sequences, before guidance doubles them.")] = 1,
     length: Annotated[
-        int | None, typer.Option(min=1, help="Positions of the cache; [dim]default: the model's own[/dim]")
+        int | None,
+        typer.Option(min=1, help="Positions of the cache, tokens of an encoder; [dim]default: the model's own[/dim]"),
     ] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens per decoder call: 1 is decode, more is prefill.")] = 1,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens per call of a decoder: 1 is decode, more is prefill.")] = 1,
     device_memory: Annotated[
         str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")
     ] = None,
@@ -117,14 +118,14 @@ def plan(
             tokens=tokens,
             device_memory=device_memory,
             device=device,
-            fixes=_split(fix) or ("all",),
+            fixes=_split(fix),
             math_attention=math_attention,
             as_json=as_json,
         )
     )
 
 
-@app.command(help=_SWEEP_HELP)
+@app.command(help=flowing(_SWEEP_HELP))
 def sweep(
     out: Annotated[Path, typer.Option(help="Folder of lines, figure and summary.")] = Path("runs/sweep"),
     shapes: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
@@ -166,7 +167,7 @@ def sweep(
     )
 
 
-@app.command(help=_EXPECT_HELP)
+@app.command(help=flowing(_EXPECT_HELP))
 def expect(
     workload: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
     mode: Annotated[Names, typer.Option(help="eager, compiled-aot_eager, compiled-inductor.")] = ["eager"],  # noqa: B006

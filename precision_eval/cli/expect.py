@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from precision_eval.errors import unknown_name
+from precision_eval.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
     from precision_eval.expectations import Change, Difference, Expectation, Table
@@ -51,11 +51,17 @@ def expect_command(request: Request) -> None:
     """
     from precision_eval.expectations import TABLE, changes, load_table
 
+    if request.show_changes and request.record:
+        raise ParameterError("--changes runs nothing and --record needs a run; give one of them")
+    if request.table is not None and not request.record and not request.table.is_file():
+        raise ParameterError(f"--table {request.table} is no file; give a table, or --record to write one")
     path = request.table or TABLE
     table = load_table(path)
     console = Console()
     if request.show_changes:
-        _print_changes(console, changes(table), tuple(table))
+        names = {workload.id for workload in _chosen(request.workloads)}
+        found = [change for change in changes(table) if change.cell.split("/")[0] in names]
+        _print_changes(console, found, tuple(table))
         return
     _run(request, table, path, console)
 
@@ -73,6 +79,8 @@ def _run(request: Request, table: Table, path: Path, console: Console) -> None:
             workloads=_chosen(request.workloads),
             on_cell=lambda cell: status.update(f"running {cell}"),
         )
+    if not found.cells:
+        raise ParameterError("no cell was run; name a mode, and a workload that has the size tiny")
     if expected is None:
         old = table.get(release(version))
         table = updated(table, version, found)

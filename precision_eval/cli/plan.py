@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from precision_eval.errors import unknown_name
+from precision_eval.errors import ParameterError, unknown_name
 from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
 from precision_eval.memory_plan.config import read_config
 from precision_eval.memory_plan.devices import (
@@ -21,7 +21,7 @@ from precision_eval.memory_plan.devices import (
     device_by_name,
 )
 from precision_eval.memory_plan.models import MODELS, ModelConfig, model_by_name, parameter_count
-from precision_eval.memory_plan.plan import FixPlan, Request, plan_all
+from precision_eval.memory_plan.plan import FixPlan, Request, norm_promotes, plan_all
 from precision_eval.memory_plan.text import device_lines, notes, parse_bytes, plan_table
 
 
@@ -88,7 +88,7 @@ def plan_command(asked: PlanRequest, *, console: Console | None = None) -> None:
         return
     out = console or Console()
     out.print(
-        f"{config.name}: {parameter_count(config) / 1e9:.3f} B parameters; {config.source}",
+        f"{config.name}: {parameter_count(config) / 1e9:.4g} B parameters; {config.source}",
         highlight=False,
         soft_wrap=True,
     )
@@ -98,9 +98,9 @@ def plan_command(asked: PlanRequest, *, console: Console | None = None) -> None:
 
 
 def _fixes(names: tuple[str, ...]) -> tuple[Fix, ...]:
-    if "all" in names:
-        return FIXES
-    return tuple(fix_by_id(name) for name in names)
+    if not names:
+        raise ParameterError("--fix names nothing; give ids, or all")
+    return tuple(fix for name in names for fix in (FIXES if name == "all" else (fix_by_id(name),)))
 
 
 def _config(model: str) -> ModelConfig:
@@ -136,9 +136,8 @@ def _request(asked: PlanRequest, config: ModelConfig, capability: Capability | N
 
 
 def _norm_promotes() -> bool:
-    """Say whether the torch installed here promotes in ``nn.RMSNorm``, as it did before 2.9; loads nothing of it."""
-    major, minor = version("torch").split(".")[:2]
-    return (int(major), int(minor)) < (2, 9)
+    """Say whether the torch installed here promotes in ``nn.RMSNorm``; loads nothing of it."""
+    return norm_promotes(version("torch"))
 
 
 def _document(asked: PlanRequest, request: Request, plans: list[FixPlan], choices: list[Choice]) -> dict[str, object]:

@@ -93,6 +93,7 @@ def run_command(request: Request) -> None:
 
 def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: Console) -> None:
     """Measure what is missing, then write the report."""
+    _check_fits(draft)
     if any(cell.workload == "voice" for cell in draft.cells):
         from precision_eval.voice.assets import check_files
 
@@ -109,6 +110,23 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
 
     if settled:
         write_report(request.out, console=console)
+
+
+def _check_fits(draft: Plan) -> None:
+    """Refuse sizes that cannot be built here.
+
+    Raises
+    ------
+    ParameterError
+        Names the first.
+    """
+    import psutil
+
+    from precision_eval.workloads import workload_by_id
+
+    available_bytes = psutil.virtual_memory().available
+    for workload, size in dict.fromkeys((cell.workload, cell.size) for cell in draft.cells):
+        workload_by_id(workload).check_fits(size, available_bytes=available_bytes)
 
 
 class _Terminated(KeyboardInterrupt):

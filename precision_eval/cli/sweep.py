@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from precision_eval.errors import RecordError
+from precision_eval.errors import ParameterError, RecordError
 from precision_eval.proof.trials import TrialFile
 
 from . import EXIT_INTERRUPTED
@@ -85,6 +85,8 @@ def sweep_command(request: Request) -> None:
     SystemExit
         With 130 after Ctrl-C; finished jobs are kept.
     """
+    if request.out.exists() and not request.out.is_dir():
+        raise ParameterError(f"--out {request.out} is a file; give a folder")
     console = Console()
     file = TrialFile(request.out / "lengths.jsonl")
     sweep = request.sweep()  # bad names end here, before anything is started

@@ -11,6 +11,7 @@ import copy
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,13 +34,24 @@ MARGIN = 0.002
 
 def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Observe which dtypes and which backend really run, and whether the output is finite."""
-    from precision_eval.measure.witness import observe
-
     fix, case = _only_fix(cell), _case(cell)
     with _applied(cell, fix, case) as call:
         inputs = call.prepare(case.inputs)
         broken = _not_finite(fix, call(*inputs))
-        return [broken or passed(fix, observe(call, inputs).to_dict())]
+        return [broken or passed(fix, _observed(cell, call, inputs))]
+
+
+def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """Observe a call that runs. Inductor fuses away what eager refuses, so a compiled graph may not run in eager."""
+    from precision_eval.measure.witness import observe
+
+    try:
+        return observe(call, inputs).to_dict()
+    except RuntimeError as error:
+        if cell.mode == "eager":
+            raise
+        why = f"the compiled call runs, its graph does not in eager, so its dtypes were not observed: {error}"
+        return {"backend": "unknown", "casts": [], "observed": "nothing", "graphs": None, "doubts": [why[:300]]}
 
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:

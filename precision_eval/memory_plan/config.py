@@ -160,13 +160,13 @@ def read_config(path: Path) -> ModelConfig:
     except OSError as error:
         raise ParameterError(f"{path} cannot be read: {error.strerror}; give a JSON file or a model's name") from error
     except ValueError as error:
-        raise ParameterError(f"{path} is no JSON: {error}") from error
+        raise ParameterError(f"{path} is no JSON: {error}; mend it, or give a model's name") from error
     if not isinstance(data, dict):
         raise ParameterError(f"{path} holds {type(data).__name__}; expected an object")
     if "model_type" not in data:
         return check_config(_own(path.name, data))
     kind = data["model_type"]
-    if kind not in READERS:
+    if not isinstance(kind, str) or kind not in READERS:
         known = ", ".join(sorted(READERS))
         raise ParameterError(
             f"{path}: model_type {kind!r} is not among {known}; describe it in this package's own schema instead"

@@ -16,6 +16,7 @@ References
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -261,7 +262,8 @@ def capability_here(device: str) -> Capability:
         return Capability(name="cpu", kind="cpu", flags=cpu_flags(), memory_bytes=memory, source="this machine")
     if device == "mps" and mps:
         return Capability(name="mps", kind="mps", memory_bytes=memory, source="this machine")
-    if device.startswith("cuda") and torch.cuda.is_available():
+    index = re.fullmatch(r"cuda(?::(\d+))?", device)
+    if index and int(index[1] or 0) < torch.cuda.device_count():
         found = torch.cuda.get_device_properties(torch.device(device))
         return Capability(
             name=found.name,

@@ -76,7 +76,7 @@ class Machine:
     keeps_casts : bool
         Parameters are trainable, as a loaded model's are, so autocast keeps the copies of float32 ones.
     fused_norm_promotes : bool
-        ``nn.RMSNorm`` returns the promoted dtype, as torch did before 2.9; else the input's.
+        ``nn.RMSNorm`` returns the promoted dtype, as torch did up to 2.6; else the input's.
     meter : Meter
     """
 

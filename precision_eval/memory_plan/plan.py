@@ -71,7 +71,7 @@ class Request:
     trainable : bool
         Parameters require gradients, as a loaded model's do.
     fused_norm_promotes : bool
-        ``nn.RMSNorm`` promotes its output, as torch did before 2.9.
+        ``nn.RMSNorm`` promotes its output, as torch did up to 2.6.
     device_memory_bytes : int or None
     """
 
@@ -148,6 +148,23 @@ class FixPlan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self) | {"stored_bytes": self.stored_bytes}
+
+
+def norm_promotes(torch_version: str) -> bool:
+    """Say whether ``nn.RMSNorm`` of a torch version promotes half input with float32 weights on the CPU.
+
+    Parameters
+    ----------
+    torch_version : str
+        Such as ``"2.13.0+cpu"``.
+
+    Returns
+    -------
+    bool
+        True up to 2.7: observed in 2.6 and no longer in 2.8; 2.7 was not looked at.
+    """
+    major, minor = torch_version.split(".")[:2]
+    return (int(major), int(minor)) < (2, 8)
 
 
 def check_request(request: Request) -> None:

@@ -125,6 +125,15 @@ def notes(request: Request, plans: Sequence[FixPlan]) -> list[str]:
     lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
     if any(plan.limited_by == "positions" for plan in plans):
         lines.append(f"* all {request.config.main.max_length} learned positions")
+    halved = [plan for plan in plans if plan.fix == "float16" and plan.status == "runs"]
+    if halved and request.config.shipped.mlp_out == "float32":
+        lines.append(
+            "float16 also stores the MLP's output projection in float16, which the source keeps in float32 because it "
+            "overflows: check for infinities, or keep as_shipped"
+        )
+    longest = request.config.main.max_length
+    if request.length > longest:
+        lines.append(f"length {request.length} is beyond the configuration's longest, {longest}")
     running = [plan for plan in plans if plan.fits is not None]
     if running and not any(plan.fits for plan in running):
         best = min(running, key=lambda plan: plan.total_bytes or 0)

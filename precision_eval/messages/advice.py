@@ -40,6 +40,7 @@ class FixAdvice:
 
 
 _REACHED = ("scaled_dot_product_attention", "linear", "matmul", "mm", "bmm", "layer_norm", "group_norm", "index_put")
+_LOWERED = ("bmm", "baddbmm", "mv", "matmul", "conv")  # aten/src/ATen/autocast_mode.h
 _REACHED_SITES = ("sdpa", "linear")
 _HALF = ("float16", "bfloat16")
 
@@ -71,7 +72,7 @@ def advise(found: Found, *, op: str | None, how: How, causes: tuple[Cause, ...])
         elif fix.id == "dynamo_fallback":
             verdict, reason = _fallback(how)
         elif fix.id == "autocast":
-            verdict, reason = _autocast(found)
+            verdict, reason = _autocast(found, op)
         elif fix.agreement == "none":
             verdict, reason = _one_dtype(found, fix.storage)
         else:
@@ -98,7 +99,7 @@ def _fallback(how: How) -> tuple[Verdict, str]:
     return "does_not_cure", "it suppresses errors of the compiler; this check also stands in eager"
 
 
-def _autocast(found: Found) -> tuple[Verdict, str]:
+def _autocast(found: Found, op: str | None) -> tuple[Verdict, str]:
     site, dtypes = found.member.site, found.dtypes.values()
     if found.member.id == "autocast_other_half":
         return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
@@ -106,6 +107,10 @@ def _autocast(found: Found) -> tuple[Verdict, str]:
         return "does_not_cure", "autocast leaves float64 alone"
     if site == "rnn":
         return "depends", "on CUDA autocast lifts this check and casts; the CPU's is not asked"
+    if op == "apex fused norm":
+        return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
+    if found.member.id in ("dot", "tensordot") or (found.member.id == "scalar_type" and op not in _LOWERED):
+        return "depends", "only where the operation is on autocast's lists for the device"
     if site in ("sdpa", "linear", "matmul", "conv"):
         return "applies", "on autocast's lower-precision list: the operands are cast at each call"
     if site == "kernel":
@@ -142,6 +147,8 @@ def _cast(found: Found, op: str | None, *, to_storage: bool) -> tuple[Verdict, s
         return "does_not_cure", "the indices must be integers"
     if member.kind == "format" and member.site != "norm":
         return "does_not_cure", "the operands may well agree; the kernel does not take their format"
+    if member.id in ("addmv", "self_mat2") or (op is None and member.id == "scalar_type"):
+        return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
     if not (
         member.site in _REACHED_SITES
         or op in _REACHED
@@ -151,8 +158,6 @@ def _cast(found: Found, op: str | None, *, to_storage: bool) -> tuple[Verdict, s
         return "out_of_reach", "from outside, only attention, Linear, matmul, norms and index writes are reached"
     if member.site == "cache_write":
         return "applies", "a write casts the values to the destination's dtype"
-    if member.id in ("addmv", "self_mat2") or (op is None and member.id == "scalar_type"):
-        return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
     roles = {operand.name: operand.role for operand in member.operands}
     kept = {dtype for name, dtype in found.dtypes.items() if roles[name] == ("storage" if to_storage else "activation")}
     target = kept.pop() if len(kept) == 1 else ""

@@ -24,6 +24,7 @@ from precision_eval.report.text import environment_line, markdown_table
 from precision_eval.report.wording import MISSING, fixed, memory_text, scientific, short_reason, with_interval
 
 _PARTS = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
+_FEWEST_POSITIONS = 20
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -56,10 +57,12 @@ def system_table(run: Run, workload: str) -> Table:
     columns = ["fix", *sections, "drift", "cast / compute / rounding / cross, %"]
     columns += [f"latency, {mode} {confidence_text(section)}".strip() for mode, section in sections.items()]
     columns.append("storage + peak extra")
+    if any(_sampler(row) != MISSING for found in rows.values() for row in found.values()):
+        columns.append("nucleus moved by the sampler alone")
     return Table(
         title=f"{workload} · {first.size} · {first.device}, {first.threads} thread{'' if first.threads == 1 else 's'}",
         columns=tuple(columns),
-        rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()]) for fix in fixes),
+        rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()])[: len(columns)] for fix in fixes),
         kinds=("passed",) * len(fixes),
         notes=tuple(_messages(sections.values())),
     )
@@ -77,7 +80,17 @@ def _cells(fix: str, rows: Sequence[Row | None]) -> tuple[str, ...]:
         _shares(drift),
         *(MISSING if row is None else _latency(row) for row in rows),
         MISSING if memory is None else f"{memory_text(memory[0])} + {memory_text(memory[1])}",
+        next((text for row in present if (text := _sampler(row)) != MISSING), MISSING),
     )
+
+
+def _sampler(row: Row) -> str:
+    """Share of positions whose nucleus the sampler's own rounding changes; a single position makes no share."""
+    data = row.data("sampler")
+    positions, changed = figure_of(data, "positions"), figure_of(data, "changed_nucleus")
+    if positions is None or changed is None or positions < _FEWEST_POSITIONS:
+        return MISSING
+    return f"{100.0 * changed:.0f} % of {positions:.0f}"
 
 
 def _shares(drift: Mapping[str, Any] | None) -> str:

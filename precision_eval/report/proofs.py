@@ -74,8 +74,9 @@ def _beside(rivals: tuple[str, ...], figures: Sequence[Mapping[str, Any]]) -> st
 
 
 def _without_interval(text: str) -> str:
-    """Keep a value's estimate: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"33.3 %"``."""
-    return text.split(" [")[0].split(", ")[0]
+    """Keep a value's estimate and count: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"33.3 %, 1 of 3"``."""
+    head, _, count = text.rpartition("], ")
+    return f"{head.split(' [')[0]}, {count}" if head and " of " in count else text.split(" [")[0].split(", ")[0]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -147,8 +147,8 @@ def _at_longest(group: Sequence[Finding], longest: int) -> list[str]:
             continue
         low, high = min(ratio.ratio for ratio in found), max(ratio.ratio for ratio in found)
         span = f"{low:.3g}" if len(found) == 1 else f"{low:.3g} to {high:.3g}"
-        verdicts = {word: sum(ratio.verdict == word for ratio in found) for word in _WORDS}
-        said = join([f"{_WORDS[word]} in {count}" for word, count in verdicts.items() if count])
+        verdicts = {word: sum(ratio.verdict == word for ratio in found) for word in _VERDICTS}
+        said = join([f"{word} in {count}" for word, count in verdicts.items() if count])
         faults = [value for one in state for value in _faults_at(one, longest)]
         lines.append(
             f"{shape} at {slots(longest)} slots, memory {state[0].series.configuration.memory}: `{TO_QUERY}` takes "
@@ -158,7 +158,7 @@ def _at_longest(group: Sequence[Finding], longest: int) -> list[str]:
     return lines
 
 
-_WORDS = {"slower": "slower", "faster": "faster", "equivalent": "equivalent", "undecided": "undecided"}
+_VERDICTS = ("slower", "faster", "equivalent", "undecided")
 
 
 def _turned_by_memory(findings: Sequence[Finding]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.errors import unknown_name
+from precision_eval.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +59,8 @@ class Workload:
         The constants that make it what it is, in JSON's types; hashed into the digest.
     make : callable
         ``make(size, device=..., seed=...)`` builds the case; loads torch.
+    full_parameters : int
+        Parameters at the size ``full``; 0 where it fits anywhere.
     by_default : bool
         Part of a run that names no workload.
     upstream : str
@@ -75,6 +77,7 @@ class Workload:
     measures: tuple[str, ...]
     definition: tuple[Any, ...]
     make: Callable[..., Case]
+    full_parameters: int = 0
     by_default: bool = True
     upstream: str = ""
 
@@ -87,6 +90,27 @@ class Workload:
     def takes(self, fix: str) -> bool:
         """Say whether a fix has a meaning here: what landed upstream has none where no one project is meant."""
         return fix != "upstream" or bool(self.upstream)
+
+    def check_fits(self, size: str, *, available_bytes: int) -> None:
+        """Refuse a size whose weights alone do not fit, before anything is loaded.
+
+        Parameters
+        ----------
+        size : str
+        available_bytes : int
+            Main memory: weights are drawn there in float32, on every device.
+
+        Raises
+        ------
+        ParameterError
+            They need more.
+        """
+        needed_bytes = 4 * self.full_parameters if size == "full" else 0
+        if needed_bytes > available_bytes:
+            raise ParameterError(
+                f"size 'full' of the workload '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for its weights, "
+                f"{available_bytes / 2**30:.3g} GiB are free; take --size cpu, or a larger machine"
+            )
 
     def build(self, size: str, *, device: str, seed: int) -> Case:
         """Build the workload at a size.

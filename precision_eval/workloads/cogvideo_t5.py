@@ -35,6 +35,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from precision_eval.errors import ParameterError
 from precision_eval.workloads.base import Case, Workload
 
 DTYPE = "float16"
@@ -44,6 +45,8 @@ BUCKETS = 32
 MAX_DISTANCE = 128
 NORM_EPS = 1e-6
 PAD_ID, END_ID = 0, 1
+FULL_PARAMETERS = 4_762_310_656
+"""Of the published model; ``precision-eval plan`` counts them."""
 MEASURES = ("witness", "drift", "memory", "latency")
 
 OUTLIER_CHANNELS = 2
@@ -86,6 +89,18 @@ class T5Size:
     vocabulary: int
     tokens: int
     prompt: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a T5 size is {value}; expected a positive integer")
+        if self.prompt > self.tokens:
+            raise ParameterError(f"'prompt' is {self.prompt}, but a call has {self.tokens} tokens; raise 'tokens'")
+        if self.hidden <= OUTLIER_NEURONS or self.dim <= OUTLIER_CHANNELS + SINK_CHANNELS:
+            raise ParameterError(
+                f"'hidden' is {self.hidden} and 'dim' {self.dim}; outliers take {OUTLIER_NEURONS} neurons and "
+                f"{OUTLIER_CHANNELS + SINK_CHANNELS} channels of them, so more are needed"
+            )
 
 
 SIZES: dict[str, T5Size] = {
@@ -152,6 +167,7 @@ COGVIDEO_T5_ENCODER = Workload(
     measures=MEASURES,
     definition=("fused norm", *_DEFINITION),
     make=partial(build_t5, fused=True),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream="huggingface/transformers PR #45723: T5 keeps its own norm where apex is installed",
 )
@@ -169,5 +185,6 @@ COGVIDEO_T5_ENCODER_STOCK = Workload(
     measures=MEASURES,
     definition=("stock norm", *_DEFINITION),
     make=partial(build_t5, fused=False),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
 )

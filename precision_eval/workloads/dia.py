@@ -42,6 +42,8 @@ BYTES = 256
 NORM_EPS = 1e-5
 LONGEST_TIMESCALE = 10_000.0
 ATTENTION_SCALE = 1.0
+FULL_PARAMETERS = 1_611_160_576
+"""Of the published model; ``precision-eval plan`` counts them."""
 MEASURES = ("witness", "drift", "memory", "latency")
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
@@ -285,6 +287,7 @@ DIA_DECODE = Workload(
         "decode", asdict(D4790DD), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_decoder, state=D4790DD),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip
@@ -305,6 +308,7 @@ DIA_DECODE_PR45 = Workload(
         "decode", asdict(BEFORE_PR45), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_decoder, state=BEFORE_PR45),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream="PR #45 (9d0e434)",
 )  # fmt: skip
@@ -324,6 +328,7 @@ DIA_ENCODE = Workload(
         "encode", asdict(D4790DD), {name: asdict(size) for name, size in ENCODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_encoder, state=D4790DD),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip

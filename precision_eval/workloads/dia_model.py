@@ -84,10 +84,9 @@ class Rotary(Part):
         self.timescale = constants.LONGEST_TIMESCALE**exponent  # (D/2,)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
-        """Move the timescales with the module, and widen them with it, but never narrow them."""
+        """Move the timescales with the module and follow its dtype, but never below float32."""
         moved = fn(self.timescale)
-        narrowed = moved.dtype.itemsize < self.timescale.dtype.itemsize
-        self.timescale = self.timescale.to(moved.device) if narrowed else moved
+        self.timescale = self.timescale.to(moved.device, torch.promote_types(moved.dtype, torch.float32))
         return super()._apply(fn, recurse)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, compute: torch.dtype) -> torch.Tensor:

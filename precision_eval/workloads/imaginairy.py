@@ -26,6 +26,7 @@ import math
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from precision_eval.errors import ParameterError
 from precision_eval.workloads.base import Case, Workload
 
 WEIGHT_DTYPE = "float16"
@@ -65,6 +66,16 @@ class TimeEmbedSize:
     channels: int
     label_channels: int
     embedding: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a time embedding's size is {value}; expected a positive integer")
+        if self.frames < 2:
+            raise ParameterError("'frames' is 1; a schedule of timesteps needs two or more")
+        for name, value in (("channels", self.channels), ("label_channels", self.label_channels)):
+            if value % 2:
+                raise ParameterError(f"'{name}' is {value}; sines and cosines take half each, so make it even")
 
 
 SIZES: dict[str, TimeEmbedSize] = {

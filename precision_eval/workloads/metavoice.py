@@ -37,6 +37,8 @@ GUIDANCE = 3.0
 TOP_P = 0.95
 TEMPERATURE = 1.0
 NORM_EPS = 1e-5
+FULL_PARAMETERS = 1_248_438_272
+"""Of the published model; ``precision-eval plan`` counts them."""
 MEASURES = ("witness", "drift", "sampler", "memory", "latency")
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
@@ -209,6 +211,7 @@ METAVOICE_DECODE = Workload(
     measures=MEASURES,
     definition=("decode", "index_put", _GPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=False, indexed=True, **_GPU),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )
@@ -223,6 +226,7 @@ METAVOICE_PREFILL = Workload(
     measures=MEASURES,
     definition=("prefill", "index_put", _GPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=True, indexed=True, **_GPU),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )
@@ -237,6 +241,7 @@ METAVOICE_DECODE_SLICE = Workload(
     measures=MEASURES,
     definition=("decode", "slice", _GPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=False, indexed=False, **_GPU),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )
@@ -251,6 +256,7 @@ METAVOICE_DECODE_FLOAT32 = Workload(
     measures=MEASURES,
     definition=("decode", "slice", _CPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=False, indexed=False, **_CPU),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )
@@ -265,6 +271,7 @@ METAVOICE_PREFILL_FLOAT32 = Workload(
     measures=MEASURES,
     definition=("prefill", "slice", _CPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=True, indexed=False, **_CPU),
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )

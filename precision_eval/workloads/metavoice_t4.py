@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 from precision_eval.workloads.base import Case, Workload
-from precision_eval.workloads.metavoice import MEASURES, SIZES, metavoice_case
+from precision_eval.workloads.metavoice import FULL_PARAMETERS, MEASURES, SIZES, metavoice_case
 
 T4 = (7, 5)
 LAST_MAJOR_WITHOUT_BFLOAT16 = 7
@@ -139,10 +139,11 @@ METAVOICE_T4 = Workload(
     ),
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=tuple(name for name in MEASURES if name != "sampler"),  # its logits are metavoice-decode-float32's
     definition=(
         "decode", "slice", asdict(_STATE), {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
     ),
     make=build_metavoice_t4,
+    full_parameters=FULL_PARAMETERS,
     by_default=False,
 )  # fmt: skip

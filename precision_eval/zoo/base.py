@@ -229,7 +229,7 @@ def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dty
         model, info = model_class.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, output_loading_info=True, local_files_only=True
         )
-    except (RuntimeError, ValueError, OSError, KeyError, TypeError) as error:
+    except (RuntimeError, ValueError, OSError, KeyError, TypeError, _invalid_config()) as error:
         raise ParameterError(
             f"{folder} does not load as a {name}: {str(error).strip().splitlines()[0]}; expected a checkpoint whose "
             "tensors have the names and shapes of its config.json: fetch it again, or correct the config"
@@ -242,6 +242,12 @@ def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dty
                 "expected every tensor of the config and no other: fetch it again, or correct config.json"
             )
     return cast("nn.Module", model.eval())
+
+
+def _invalid_config() -> type[Exception]:
+    """Return what huggingface_hub raises on a config whose values are of wrong types; no builtin's subclass."""
+    error: type[Exception] = imported("huggingface_hub.errors").StrictDataclassError
+    return error
 
 
 def _some(names: list[str]) -> str:

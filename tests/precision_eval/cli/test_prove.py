@@ -94,7 +94,7 @@ def test_a_table_per_set_of_rivals():
     )
     assert text.split("\n\n") == [
         "| figure | target | found | met | asv | t |\n|---|---|---|---|---|---|\n"
-        "| a | 0 | 1 [0, 2] | yes | 33.3 % | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
+        "| a | 0 | 1 [0, 2] | yes | 33.3 %, 1 of 3 | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
         "| figure | target | found | met |\n|---|---|---|---|\n| alone | 0 | 1 [0, 2] | yes |",
     ]
 

@@ -61,6 +61,21 @@ def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupporte
         assert status == "passed" or "#187" in found.reason
 
 
+@pytest.mark.slow
+def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp_path):
+    """Under autocast a cache write raises in eager, and inductor fuses it with a silent cast (torch 2.13)."""
+    found = outcomes(tmp_path, "witness", "autocast", mode="compiled", workload="metavoice-decode")["autocast"]
+    case = generic._case(cell_of("witness", "autocast", mode="compiled", workload="metavoice-decode"))
+    with generic.fix_by_id("autocast").applied(case.model, mode="compiled") as call:
+        try:
+            call(*case.inputs)
+        except RuntimeError:
+            assert found.status == "raised"
+        else:
+            assert found.status == "passed"
+            assert "does not in eager" in found.data["doubts"][0]
+
+
 def test_the_samplers_own_rounding_is_measured_apart(tmp_path):
     data = outcomes(tmp_path, "sampler", "bfloat16", workload="metavoice-prefill")["bfloat16"].data
     assert data["dtype"] == "bfloat16"

@@ -69,5 +69,15 @@ def applied_mode(applied):
     return cells["agreement"].cell_contents
 
 
-def test_the_version_at_hand_is_known():
-    assert modes_see_writes() == (tuple(map(int, torch.__version__.split(".")[:2])) <= (2, 13))
+def test_the_version_at_hand_does_what_it_is_said_to(monkeypatch):
+    """Without the cast in the graph, a fix cures the write exactly where modes see it."""
+    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    monkeypatch.setattr(apply, "modes_see_writes", lambda: True)
+    torch._dynamo.reset()
+    with apply.AppliedFix(fix_by_id("query_to_half"), case.model, mode="compiled", backend="eager") as applied:
+        try:
+            message = "" if applied(*applied.prepare(case.inputs))[0].isfinite().all() else "not finite"
+        except RuntimeError as error:
+            message = str(error)
+    assert (message == "") == modes_see_writes()
+    assert message == "" or "Index put requires" in message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 from contextlib import contextmanager
 from itertools import product
@@ -320,7 +319,8 @@ def test_attention_as_a_system_has_the_input_cast_of_the_attention_drift():
 
 
 def test_compiled_takes_the_casts_of_eager(monkeypatch):
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    compile_graph = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, backend: compile_graph(function, backend="eager"))
     case = case_of("setitem")
     eager, compiled = drift_of(case, "query_to_half"), drift_of(case, "query_to_half", "compiled")
     assert compiled.casts == eager.casts
@@ -329,7 +329,8 @@ def test_compiled_takes_the_casts_of_eager(monkeypatch):
 
 
 def test_what_only_compiles_has_no_casts_to_record(monkeypatch):
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    compile_graph = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, backend: compile_graph(function, backend="eager"))
 
     class Hidden(One):
         def forward(self, x):

@@ -15,9 +15,10 @@ from precision_eval.fixes.catalog import FIXES, fix_by_id
 from precision_eval.measure.memory import call_memory
 from precision_eval.memory_plan import Request, model_by_name, plan_fix
 from precision_eval.memory_plan.models import Shipped
+from precision_eval.memory_plan.plan import norm_promotes
 from precision_eval.workloads import cogvideo_t5, dia, metavoice, metavoice_t4
 
-FUSED_NORM_PROMOTES = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 9)
+FUSED_NORM_PROMOTES = norm_promotes(torch.__version__)
 SLACK_BYTES = 256 * 1024
 
 

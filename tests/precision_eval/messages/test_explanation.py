@@ -126,6 +126,9 @@ def test_an_eager_error_is_not_given_to_the_compilers_fallback():
          "source", "query_to_half", "applies"),
         ("Index put requires the source and destination dtypes match, got Half for the destination and Float for the "
          "source", "autocast", "does_not_cure"),
+        ("expected scalar type Half but found Float", "query_to_half", "depends"),
+        ("expected scalar type Half but found Float", "kv_to_query", "depends"),
+        ("expected scalar type Half but found Float", "autocast", "depends"),
         ("scatter(): Expected self.dtype to be equal to src.dtype", "query_to_half", "out_of_reach"),
         ("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
          "torch.HalfTensor instead", "full_float32", "does_not_cure"),

@@ -45,6 +45,18 @@ def test_one_line_per_fix_over_both_modes(run_dir):
     assert "as_shipped (eager), as_shipped (compiled), dynamo_fallback (compiled): raised: Expected query, key" in notes
 
 
+def test_the_samplers_share_is_shown_over_many_positions_only(run_dir, synthetic, tmp_path):
+    for positions, shown in ((64, True), (1, False)):
+        run = synthetic(tmp_path / str(positions))
+        run.add("m", "cpu", "eager", "float16", "sampler", {"positions": positions, "changed_nucleus": 0.125})
+        run.add("m", "cpu", "eager", "float16", "memory", {"storage_bytes": 2**20, "peak_allocated_bytes": 2**10})
+        run.write()
+        table = system_table(load_run(run.run_dir), "m")
+        assert ("nucleus moved by the sampler alone" in table.columns) == shown
+        assert ("12 % of 64" in table.rows[0]) == shown
+        assert all(len(row) == len(table.columns) for row in table.rows)
+
+
 def test_what_stands_outside_the_markers_stays(run_dir, page, capsys):
     assert main([str(run_dir), str(page)]) == 0
     text = page.read_text(encoding="utf-8")

@@ -93,8 +93,8 @@ def compiler(monkeypatch):
     load_dynamo()
     original = torch.compile
 
-    def use(backend):
-        monkeypatch.setattr(torch, "compile", lambda function: original(function, backend=backend))
+    def use(stated):
+        monkeypatch.setattr(torch, "compile", lambda function, backend: original(function, backend=stated))
 
     yield use
     torch._dynamo.reset()

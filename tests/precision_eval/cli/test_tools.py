@@ -1,0 +1,83 @@
+"""explain, plan, sweep and expect from the command line: answers, and bad input as one line with exit code 2."""
+
+import json
+import sys
+
+import pytest
+
+from precision_eval.cli import main
+from precision_eval.cli.app import flowing
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["precision-eval", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("explain", " "), "the message is empty; give the message in quotes"),
+        (("plan", "--model", "metavoice-2b"), "unknown model 'metavoice-2b'"),
+        (("plan", "--fix", "kv_to_qery"), "did you mean kv_to_query"),
+        (("plan", "--fix", ","), "--fix names nothing; give ids, or all"),
+        (("plan", "--fix", "all,nope"), "unknown fix 'nope'"),
+        (("plan", "--device-memory", "lots"), "lots"),
+        (("plan", "--device", "t5"), "unknown device 't5'"),
+        (("sweep", "--lengths", "64,many"), "--lengths: many is no whole number above 0"),
+        (("sweep", "--shapes", "bark", "--out", "{tmp}"), "unknown shape 'bark'"),
+        (("expect", "--workload", "nothing-*"), "unknown workload 'nothing-*'"),
+        (("expect", "--changes", "--record"), "--changes runs nothing and --record needs a run"),
+        (("expect", "--changes", "--table", "{tmp}"), "is no file; give a table"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, arguments, text):
+    code, _, err = run(monkeypatch, capsys, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("precision-eval: ")
+    assert text in err
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "holds list; expected an object"),
+        ('{"model_type": ["a"]}', "model_type ['a'] is not among"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_named(monkeypatch, capsys, tmp_path, content, text):
+    path = tmp_path / "config.json"
+    path.write_text(content, encoding="utf-8")
+    code, _, err = run(monkeypatch, capsys, "plan", "--model", path)
+    assert code == 2
+    assert text in err
+
+
+def test_explain_knows_and_does_not_know(monkeypatch, capsys):
+    message = "mat1 and mat2 must have the same dtype, but got Float and Half"
+    code, out, _ = run(monkeypatch, capsys, "explain", message, "--json")
+    assert (code, json.loads(out)["known"]) == (0, True)
+    code, out, _ = run(monkeypatch, capsys, "explain", "CUDA out of memory")
+    assert code == 1
+    assert out.startswith("Not a member of this family")
+
+
+def test_a_plan_warns_of_what_float16_stores(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "plan", "--model", "t5-xxl", "--device", "t4")
+    assert code == 0
+    assert "which the source keeps in float32 because it overflows" in out
+
+
+def test_a_sweep_into_a_file_is_refused(monkeypatch, capsys, tmp_path):
+    (tmp_path / "f").write_text("", encoding="utf-8")
+    code, _, err = run(monkeypatch, capsys, "sweep", "--out", tmp_path / "f", "--report")
+    assert code == 2
+    assert "is a file; give a folder" in err
+
+
+def test_help_flows():
+    assert flowing("One\ntwo.\n\n[bold]a\nb") == "One two.\n\n[bold]a b"
