@@ -59,9 +59,9 @@ def expect_command(request: Request) -> None:
     table = load_table(path)
     console = Console()
     if request.show_changes:
-        names = {workload.id for workload in _chosen(request.workloads)}
-        found = [change for change in changes(table) if change.cell.split("/")[0] in names]
-        _print_changes(console, found, tuple(table))
+        _chosen(request.workloads)
+        named = [change for change in changes(table) if _is_named(change.cell.split("/")[0], request.workloads)]
+        _print_changes(console, named, tuple(table))
         return
     _run(request, table, path, console)
 
@@ -106,7 +106,11 @@ def _chosen(globs: tuple[str, ...]) -> list[Workload]:
     for glob in globs:
         if not any(fnmatchcase(workload.id, glob) for workload in WORKLOADS):
             raise unknown_name("workload", glob, (workload.id for workload in WORKLOADS))
-    return [workload for workload in WORKLOADS if any(fnmatchcase(workload.id, glob) for glob in globs)]
+    return [workload for workload in WORKLOADS if _is_named(workload.id, globs)]
+
+
+def _is_named(workload: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(workload, glob) for glob in globs)
 
 
 def _words(expectation: Expectation | None) -> str:

@@ -68,6 +68,30 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@contextmanager
+def _autocast_restored(device_type: str) -> Iterator[None]:
+    """Leave autocast as it was found.
+
+    A compiled graph enters and leaves autocast by nodes of its own, so one that raises in between stays inside it for
+    good, and the casts of weights that autocast keeps would outlive every later context.
+    """
+    enabled = torch.is_autocast_enabled(device_type)
+    dtype = torch.get_autocast_dtype(device_type)
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    try:
+        yield
+    finally:
+        left = torch.autocast_increment_nesting() - 1
+        torch.autocast_decrement_nesting()
+        for _ in range(left - depth):
+            torch.autocast_decrement_nesting()
+        if left > depth:
+            torch.clear_autocast_cache()
+            torch.set_autocast_enabled(device_type, enabled)
+            torch.set_autocast_dtype(device_type, dtype)
+
+
 class AppliedFix:
     """A fix on one model; a context manager that is also the call.
 
@@ -235,7 +259,8 @@ class AppliedFix:
         _agreeing.append(self)
         try:
             unfused = no_fused_encoder() if self._casts else nullcontext()
-            with torch.no_grad(), unfused, swapped(self._swaps), self._runtime():
+            restored = _autocast_restored(_device_type(self.model)) if self.mode == "compiled" else nullcontext()
+            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime():
                 yield self
         finally:
             _agreeing.clear()

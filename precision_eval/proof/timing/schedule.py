@@ -73,10 +73,10 @@ def parse_key(key: str) -> TrialSpec:
 
 _POWER = DELTAS[1:]
 _FULL = {
-    ("ours", "quiet"): {0.0: 300} | dict.fromkeys(_POWER, 80),
-    ("ours", "bursty"): {0.0: 1000} | dict.fromkeys(_POWER, 80),
-    ("rivals", "quiet"): {0.0: 24} | dict.fromkeys(_POWER, 8),
-    ("rivals", "bursty"): {0.0: 24} | dict.fromkeys(_POWER, 8),
+    ("ours", "quiet"): {0.0: 400} | dict.fromkeys(_POWER, 120),
+    ("ours", "bursty"): {0.0: 1000} | dict.fromkeys(_POWER, 120),
+    ("rivals", "quiet"): {0.0: 60} | dict.fromkeys(_POWER, 30),
+    ("rivals", "bursty"): {0.0: 60} | dict.fromkeys(_POWER, 30),
 }
 """Most of the time goes where errors are likeliest: equal calls under load."""
 

@@ -81,3 +81,19 @@ def test_the_version_at_hand_does_what_it_is_said_to(monkeypatch):
             message = str(error)
     assert (message == "") == modes_see_writes()
     assert message == "" or "Index put requires" in message
+
+
+def test_a_compiled_call_that_raises_inside_autocast_leaves_it():
+    """The graph's own exit from autocast is never reached; left inside, casts of weights would be kept for good."""
+    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    torch._dynamo.reset()
+    applied = apply.AppliedFix(fix_by_id("autocast"), case.model, mode="compiled", backend="eager")
+    with pytest.raises(RuntimeError, match="Index put requires"), applied:
+        applied(*applied.prepare(case.inputs))
+    assert not torch.is_autocast_enabled("cpu")
+    weight = torch.nn.Linear(4, 4, bias=False)
+    for value in (1.0, 2.0):
+        with torch.no_grad():
+            weight.weight.fill_(value)
+        with torch.autocast("cpu"):
+            assert weight(torch.ones(1, 4))[0, 0] == 4 * value
