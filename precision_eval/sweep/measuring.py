@@ -132,7 +132,7 @@ def _ratios(job: Job, length: int, candidates: dict[str, Candidate]) -> dict[str
 
 
 def _cell(job: Job, length: int) -> Cell:
-    """Describe the point as the experiment's helpers want it."""
+    """Describe the point as the experiment's functions take it."""
     return Cell(
         workload="attention-decode",
         fixes=FIXES,
