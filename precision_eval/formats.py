@@ -250,13 +250,17 @@ def support(device: str, dtype_name: str) -> Support:
     return _probed_support(device, dtype_name)
 
 
+CPU_FLAGS = {
+    "float16": ("avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"),
+    "bfloat16": ("avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"),
+}
+"""Instruction sets of which one suffices to compute matrix products in a format."""
+
+
 def _cpu_support(dtype_name: str) -> Support:
     if dtype_name in ("float32", "float64"):
         return Support("native", "")
-    wanted = {
-        "float16": ("avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"),
-        "bfloat16": ("avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"),
-    }[dtype_name]
+    wanted = CPU_FLAGS[dtype_name]
     flags = [flag for flag in wanted if flag in cpu_flags()]
     if flags:
         return Support("native", f"for matrix products ({', '.join(flags)}); most other operations go through float32")

@@ -20,6 +20,7 @@ Contents: :func:`record_casts`, :func:`run_in_float64`, :func:`run_shifted`; :cl
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -205,16 +206,16 @@ def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -
     return tuple(recorder.calls), output
 
 
-class _Player:
+class _Player(ABC):
     """Stands in a model's sites and goes along the tape; a subclass says what becomes of the operands."""
 
     def __init__(self, tape: Tape | None) -> None:
         self.tape = tape
         self.played = 0
 
+    @abstractmethod
     def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
         """Return the operands that the site gets others for."""
-        raise NotImplementedError
 
     def player(self, site: Site, original: Function) -> Function:
         """Wrap a site's original."""

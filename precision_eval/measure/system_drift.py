@@ -1,6 +1,7 @@
 """Drift of a whole system under a fix, split as :mod:`.drift` splits that of one attention.
 
-Conventions: figures are of float64 on the CPU; the terms are those of :mod:`.drift`. For a system they mean:
+Conventions: figures are of float64 on the CPU, from models in float64 on the case's own device (not MPS, which has
+none); the terms are those of :mod:`.drift`. For a system they mean:
 
 - *Oracle*: the model as shipped, in float64 (``System.in_float64()``), on the stored inputs upcast. It is one and the
   same for every fix of a case.

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from precision_eval.errors import ParameterError, UnsupportedError, unknown_name
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.formats import Support
+from precision_eval.formats import CPU_FLAGS, Support
 
 GB = 10**9
 
@@ -89,12 +89,6 @@ def device_by_name(name: str) -> Capability:
     raise unknown_name("device", name, [*(device.name for device in DEVICES), "auto", "cpu"])
 
 
-_CPU_FLAGS = {
-    "float16": ("avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"),
-    "bfloat16": ("avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"),
-}
-
-
 def native(capability: Capability, dtype: str) -> Support:
     """Say how a device computes in a format, from data alone.
 
@@ -116,10 +110,10 @@ def native(capability: Capability, dtype: str) -> Support:
     if dtype == "float32":
         return Support("native", "")
     if capability.kind == "cpu":
-        flags = [flag for flag in _CPU_FLAGS[dtype] if flag in capability.flags]
+        flags = [flag for flag in CPU_FLAGS[dtype] if flag in capability.flags]
         if flags:
             return Support("native", f"for matrix products ({', '.join(flags)})")
-        return Support("emulated", f"none of {', '.join(_CPU_FLAGS[dtype])}; computed in float32")
+        return Support("emulated", f"none of {', '.join(CPU_FLAGS[dtype])}; computed in float32")
     if capability.kind == "mps":
         if dtype == "float16":
             return Support("native", "")

@@ -9,7 +9,7 @@ tile of scores), and on CUDA a fused kernel with mask and logsumexp. *math* is t
 to float32 first, so **one layer's whole cache is copied twice**, query and key are scaled into copies, and the scores
 and their softmax stand side by side [2]_.
 
-Contents: :class:`Machine`, :func:`fused_workspace_bytes`.
+Contents: :class:`Machine`, :func:`fused_workspace_bytes`, :func:`fused_scratch_bytes`.
 
 References
 ----------
@@ -44,18 +44,35 @@ def fused_workspace_bytes(query: tuple[int, ...], keys: int, dtype: str, *, thre
     Returns
     -------
     int
-        Logsumexp in float32, and on the CPU per thread a tile of at most 32, 64 or 256 queries × 512 keys with maxima,
-        sums and result in float32, and in a half format the tile once more.
+        Logsumexp, and on the CPU the rest of :func:`fused_scratch_bytes`.
+    """
+    logsumexp, tile, again = fused_scratch_bytes(query, keys, item=2 if dtype in _HALF else 4, threads=threads)
+    return logsumexp + tile + again if cpu else logsumexp
+
+
+def fused_scratch_bytes(query: tuple[int, ...], keys: int, *, item: int, threads: int) -> tuple[int, int, int]:
+    """Scratch of the CPU's fused attention, block by block.
+
+    Parameters
+    ----------
+    query : tuple of int
+        (batch, heads, queries, head_dim).
+    keys : int
+    item : int
+        Bytes of an element of query, key and value.
+    threads : int
+
+    Returns
+    -------
+    tuple of int
+        Logsumexp, float32; per thread one tile of at most 32, 64 or 256 queries × 512 keys with maxima, sums and result
+        in float32; of a half format the tile once more in that.
     """
     batch, heads, queries, width = query
-    logsumexp = batch * heads * queries * 4
-    if not cpu:
-        return logsumexp
     split = 256 if queries >= 768 else 64 if queries >= 192 else 32
     rows, columns = min(split, queries), min(512, keys)
-    tile = (rows * columns + 2 * rows + rows * width) * 4
-    again = rows * columns * 2 if dtype in _HALF else 0
-    return logsumexp + threads * (tile + again)
+    tile = threads * (rows * columns + 2 * rows + rows * width) * 4
+    return batch * heads * queries * 4, tile, threads * rows * columns * item if item == 2 else 0
 
 
 @dataclass(kw_only=True)

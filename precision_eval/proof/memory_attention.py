@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.memory_plan.machine import fused_scratch_bytes
 from precision_eval.workloads import workload_by_id
 from precision_eval.workloads.attention import SHAPES
 
@@ -54,15 +55,9 @@ def flash_ledger(query: tuple[int, ...], keys: int, item: int, *, mask_numel: in
     Returns
     -------
     tuple of int
-        The mask as a floating tensor; output; logsumexp, float32; per thread one tile of scores with maxima, sums and
-        result in float32, and of float16 and bfloat16 the tile once more in that dtype.
+        The mask as a floating tensor; output; the kernel's scratch; all given back.
     """
-    batch, heads, queries, width = query
-    split = 256 if queries >= 768 else 64 if queries >= 192 else 32
-    rows, columns = min(split, queries), min(512, keys)
-    tile = threads * (rows * columns + 2 * rows + rows * width) * 4
-    reduced = threads * rows * columns * item if item == 2 else 0
-    scratch = (batch * heads * queries * 4, tile, reduced)
+    scratch = fused_scratch_bytes(query, keys, item=item, threads=threads)
     freed = (-sum(scratch), -mask_numel * item)
     return (*_mask_ledger(mask_numel, item), prod(query) * item, *scratch, *freed)
 

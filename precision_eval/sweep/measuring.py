@@ -30,8 +30,7 @@ from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.statistics import PairedRatio
 from precision_eval.workloads import Case
-from precision_eval.workloads.attention import QUERY_DTYPE, SHAPES
-from precision_eval.workloads.cached_attention import CachedAttention
+from precision_eval.workloads.attention import SHAPES, attention_case
 
 from .lines import CASTS, NULL, Line, line_of
 from .memory import hold_memory, page_faults_per_call
@@ -77,15 +76,7 @@ def build_case(configuration: Configuration, length: int, *, seed: int) -> Case:
         Input: the query, float32, ``(batch, query_heads, 1, head_dim)``; logits of unit variance.
     """
     shape = replace(SHAPES[configuration.shape], batch=configuration.batch, slots=length, filled=length)
-    generator = torch.Generator().manual_seed(seed)
-    cache_size = (shape.batch, shape.cache_heads, shape.slots, shape.head_dim)
-    dtype = getattr(torch, configuration.cache_dtype)
-    key, value = (torch.randn(cache_size, generator=generator).to(dtype) for _ in range(2))
-    mask = torch.ones((1, 1, 1, shape.slots), dtype=torch.bool)
-    query_std = 1.0 if shape.scale is None else shape.head_dim**-0.5 / shape.scale
-    query = torch.randn((shape.batch, shape.query_heads, 1, shape.head_dim), generator=generator) * query_std
-    model = CachedAttention(key, value, mask, scale=shape.scale)
-    return Case(model.eval(), (query.to(getattr(torch, QUERY_DTYPE)),))
+    return attention_case(shape, device="cpu", seed=seed, prefill=False, cache_dtype_name=configuration.cache_dtype)
 
 
 def _measured(job: Job, length: int) -> Line:

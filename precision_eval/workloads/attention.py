@@ -80,11 +80,28 @@ def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> Case
     Case
         Input: the query, float32, ``(batch, query_heads, s, head_dim)``.
     """
+    return attention_case(SHAPES[size], device=device, seed=seed, prefill=prefill)
+
+
+def attention_case(shape: Shape, *, device: str, seed: int, prefill: bool, cache_dtype_name: str = CACHE_DTYPE) -> Case:
+    """Build attention over a static cache of any shape; see :func:`build_attention`.
+
+    Parameters
+    ----------
+    shape : Shape
+    device : str
+    seed : int
+    prefill : bool
+    cache_dtype_name : str
+
+    Returns
+    -------
+    Case
+    """
     import torch
 
     from precision_eval.workloads.cached_attention import CachedAttention
 
-    shape = SHAPES[size]
     queries = shape.prefill_tokens if prefill else 1
     generator = torch.Generator().manual_seed(seed)
     used = (torch.arange(shape.slots) < shape.filled)[:, None]  # (slots, 1)
@@ -92,7 +109,7 @@ def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> Case
     key, value = (torch.randn(cache_size, generator=generator) * used for _ in range(2))
     positions = torch.arange(shape.filled - queries, shape.filled)
     mask = torch.arange(shape.slots) <= positions[:, None]  # (s, slots)
-    cache_dtype = getattr(torch, CACHE_DTYPE)
+    cache_dtype = getattr(torch, cache_dtype_name)
     model = CachedAttention(key.to(cache_dtype), value.to(cache_dtype), mask[None, None], scale=shape.scale)
     query_std = 1.0 if shape.scale is None else shape.head_dim**-0.5 / shape.scale
     query = torch.randn((shape.batch, shape.query_heads, queries, shape.head_dim), generator=generator) * query_std

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+SYSTEM_MEASURES = ("witness", "drift", "memory", "latency")
+"""What can be measured of any model: it needs nothing but a call."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A workload built at one size: ``case.model(*case.inputs)`` is one repeatable call.

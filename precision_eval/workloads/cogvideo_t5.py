@@ -36,7 +36,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from precision_eval.errors import ParameterError
-from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
 
 DTYPE = "float16"
 KEPT_WIDE = "wo"
@@ -47,7 +47,6 @@ NORM_EPS = 1e-6
 PAD_ID, END_ID = 0, 1
 FULL_PARAMETERS = 4_762_310_656
 """Of the published model; ``precision-eval plan`` counts them."""
-MEASURES = ("witness", "drift", "memory", "latency")
 
 OUTLIER_CHANNELS = 2
 SINK_CHANNELS = 2
@@ -164,7 +163,7 @@ COGVIDEO_T5_ENCODER = Workload(
     source=f"{_SOURCE}; NVIDIA/apex, apex/normalization/fused_layer_norm.py, csrc/layer_norm_cuda.cpp",
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=("fused norm", *_DEFINITION),
     make=partial(build_t5, fused=True),
     full_parameters=FULL_PARAMETERS,
@@ -182,7 +181,7 @@ COGVIDEO_T5_ENCODER_STOCK = Workload(
     source=_SOURCE,
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=("stock norm", *_DEFINITION),
     make=partial(build_t5, fused=False),
     full_parameters=FULL_PARAMETERS,

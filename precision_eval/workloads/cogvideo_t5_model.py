@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from precision_eval.workloads.cogvideo_t5 import BUCKETS, MAX_DISTANCE, NORM_EPS, T5Size
-from precision_eval.workloads.system import System, widened
+from precision_eval.workloads.system import System, unfilled_linear, widened
 
 #: How torch's C++ side names the dtypes in "expected scalar type ... but found ...".
 SCALAR_TYPES = {
@@ -167,11 +167,6 @@ class FusedNorm(StockNorm):
         return weight * _normed(hidden).to(hidden.dtype)
 
 
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    """Make a projection without bias and without memory; its weight is assigned later."""
-    return nn.Linear(inputs, outputs, bias=False, device="meta")
-
-
 class Attention(nn.Module):
     """Self-attention with a bias for relative positions and no 1/√D; scores are softened in float32."""
 
@@ -179,10 +174,10 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = size.heads
         inner = size.heads * size.head_dim
-        self.q = _linear(size.dim, inner)
-        self.k = _linear(size.dim, inner)
-        self.v = _linear(size.dim, inner)
-        self.o = _linear(inner, size.dim)
+        self.q = unfilled_linear(size.dim, inner)
+        self.k = unfilled_linear(size.dim, inner)
+        self.v = unfilled_linear(size.dim, inner)
+        self.o = unfilled_linear(inner, size.dim)
 
     def forward(self, x: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
         """Attend from every token to every token, padding included.
@@ -211,9 +206,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: T5Size) -> None:
         super().__init__()
-        self.gate = _linear(size.dim, size.hidden)
-        self.up = _linear(size.dim, size.hidden)
-        self.wo = _linear(size.hidden, size.dim)
+        self.gate = unfilled_linear(size.dim, size.hidden)
+        self.up = unfilled_linear(size.dim, size.hidden)
+        self.wo = unfilled_linear(size.hidden, size.dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Transform each token by itself.

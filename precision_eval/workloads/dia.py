@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from precision_eval.errors import ParameterError
-from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,6 @@ LONGEST_TIMESCALE = 10_000.0
 ATTENTION_SCALE = 1.0
 FULL_PARAMETERS = 1_611_160_576
 """Of the published model; ``precision-eval plan`` counts them."""
-MEASURES = ("witness", "drift", "memory", "latency")
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
 # 1/√(its inputs). Attention logits spread by 2: with unit logits the mean over thousands of random values would leave
@@ -282,7 +281,7 @@ DIA_DECODE = Workload(
     source=f"{_SOURCE} at d4790dd (PR #88); #108, #113, #158; landed: 4a9e29b (PR #127)",
     sizes=tuple(DECODER_SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=(
         "decode", asdict(D4790DD), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
@@ -303,7 +302,7 @@ DIA_DECODE_PR45 = Workload(
     source=f"{_SOURCE} before 9d0e434; PR #45; landed: 9d0e434",
     sizes=tuple(DECODER_SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=(
         "decode", asdict(BEFORE_PR45), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
@@ -323,7 +322,7 @@ DIA_ENCODE = Workload(
     source=f"{_SOURCE} at d4790dd (PR #88); landed: 4a9e29b (PR #127)",
     sizes=tuple(ENCODER_SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=(
         "encode", asdict(D4790DD), {name: asdict(size) for name, size in ENCODER_SIZES.items()}, *_DRAW
     ),

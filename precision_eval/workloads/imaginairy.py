@@ -27,12 +27,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from precision_eval.errors import ParameterError
-from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
 
 WEIGHT_DTYPE = "float16"
 MAX_PERIOD = 10_000.0
 TICKS_PER_STEP = 2**20
-MEASURES = ("witness", "drift", "memory", "latency")
 
 # The discrete schedule's last index, and the EDM schedule of imaginairy/configs/svd.yaml with sgm's defaults.
 LAST_STEP = 999
@@ -196,7 +195,7 @@ IMAGINAIRY_TIME_EMBED = Workload(
     ),
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=("cast nowhere", *_DEFINITION),
     make=partial(build_time_embed, cast_first=False),
     by_default=False,
@@ -216,7 +215,7 @@ IMAGINAIRY_TIME_EMBED_CAST_FIRST = Workload(
     ),
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=MEASURES,
+    measures=SYSTEM_MEASURES,
     definition=("cast first", *_DEFINITION),
     make=partial(build_time_embed, cast_first=True),
     by_default=False,

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from precision_eval.errors import ParameterError
-from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
 
 CACHE_DTYPE = "float16"
 GUIDANCE_ROWS = 2
@@ -39,7 +39,7 @@ TEMPERATURE = 1.0
 NORM_EPS = 1e-5
 FULL_PARAMETERS = 1_248_438_272
 """Of the published model; ``precision-eval plan`` counts them."""
-MEASURES = ("witness", "drift", "sampler", "memory", "latency")
+MEASURES = (*SYSTEM_MEASURES, "sampler")
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
 # 1/√(its inputs). Queries are drawn twice as wide as keys: with unit logits the mean over 1536 random values would

@@ -28,15 +28,10 @@ from torch.nn import functional as F
 from precision_eval.errors import ParameterError
 from precision_eval.workloads import metavoice as constants
 from precision_eval.workloads.metavoice import GUIDANCE_ROWS, MetaVoiceSize
-from precision_eval.workloads.system import System, widened
+from precision_eval.workloads.system import System, unfilled_linear, widened
 
 COLDEST = 1e-5
 """Lowest temperature that the sampler divides by."""
-
-
-def _linear(inputs: int, outputs: int) -> nn.Linear:
-    """Make a projection without bias and without memory; its weight is assigned later."""
-    return nn.Linear(inputs, outputs, bias=False, device="meta")
 
 
 class StaticCache(nn.Module):
@@ -97,8 +92,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = size.heads
         self.cache = cache
-        self.query_key_value = _linear(size.dim, 3 * size.dim)
-        self.output = _linear(size.dim, size.dim)
+        self.query_key_value = unfilled_linear(size.dim, 3 * size.dim)
+        self.output = unfilled_linear(size.dim, size.dim)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Attend.
@@ -125,9 +120,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: MetaVoiceSize) -> None:
         super().__init__()
-        self.gate = _linear(size.dim, size.hidden)
-        self.up = _linear(size.dim, size.hidden)
-        self.down = _linear(size.hidden, size.dim)
+        self.gate = unfilled_linear(size.dim, size.hidden)
+        self.up = unfilled_linear(size.dim, size.hidden)
+        self.down = unfilled_linear(size.hidden, size.dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Transform each position by itself."""
@@ -178,10 +173,10 @@ class MetaVoice(System):
         self.size = size
         self.token_embedding = nn.Embedding(size.vocabulary, size.dim, device="meta")
         self.position_embedding = nn.Embedding(size.slots, size.dim, device="meta")
-        self.speaker_projection = _linear(size.speaker_dim, size.dim)
+        self.speaker_projection = unfilled_linear(size.speaker_dim, size.dim)
         self.layers = nn.ModuleList(Layer(size, cache) for cache in caches)
         self.norm = RootMeanSquareNorm(size.dim)
-        self.head = _linear(size.dim, size.vocabulary)
+        self.head = unfilled_linear(size.dim, size.vocabulary)
         mask = torch.ones(size.slots, size.slots, dtype=torch.bool).tril()
         self.register_buffer("causal_mask", mask, persistent=False)
         rows = torch.arange(GUIDANCE_ROWS) == 0

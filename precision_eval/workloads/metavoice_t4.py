@@ -27,8 +27,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
-from precision_eval.workloads.base import Case, Workload
-from precision_eval.workloads.metavoice import FULL_PARAMETERS, MEASURES, SIZES, metavoice_case
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.workloads.metavoice import FULL_PARAMETERS, SIZES, metavoice_case
 
 T4 = (7, 5)
 LAST_MAJOR_WITHOUT_BFLOAT16 = 7
@@ -139,7 +139,7 @@ METAVOICE_T4 = Workload(
     ),
     sizes=tuple(SIZES),
     default_sizes=("cpu",),
-    measures=tuple(name for name in MEASURES if name != "sampler"),  # its logits are metavoice-decode-float32's
+    measures=SYSTEM_MEASURES,
     definition=(
         "decode", "slice", asdict(_STATE), {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
     ),

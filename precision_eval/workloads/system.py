@@ -5,7 +5,7 @@ the fix that landed in its project. Arithmetic that a source does in float32 wha
 :func:`widened`, so that the float64 twin stays float64 throughout. A dtype that a source keeps as a plain attribute
 (``compute_dtype``) is an attribute here too; the twin has float64 in its place.
 
-Contents: :class:`System`, :func:`widened`.
+Contents: :class:`System`, :func:`widened`, :func:`unfilled_linear`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
         ``tensor.float()`` as the sources write it, except that float64 stays.
     """
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def unfilled_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Make a projection without bias and without memory; its weight is assigned later."""
+    return nn.Linear(inputs, outputs, bias=False, device="meta")
 
 
 class System(nn.Module):
@@ -87,7 +92,14 @@ class System(nn.Module):
         -------
         System
             The stored values, upcast; nothing of the original is touched.
+
+        Raises
+        ------
+        UnsupportedError
+            The model is on MPS, which has no float64.
         """
+        if any(tensor.device.type == "mps" for tensor in (*self.parameters(), *self.buffers())):
+            raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
         twin = copy.deepcopy(self).double()
         for module in twin.modules():
             for name, value in list(vars(module).items()):

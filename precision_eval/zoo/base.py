@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import json
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from precision_eval.errors import ParameterError, UnsupportedError, unknown_name
-from precision_eval.workloads.base import Case, Workload
+from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 #: How safetensors names the dtypes that a model's ``config.json`` may promise.
 STORED_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-MEASURES = ("witness", "drift", "memory", "latency")
 NAMES_SHOWN = 4
 
 
@@ -137,7 +137,7 @@ class ZooEntry:
             source=self.source,
             sizes=("tiny",),
             default_sizes=("tiny",),
-            measures=MEASURES,
+            measures=SYSTEM_MEASURES,
             definition=self.definition,
             make=make,
             by_default=False,
@@ -259,22 +259,26 @@ def _folder(path_or_name: str | Path, subfolder: str) -> Path:
     """Find the folder of a checkpoint, fetched from the hub where no such folder exists here."""
     local = Path(path_or_name).expanduser()
     if local.is_dir():
-        return local / subfolder
+        return local / subfolder if (local / subfolder).is_dir() else local
     looks_local = isinstance(path_or_name, Path) or local.is_absolute() or str(path_or_name).startswith((".", "~"))
     if looks_local or len(local.parts) != 2:
         raise ParameterError(
             f"no folder {path_or_name}; give one with config.json and safetensors files, or the hub's 'owner/name'"
         )
     hub = imported("huggingface_hub")
-    inside = f"{subfolder}/" if subfolder else ""
     try:
-        fetched = hub.snapshot_download(str(path_or_name), allow_patterns=[f"{inside}*.json", f"{inside}*.safetensors"])
+        for inside in dict.fromkeys((subfolder, "")):
+            prefix = f"{inside}/" if inside else ""
+            patterns = [f"{prefix}*.json", f"{prefix}*.safetensors"]
+            fetched = Path(hub.snapshot_download(str(path_or_name), allow_patterns=patterns))
+            if (fetched / inside).is_dir():
+                return fetched / inside
     except (OSError, ValueError) as error:
         raise ParameterError(
             f"'{path_or_name}' is no folder here and the hub did not give it: {str(error).strip().splitlines()[0]}; "
             "give a folder, or a model that this machine can fetch"
         ) from error
-    return Path(fetched) / subfolder
+    return fetched
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -296,7 +300,14 @@ def _check_stored_dtypes(folder: Path, config: dict[str, Any], model_class: Any)
     # float16 checkpoints of such classes rightly hold these modules in float32
     kept = (*(getattr(model_class, "_keep_in_fp32_modules", None) or ()),) if promised == "float16" else ()
     wrong: dict[str, list[str]] = {}
-    for name, found in _stored_dtypes(folder).items():
+    stored = _stored_dtypes(folder)
+    if not promised and len(set(stored.values())) > 1:
+        counts = ", ".join(f"{count} of {dtype}" for dtype, count in Counter(stored.values()).items())
+        raise ParameterError(
+            f"{folder}: its safetensors hold tensors of several dtypes ({counts}), and config.json names none; store "
+            "it again in one, with model.to(...).save_pretrained(...)"
+        )
+    for name, found in stored.items():
         if not promised or found == promised or (found == "float32" and set(kept) & set(name.split("."))):
             continue
         wrong.setdefault(found, []).append(name)

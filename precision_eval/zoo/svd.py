@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.workloads.base import Case
+from precision_eval.workloads.imaginairy import LABELS
 from precision_eval.zoo.base import ZooEntry, as_dtype, imported, load_checked
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ DTYPE = "float16"
 LATENTS_DTYPE = "float32"
 TIMESTEP = 999
 ROWS, FRAMES, SIDE = 2, 2, 8
-LABELS = (6.0, 127.0, 0.02)
-"""Frames per second, motion bucket, noise augmentation."""
 PIPELINE_FOLDER = "unet"
 """Where a diffusers pipeline keeps the UNet."""
 
@@ -83,9 +82,9 @@ def _tiny(*, device: str, seed: int) -> Case:
 def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
     """Load a UNet: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     diffusers = imported("diffusers")
-    local = Path(path_or_name).expanduser()
-    inside = PIPELINE_FOLDER if not local.is_dir() or (local / PIPELINE_FOLDER).is_dir() else ""
-    unet = load_checked(diffusers.UNetSpatioTemporalConditionModel, path_or_name, dtype=dtype, subfolder=inside)
+    unet = load_checked(
+        diffusers.UNetSpatioTemporalConditionModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER
+    )
     config: Any = unet.config
     side = config["sample_size"] or SIDE
     return _case(unet, config=config, frames=config["num_frames"], side=side, device=device, seed=seed)

@@ -101,9 +101,7 @@ def _tiny(*, device: str, seed: int) -> Case:
 def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
     """Load a T5 encoder: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     transformers = imported("transformers")
-    local = Path(path_or_name).expanduser()
-    inside = PIPELINE_FOLDER if not local.is_dir() or (local / PIPELINE_FOLDER).is_dir() else ""
-    encoder = load_checked(transformers.T5EncoderModel, path_or_name, dtype=dtype, subfolder=inside)
+    encoder = load_checked(transformers.T5EncoderModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER)
     vocabulary: int = encoder.config.vocab_size  # type: ignore[union-attr, assignment]
     return _case(encoder, vocabulary=vocabulary, tokens=226, prompt=60, device=device, seed=seed)
 

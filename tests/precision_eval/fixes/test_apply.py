@@ -313,3 +313,11 @@ def test_where_nothing_landed_it_is_unsupported(case):
     with pytest.raises(UnsupportedError, match="nothing to apply"), fix_by_id("upstream").applied(case.model):
         pass
     fix_by_id("full_float32").applied(case.model)  # nothing is left in force
+
+
+def test_no_float64_twin_where_the_device_has_none(monkeypatch):
+    model = upstream_system()
+    device = type("Device", (), {"type": "mps"})()
+    monkeypatch.setattr(type(model), "buffers", lambda self: iter([type("Tensor", (), {"device": device})()]))
+    with pytest.raises(UnsupportedError, match="mps has no float64"):
+        model.in_float64()

@@ -92,7 +92,11 @@ def test_modules_kept_in_float32_are_no_mismatch(tmp_path):
     with pytest.raises(ParameterError, match=r"hold float32 in wi\.weight; store it again with model\.to"):
         load_checked(Keeping, folder, dtype=torch.float16)
     (folder / "config.json").write_text('{"layers": 2}')  # a config that promises no dtype
-    load_checked(Net, folder, dtype=torch.float16)
+    with pytest.raises(
+        ParameterError, match=r"several dtypes \(1 of float32, 1 of float16\), and config\.json names none"
+    ):
+        load_checked(Net, folder, dtype=torch.float16)
+    load_checked(Net, stored(tmp_path / "even", config={"layers": 2}), dtype=torch.float16)
 
 
 def test_folders_that_are_no_checkpoint(tmp_path):
@@ -129,6 +133,18 @@ def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch):
     assert asked == [("owner/model", ["*.json", "*.safetensors"])]
     with pytest.raises(ParameterError, match=r"'owner/absent' is no folder here and the hub did not give it: 404;"):
         load_checked(Net, "owner/absent", dtype=torch.float16)
+
+
+def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch):
+    asked = []
+
+    def snapshot_download(name, *, allow_patterns):
+        asked.append(allow_patterns[0])
+        return str(stored(tmp_path / "fetched"))
+
+    monkeypatch.setattr(zoo_base, "imported", lambda name: types.SimpleNamespace(snapshot_download=snapshot_download))
+    load_checked(Net, "owner/model", dtype=torch.float16, subfolder="unet")
+    assert asked == ["unet/*.json", "*.json"]
 
 
 def test_a_missing_extra_is_unsupported(monkeypatch):
