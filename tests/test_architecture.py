@@ -32,6 +32,8 @@ RANK = {
     "report": 7,
     "doctor": 7,
     "messages": 5,
+    "tracking": 5,
+    "gate": 7,
     "memory_plan": 7,
     "sweep": 7,
     "cli": 9,
