@@ -55,7 +55,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -p no:benchmark $(PYTEST_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/asv machine --yes
