@@ -1,1 +1,1 @@
-"""asv adapters: thin over :mod:`precision_eval`, which holds the definitions, so that their history is real."""
+"""asv adapters: thin over :mod:`precision_eval.tracking`, which holds the definitions; so their history is real."""

@@ -193,9 +193,18 @@ def _torch_build() -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkldnn": torch.backends.mkldnn.is_available(),
-        "allow_tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+        "allow_tf32": _tf32_allowed(),
         "config": torch.__config__.show().splitlines(),
     }
+
+
+def _tf32_allowed() -> bool:
+    """Say whether float32 matrix products may run in TF32 on CUDA, by the flag that this torch does not deprecate."""
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+    since_2_9 = hasattr(torch.backends, "fp32_precision")
+    return bool(matmul.fp32_precision == "tf32") if since_2_9 else bool(matmul.allow_tf32)
 
 
 def _device(device: str) -> dict[str, Any]:

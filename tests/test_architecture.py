@@ -25,6 +25,7 @@ RANK = {
     "environment": 5,
     "experiment": 5,
     "decide": 6,
+    "loading": 7,
     "expectations": 6,
     "versions": 6,
     "claims": 7,

@@ -1,62 +1,67 @@
-"""pytest-benchmark over the attention workloads: ``pytest benchmarks --benchmark-only``.
+"""pytest-benchmark over fixes, grouped by workload: ``pytest benchmarks/ --workload 'metavoice-*' --size cpu``.
 
-This folder is no package, so asv does not look into it. A fix that raises is shown as *xfailed* with its message, an
-unsupported one is skipped with its reason. Compare only within one session; the spread of separate runs is what
-``precision-eval run`` removes by interleaving.
+This folder is no package, so asv does not look into it. A fix that raises is shown as *xfailed* with its message and
+has its line in the summary; what cannot be is skipped with its reason. Compare only within one session, and decide by
+the paired verdicts of the summary.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
-from precision_eval.errors import UnsupportedError
-from precision_eval.fixes.catalog import FIXES, Fix
-from precision_eval.workloads import WORKLOADS, Workload
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("pytest_benchmark")
-
-THREADS = 1
+from precision_eval.tracking import FixFailedError, NotApplicableError, Place
+from precision_eval.tracking.effort import THREADS
+from precision_eval.tracking.place import fix_of_label
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile warns on its own account
-
-CASES = [
-    pytest.param(workload, fix, mode, size, id=f"{workload.id}-{size}-{fix.id}-{mode}")
-    for workload in WORKLOADS
-    if workload.id.startswith("attention-")
-    for size in workload.default_sizes
-    for fix in FIXES
-    if workload.takes(fix.id)
-    for mode in fix.modes[:1]
-]
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
     yield
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("workload", "fix", "mode", "size"), CASES)
-def test_call(benchmark, workload: Workload, fix: Fix, mode: str, size: str):
-    benchmark.group = f"{workload.id} {size}"
+def test_call(benchmark, results, place: Place, label: str):
+    import torch
+
+    from precision_eval.tracking.ready import ready
+
+    measured, fix = results[place], fix_of_label(label).id
+    witness = measured.witness[fix]
+    benchmark.group = f"{place.workload} {place.size} {place.mode}"
     benchmark.extra_info |= {
-        "workload_digest": workload.digest,
-        "fix": fix.id,
-        "mode": mode,
+        "workload_digest": place.entry.digest,
+        "fix": label,
+        "mode": place.mode,
         "threads": THREADS,
         "torch": torch.__version__,
+        "status": witness.status,
+        "reason": witness.reason,
+        "witness": witness.data,
+        "drift": _data(measured.drift, fix).get("relative_error"),
+        "memory": {name: _data(measured.memory, fix).get(name) for name in ("allocated_peak_bytes", "storage_bytes")},
+        "paired": {
+            name: _data(measured.verdicts, fix).get(name)
+            for name in ("baseline", "ratio", "ratio_low", "ratio_high", "verdict", "minimum_detectable_effect")
+        },
     }
-    case = workload.build(size, device="cpu", seed=0)
-    with fix.applied(case.model, mode=mode) as call:
-        inputs = call.prepare(case.inputs)
+    with ExitStack() as stack:
         try:
-            call(*inputs)
-        except UnsupportedError as error:
-            pytest.skip(f"unsupported: {error}")
-        except RuntimeError as error:
-            pytest.xfail(f"raised: {str(error)[:300]}")
-        result = benchmark(call, *inputs)
-    assert torch.isfinite(result).all()
+            call = ready(place, label, stack=stack)
+        except NotApplicableError as reason:
+            pytest.skip(f"n/a: {reason}")
+        except FixFailedError as error:
+            pytest.xfail(str(error)[:300])
+        benchmark(call)
+
+
+def _data(outcomes, fix):
+    outcome = outcomes.get(fix)
+    return {} if outcome is None or outcome.data is None else outcome.data

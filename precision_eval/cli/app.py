@@ -38,6 +38,8 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 [cyan]precision-eval run --workload voice --minutes 10 --streams 128 --out runs/long[/cyan]
 
 [cyan]precision-eval run --mode eager,compiled --device cuda:0 --budget 20 --out runs/gpu[/cyan]
+
+[cyan]precision-eval run --workload dia-decode --sdpa-backend any,math,flash --out runs/pinned[/cyan]
 """
 
 
@@ -82,6 +84,13 @@ class CheckpointDtype(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class Tf32(StrEnum):
+    """Whether float32 may be computed in TF32."""
+
+    on = "on"
+    off = "off"
+
+
 Globs = list[str]
 
 
@@ -119,9 +128,22 @@ def run(
     ] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads per worker, as torch uses them.")] = 1,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU[/dim]")
+        int | None,
+        typer.Option(
+            min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, inputs, noise and order.")] = 0,
+    sdpa_backend: Annotated[
+        Globs | None,
+        typer.Option(
+            help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
+            "commas to have each. What has no such kernel is unsupported; measures of the voice alone are left out."
+        ),
+    ] = None,
+    tf32: Annotated[
+        Tf32 | None, typer.Option(help="TF32 for float32 on CUDA; [dim]default: as torch has it[/dim]")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: Annotated[
         CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")
@@ -146,8 +168,15 @@ def run(
             timeout_s=timeout,
             checkpoint_dtype=checkpoint_dtype.value,
             options=Options(
-                minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed
+                minutes=minutes,
+                streams=streams,
+                steps=steps,
+                budget_s=budget,
+                processes=processes,
+                seed=seed,
+                tf32=None if tf32 is None else tf32.value,
             ),
+            sdpa_backends=_split(sdpa_backend or []),
         )
     )
 
@@ -318,4 +347,12 @@ def _split(values: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-from . import app_tools as app_tools  # noqa: E402 - registers its commands on the application above
+from . import (  # noqa: E402 - each registers its commands on the application above
+    app_asv_page as app_asv_page,
+    app_choose as app_choose,
+    app_doctor as app_doctor,
+    app_gate as app_gate,
+    app_tools as app_tools,
+    app_torch_sweep as app_torch_sweep,
+    app_versions as app_versions,
+)

@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from precision_eval.errors import RecordError
+    from precision_eval.experiment.cells import Cell
     from precision_eval.experiment.executor import IsolatedExecutor
     from precision_eval.record import Record, RecordFile
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
 EXIT_TERMINATED = 128 + signal.SIGTERM
 _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
+_WIDTHS = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
+_TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,7 @@ class Request:
     timeout_s: float
     checkpoint_dtype: str
     options: Options
+    sdpa_backends: tuple[str, ...] = ()
 
     def selection(self, device: str) -> Selection:
         """Return what is to be planned, on a resolved device."""
@@ -60,6 +64,7 @@ class Request:
             device=device,
             threads=self.threads,
             options=self.options,
+            sdpa_backends=self.sdpa_backends,
         )
 
 
@@ -122,11 +127,32 @@ def _check_fits(draft: Plan) -> None:
     """
     import psutil
 
+    from precision_eval.fixes.catalog import FIXES
     from precision_eval.workloads import workload_by_id
 
     available_bytes = psutil.virtual_memory().available
-    for workload, size in dict.fromkeys((cell.workload, cell.size) for cell in draft.cells):
-        workload_by_id(workload).check_fits(size, available_bytes=available_bytes)
+    storages = {fix.id: fix.storage for fix in FIXES}
+    for cell in draft.cells:
+        workload = workload_by_id(cell.workload)
+        workload.check_fits(cell.size, available_bytes=available_bytes)
+        if cell.device == "cpu":
+            workload.check_fits(
+                cell.size,
+                available_bytes=int(available_bytes * _MEMORY_SHARE),  # a worker may take no more
+                copies=_copies(cell, workload.bytes_per_parameter, storages),
+                holder=f"{cell.measure} of {' and '.join(cell.fixes)}",
+                remedy="--size cpu, leave that out with --fix and --measure",
+            )
+
+
+def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
+    """Return the bytes per parameter that a cell holds at least beside the model as shipped, all on the CPU."""
+    widths = [_WIDTHS.get(storages.get(fix, ""), 0.0) for fix in cell.fixes]
+    wider = [width if width > shipped else 0.0 for width in widths]
+    if cell.measure == "latency":
+        return sum(wider) + shipped * len(wider)  # each candidate has a model of its own
+    twins = _TWINS.get(cell.measure, 0.0)
+    return max(wider) + twins + (2 * shipped if twins else 0.0)  # the fix has a copy, and the twin is made from one
 
 
 class _Terminated(KeyboardInterrupt):
@@ -190,12 +216,13 @@ def _measure(request: Request, draft: Plan, records: RecordFile, console: Consol
 
     from .progress import progress_on
 
-    workers = request.workers or _default_workers(request)
+    workers = request.workers or _default_workers(request, draft)
     with IsolatedExecutor(workers, timeout_s=request.timeout_s, preload=_preload(draft)) as executor:
         environment = _described(executor, collect, request.device, console)
         device = str(environment["device"]["name"])
         executor.memory_limit_bytes = _memory_limit_bytes(device)
         plan = plan_of(request, device)
+        _check_fits(plan)  # once more: what fits depends on the device
         sha = store_environment(environment, request.out)
         with progress_on(console, plan) as progress:
             return run_plan(
@@ -223,12 +250,15 @@ def _preload(draft: Plan) -> tuple[str, ...]:
     """
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    return ("torch", "torch._dynamo", *(("torch._inductor.compile_fx",) if draft.compiled else ()))
+    return ("torch", "torch._dynamo", *(("precision_eval.experiment.warm_compiler",) if draft.compiled else ()))
 
 
-def _default_workers(request: Request) -> int:
+def _default_workers(request: Request, draft: Plan) -> int:
+    """Return how many cells may run at a time; one at full size, where two would share the memory."""
     from precision_eval.environment import usable_cores
 
+    if any(cell.size == "full" for cell in draft.cells):
+        return 1
     return max(1, usable_cores() // request.threads)
 
 

@@ -2,8 +2,9 @@
 
 Conventions: a :class:`Cell` is one unit of work of one measure; it holds one fix, or, where the measure is *grouped*,
 all fixes that are to be compared in one process. An :class:`Outcome` is what one fix came to. A cell's id reads
-``voice/kv_to_query/eager@cpu:default#drift``. Besides fixes there are *pseudo fixes*, which change the computation and
-not what it is stored in: the oracle, the null and the controls.
+``voice/kv_to_query/eager@cpu:default#drift``, and with pinned settings
+``dia-decode/bfloat16/eager@cuda:0:full,sdpa=cudnn,tf32=on#latency``. Besides fixes there are *pseudo fixes*, which
+change the computation and not what it is stored in: the oracle, the null and the controls.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from .pins import pins_text, sdpa_refusal
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -46,6 +49,10 @@ class Options:
         Processes that share a latency group's budget; each draws its own memory layout.
     seed : int
         Of everything that draws at random.
+    sdpa_backend : str or None
+        Attention backend that is pinned, one of :data:`~.pins.SDPA_BACKENDS`; None: torch's choice.
+    tf32 : {"on", "off"} or None
+        TF32 on CUDA; None: as torch has it.
     """
 
     minutes: float = 1.0
@@ -54,10 +61,17 @@ class Options:
     budget_s: float = 2.0
     processes: int = 1
     seed: int = 0
+    sdpa_backend: str | None = None
+    tf32: str | None = None
 
-    def chosen(self, names: tuple[str, ...]) -> dict[str, float | int]:
-        """Return the named options only, as a record stores them."""
-        return {name: value for name, value in asdict(self).items() if name in names}
+    @property
+    def pins(self) -> str:
+        """Text of what is pinned, as in a cell's id; empty where nothing is."""
+        return pins_text(self.sdpa_backend, self.tf32)
+
+    def chosen(self, names: tuple[str, ...]) -> dict[str, float | int | str]:
+        """Return the named options only, as a record stores them; a pin that is not set is left out."""
+        return {name: value for name, value in asdict(self).items() if name in names and value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +108,8 @@ class Cell:
     options: Options
 
     def fix_id(self, fix: str) -> str:
-        """Return the id of one fix's part: ``workload/fix/mode@device:size#measure``."""
-        return f"{self.workload}/{fix}/{self.mode}@{self.device}:{self.size}#{self.measure}"
+        """Return the id of one fix's part: ``workload/fix/mode@device:size#measure``, with pins after the size."""
+        return f"{self.workload}/{fix}/{self.mode}@{self.device}:{self.size}{self.options.pins}#{self.measure}"
 
     @property
     def id(self) -> str:
@@ -156,7 +170,8 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     Returns
     -------
     Outcome
-        *unsupported* for :class:`~precision_eval.errors.UnsupportedError`, *out_of_memory* for Python's, the CUDA
+        *unsupported* for :class:`~precision_eval.errors.UnsupportedError` and where attention has no kernel for a
+        call, *out_of_memory* for Python's, the CUDA
         allocator's and the CPU allocator's exhaustion, *crashed* for a fault of the suite itself or of what it runs on
         (a full disk, a file that is gone), which must not pass for a result of the fix, *raised* with type and message
         for everything else.
@@ -166,6 +181,9 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     error = cause_of(error)
     if isinstance(error, UnsupportedError):
         return failed(fix, "unsupported", str(error))
+    refusal = sdpa_refusal(error)
+    if refusal is not None:
+        return failed(fix, "unsupported", refusal)
     if is_out_of_memory(error):
         return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
     if _is_fault_of_the_suite(error):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,17 @@ from precision_eval.statistics import PairedRatio
 from precision_eval.workloads import Case, workload_by_id
 
 from .cells import Cell, Outcome, failed, failure_of, passed
+from .pinned import PinnedFix
+from .pins import unlike_pin
 from .processes import Timed, in_child, over_all
 
 BASELINE = "full_float32"
 MARGIN = 0.002
 """Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
+
+_FREE_BASELINE = (
+    "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
+)
 
 
 def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -38,7 +45,11 @@ def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
     with _applied(cell, fix, case) as call:
         inputs = call.prepare(case.inputs)
         broken = _not_finite(fix, call(*inputs))
-        return [broken or passed(fix, _observed(cell, call, inputs))]
+        if broken:
+            return [broken]
+        found = _observed(cell, call, inputs)
+    unlike = unlike_pin(cell.options.sdpa_backend, found)
+    return [passed(fix, found) if unlike is None else failed(fix, "unsupported", unlike)]
 
 
 def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
@@ -68,13 +79,14 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Run the model's sampler alone, in the dtype in which a fix leaves the logits."""
+    """Run the model's sampler alone, in the dtypes in which a fix leaves the logits and the speaker embedding."""
     from precision_eval.measure.sampler import sampler_drift
 
     fix, case = _only_fix(cell), _case(cell)
     with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
-        logits = call(*call.prepare(case.inputs))[0]
-    return [passed(fix, sampler_drift(case, logits.dtype).to_dict())]
+        _, speaker, _ = inputs = call.prepare(case.inputs)
+        logits = call(*inputs)[0]
+    return [passed(fix, sampler_drift(case, logits.dtype, settings=speaker.dtype).to_dict())]
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -91,7 +103,8 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several.
 
     The baseline takes part even where it is not among the cell's fixes; it is built only if something else can be
-    timed, so that a compiled group in which every fix raises costs no compilation.
+    timed, so that a compiled group in which every fix raises costs no compilation. A pinned attention backend is the
+    baseline's too; where it has no kernel for float32, the baseline keeps torch's choice, and the data say so.
     """
     processes = cell.options.processes
     if processes == 1:
@@ -119,12 +132,17 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
             _sort_in(fix, prepared(cell, fix, case, stack), candidates, found)
+        own = cell  # of the baseline
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, prepared(cell, BASELINE, case, stack), candidates, found)
+            _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
+            refused = found.get(BASELINE)
+            if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
+                own = _without_pin(cell)
+                _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
         if BASELINE in candidates:
-            twin = prepared(cell, BASELINE, case, stack)
+            twin = prepared(own, BASELINE, case, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            found |= _ratios(cell, process, candidates, twin)
+            found |= _ratios(cell, process, candidates, twin, own=own)
         else:
             broken = found.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
             assert isinstance(broken, Outcome)
@@ -133,8 +151,16 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
     return found
 
 
-def _ratios(cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate) -> dict[str, Timed]:
-    """Time the candidates; on CUDA a second time with a flushed L2 cache."""
+def _without_pin(cell: Cell) -> Cell:
+    """Return a cell with torch's own choice of attention backend."""
+    return replace(cell, options=replace(cell.options, sdpa_backend=None))
+
+
+def _ratios(
+    cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate, *, own: Cell
+) -> dict[str, Timed]:
+    """Time the candidates; on CUDA a second time with a flushed L2 cache. `own` is the baseline's cell."""
+    doubt = () if own == cell else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
     caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
     found: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
     for cache in caches:
@@ -151,7 +177,7 @@ def _ratios(cell: Cell, process: int, candidates: dict[str, Candidate], twin: Ca
             threads=cell.threads,
         )
         for fix, ratio in ratios.items():
-            found[fix][cache] = ratio
+            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
     return dict(found)
 
 
@@ -185,17 +211,20 @@ def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | 
     try:
         _check_format(cell, fix)
         applied = _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs))
+        block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
         stack.enter_context(applied.stored())
         inputs = applied.prepare(case.inputs)
-        with applied.agreeing():
+        with block():
             broken = _not_finite(fix, applied(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return failure_of(fix, error)
-    return broken or Candidate(partial(applied, *inputs), applied.agreeing)
+    return broken or Candidate(partial(applied, *inputs), block)
 
 
 def _applied(cell: Cell, fix: str, case: Case) -> AppliedFix:
-    return fix_by_id(fix).applied(case.model, mode=cell.mode)
+    if cell.options.sdpa_backend is None:
+        return fix_by_id(fix).applied(case.model, mode=cell.mode)
+    return PinnedFix(fix_by_id(fix), case.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
 
 
 def _only_fix(cell: Cell) -> str:

@@ -24,6 +24,7 @@ from typing import Any, cast
 from precision_eval.errors import UnsupportedError, unknown_name
 
 from .cells import Cell, Outcome, failed, failure_of
+from .pins import PINS, set_tf32
 
 MeasureFunction = Callable[[Cell, Path], list[Outcome]]
 
@@ -55,7 +56,7 @@ class Measure:
     pseudo_fixes : tuple of str
         Oracle, null and controls that are measured beside the fixes, in eager mode.
     options : tuple of str
-        Options of the run that the result depends on.
+        Options of the run that the result depends on; one that lacks a pin is not planned under it.
     cost_s : float
         Rough duration, for the time left; multiplied by the option `cost_option` where that is given.
     cost_option : str or None
@@ -95,6 +96,7 @@ MEASURES: tuple[Measure, ...] = (
         source="observed by the dispatcher, not assumed; sglang-omni #1713 declared bfloat16 and silently ran float32",
         place="precision_eval.experiment.generic:witness",
         after=(),
+        options=("seed", *PINS),
     ),
     Measure(
         name="drift",
@@ -102,6 +104,7 @@ MEASURES: tuple[Measure, ...] = (
         source="yardstick of the same dtype as in FlashAttention's tests; Golden et al. 2024, arXiv 2405.02803",
         place="precision_eval.experiment.generic:drift",
         cost_s=4.0,
+        options=("seed", *PINS),
     ),
     Measure(
         name="sampler",
@@ -109,12 +112,14 @@ MEASURES: tuple[Measure, ...] = (
         source="metavoiceio/metavoice-src fam/llm/fast_inference_utils.py: guidance and top-p in the model's precision",
         place="precision_eval.experiment.generic:sampler",
         cost_s=3.0,
+        options=("seed", *PINS),
     ),
     Measure(
         name="memory",
         title="peak allocated bytes of one call above its start, storage, and the worker's peak resident memory",
         source="the allocator's own events (torch.profiler on the CPU, torch.cuda.memory_stats)",
         place="precision_eval.experiment.generic:memory",
+        options=("seed", *PINS),
     ),
     Measure(
         name="teacher_forced_drift",
@@ -174,7 +179,7 @@ MEASURES: tuple[Measure, ...] = (
         place="precision_eval.experiment.generic:latency",
         timed=True,
         grouped=True,
-        options=("seed", "budget_s", "processes"),
+        options=("seed", "budget_s", "processes", *PINS),
         cost_s=1.5,
         cost_option="budget_s",
     ),
@@ -280,7 +285,7 @@ def _print_traceback() -> None:
 
 
 def _prepare_torch(cell: Cell) -> None:
-    """Set the threads and make sure that the device is there."""
+    """Set the threads and TF32, and make sure that the device is there."""
     import torch
 
     torch.set_num_threads(cell.threads)
@@ -291,6 +296,7 @@ def _prepare_torch(cell: Cell) -> None:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UnsupportedError("device mps is not there: this torch or this machine has no Metal backend")
+    set_tf32(cell.options.tf32, cell.device)
 
 
 def _strict(outcome: Outcome) -> Outcome:

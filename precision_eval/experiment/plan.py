@@ -3,7 +3,7 @@
 Conventions: a name without ``*``, ``?`` or ``[`` must exist; a glob must match something; several may be given. A mode
 that a fix does not have is not planned. Where no mode was asked for, it is eager, and a fix that exists only compiled
 is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order workload, size,
-measure, mode, fix.
+attention backend, measure, mode, fix.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from precision_eval.errors import ParameterError, unknown_name
 
 from .cells import Cell, Options
 from .measures import MEASURES, Measure
+from .pins import ANY, PINS, SDPA_BACKENDS, check_tf32
 
 MODES: tuple[str, ...] = ("eager", "compiled")
 CONTROL = "as_shipped"
@@ -86,6 +87,8 @@ class Selection:
         Intra-op threads per worker.
     options : Options
         Of the run.
+    sdpa_backends : tuple of str
+        Attention backends to pin, each in cells of its own; ``"any"`` is torch's choice. Empty: torch's choice.
     """
 
     workloads: tuple[str, ...] | None = None
@@ -96,6 +99,7 @@ class Selection:
     device: str = "cpu"
     threads: int = 1
     options: Options = field(default_factory=Options)
+    sdpa_backends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,7 @@ def make_plan(
     """
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
+    check_tf32(selection.options.tf32, selection.device)
     all_workloads, all_fixes = _registries(workloads, fixes)
     chosen = _workloads_of(selection.workloads, all_workloads)
     fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
@@ -203,9 +208,12 @@ def make_plan(
         cell
         for workload in chosen
         for size in sizes[workload.id]
+        for options in _pinned(selection)
         for measure in measures
-        if measure.name in wanted and measure.name in workload.measures
-        for cell in _cells_of(measure, workload.id, size, _meant_for(workload, modes), selection)
+        if measure.name in wanted and measure.name in workload.measures and _knows_pins(measure, options)
+        for cell in _cells_of(
+            measure, workload.id, size, _meant_for(workload, modes), replace(selection, options=options)
+        )
     )
     if not cells:
         raise ParameterError(
@@ -213,6 +221,27 @@ def make_plan(
         )
     after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
     return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures))
+
+
+def _pinned(selection: Selection) -> list[Options]:
+    """Return the run's options once per attention backend asked for.
+
+    Raises
+    ------
+    UnknownNameError
+        No such backend.
+    """
+    known = (ANY, *SDPA_BACKENDS)
+    for name in selection.sdpa_backends:
+        if name not in known:
+            raise unknown_name("attention backend", name, known)
+    pins = [None if name == ANY else name for name in dict.fromkeys(selection.sdpa_backends)]
+    return [replace(selection.options, sdpa_backend=pin) for pin in pins or [selection.options.sdpa_backend]]
+
+
+def _knows_pins(measure: Measure, options: Options) -> bool:
+    """Say whether a measure records every pin that is set; one that does not is left out under it."""
+    return all(getattr(options, pin) is None or pin in measure.options for pin in PINS)
 
 
 def _registries(
@@ -299,7 +328,11 @@ def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]
     """Yield the ids of the cells that come before a cell."""
     measure = next(entry for entry in measures if entry.name == cell.measure)
     for other in cells:
-        if other.measure not in measure.after or (other.workload, other.size) != (cell.workload, cell.size):
+        if other.measure not in measure.after or (other.workload, other.size, other.options) != (
+            cell.workload,
+            cell.size,
+            cell.options,
+        ):
             continue
         same = other.mode == cell.mode and set(other.fixes) & set(cell.fixes)
         reference = other.measure in measure.needs and set(other.fixes) & {"oracle", "null"}

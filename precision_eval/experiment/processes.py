@@ -21,6 +21,7 @@ from precision_eval.measure.timers import Cache
 from precision_eval.statistics import PairedRatio, over_processes
 
 from .cells import Cell, Outcome, cause_of
+from .pins import set_tf32
 
 Timed = Outcome | dict[Cache, PairedRatio]
 """What one process found of a fix: why it cannot be timed, or its ratio per state of the cache."""
@@ -72,6 +73,7 @@ def _combined(found: Sequence[Timed], *, candidates: int) -> Timed:
 def _answer(connection: Connection, measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> None:
     padding = take_random_memory(process)
     try:
+        set_tf32(cell.options.tf32, cell.device)  # a spawned child has not inherited it
         answer: object = measure(cell, process)
     except Exception as error:  # noqa: BLE001 - raised again in the worker, with its type
         answer = cause_of(error)  # a cause is lost on the way to another process

@@ -194,6 +194,10 @@ class AppliedFix:
             raise FixStateError(f"'{self.fix.id}' is not in force; call inside `with` it, or inside its agreeing()")
         return self._run(*inputs)
 
+    def around_call(self) -> AbstractContextManager[None]:
+        """Return what is in force around each call beyond the fix: nothing here, a subclass may pin settings."""
+        return nullcontext()
+
     def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Bring stored inputs into the storage dtype; to be done once, outside timing.
 

@@ -49,6 +49,8 @@ class Fix:
         What it does and what it is known for.
     source : str
         Where it was proposed.
+    revision : int
+        Raised when what the fix does is redefined, so that a history does not go on as if it were the same.
     """
 
     id: str
@@ -60,6 +62,12 @@ class Fix:
     suppress_errors: bool = False
     explanation: str
     source: str
+    revision: int = 1
+
+    @property
+    def label(self) -> str:
+        """Name in a history: the id, with ``~2`` from the second revision on."""
+        return self.id if self.revision == 1 else f"{self.id}~{self.revision}"
 
     def applied(self, model: nn.Module, *, mode: str = "eager") -> AppliedFix:
         """Put this fix on a model, from outside.

@@ -25,7 +25,9 @@ class SamplerDrift:
     Attributes
     ----------
     dtype : str
-        Of logits, settings and arithmetic.
+        Of logits and arithmetic.
+    settings_dtype : str
+        Of guidance, temperature and top-p: the source's *precision*, which is the speaker embedding's.
     positions : int
     changed_nucleus : float
         Share of positions at which the sampler's own arithmetic admits or drops a token, the logits being the same.
@@ -38,6 +40,7 @@ class SamplerDrift:
     """
 
     dtype: str
+    settings_dtype: str
     positions: int
     changed_nucleus: float
     total_variation: float
@@ -51,7 +54,7 @@ class SamplerDrift:
         return asdict(self)
 
 
-def sampler_drift(case: Case, dtype: torch.dtype) -> SamplerDrift:
+def sampler_drift(case: Case, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
     """Run a MetaVoice workload's sampler alone, in a dtype and in float64.
 
     Parameters
@@ -60,6 +63,9 @@ def sampler_drift(case: Case, dtype: torch.dtype) -> SamplerDrift:
         Of a MetaVoice workload; its float64 twin gives the logits.
     dtype : torch.dtype
         That a fix leaves the logits in.
+    settings : torch.dtype, optional
+        That a fix leaves the speaker embedding in, in which the source holds guidance, temperature and top-p
+        (``fast_inference_utils.py``: ``dtype=precision``); the logits' by default.
 
     Returns
     -------
@@ -77,13 +83,16 @@ def sampler_drift(case: Case, dtype: torch.dtype) -> SamplerDrift:
     with torch.no_grad():
         inputs = (x.double() if x.is_floating_point() else x for x in case.inputs)
         logits = case.model.in_float64()(*inputs)[0]  # (2, s, V)
-        found = [sampler_rounding(logits[:, [s]], dtype=dtype).to_dict() for s in range(logits.shape[1])]
+        found = [
+            sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
+        ]
 
     def mean(name: str) -> float:
         return sum(float(one[name]) for one in found) / len(found)
 
     return SamplerDrift(
         dtype=str(dtype).removeprefix("torch."),
+        settings_dtype=str(settings or dtype).removeprefix("torch."),
         positions=len(found),
         changed_nucleus=sum(one["boundary_flips"] > 0 for one in found) / len(found),
         total_variation=mean("total_variation"),

@@ -174,7 +174,7 @@ def _recorded(
     """Run the fix once in eager; returns its casts, None where it inserts none, and what its last site returns."""
     casting, model = applied.fix.agreement in _CASTING, copy.deepcopy(system)
     try:
-        with _held(model, applied):
+        with _held(model, applied), applied.around_call():
             tape, returned = record_casts(model, inputs, agreement=applied.fix.agreement if casting else "none")
     except RuntimeError as error:
         if applied.mode == "eager":

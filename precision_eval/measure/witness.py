@@ -284,5 +284,6 @@ def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Witness:
     names = [name for name in seen.operations if "scaled_dot_product" in name or "softmax" in name]
     fused = {backend for part, backend in BACKENDS if any(part in name for name in names)}
     attention = any(site == "sdpa" for site, _ in observer.entries)
-    backend = _joined(fused, attention=attention)
+    # the compiler may fuse the softmax of plain matrix products into a loop of its own, but no attention kernel
+    backend = _joined(fused or {"softmax"}, attention=attention)
     return observer.witness(backend=backend, observed="graph", graphs=graphs, output=seen.output)

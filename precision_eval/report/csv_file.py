@@ -13,7 +13,7 @@ from typing import Any
 
 from precision_eval.report.data import Row, Run, Section
 
-IDENTITY = ("workload", "size", "mode", "device", "threads", "fix", "role", "status", "reason")
+IDENTITY = ("workload", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 
 
 def write_csv(run: Run, path: Path) -> Path:
@@ -33,6 +33,7 @@ def _line(section: Section, row: Row) -> dict[str, Any]:
         "size": section.size,
         "mode": section.mode,
         "device": section.device,
+        "pins": section.pins.lstrip(","),
         "threads": section.threads,
         "fix": row.fix,
         "role": row.role,

@@ -1,8 +1,8 @@
 """Records of one run, arranged as a report reads them.
 
-A *section* is workload × size × mode × device; a *row* is everything that was recorded about one fix (or oracle, null,
-control) in that section. Where a cell was recorded twice, the later record counts. Nothing is computed here beyond
-selection; units are those of the records (seconds, bytes, dB, nats).
+A *section* is workload × size × mode × device × pinned settings; a *row* is everything that was recorded about one fix
+(or oracle, null, control) in that section. Where a cell was recorded twice, the later record counts. Nothing is
+computed here beyond selection; units are those of the records (seconds, bytes, dB, nats).
 
 Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`figure_of`, :func:`series_of`,
 :func:`is_identical`.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.errors import RecordError
+from precision_eval.experiment.pins import pins_text
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.record import Record, RecordFile, latest
 
@@ -91,7 +92,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One workload × size × mode × device of a run."""
+    """One workload × size × mode × device × pinned settings of a run."""
 
     workload: str
     size: str
@@ -99,17 +100,20 @@ class Section:
     device: str
     threads: int | None
     rows: tuple[Row, ...]
+    pins: str = ""
 
     @property
     def title(self) -> str:
-        """Text such as ``voice · default · eager · cpu, 1 thread``."""
+        """Text such as ``voice · default · eager · cpu, 1 thread``, with what is pinned after it."""
         threads = "" if self.threads is None else f", {self.threads} thread{'' if self.threads == 1 else 's'}"
-        return f"{self.workload} · {self.size} · {self.mode} · {self.device}{threads}"
+        pins = self.pins.replace(",", ", ").replace("=", " ")
+        return f"{self.workload} · {self.size} · {self.mode} · {self.device}{threads}{pins}"
 
     @property
     def slug(self) -> str:
         """Name for files, such as ``voice-default-eager-cpu``."""
-        return "-".join((self.workload, self.size, self.mode, self.device)).replace(":", "")
+        pins = self.pins.replace(",", "-").replace("=", "-")
+        return "-".join((self.workload, self.size, self.mode, self.device)).replace(":", "") + pins
 
     @property
     def fixes(self) -> tuple[Row, ...]:
@@ -143,10 +147,11 @@ class Run:
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Sections ordered by workload, size, mode (eager first) and device."""
-        groups: dict[tuple[str, str, str, str], list[Record]] = {}
+        groups: dict[tuple[str, str, str, str, str], list[Record]] = {}
         for record in self.records:
-            groups.setdefault((record.workload, record.size, record.mode, record.device), []).append(record)
-        ordered = sorted(groups, key=lambda key: (key[0], key[1], key[2] != "eager", key[2], key[3]))
+            key = (record.workload, record.size, record.mode, record.device, pins_of(record))
+            groups.setdefault(key, []).append(record)
+        ordered = sorted(groups, key=lambda key: (key[0], key[1], key[2] != "eager", *key[2:]))
         return tuple(_section(key, groups[key]) for key in ordered)
 
     def references(self, section: Section, measure: str) -> tuple[Row, ...]:
@@ -157,7 +162,12 @@ class Run:
         own = [row for row in section.rows if row.role != "fix" and row.data(measure)]
         known = {row.fix for row in own}
         for other in self.sections:
-            same = (other.workload, other.size, other.device) == (section.workload, section.size, section.device)
+            same = (other.workload, other.size, other.device, other.pins) == (
+                section.workload,
+                section.size,
+                section.device,
+                section.pins,
+            )
             for row in other.rows if same else ():
                 if row.role != "fix" and row.fix not in known and row.data(measure):
                     own.append(row)
@@ -165,10 +175,11 @@ class Run:
         return tuple(sorted(own, key=_row_order))
 
     def grids(self) -> Iterator[tuple[str, str, tuple[Section, ...]]]:
-        """Yield (workload, device, its sections): what belongs into one figure."""
-        pairs = dict.fromkeys((section.workload, section.device) for section in self.sections)
-        for workload, device in pairs:
-            yield workload, device, tuple(s for s in self.sections if (s.workload, s.device) == (workload, device))
+        """Yield (workload, device and pins, its sections): what belongs into one figure."""
+        keys = dict.fromkeys((section.workload, section.device, section.pins) for section in self.sections)
+        for key in keys:
+            own = tuple(section for section in self.sections if (section.workload, section.device, section.pins) == key)
+            yield key[0], key[1] + key[2].replace(",", " ").replace("=", " "), own
 
 
 def load_run(run_dir: Path) -> Run:
@@ -246,7 +257,12 @@ def is_identical(row: Row) -> bool:
     return distance == 0.0 and figure_of(data, "against_oracle", "si_sdr_db", "whole_file") is None
 
 
-def _section(key: tuple[str, str, str, str], records: list[Record]) -> Section:
+def pins_of(record: Record) -> str:
+    """Return the settings that a record was measured under, as in its cell's id; empty where nothing was pinned."""
+    return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
+
+
+def _section(key: tuple[str, str, str, str, str], records: list[Record]) -> Section:
     by_fix: dict[str, dict[str, Record]] = {}
     roles: dict[str, str] = {}
     for record in records:
@@ -254,7 +270,7 @@ def _section(key: tuple[str, str, str, str], records: list[Record]) -> Section:
         roles[record.fix] = record.role
     rows = [Row(fix=fix, role=roles[fix], records=measures) for fix, measures in by_fix.items()]
     threads = {record.threads for record in records}
-    workload, size, mode, device = key
+    workload, size, mode, device, pins = key
     return Section(
         workload=workload,
         size=size,
@@ -262,6 +278,7 @@ def _section(key: tuple[str, str, str, str], records: list[Record]) -> Section:
         device=device,
         threads=threads.pop() if len(threads) == 1 else None,
         rows=tuple(sorted(rows, key=_row_order)),
+        pins=pins,
     )
 
 

@@ -2,7 +2,8 @@
 
 ``python -m precision_eval.report.pages RUN_DIR PAGE...`` replaces, in each Markdown page, what stands between
 ``<!-- WORKLOAD:begin -->`` and ``<!-- WORKLOAD:end -->`` for every workload that has such markers there; everything
-outside is left byte for byte.
+outside is left byte for byte. ``WORKLOAD.versions`` is what depends on the torch version there, ``environment`` what
+the run was measured with.
 
 Contents: :func:`system_table`, :func:`write_page`, :func:`main`.
 """
@@ -21,10 +22,12 @@ from precision_eval.report.data import Row, Run, Section, figure_of, load_run, m
 from precision_eval.report.readme import write_block
 from precision_eval.report.tables import Table, confidence_text
 from precision_eval.report.text import environment_line, markdown_table
+from precision_eval.report.version_notes import version_table
 from precision_eval.report.wording import MISSING, fixed, memory_text, scientific, short_reason, with_interval
 
 _PARTS = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
 _FEWEST_POSITIONS = 20
+_VERSIONS = ".versions"
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -47,7 +50,7 @@ def system_table(run: Run, workload: str) -> Table:
     ParameterError
         The run has nothing of that workload.
     """
-    sections = {section.mode: section for section in run.sections if section.workload == workload}
+    sections = {section.mode: section for section in run.sections if (section.workload, section.pins) == (workload, "")}
     if not sections:
         held = ", ".join(sorted({section.workload for section in run.sections}))
         raise ParameterError(f"{run.directory} holds nothing of the workload '{workload}'; it holds {held}")
@@ -149,6 +152,9 @@ def write_page(page: Path, run: Run) -> bool:
 def _block(run: Run, name: str) -> str:
     if name == "environment":
         return environment_line(run)
+    if name.endswith(_VERSIONS):
+        versions = version_table(run, workload=name.removesuffix(_VERSIONS))
+        return "Nothing here depends on it." if versions is None else markdown_table(versions, heading=True)
     return markdown_table(system_table(run, name), heading=True)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from precision_eval.decide.front import point_front
 from precision_eval.report.data import Row, Section, figure_of, memory_bytes
 
 SAME_WITHOUT_INTERVAL = 0.10
@@ -106,10 +107,7 @@ def pareto_front(section: Section) -> tuple[Row, ...]:
         for row in section.curing
         if (speed := latency_interval(row)) and (drift := drift_interval(row))
     ]
-    front = [
-        (x, y, row) for x, y, row in points if not any(a <= x and b <= y and (a, b) != (x, y) for a, b, _ in points)
-    ]
-    return tuple(row for _, _, row in sorted(front, key=lambda point: point[:2]))
+    return tuple(points[index][2] for index in point_front([point[:2] for point in points]))
 
 
 def _interval(data: object, middle: str, low: str, high: str) -> Interval | None:

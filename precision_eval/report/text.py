@@ -18,6 +18,7 @@ from rich.table import Table as RichTable
 from precision_eval.report.data import Run, figure_of
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import Table, tables_of
+from precision_eval.report.version_notes import version_table
 
 READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
@@ -66,6 +67,7 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
             for note in table.notes:
                 console.print(f"  {note}", style="dim", highlight=False, markup=False)
             console.print()
+    _print_versions(run, console)
     console.print("What the numbers say", style="bold")
     for title, sentences in findings(run):
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
@@ -76,6 +78,19 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     if files:
         console.print()
         console.print(f"Written to {run.directory}: " + ", ".join(_listed(run, files)), highlight=False, markup=False)
+
+
+def _print_versions(run: Run, console: Console) -> None:
+    """Print what depends on the torch version, where anything does."""
+    versions = version_table(run)
+    if versions is None:
+        return
+    console.print(versions.title, style="bold", highlight=False, markup=False)
+    for part in _rich_tables(versions, width=console.width):
+        console.print(part)
+    for note in versions.notes:
+        console.print(f"  {note}", style="dim", highlight=False, markup=False)
+    console.print()
 
 
 def reading_guide(run: Run) -> list[str]:
@@ -125,6 +140,8 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
         parts.append(f"## {section.title}")
         for table in tables_of(run, section):
             parts.append(markdown_table(table, heading=table.title != section.title))
+    if (versions := version_table(run)) is not None:
+        parts += [f"## {versions.title}", markdown_table(versions, heading=False)]
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
     parts += [f"- Left out: {line}" for line in left_out]

@@ -75,7 +75,7 @@ def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
 
 def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
     for workload, device, sections in run.grids():
-        name = f"{workload}-{device}".replace(":", "")
+        name = f"{workload}-{device}".replace(":", "").replace(" ", "-")
         yield f"tradeoff-{name}", partial(draw_tradeoff, workload, device, sections)
         yield f"memory-{name}", partial(draw_memory, workload, device, sections)
     for section in run.sections:

@@ -65,6 +65,8 @@ class Workload:
         ``make(size, device=..., seed=...)`` builds the case; loads torch.
     full_parameters : int
         Parameters at the size ``full``; 0 where it fits anywhere.
+    bytes_per_parameter : float
+        As shipped, on average.
     by_default : bool
         Part of a run that names no workload.
     upstream : str
@@ -82,6 +84,7 @@ class Workload:
     definition: tuple[Any, ...]
     make: Callable[..., Case]
     full_parameters: int = 0
+    bytes_per_parameter: float = 2.0
     by_default: bool = True
     upstream: str = ""
 
@@ -95,25 +98,34 @@ class Workload:
         """Say whether a fix has a meaning here: what landed upstream has none where no one project is meant."""
         return fix != "upstream" or bool(self.upstream)
 
-    def check_fits(self, size: str, *, available_bytes: int) -> None:
+    def check_fits(
+        self, size: str, *, available_bytes: int, copies: float = 0.0, holder: str = "", remedy: str = "--size cpu"
+    ) -> None:
         """Refuse a size whose weights alone do not fit, before anything is loaded.
 
         Parameters
         ----------
         size : str
         available_bytes : int
-            Main memory: weights are drawn there in float32, on every device.
+            Main memory: weights are drawn there, on every device, each in float32 and cast at once.
+        copies : float
+            Bytes per parameter that are held beside the weights as shipped.
+        holder : str
+            What holds those copies, for the message, such as ``"drift of full_float32"``.
+        remedy : str
+            What to take instead.
 
         Raises
         ------
         ParameterError
             They need more.
         """
-        needed_bytes = 4 * self.full_parameters if size == "full" else 0
+        needed_bytes = (self.bytes_per_parameter + copies) * self.full_parameters if size == "full" else 0
         if needed_bytes > available_bytes:
+            what = f"its weights and those that {holder} copies" if copies else "its weights"
             raise ParameterError(
-                f"size 'full' of the workload '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for its weights, "
-                f"{available_bytes / 2**30:.3g} GiB are free; take --size cpu, or a larger machine"
+                f"size 'full' of the workload '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for {what}, "
+                f"{available_bytes / 2**30:.3g} GiB are free; take {remedy}, or a larger machine"
             )
 
     def build(self, size: str, *, device: str, seed: int) -> Case:

@@ -192,9 +192,10 @@ class Attention(nn.Module):
         -------
         torch.Tensor, shape (B, L, d)
         """
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q(x), self.k(x), self.v(x))
-        )  # (B, H, L, D)
+        # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
+        by_head = (*x.shape[:-1], self.heads, -1)
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in (self.q(x), self.k(x), self.v(x)))
+        # each: (B, H, L, D)
         scores = torch.matmul(query, key.transpose(2, 3))  # (B, H, L, L)
         scores += position_bias
         weights = torch.softmax(widened(scores), dim=-1).type_as(scores)

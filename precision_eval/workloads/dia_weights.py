@@ -15,7 +15,10 @@ from torch import nn
 
 from precision_eval.workloads import dia as constants
 from precision_eval.workloads.dia_caches import AppendingCache, SliceCache
-from precision_eval.workloads.dia_model import Attention, Dense, DiaDecoder, DiaEncoder
+from precision_eval.workloads.dia_model import Attention, CrossAttention, Dense, DiaDecoder, DiaEncoder
+
+LONG_PRODUCT = 1 << 30
+"""Multiply-adds of a projection from which it is computed in float32 while building; only the size `full` has such."""
 
 
 def attention_std(head_dim: int) -> float:
@@ -79,10 +82,26 @@ def fill_caches(model: DiaDecoder, generator: torch.Generator, *, padding: torch
     text = last_norm(hidden.to(model.compute_dtype))
     model.text_mask[:] = padding
     for layer in model.blocks:
-        layer.cross_attention.remember(text)
+        _remember(layer.cross_attention, text)
         cache = layer.self_attention.cache
         assert cache is not None
         _fill_cache(cache, generator, filled=size.filled, heads=size.cache_heads)
+
+
+def _remember(attention: CrossAttention, text: torch.Tensor) -> None:
+    """Have cross attention compute the text's keys and values; in float32 and rounded once where that is long.
+
+    A CPU's float16 product takes minutes per layer at the published size. The encoder output is drawn, so no model's
+    own rounding is lost.
+    """
+    projections = (attention.key, attention.value)
+    before = [projection.in_float32 for projection in projections]
+    for projection in projections:
+        if text.shape[:-1].numel() * projection.weight.numel() >= LONG_PRODUCT:
+            projection.in_float32 = True
+    attention.remember(text)
+    for projection, was in zip(projections, before, strict=True):
+        projection.in_float32 = was
 
 
 def _fill_cache(cache: SliceCache | AppendingCache, generator: torch.Generator, *, filled: int, heads: int) -> None:

@@ -257,6 +257,7 @@ METAVOICE_DECODE_FLOAT32 = Workload(
     definition=("decode", "slice", _CPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=False, indexed=False, **_CPU),
     full_parameters=FULL_PARAMETERS,
+    bytes_per_parameter=4.0,
     by_default=False,
     upstream=_UPSTREAM,
 )
@@ -272,6 +273,7 @@ METAVOICE_PREFILL_FLOAT32 = Workload(
     definition=("prefill", "slice", _CPU, *_DEFINITION),
     make=partial(build_metavoice, prefill=True, indexed=False, **_CPU),
     full_parameters=FULL_PARAMETERS,
+    bytes_per_parameter=4.0,
     by_default=False,
     upstream=_UPSTREAM,
 )

@@ -109,7 +109,9 @@ class Attention(nn.Module):
         torch.Tensor, shape (B, s, H·D)
         """
         parts = self.query_key_value(x).chunk(3, dim=-1)
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)  # (B, H, s, D)
+        # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
+        by_head = (*x.shape[:-1], self.heads, -1)
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in parts)  # (B, H, s, D)
         self.cache.write(positions, key, value)
         mixed = F.scaled_dot_product_attention(query, self.cache.key, self.cache.value, attn_mask=mask)
         return self.output(mixed.transpose(1, 2).flatten(-2))
@@ -341,7 +343,9 @@ class SamplerRounding:
         }
 
 
-def sampler_rounding(logits: torch.Tensor, *, dtype: torch.dtype) -> SamplerRounding:
+def sampler_rounding(
+    logits: torch.Tensor, *, dtype: torch.dtype, settings: torch.dtype | None = None
+) -> SamplerRounding:
     """Run the sampler alone, in a dtype and in float64.
 
     Parameters
@@ -349,7 +353,9 @@ def sampler_rounding(logits: torch.Tensor, *, dtype: torch.dtype) -> SamplerRoun
     logits : torch.Tensor, shape (2, s, V)
         Floating; best those of the float64 twin, so that no rounding before the sampler takes part.
     dtype : torch.dtype
-        Of logits, settings and arithmetic.
+        Of logits and arithmetic.
+    settings : torch.dtype, optional
+        Of guidance, temperature and top-p; the logits' by default.
 
     Returns
     -------
@@ -366,7 +372,7 @@ def sampler_rounding(logits: torch.Tensor, *, dtype: torch.dtype) -> SamplerRoun
     if not cast.isfinite().all():
         raise ParameterError(f"logits are not finite in {dtype}; give finite ones, or a dtype with more range")
     return SamplerRounding(
-        found=guided_probabilities(cast, precision=dtype),
+        found=guided_probabilities(cast, precision=settings or dtype),
         on_cast_logits=guided_probabilities(cast.double(), precision=torch.float64),
         oracle=guided_probabilities(logits.double(), precision=torch.float64),
     )

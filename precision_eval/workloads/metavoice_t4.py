@@ -145,5 +145,6 @@ METAVOICE_T4 = Workload(
     ),
     make=build_metavoice_t4,
     full_parameters=FULL_PARAMETERS,
+    bytes_per_parameter=4.0,
     by_default=False,
 )  # fmt: skip

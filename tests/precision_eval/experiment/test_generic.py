@@ -78,8 +78,10 @@ def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp
 
 def test_the_samplers_own_rounding_is_measured_apart(tmp_path):
     data = outcomes(tmp_path, "sampler", "bfloat16", workload="metavoice-prefill")["bfloat16"].data
-    assert data["dtype"] == "bfloat16"
+    assert (data["dtype"], data["settings_dtype"]) == ("bfloat16", "bfloat16")
     assert 0.0 < data["total_variation"] < 1.0
+    cast = outcomes(tmp_path, "sampler", "query_to_half", workload="metavoice-prefill")["query_to_half"].data
+    assert cast["settings_dtype"] == "float16"  # the source's precision, in which the speaker embedding stays
 
 
 def test_drift_of_a_system_says_what_it_consists_of(tmp_path):

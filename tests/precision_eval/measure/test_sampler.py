@@ -28,6 +28,15 @@ def test_fewer_bits_round_more(case):
     assert all(0.0 <= found.changed_nucleus <= 1.0 for found in by_dtype)
 
 
+def test_settings_have_a_dtype_of_their_own(case):
+    exact, coarse = (sampler_drift(case, torch.float64, settings=dtype) for dtype in (None, torch.bfloat16))
+    assert (exact.total_variation, exact.settings_dtype) == (0.0, "float64")
+    assert (coarse.dtype, coarse.settings_dtype) == ("float64", "bfloat16")
+    assert coarse.kept <= coarse.kept_in_float64  # top-p is 0.9492 then, so the nucleus can only lose tokens
+    nearest = sampler_drift(case, torch.bfloat16, settings=torch.bfloat16)
+    assert sampler_drift(case, torch.bfloat16) == nearest
+
+
 def test_repeatable(case):
     again = workload_by_id("metavoice-prefill").build("tiny", device="cpu", seed=5)
     assert sampler_drift(case, torch.float16) == sampler_drift(again, torch.float16)

@@ -6,7 +6,7 @@ from precision_eval.report.data import load_run
 from precision_eval.report.findings import findings_of
 from precision_eval.report.findings_sound import silent_controls, sound_sentences, worse_by_sound, yardsticks_of
 from precision_eval.report.ranking import least_memory
-from precision_eval.report.recommendation import recommendation
+from precision_eval.report.recommendation import choices_of, recommendation
 
 # condition: MCD to the original speech in dB, phonemes right
 AS_ON_A_GOOD_DAY = {
@@ -119,13 +119,13 @@ def test_without_null_or_controls_it_says_so(voice):
     assert "Sound was not measured beside null and controls" in recommendation(*voice(bare))
 
 
-def test_recommendation_by_priority(voice):
-    assert recommendation(*voice()) == (
-        "On this machine (cpu, 1 thread): for the lowest drift and the most speed take full_float32 (drift 3.0e-7, the "
-        "baseline of speed, 18 MiB, 0 of 64 streams diverged); for the least memory take float16 (drift 7.0e-4, 1.31 "
-        "of full_float32's time, 9 MiB, 49 of 64 streams diverged). Sound does not separate the fixes over 60 s, so "
-        "drift, speed and memory decide."
+def test_recommendation_by_policy(voice):
+    text = recommendation(*voice())
+    assert text.startswith(
+        "On this machine (cpu, 1 thread): for quality, balance and speed take full_float32 (drift 3.0e-7 "
+        "[2.8e-7, 3.2e-7], the baseline of time, 18 MiB, 0 of 64 streams diverged, sound × "
     )
+    assert text.endswith("Sound does not separate the fixes over 60 s, so drift, speed and memory decide.")
 
 
 def test_the_opposite_machine_gets_the_opposite_recommendation(voice):
@@ -136,8 +136,8 @@ def test_the_opposite_machine_gets_the_opposite_recommendation(voice):
     }
     text = recommendation(*voice(costs=faster))
     assert text.startswith(
-        "On this machine (cpu, 1 thread): for the lowest drift, the most speed and the least memory take kv_to_query "
-        "(drift 9.0e-8, 0.70 of full_float32's time, 8 MiB, 0 of 64 streams diverged). "
+        "On this machine (cpu, 1 thread): for quality, balance and speed take kv_to_query (drift 9.0e-8 "
+        "[8.5e-8, 9.5e-8], 0.700 [0.690, 0.710] of full_float32's time, 8 MiB, 0 of 64 streams diverged, "
     )
 
 
@@ -150,17 +150,26 @@ def test_a_tie_goes_to_less_drift_and_is_named(voice):
     loaded, section = voice(costs=tied)
     assert [row.fix for row in least_memory(section)] == ["float16", "bfloat16"]
     text = recommendation(loaded, section)
-    assert "for the most speed take kv_to_query (" in text
-    assert "in speed a tie with float16, of more drift)" in text
-    assert "in memory a tie with bfloat16, of more drift)" in text
+    assert "; for speed take kv_to_query (" in text
+    assert "; in time a tie with float16, broken by less drift)" in text
 
 
-def test_one_fix_or_no_voice_needs_no_recommendation(voice, synthetic, tmp_path):
+def test_the_recommendation_is_what_choose_answers(voice, synthetic, tmp_path):
+    run = synthetic(tmp_path / "attention")
+    run.attention("attention-decode", "dia", "eager")
+    loaded = load_run(run.write())
+    for given in (voice(), (loaded, loaded.sections[0])):
+        text, choices = recommendation(*given), choices_of(*given)
+        assert [choice.policy for choice in choices] == ["quality", "balanced", "speed"]
+        assert all(f"take {choice.fix} (" in text for choice in choices)
+
+
+def test_one_fix_needs_no_recommendation(voice, synthetic, tmp_path):
     assert recommendation(*voice(costs={"float16": COSTS["float16"]}, sound={})) == ""
     run = synthetic(tmp_path / "attention")
     run.attention("attention-decode", "dia", "eager")
     loaded = load_run(run.write())
-    assert recommendation(loaded, loaded.sections[0]) == ""
+    assert "Sound" not in recommendation(loaded, loaded.sections[0])
     assert sound_sentences(loaded, loaded.sections[0]) == []
 
 

@@ -27,10 +27,44 @@ def test_a_size_that_contradicts_itself_is_named(size, change, text):
 
 def test_a_size_that_cannot_fit_is_refused_before_it_is_built():
     workload = workload_by_id("metavoice-decode")
-    with pytest.raises(ParameterError, match=r"size 'full' of the workload 'metavoice-decode' needs 4.65 GiB .* 1 GiB"):
+    with pytest.raises(ParameterError, match=r"size 'full' of the workload 'metavoice-decode' needs 2.33 GiB .* 1 GiB"):
         workload.check_fits("full", available_bytes=2**30)
     workload.check_fits("full", available_bytes=2**33)
     workload.check_fits("cpu", available_bytes=0)
+
+
+def test_copies_that_cannot_fit_are_refused_with_what_holds_them():
+    workload = workload_by_id("cogvideo-t5-encoder")
+    held = {"available_bytes": 20 * 2**30, "holder": "witness of full_float32", "remedy": "--size cpu, leave it out"}
+    workload.check_fits("full", copies=0.0, **held)
+    with pytest.raises(ParameterError) as refusal:
+        workload.check_fits("full", copies=4.0, **held)
+    assert str(refusal.value) == (
+        "size 'full' of the workload 'cogvideo-t5-encoder' needs 28.4 GiB for its weights and those that witness of "
+        "full_float32 copies, 20 GiB are free; take --size cpu, leave it out, or a larger machine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "fixes", "copies"),
+    [
+        ("witness", ("kv_to_query",), 0.0),
+        ("witness", ("full_float32",), 4.0),
+        ("memory", ("bfloat16",), 0.0),  # as wide as shipped
+        ("drift", ("full_float32",), 4.0 + 8.0 + 4.0),  # the fix, the float64 twin, and what both are made from
+        ("latency", ("kv_to_query", "full_float32"), 4.0 + 2.0 + 2.0),
+    ],
+)
+def test_what_a_cell_holds_beside_the_model(measure, fixes, copies):
+    from precision_eval.cli.run import _copies
+    from precision_eval.experiment.cells import Cell, Options
+    from precision_eval.fixes.catalog import FIXES
+
+    cell = Cell(
+        workload="metavoice-decode", fixes=fixes, mode="eager", device="cpu", size="full", threads=1, measure=measure,
+        options=Options(),
+    )  # fmt: skip
+    assert _copies(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,23 @@
+"""Which torch measured, as benchmarks, so that every set of results says it by itself."""
+
+from __future__ import annotations
+
+import torch
+
+from precision_eval.tracking.torch_build import is_cuda_build, torch_version_number
+
+
+class torch_build:
+    def track_torch_version(self) -> int:
+        return torch_version_number(torch.__version__)
+
+    track_torch_version.version = "1"
+    track_torch_version.unit = "major * 1000000 + minor * 1000 + patch"
+    track_torch_version.pretty_name = "version of torch"
+
+    def track_is_cuda_build(self) -> int:
+        return is_cuda_build()
+
+    track_is_cuda_build.version = "1"
+    track_is_cuda_build.unit = "1 where torch was built with CUDA"
+    track_is_cuda_build.pretty_name = "CUDA build of torch"

@@ -1,0 +1,7 @@
+"""A few workloads, every fix, under ``torch.compile``: ``compiled.<workload>.<metric>``, from the registries."""
+
+from __future__ import annotations
+
+from benchmarks.generator import classes_of
+
+globals().update(classes_of("compiled", __name__))

@@ -1,0 +1,12 @@
+"""Options of ``pytest benchmarks/``, which pytest reads above the tests. asv imports this file too: no pytest in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def pytest_addoption(parser: Any) -> None:
+    group = parser.getgroup("precision-eval")
+    group.addoption("--workload", action="append", metavar="GLOB", help="workloads to time; default: attention-*")
+    group.addoption("--size", metavar="SIZE", help="size of the workloads; default: each one's own default sizes")
+    group.addoption("--mode", default="eager", choices=("eager", "compiled"), help="default: %(default)s")

@@ -1,0 +1,108 @@
+"""``python -m benchmarks.gate``: measure the sets that are missing, then print and write the rates."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main() -> int:
+    """Run the trials."""
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")  # before numpy is loaded, here and in the interpreters that measure
+    options = _parser().parse_args()
+    from precision_eval.proof.trials import TrialFile
+
+    file = TrialFile(options.raw)
+    if not options.report:
+        _measure(file, options)
+    lines = [line for line in file.read() if line["conditions"] == _conditions(options)][: options.sets]
+    if len(lines) < 2:
+        print(f"{len(lines)} sets in {options.raw}; at least 2 are needed for a pair", file=sys.stderr)
+        return 2
+    _report(lines, options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gate", description=__doc__)
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    parser.add_argument("--raw", type=Path, default=Path("runs/gate/sets.jsonl"), help="sets, one per line; resumed")
+    parser.add_argument("--sets", type=int, default=40)
+    parser.add_argument("--processes", type=int, default=40, help="per set")
+    parser.add_argument("--budget", type=float, default=0.5, help="seconds of rounds per process and group of cells")
+    parser.add_argument("--jobs", type=int, default=1, help="sets measured at a time")
+    parser.add_argument("--slice-s", type=float, default=float("inf"), help="start no set that would end after this")
+    parser.add_argument("--pairs", type=int, default=120, help="pairs of sets that are drawn")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    return parser
+
+
+def _conditions(options: argparse.Namespace) -> dict[str, Any]:
+    return {"processes": options.processes, "budget_s": options.budget}
+
+
+def _measure(file: Any, options: argparse.Namespace) -> None:
+    """Measure missing sets, each in an interpreter of its own, and keep each as soon as it is whole."""
+    known = file.keys()
+    keys = {seed: f"set/{seed}/{options.processes}/{options.budget:g}" for seed in range(options.sets)}
+    missing = [seed for seed, key in keys.items() if key not in known]
+    started, longest_s = time.monotonic(), 0.0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        while missing and time.monotonic() - started + longest_s < options.slice_s:
+            batch, missing = missing[: options.jobs], missing[options.jobs :]
+            before = time.monotonic()
+            for seed, found in zip(batch, pool.map(lambda seed: _one_set(seed, options), batch), strict=True):
+                file.append({"key": keys[seed], "conditions": _conditions(options), **found})
+            longest_s = max(longest_s, time.monotonic() - before)
+            print(f"{options.sets - len(missing)} of {options.sets} sets, {longest_s:.0f} s each", flush=True)
+
+
+def _one_set(seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    wanted = json.dumps({"seed": seed, **_conditions(options)})
+    command = [sys.executable, "-m", "benchmarks.gate.measuring", wanted]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"set {seed} could not be measured; its message stands above; run again to go on")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _report(lines: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    from benchmarks.gate import figures, simulated
+    from benchmarks.gate.rules import read_sets
+    from precision_eval.environment import collect
+
+    pairs = figures.drawn_pairs(len(lines), options.pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        sets = read_sets(lines, Path(folder))
+        rates = figures.all_figures(sets, len(lines), options.processes, pairs)
+    made_up = simulated.figures()
+    for one in [*rates, *made_up]:
+        verdict = {None: "", True: "met", False: "MISSED"}[one.get("met")]
+        interval = f"{100 * one['rate']:6.2f} % [{100 * one['low']:.2f}, {100 * one['high']:.2f}]"
+        print(f"{one.get('rule', ''):48s} {one['what']:34s} {interval} {one.get('target', '')} {verdict}")
+    if options.out is not None:
+        content = {
+            "conditions": {**_conditions(options), "sets": len(lines), "pairs": len(pairs)},
+            "figures": rates,
+            "simulated": made_up,
+            "spreads": figures.spreads(lines),
+            "environment": collect("cpu"),
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""asv classes from the registries: one per workload, one method per metric, fixes and sizes as parameters.
+
+``benchmarks/eager.py`` and ``benchmarks/compiled.py`` hold the result. Nothing is defined here: names, units, versions
+and figures come from :mod:`precision_eval.tracking`.
+
+How it is shared. asv gives all benchmarks with the same ``setup_cache`` one folder as their working directory. The
+figures of a workload are measured when the first of them is asked for and lie in that folder for the others, so a run
+of one metric measures no other, and what fails costs its own cell. asv would identify a ``setup_cache`` per class by
+file and line, which are the same for generated classes; and it runs each in a process that imports torch anew, where
+the measuring here forks from asv's warm fork server.
+
+torch is imported here, before asv forks, and nothing of it is run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from precision_eval.experiment.executor import BLAS_THREADS
+from precision_eval.tracking import (
+    FULL,
+    QUICK,
+    Effort,
+    FixFailedError,
+    Metric,
+    NotApplicableError,
+    Place,
+    figure,
+    fix_labels,
+    metrics_of,
+    preload,
+    sizes_of,
+    tracked_workloads,
+    version_of,
+)
+from precision_eval.workloads import Workload
+
+for variable in BLAS_THREADS:
+    os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread
+preload()  # torch and what every measuring imports, before asv forks
+
+MEASURING_TIMEOUT_S = 900
+TIMING_TIMEOUT_S = 120
+QUICK_PARAMETERS = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
+"""What ``asv run --quick`` sets for every benchmark."""
+
+
+def class_name(workload: Workload) -> str:
+    return workload.id.replace("-", "_")
+
+
+def classes_of(mode: str, module: str) -> dict[str, type]:
+    """Return the classes of a mode by name; each says that it is from the module that shows it."""
+    return {class_name(workload): _class_of(workload, mode, module) for workload in tracked_workloads(mode)}
+
+
+def effort_asked_for() -> Effort:
+    """Tell ``asv run --quick`` from a real run; where asv comes to say it differently, every run is a full one."""
+    return effort_of(of_asv("extra_params") or {})
+
+
+def of_asv(name: str) -> Any:
+    """Read a variable of the runner that called; None outside asv.
+
+    asv tells a benchmark neither what ``--quick`` and ``-a`` set nor where its result goes; the runner's frame does.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "asv_runner.run" and name in frame.f_locals:
+            return frame.f_locals[name]
+        frame = frame.f_back
+    return None
+
+
+def end_as_failed(error: FixFailedError) -> None:
+    """End this process with the message and, as its result, asv's sign for a failed cell; outside asv, raise.
+
+    A fix that raises is a finding. Let through, the error would be the run's: ``asv run`` would exit with 2, and
+    ``asv continuous`` would stop before it compares.
+    """
+    result_file = of_asv("result_file")
+    if result_file is None:
+        raise error
+    print(f"failed: {error}", file=sys.stderr, flush=True)
+    Path(result_file).write_text("null", encoding="utf-8")
+    os._exit(0)
+
+
+def effort_of(parameters: Mapping[str, Any]) -> Effort:
+    quick = all(parameters.get(name) == value for name, value in QUICK_PARAMETERS.items())
+    return QUICK if quick else FULL
+
+
+def shared_folder(self: object) -> None:
+    """asv's ``setup_cache``: a folder for all benchmarks; what is measured comes to lie there."""
+
+
+def _class_of(workload: Workload, mode: str, module: str) -> type:
+    members: dict[str, Any] = {
+        "__module__": module,
+        "__doc__": f"{workload.title}, {mode}.",
+        "params": (list(fix_labels(workload)), list(sizes_of(workload, mode))),
+        "param_names": ["fix", "size"],
+        "setup_cache": shared_folder,
+    }
+    for metric in metrics_of(workload, mode):
+        method = (_timed if metric.timed else _tracked)(workload, mode, metric)
+        method.__module__, method.__name__ = module, metric.method
+        method.__qualname__ = f"{class_name(workload)}.{metric.method}"
+        method.version = version_of(workload, mode, metric)
+        method.unit = metric.unit
+        method.pretty_name = f"{workload.id}, {mode}: {metric.title}"
+        method.pretty_source = _shown(workload, mode, metric)
+        members[metric.method] = method
+    return type(class_name(workload), (), members)
+
+
+def _shown(workload: Workload, mode: str, metric: Metric) -> str:
+    """What asv's page shows in place of the generated method's source."""
+    measure = metric.measure_of(workload.measures)
+    run = "" if measure is None else f"\nprecision-eval run --workload {workload.id} --mode {mode} --measure {measure}"
+    return f"# {workload.title}, {mode}: {metric.title} ({metric.unit}){run}"
+
+
+def _tracked(workload: Workload, mode: str, metric: Metric) -> Any:
+    def track(self: object, fix: str, size: str) -> Any:
+        place = Place(workload=workload.id, mode=mode, size=size)
+        try:
+            found = figure(place, fix, metric, folder=Path.cwd(), effort=effort_asked_for())
+        except NotApplicableError as reason:
+            print(f"n/a: {reason}", file=sys.stderr)
+            return math.nan
+        except FixFailedError as error:
+            print(f"failed: {error}", file=sys.stderr)
+            return None  # asv's sign for a failed cell, without failing the run
+        return {"samples": list(found), "number": 1} if isinstance(found, tuple) else found
+
+    track.timeout = MEASURING_TIMEOUT_S  # type: ignore[attr-defined]
+    return track
+
+
+def _timed(workload: Workload, mode: str, metric: Metric) -> Any:
+    """A method that asv times or weighs, and the set-up that puts the fix on, once per process."""
+    held: dict[tuple[str, str], Callable[[], object]] = {}
+    stack = ExitStack()
+
+    def setup(fix: str, size: str) -> None:
+        if (fix, size) not in held:  # asv sets up again before each sample
+            place = Place(workload=workload.id, mode=mode, size=size)
+            from precision_eval.tracking.ready import ready
+
+            try:
+                held[fix, size] = ready(place, fix, stack=stack, effort=effort_asked_for())
+            except FixFailedError as error:
+                end_as_failed(error)
+
+    def call(self: object, fix: str, size: str) -> None:
+        held[fix, size]()
+
+    call._stack = stack  # type: ignore[attr-defined]
+    call.setup = setup  # type: ignore[attr-defined]
+    call.timeout = TIMING_TIMEOUT_S  # type: ignore[attr-defined]
+    call.rounds = 1  # type: ignore[attr-defined]
+    call.repeat = (5, 50, 0.15)  # type: ignore[attr-defined]
+    call.warmup_time = 0.03  # type: ignore[attr-defined]
+    return call

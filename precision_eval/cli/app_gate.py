@@ -1,0 +1,63 @@
+"""The command ``gate``, registered on the application of :mod:`.app`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .app import app, flowing
+
+_GATE_HELP = """Compare two result sets and fail where head is worse than base beyond a margin.
+
+BASE and HEAD are two folders that [cyan]run[/cyan] has filled, or two commits or two torch versions in asv's results.
+Latency is compared by the paired ratios of each process, so measure several processes per side; of all gates without a
+change, at most 1 % report one, over all cells together. Other machines and builds are refused. Exit code 0 without a
+regression, 1 with one, 2 where the input cannot be compared.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval gate runs/main runs/change --markdown summary.md[/cyan]
+
+[cyan]precision-eval gate main HEAD --results .asv/results[/cyan]  two commits that asv has run
+
+[cyan]precision-eval gate 2.12.0 2.13.0 --results results/torch-versions[/cyan]  two torch versions
+"""
+
+
+@app.command(help=flowing(_GATE_HELP))
+def gate(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="What is known: a run folder, commit or torch version.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="What is proposed, of the same kind.")],
+    results: Annotated[Path | None, typer.Option(help="asv's results_dir; [dim]default: .asv/results[/dim]")] = None,
+    machine: Annotated[str | None, typer.Option(help="Of asv, where several have results of both.")] = None,
+    margin_latency: Annotated[
+        str, typer.Option(help="Relative change that counts as none, of ratios to full_float32.")
+    ] = "1%",
+    margin_anchor: Annotated[
+        str,
+        typer.Option(help="The same of ratios to the anchor, which the machine's state moves; less on a quiet one."),
+    ] = "10%",
+    margin_drift: Annotated[str, typer.Option(help="Factor that counts as none.")] = "1.2",
+    margin_memory: Annotated[str, typer.Option(help="Relative change that counts as none.")] = "1%",
+    markdown: Annotated[Path | None, typer.Option(help="Also write the summary to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")] = False,
+) -> None:
+    """Gate a change."""
+    from .gate import Request, gate_command
+
+    gate_command(
+        Request(
+            base=base,
+            head=head,
+            results=results,
+            machine=machine,
+            margin_latency=margin_latency,
+            margin_anchor=margin_anchor,
+            margin_drift=margin_drift,
+            margin_memory=margin_memory,
+            markdown=markdown,
+            as_json=as_json,
+        )
+    )

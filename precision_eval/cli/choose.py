@@ -1,0 +1,174 @@
+"""What ``choose`` prints: the fix to take under the limits given, why, and what would change that.
+
+Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
+for some workload no fix keeps the limits or none cures it; bad input is 2.
+
+Contents: :class:`Request`, :func:`choose_command`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precision_eval.errors import RecordError
+
+if TYPE_CHECKING:
+    from precision_eval.decide import Answer, Choice, Question
+
+EXIT_NONE = 1
+RECORDS_NAME = "records.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line asks for; None leaves an axis free or takes all there is.
+
+    Attributes
+    ----------
+    run_dir : Path
+        Folder with ``records.jsonl``.
+    policy : str
+    max_drift, min_speed : float or None
+    max_memory : str or None
+        A size (``2GiB``) or a ratio to full_float32's (``0.6x``).
+    workloads, sizes, modes : tuple of str
+        Names or globs.
+    device : str or None
+    threads, length, batch : int or None
+    sweep, plan : Path or None
+    as_json : bool
+    """
+
+    run_dir: Path
+    policy: str = "balanced"
+    max_drift: float | None = None
+    max_memory: str | None = None
+    min_speed: float | None = None
+    workloads: tuple[str, ...] = ("*",)
+    sizes: tuple[str, ...] = ("*",)
+    modes: tuple[str, ...] = ("*",)
+    device: str | None = None
+    threads: int | None = None
+    length: int | None = None
+    batch: int | None = None
+    sweep: Path | None = None
+    plan: Path | None = None
+    as_json: bool = False
+
+    def question(self) -> Question:
+        """Work the request out.
+
+        Raises
+        ------
+        ParameterError
+            A limit cannot be used.
+        """
+        from precision_eval.decide import Constraints, Question, parse_memory
+
+        limits: dict[str, Any] = {} if self.max_memory is None else parse_memory(self.max_memory)
+        names = ("workloads", "sizes", "modes", "device", "threads", "length", "batch", "sweep", "plan", "policy")
+        return Question(
+            constraints=Constraints(max_drift=self.max_drift, min_speed=self.min_speed, **limits),
+            **{name: getattr(self, name) for name in names},
+        )
+
+
+def choose_command(request: Request, *, console: Console | None = None) -> None:
+    """Choose and print.
+
+    Parameters
+    ----------
+    request : Request
+    console : rich.console.Console or None
+        ``None``: standard output.
+
+    Raises
+    ------
+    PrecisionEvalError
+        Bad input, or a measure that is missing.
+    typer.Exit
+        Code 1: no fix for some workload.
+    """
+    from precision_eval.decide import answer, groups_of
+    from precision_eval.record import RecordFile
+
+    question = request.question()
+    path = request.run_dir / RECORDS_NAME
+    if not path.exists():
+        raise RecordError(
+            f"{request.run_dir} holds no {RECORDS_NAME}; give the folder named by `precision-eval run --out`"
+        )
+    records = RecordFile(path).read().records
+    if not records:
+        raise RecordError(f"{path} holds no record; measure first: precision-eval run --out {request.run_dir}")
+    found = answer(groups_of(records, run=str(request.run_dir)), question)
+    if request.as_json:
+        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(found, console or Console())
+    if not found.found:
+        raise typer.Exit(EXIT_NONE)
+
+
+def _show(found: Answer, console: Console) -> None:
+    """Print one group in full, or several in short."""
+    from precision_eval.report.choice_text import overview, rest_lines
+
+    running = [choice for choice in found.choices if choice.group.contenders]
+    if len(running) == 1 or len(found.choices) == 1:
+        _show_one((running or found.choices)[0], console)
+        for line in rest_lines(found) if running else ():
+            _line(console, line)
+        return
+    first, *rest = overview(found)
+    console.print(first, style="bold", highlight=False, markup=False)
+    for line in rest:
+        _line(console, line)
+    console.print("One of them in full: --workload NAME --size NAME --mode NAME", style="dim", highlight=False)
+
+
+def _show_one(choice: Choice, console: Console) -> None:
+    from precision_eval.report.choice_text import change_lines, doubt_lines, facts, headline, not_running
+
+    console.print(headline(choice), style="bold", highlight=False, markup=False)
+    console.print(f"{choice.group.title}; policy {choice.policy}", style="dim", highlight=False, markup=False)
+    if choice.fix is not None:
+        _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
+    if choice.group.contenders:
+        console.print(_table(choice))
+    parts = {
+        "would change it": change_lines(choice),
+        "does not run": [text] if (text := not_running(choice)) else [],
+        "doubt": doubt_lines(choice),
+        "note": list(choice.group.notes),
+    }
+    for name, lines in parts.items():
+        for line in lines:
+            _line(console, f"{name}: {line}")
+
+
+def _line(console: Console, text: str) -> None:
+    """Print a line with what stands before its first colon in bold."""
+    name, colon, rest = text.partition(": ")
+    console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(text), highlight=False)
+
+
+def _table(choice: Choice) -> Table:
+    from precision_eval.report.choice_text import COLUMNS, table_rows
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=True)
+    for row in table_rows(choice):
+        chosen = row[0] == choice.fix
+        table.add_row(*map(escape, row), style="bold" if chosen else "")
+    return table

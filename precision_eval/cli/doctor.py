@@ -1,0 +1,107 @@
+"""What ``precision-eval doctor`` does: get a model, examine it, print what was found.
+
+Conventions: exit code 0 where there is no fault, 1 where there is one, 2 for bad input.
+
+Contents: :class:`Request`, :func:`doctor_command`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from precision_eval.errors import ParameterError
+
+if TYPE_CHECKING:
+    from precision_eval.doctor.targets import Target
+
+EXIT_FAULT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to examine, and how far.
+
+    Attributes
+    ----------
+    factory, hf, workload : str or None
+        Exactly one of them.
+    size, device : str
+        Of a workload; of a workload or a checkpoint.
+    dtype : str
+        What a checkpoint is loaded in; empty for its config's.
+    fixes, latency, compiled : bool
+        Try the fixes; time those that cure; hold to the compiler.
+    budget_s : float
+        For the timing.
+    seed : int
+    as_json : bool
+    """
+
+    factory: str | None
+    hf: str | None
+    workload: str | None
+    size: str
+    device: str
+    dtype: str
+    fixes: bool
+    latency: bool
+    compiled: bool
+    budget_s: float
+    seed: int
+    as_json: bool
+
+
+def doctor_command(request: Request) -> None:
+    """Examine a model and print what was found.
+
+    Parameters
+    ----------
+    request : Request
+
+    Raises
+    ------
+    ParameterError
+        No model, or more than one; or the model cannot be examined.
+    typer.Exit
+        Code 1: there is a fault.
+    """
+    target = _target(request)
+    from precision_eval.doctor.examine import examine
+
+    found = examine(
+        target.model,
+        *target.inputs,
+        fixes=request.fixes,
+        latency=request.latency,
+        compiled=request.compiled,
+        budget_s=request.budget_s,
+    )
+    if request.as_json:
+        print(json.dumps({"target": target.name, **found.to_dict()}, indent=1, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        from precision_eval.doctor.text import rendered
+
+        Console(highlight=False).print(rendered(found))
+    if found.faults:
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _target(request: Request) -> Target:
+    given = [name for name in ("factory", "hf", "workload") if getattr(request, name)]
+    if len(given) != 1:
+        found = "nothing" if not given else " and ".join(given)
+        raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --workload")
+    from precision_eval.doctor import targets
+
+    if request.factory:
+        return targets.from_factory(request.factory)
+    if request.hf:
+        return targets.from_checkpoint(request.hf, dtype=request.dtype, device=request.device, seed=request.seed)
+    assert request.workload
+    return targets.from_workload(request.workload, size=request.size, device=request.device, seed=request.seed)

@@ -1,0 +1,402 @@
+"""What ``torch-sweep`` does: per torch version an environment, then asv in it, a few classes of benchmarks at a time.
+
+asv stores the results of a run at its end; so a run measures some minutes' worth, and an interruption costs no more
+than that. Nothing is watched or redrawn while asv measures.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from precision_eval.errors import ParameterError, RecordError
+from precision_eval.versions.environments import (
+    EnvironmentBuildError,
+    Note,
+    TorchEnvironment,
+    build_environment,
+    read_note,
+)
+from precision_eval.versions.installing import BUILD_VARIABLE, Installer, build_for_here, find_installer
+from precision_eval.versions.sweep_plan import (
+    Configuration,
+    check_room,
+    choose_versions,
+    configuration_for,
+    environment_name,
+    expected_bytes,
+    gigabytes,
+    missing_benchmarks,
+    read_benchmarks,
+    read_configuration,
+    read_durations,
+    result_files,
+    runs,
+    select_benchmarks,
+    selection,
+)
+
+from . import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+
+EXIT_INCOMPLETE = 1
+RECORD_NAME = "environments.jsonl"  # not .json: asv takes every .json below its results for one of them
+DISCOVER = "just-discover"  # asv's word for: list the benchmarks, measure none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line asks for; None leaves a place to the configuration.
+
+    Attributes
+    ----------
+    config : Path
+        ``asv.versions.json``.
+    versions, bench : tuple of str
+        torch versions and patterns of benchmark names; () for all.
+    results, environments : Path or None
+        Folders of asv's results and of the environments.
+    torch_build : str
+        ``auto`` or one of :data:`~precision_eval.versions.installing.BUILDS`.
+    keep : bool
+        Environments stay after they are measured.
+    commit : str
+        Revision whose packages are installed.
+    machine : str or None
+        asv's name of this machine.
+    attributes : tuple of str
+        Settings for asv, such as ``rounds=1``.
+    plan_only : bool
+        Install and measure nothing; print what would be.
+    """
+
+    config: Path = Path("asv.versions.json")
+    versions: tuple[str, ...] = ()
+    bench: tuple[str, ...] = ()
+    results: Path | None = None
+    environments: Path | None = None
+    torch_build: str = "auto"
+    keep: bool = True
+    commit: str = "HEAD"
+    machine: str | None = None
+    attributes: tuple[str, ...] = ()
+    plan_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a request comes to on this machine."""
+
+    configuration: Configuration
+    versions: tuple[str, ...]
+    python: str
+    base: Path
+    results: Path
+    build: str
+    installer: Installer
+    commit: str
+    request: Request
+
+    def environment(self, version: str) -> TorchEnvironment:
+        """Return what a version asks for."""
+        return TorchEnvironment(version=version, python=self.python, root=self.configuration.root, base=self.base)
+
+    def missing(self, version: str) -> tuple[str, ...] | None:
+        """Return the chosen benchmarks that have no result yet; None where asv never listed any."""
+        known = read_benchmarks(self.results)
+        if known is None:
+            return None
+        name = environment_name(version, self.python)
+        files = result_files(self.results, commit=self.commit, name=name, machine=self.request.machine)
+        return missing_benchmarks(select_benchmarks(known, self.request.bench), files)
+
+    @property
+    def log(self) -> Path:
+        """What asv printed."""
+        return self.base / "asv.log"
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What became of each version."""
+
+    not_installed: dict[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
+    finished: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all is measured, 2 where a version could not be installed, 1 where a benchmark failed."""
+        return EXIT_BAD_INPUT if self.not_installed else EXIT_INCOMPLETE if self.incomplete else 0
+
+
+def torch_sweep_command(request: Request) -> None:
+    """Install, measure, and say what became of each version.
+
+    Raises
+    ------
+    ParameterError
+        A value cannot be used, or asv is not installed.
+    DiskSpaceError
+        The environments do not fit.
+    SystemExit
+        With 1 where a benchmark failed, 2 where a version could not be installed, 130 after Ctrl-C.
+    """
+    console = Console(highlight=False)
+    sweep = plan_sweep(request)
+    _show_plan(sweep, console)
+    if request.plan_only:
+        return
+    try:
+        tally = run_sweep(sweep, lambda text: console.print(text, markup=False, soft_wrap=True))
+    except KeyboardInterrupt:
+        console.print("Stopped. What was measured is kept; the same command goes on from there.")
+        sys.exit(EXIT_INTERRUPTED)
+    _show_tally(tally, sweep, console)
+    sys.exit(tally.exit_code)
+
+
+def plan_sweep(request: Request) -> Sweep:
+    """Work a request out without installing anything.
+
+    Raises
+    ------
+    ParameterError
+        A value cannot be used.
+    """
+    configuration = read_configuration(request.config)
+    if importlib.util.find_spec("asv") is None:
+        raise ParameterError("asv is not installed; pip install -e '.[dev]' in the checkout")
+    if request.results is not None and request.results.exists() and not request.results.is_dir():
+        raise ParameterError(f"--results {request.results} is a file; give a folder")
+    versions = choose_versions(request.versions, configuration.versions)
+    if any(not re.fullmatch(r"\w+=\S+", one) for one in request.attributes):
+        raise ParameterError(f"--attribute {' '.join(request.attributes)}: give each as name=value, such as rounds=1")
+    select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])  # no pattern that is none gets further
+    installer = find_installer()
+    return Sweep(
+        configuration=configuration,
+        versions=versions,
+        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
+        base=(request.environments or configuration.place("env_dir")).resolve(),
+        results=(request.results or configuration.place("results_dir")).resolve(),
+        build=build_for_here(request.torch_build, installer),
+        installer=installer,
+        commit=_commit(configuration.root, request.commit),
+        request=request,
+    )
+
+
+def _commit(root: Path, revision: str) -> str:
+    """Return the hash of a revision.
+
+    Raises
+    ------
+    ParameterError
+        There is none of that name, or no repository.
+    """
+    found = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        raise ParameterError(f"--commit {revision} is no commit of {root}; asv installs the packages from a commit")
+    return found.stdout.strip()
+
+
+def _show_plan(sweep: Sweep, console: Console) -> None:
+    """Print versions, disk and state; refuse what does not fit.
+
+    Raises
+    ------
+    DiskSpaceError
+        The environments do not fit.
+    """
+    table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
+    needed: list[int] = []
+    for version in sweep.versions:
+        note, left = read_note(sweep.environment(version)), sweep.missing(version)
+        measure = "all" if left is None else f"{len(left)} benchmarks" if left else "nothing"
+        if note is not None:
+            table.add_row(version, f"there ({note.torch_version}, {note.build})", gigabytes(note.bytes), measure)
+        elif left == ():
+            table.add_row(version, "not needed", "", measure)
+        else:
+            size = expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
+            needed.append(size)
+            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", gigabytes(size), measure)
+    console.print(table)
+    place = next(one for one in (sweep.base, *sweep.base.parents) if one.exists())
+    free = shutil.disk_usage(place).free
+    peak = check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
+    console.print(
+        f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
+        f"results of commit {sweep.commit[:8]} go to {sweep.results}",
+        soft_wrap=True,
+    )
+    if _changed(sweep.configuration.root):
+        console.print(
+            "Packages have changes that are not committed: asv installs them as of the commit.", style="yellow"
+        )
+
+
+def _changed(root: Path) -> bool:
+    words = ["git", "-C", str(root), "status", "--porcelain", "--", "precision_eval", "audio_metrics"]
+    return bool(subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip())
+
+
+def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
+    """Go through the versions; one that fails does not stop the others."""
+    tally = Tally()
+    total = len(sweep.versions)
+    listed = False
+    for number, version in enumerate(sweep.versions, start=1):
+        title = f"[{number}/{total}] torch {version}"
+        if (listed or read_note(sweep.environment(version)) is None) and sweep.missing(version) == ():
+            say(f"{title}: measured already")
+            tally.finished.append(version)
+            continue
+        try:
+            note = _install(sweep, version, lambda text, title=title: say(f"{title}: {text}"))  # type: ignore[misc]
+        except EnvironmentBuildError as error:
+            tally.not_installed[version] = str(error)
+            print(f"precision-eval: {error}", file=sys.stderr)
+            continue
+        _record(sweep, note)
+        started = time.monotonic()
+        trouble = _measure(sweep, version, lambda text, title=title: say(f"{title}: {text}"), list_first=not listed)  # type: ignore[misc]
+        listed = listed or read_benchmarks(sweep.results) is not None
+        if trouble:
+            tally.incomplete[version] = trouble
+            say(f"{title}: {trouble}")
+        else:
+            tally.finished.append(version)
+            say(f"{title}: complete after {time.monotonic() - started:.0f} s")
+        if not sweep.request.keep:
+            shutil.rmtree(sweep.environment(version).folder, ignore_errors=True)
+            shutil.rmtree(_own_cache(sweep), ignore_errors=True)
+    return tally
+
+
+def _own_cache(sweep: Sweep) -> Path:
+    return sweep.base / "uv-cache"
+
+
+def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
+    """Make the environment; where it is not to stay, neither does what uv would keep of it in its cache."""
+    environ = dict(os.environ)
+    if not sweep.request.keep:
+        environ |= {"UV_CACHE_DIR": str(_own_cache(sweep)), "PIP_NO_CACHE_DIR": "1"}
+    environment = sweep.environment(version)
+    note = build_environment(environment, build=sweep.build, installer=sweep.installer, say=say, environ=environ)
+    size = gigabytes(note.bytes)
+    say(f"{note.torch_version} ({note.build}), numpy {note.numpy}, {size}, made in {note.seconds:.0f} s")
+    return note
+
+
+def _record(sweep: Sweep, note: Note) -> None:
+    """Keep the note beside the results, once."""
+    path = sweep.results / RECORD_NAME
+    line = json.dumps(asdict(note), sort_keys=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    if line not in there:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_first: bool) -> str:
+    """Run asv for each class with something missing; return what went wrong, "" where nothing did."""
+    path = sweep.base / f"asv-torch{version}.json"
+    content = configuration_for(
+        sweep.configuration, version, python=sweep.python, base=sweep.base, results=sweep.results
+    )
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if list_first or read_benchmarks(sweep.results) is None:
+        say("listing the benchmarks")
+        code, output = _asv(sweep, path, DISCOVER)
+        if code or read_benchmarks(sweep.results) is None:
+            return f"asv cannot list the benchmarks: {_last_words(output)} (all of it: {sweep.log})"
+    waiting = runs(sweep.missing(version) or (), read_durations(sweep.results))
+    failed: list[str] = []
+    for number, names in enumerate(waiting, start=1):
+        classes = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in names))
+        say(f"{classes} ({number}/{len(waiting)})")
+        code, output = _asv(sweep, path, selection(names))
+        left = set(names) & set(sweep.missing(version) or ())
+        if left and code == EXIT_INCOMPLETE:  # asv's own failure: it would be the same for the others
+            return f"{classes}: {_last_words(output)} (all of it: {sweep.log})"
+        failed += sorted(left)
+    if failed:
+        return f"{len(failed)} benchmarks failed in every case: {', '.join(failed)} (all of it: {sweep.log})"
+    return ""
+
+
+def _asv(sweep: Sweep, configuration: Path, pattern: str) -> tuple[int, str]:
+    """Run asv in one environment; return its exit code (2: a case failed) and what it printed."""
+    request = sweep.request
+    python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
+    _know_machine(request.machine, environ, sweep.base)
+    words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern]
+    words += ["--record-samples", "--no-pull", "--show-stderr"]
+    words += ["--machine", request.machine] if request.machine else []
+    words += [word for one in request.attributes for word in ("--attribute", one)]
+    return _logged([sys.executable, "-m", "asv", *words], environ, sweep)
+
+
+def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tuple[int, str]:
+    done = subprocess.run(
+        command, env=environ, cwd=sweep.base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    with sweep.log.open("a", encoding="utf-8") as file:
+        file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
+    return done.returncode, done.stdout
+
+
+def _know_machine(name: str | None, environ: dict[str, str], folder: Path) -> None:
+    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal.
+
+    Raises
+    ------
+    RecordError
+        asv's file of machines cannot be read.
+    """
+    path = Path.home() / ".asv-machine.json"
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
+    if known and (name is None or name in known):
+        return
+    words = [sys.executable, "-m", "asv", "machine", "--yes", *(["--machine", name] if name else [])]
+    subprocess.run(words, env=environ, cwd=folder, capture_output=True, check=False)
+
+
+def _last_words(output: str) -> str:
+    """Return the end of what asv printed, in one line."""
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error|fail", line, re.IGNORECASE)]
+    return "; ".join((errors or lines)[-2:])[:400] or "it ended without a word"
+
+
+def _show_tally(tally: Tally, sweep: Sweep, console: Console) -> None:
+    """Print what became of the versions."""
+    console.print(f"{len(tally.finished)} of {len(sweep.versions)} torch versions measured; results in {sweep.results}")
+    for version, reason in (*tally.not_installed.items(), *tally.incomplete.items()):
+        console.print(f"not complete: torch {version}: {reason.removeprefix(f'torch {version}: ')}", soft_wrap=True)
+    if tally.exit_code:
+        console.print("The same command tries again what is missing, and nothing else.")

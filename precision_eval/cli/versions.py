@@ -1,0 +1,130 @@
+"""What ``precision-eval versions`` does: read asv's results, find what changed over torch versions or commits, show it.
+
+Conventions: tables on a terminal, Markdown elsewhere, JSON where asked for; all to standard output. ``--html`` and
+``--csv`` write beside that.
+
+Contents: :class:`Request`, :func:`versions_command`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from precision_eval.errors import ParameterError
+
+if TYPE_CHECKING:
+    from precision_eval.versions.story import VersionsStory
+    from precision_eval.versions.table import Grid
+
+_STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of ``versions``, as given.
+
+    Attributes
+    ----------
+    results : Path
+        asv's ``results_dir``.
+    workloads, metrics : tuple of str
+        Globs.
+    machine, commit, torch : str or None
+        Which of several to take.
+    axis : str
+        ``"torch"`` or ``"commit"``.
+    as_json : bool
+    html : Path or None
+        Folder of the page.
+    csv : Path or None
+        File.
+    """
+
+    results: Path
+    workloads: tuple[str, ...] = ("*",)
+    metrics: tuple[str, ...] = ("*",)
+    machine: str | None = None
+    commit: str | None = None
+    torch: str | None = None
+    axis: str = "torch"
+    as_json: bool = False
+    html: Path | None = None
+    csv: Path | None = None
+
+
+def versions_command(request: Request) -> None:
+    """Read, judge and show.
+
+    Raises
+    ------
+    RecordError
+        The folder cannot be read.
+    ParameterError
+        Results that cannot be compared, a choice that cannot be met, or a place that cannot be written to.
+    """
+    from precision_eval.versions.export import as_json, write_csv
+    from precision_eval.versions.results import read_results
+    from precision_eval.versions.table import markdown
+    from precision_eval.versions.telling import Choice, tell
+
+    if request.html is not None and request.html.exists() and not request.html.is_dir():
+        raise ParameterError(f"--html {request.html} is a file; give a folder")
+    choice = Choice(
+        axis=request.axis,
+        workloads=request.workloads,
+        metrics=request.metrics,
+        commit=request.commit,
+        torch=request.torch,
+    )
+    story = tell(read_results(request.results, machine=request.machine), choice)
+    console, notes = Console(), Console(stderr=True)
+    if request.as_json:
+        typer.echo(as_json(story), nl=False)
+    elif console.is_terminal:
+        _show(story, console)
+    else:
+        typer.echo(markdown(story), nl=False)
+    if request.csv is not None:
+        write_csv(story, request.csv)
+        notes.print(f"wrote {request.csv}", highlight=False, markup=False)
+    if request.html is not None:
+        from precision_eval.report.versions_page import write_page
+
+        notes.print(f"wrote {write_page(story, request.html)}", highlight=False, markup=False)
+
+
+def _show(story: VersionsStory, console: Console) -> None:
+    """Print tables, then what upstream says, then what to know."""
+    from precision_eval.versions.table import grids, heading
+
+    console.print(heading(story), highlight=False, markup=False)
+    for workload in story.workloads:
+        for grid in grids(story, workload):
+            console.print(_rich_table(grid))
+    for one in story.upstream:
+        console.print(f"[bold]{escape(one.id)}[/bold] (since {one.since}): {escape(one.text)}", highlight=False)
+        console.print(f"  {one.reference}\n  {one.confirmed}", highlight=False, markup=False, style="dim")
+    for note in story.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+
+
+def _rich_table(grid: Grid) -> Table:
+    table = Table(title=escape(grid.title), title_justify="left", pad_edge=False)
+    for number, name in enumerate(grid.columns):
+        table.add_column(escape(name), overflow="fold", no_wrap=number == 0)
+    for number, row in enumerate(grid.rows):
+        following = grid.rows[number + 1 : number + 2]
+        table.add_row(*map(_styled, row), end_section=bool(following and following[0][0] and not row[0]))
+    return table
+
+
+def _styled(text: str) -> str:
+    style = _STYLES.get(text)
+    return f"[{style}]{escape(text)}[/{style}]" if style else escape(text)

@@ -1,0 +1,166 @@
+"""A question to a run: which groups, under which limits, by which policy; and the answer for each of them.
+
+Contents: :class:`Question`, :class:`Answer`, :func:`answer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from precision_eval.errors import ParameterError, unknown_name
+
+from .beside import SWEPT_WORKLOAD, planned_memory, timed_by_sweep
+from .choosing import Choice, choose_from
+from .constraints import Constraints
+from .extents import nearest_in_length
+from .facts import Group, MissingMeasureError
+from .policies import check_policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a run.
+
+    Attributes
+    ----------
+    policy : {"quality", "balanced", "speed"}
+    constraints : Constraints
+    workloads, sizes, modes : tuple of str
+        Names or globs.
+    device : str or None
+        ``"cuda"`` takes any CUDA device.
+    threads : int or None
+    length, batch : int or None
+        Positions and rows: which size to look at, and where in a sweep.
+    sweep, plan : Path or None
+        Folder of ``precision-eval sweep``; file of ``precision-eval plan --json``.
+    """
+
+    policy: str = "balanced"
+    constraints: Constraints = field(default_factory=Constraints)
+    workloads: tuple[str, ...] = ("*",)
+    sizes: tuple[str, ...] = ("*",)
+    modes: tuple[str, ...] = ("*",)
+    device: str | None = None
+    threads: int | None = None
+    length: int | None = None
+    batch: int | None = None
+    sweep: Path | None = None
+    plan: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a question.
+
+    Attributes
+    ----------
+    question : Question
+    choices : tuple of Choice
+        One per group that has the measures needed.
+    unanswered : tuple of (Group, str)
+        The others, with what they lack and the command that adds it.
+    """
+
+    question: Question
+    choices: tuple[Choice, ...]
+    unanswered: tuple[tuple[Group, str], ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether every workload has a fix to take, in some mode and size."""
+        taken = {choice.group.workload for choice in self.choices if choice.fix is not None}
+        return {choice.group.workload for choice in self.choices} <= taken
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "policy": self.question.policy,
+            "constraints": self.question.constraints.to_dict(),
+            "found": self.found,
+            "choices": [choice.to_dict() for choice in self.choices],
+            "unanswered": [{"group": group.title, "lacks": lacks} for group, lacks in self.unanswered],
+        }
+
+
+def answer(groups: Sequence[Group], question: Question) -> Answer:
+    """Answer a question from groups.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+        Of one run.
+    question : Question
+
+    Returns
+    -------
+    Answer
+
+    Raises
+    ------
+    ParameterError
+        Nothing in the run is what is asked for.
+    MissingMeasureError
+        A workload lacks what the policy or a limit needs, in every group asked for.
+    RecordError
+        A sweep or plan cannot be used.
+    """
+    check_policy(question.policy)
+    for name in ("length", "batch", "threads"):
+        value = getattr(question, name)
+        if value is not None and value < 1:
+            raise ParameterError(f"{name} is {value}; expected a whole number above 0")
+    length, batch = question.length, question.batch
+    chosen: Sequence[Group] = _matching(groups, question)
+    if question.sweep is None:
+        chosen = nearest_in_length(chosen, length=length, batch=batch)
+    else:  # a sweep has times of its own at every length and batch: no size of what it swept is dropped
+        swept = [group for group in chosen if group.workload == SWEPT_WORKLOAD]
+        others = [group for group in chosen if group.workload != SWEPT_WORKLOAD]
+        chosen = (*swept, *nearest_in_length(others, length=length, batch=batch))
+        chosen = timed_by_sweep(chosen, question.sweep, length=length, batch=batch)
+    if question.plan is not None:
+        chosen = planned_memory(chosen, question.plan, length=length, batch=batch)
+    choices: list[Choice] = []
+    lacking: list[tuple[Group, MissingMeasureError]] = []
+    for group in chosen:
+        try:
+            choices.append(choose_from(group, question.constraints, policy=question.policy))
+        except MissingMeasureError as error:
+            lacking.append((group, error))
+    answered = {choice.group.workload for choice in choices if choice.group.contenders}
+    for group, lack in lacking:
+        if group.workload not in answered:
+            raise lack
+    return Answer(
+        question=question,
+        choices=tuple(choices),
+        unanswered=tuple((group, str(lack)) for group, lack in lacking),
+    )
+
+
+def _matching(groups: Sequence[Group], question: Question) -> tuple[Group, ...]:
+    """Return the groups asked for, or say what the run holds instead."""
+    found = tuple(groups)
+    for kind, patterns in (("workload", question.workloads), ("size", question.sizes), ("mode", question.modes)):
+        held = sorted({getattr(group, kind) for group in found})
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in held):
+                raise unknown_name(kind, pattern, held)
+        found = tuple(g for g in found if any(fnmatchcase(getattr(g, kind), pattern) for pattern in patterns))
+    device = question.device
+    if device is not None:
+        held = sorted({group.device for group in found})
+        found = tuple(group for group in found if group.device == device or group.device.partition(":")[0] == device)
+        if not found:
+            raise ParameterError(f"the run holds nothing of device '{device}', only {', '.join(held)}")
+    if question.threads is not None:
+        counts = sorted({group.threads for group in found})
+        found = tuple(group for group in found if group.threads == question.threads)
+        if not found:
+            raise ParameterError(f"the run holds nothing with {question.threads} threads, only {counts}")
+    return found

@@ -1,0 +1,220 @@
+"""Figures from beside the run: time at another length from a sweep, memory from a plan.
+
+Conventions: a sweep (``precision-eval sweep``) times ``full_float32``, ``query_to_half`` and ``kv_to_query`` in the
+attention of a decode step. Between two lengths that were measured, the logarithm of a ratio is a straight line over the
+logarithm of the length, and so are the ends of its interval. A plan (``precision-eval plan --json``) gives memory from
+a model's configuration. Whatever such a file lacks for a fix is not filled in from the run.
+
+Contents: :func:`timed_by_sweep`, :func:`planned_memory`, :data:`SWEEP_FILE`, :data:`SWEPT_WORKLOAD`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from precision_eval.errors import RecordError
+
+from .extents import extent_of
+from .facts import Contender, Estimate, Group, exact
+
+SWEEP_FILE = "crossover.json"
+_BASELINE = "full_float32"
+SWEPT_WORKLOAD = "attention-decode"
+"""What a sweep times, shape by shape; its sizes are the shapes."""
+
+
+def timed_by_sweep(
+    groups: Sequence[Group], folder: Path, *, length: int | None, batch: int | None
+) -> tuple[Group, ...]:
+    """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    folder : Path
+        Of ``precision-eval sweep``.
+    length : int or None
+        None takes no times, and adds what the sweep says about the crossover.
+    batch : int or None
+        Rows; None takes the group's own.
+
+    Returns
+    -------
+    tuple of Group
+        In groups of ``attention-decode`` the times of the three fixes are the sweep's, and the other fixes have none.
+
+    Raises
+    ------
+    RecordError
+        There is no sweep in the folder, or it does not reach the length.
+    """
+    found = _json(folder / SWEEP_FILE, remedy=f"precision-eval sweep --out {folder}")
+    configurations = found.get("configurations", [])
+    return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
+
+
+def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, batch: int | None) -> tuple[Group, ...]:
+    """Take memory from a plan.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    path : Path
+        What ``precision-eval plan --json`` printed.
+    length, batch : int or None
+        Must be the plan's, where they are given.
+
+    Returns
+    -------
+    tuple of Group
+
+    Raises
+    ------
+    RecordError
+        No plan, or one of another length or batch.
+    """
+    plan = _json(path, remedy=f"precision-eval plan --json > {path}")
+    if "fixes" not in plan or "length" not in plan:
+        raise RecordError(f"{path} is no plan; write one: precision-eval plan --json > {path}")
+    for name, asked in (("length", length), ("batch", batch)):
+        if asked is not None and plan[name] != asked:
+            raise RecordError(
+                f"{path} is planned for {name} {plan[name]}, asked for {asked}; plan again: precision-eval plan "
+                f"--model {plan['model']} --{name} {asked} --json > {path}"
+            )
+    by_fix = {one["fix"]: one for one in plan["fixes"]}
+    note = f"memory is planned for {plan['model']} at length {plan['length']:,}, batch {plan['batch']}, not measured"
+    return tuple(
+        replace(
+            group,
+            rows=tuple(_planned(row, by_fix.get(row.fix), path) for row in group.rows),
+            notes=(*group.notes, note),
+        )
+        for group in groups
+    )
+
+
+def _planned(row: Contender, plan: Mapping[str, Any] | None, path: Path) -> Contender:
+    if plan is None or plan.get("call_bytes") is None:
+        why = "not in the plan" if plan is None else f"the plan says {plan.get('status')}: {plan.get('reason')}"
+        missing = {**row.missing, "memory": f"{path.name}: {why}"}
+        return replace(row, stored_bytes=None, peak_bytes=None, missing=missing)
+    missing = {axis: why for axis, why in row.missing.items() if axis != "memory"}
+    return replace(row, stored_bytes=plan["stored_bytes"], peak_bytes=plan["call_bytes"], missing=missing)
+
+
+def _swept(
+    group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, length: int | None, batch: int | None
+) -> Group:
+    shape = group.size if group.workload.startswith("attention-") else group.workload.partition("-")[0]
+    extent = extent_of(group.workload, group.size)
+    rows = batch if batch is not None else (extent.rows if extent is not None else None)
+    alike = [
+        one
+        for one in configurations
+        if (one["shape"], one["mode"], one["threads"]) == (shape, group.mode, group.threads)
+        and rows in (None, one["batch"])
+    ]
+    if not alike or group.device != "cpu":
+        if length is not None and group.workload == SWEPT_WORKLOAD:
+            batched = "" if rows is None else f", batch {rows}"
+            raise RecordError(
+                f"{folder} has no sweep of {shape}{batched}, {group.mode}, {group.threads} threads on {group.device}; "
+                f"add it: precision-eval sweep --shapes {shape} --modes {group.mode} --threads {group.threads} "
+                f"{'' if rows is None else f'--batch {rows} '}--out {folder}"
+            )
+        return group
+    chosen = alike[0]  # the first state of memory is the one that a sweep leads with
+    note = f"sweep of attention alone ({chosen['id']}): {chosen['says']}"
+    if length is None or group.workload != SWEPT_WORKLOAD:
+        return replace(group, notes=(*group.notes, note))
+    times = {fix: _at_length(chosen, fix, length, folder) for fix in ("query_to_half", "kv_to_query")}
+    points = ", ".join(f"{one:,}" for one in _neighbours(chosen, length, folder))
+    where = f"time at length {length:,} is from the sweep's {points}"
+    return replace(
+        group,
+        rows=tuple(_timed(row, times, length) for row in group.rows),
+        baseline=_BASELINE,
+        null=None,
+        null_off=False,
+        doubts=tuple(doubt for doubt in group.doubts if not doubt.startswith(("the null is off", "time was"))),
+        notes=(*(one for one in group.notes if not one.startswith("measured at")), where, note),
+    )
+
+
+def _timed(row: Contender, times: Mapping[str, tuple[Estimate, tuple[float, ...]] | None], length: int) -> Contender:
+    if row.status != "passed":
+        return row
+    found = (exact(1.0), ()) if row.fix == _BASELINE else times.get(row.fix)
+    doubts = tuple(doubt for doubt in row.doubts if not doubt.startswith("time:"))
+    if found is None:
+        missing = {**row.missing, "time": f"the sweep has no time of it at length {length:,}"}
+        return replace(row, time=None, time_logs=(), processes=0, verdict=None, missing=missing, doubts=doubts)
+    estimate, logs = found
+    return replace(
+        row,
+        time=estimate,
+        time_logs=logs,
+        processes=len(logs) or 2,
+        session="sweep",
+        verdict=None,
+        median_s=None,
+        missing={axis: why for axis, why in row.missing.items() if axis != "time"},
+        doubts=doubts,
+    )
+
+
+def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> tuple[int, ...]:
+    """Return the length itself where it was measured, else the two around it."""
+    lengths = sorted(point["length"] for point in configuration["points"])
+    if length in lengths:
+        return (length,)
+    below, above = [one for one in lengths if one < length], [one for one in lengths if one > length]
+    if not below or not above:
+        raise RecordError(
+            f"{folder} sweeps lengths {lengths[0]:,} to {lengths[-1]:,} of {configuration['id']}, asked for "
+            f"{length:,}; add it: precision-eval sweep --lengths {length} --out {folder}"
+        )
+    return below[-1], above[0]
+
+
+def _at_length(
+    configuration: Mapping[str, Any], fix: str, length: int, folder: Path
+) -> tuple[Estimate, tuple[float, ...]] | None:
+    """Return a fix's ratio to full_float32 at a length, and its logarithm per process; None where a point lacks it."""
+    points = {point["length"]: point for point in configuration["points"]}
+    lengths = _neighbours(configuration, length, folder)
+    ratios = [points[one]["ratios"].get(fix) for one in lengths]
+    if any(ratio is None for ratio in ratios):
+        return None
+    share = 0.0 if len(lengths) == 1 else math.log(length / lengths[0]) / math.log(lengths[1] / lengths[0])
+    weights = (1.0,) if len(lengths) == 1 else (1.0 - share, share)
+    ends = [
+        math.exp(sum(weight * math.log(ratio[name]) for weight, ratio in zip(weights, ratios, strict=True)))
+        for name in ("ratio", "ratio_low", "ratio_high")
+    ]
+    processes = [ratio.get("process_ratios") or () for ratio in ratios]
+    count = min(map(len, processes))
+    logs = tuple(
+        sum(weight * math.log(own[index]) for weight, own in zip(weights, processes, strict=True))
+        for index in range(count if all(len(own) == count for own in processes) else 0)
+    )
+    degrees = float(max(count - 1, 1))
+    return Estimate(value=ends[0], low=ends[1], high=ends[2], degrees=degrees), logs
+
+
+def _json(path: Path, *, remedy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}; make it: {remedy}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON ({error}); make it again: {remedy}") from error
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} holds a {type(found).__name__}, expected an object; make it again: {remedy}")
+    return found

@@ -1,0 +1,361 @@
+"""What :func:`~precision_eval.doctor.examine` finds, as plain data; loads no torch.
+
+Conventions: dtypes are torch's names without the prefix; places are shortened paths (below the package's folder, or
+below the working directory); bytes and seconds are in the names. A *fault* is what the doctor holds to be wrong, a
+*risk* what is right here and wrong on another device or torch, a *note* what mixes dtypes on purpose or harms nothing.
+
+Contents: :class:`Place`, :class:`Step`, :class:`Operand`, :class:`Finding`, :class:`Held`, :class:`Ranges`,
+:class:`Compiled`, :class:`Remedy`, :class:`Patch`, :class:`Diagnosis`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Severity = Literal["fault", "risk", "note"]
+Kind = Literal[
+    "raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "overflowing_cast", "widening", "first_non_finite"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A line of source.
+
+    Attributes
+    ----------
+    file : str
+        Shortened.
+    line : int
+    function : str
+    text : str
+        The line, stripped; empty where the source cannot be read.
+    """
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of how a tensor came by its dtype.
+
+    Attributes
+    ----------
+    what : str
+        Such as ``"parameter layers.0.weight"``, ``"cast from float16"``, ``"add"``.
+    dtype : str
+        Afterwards.
+    module : str
+        Path of the module in whose call it happened; empty for the model itself, or before the call.
+    place : Place or None
+        None for what was there before the call.
+    """
+
+    what: str
+    dtype: str
+    module: str = ""
+    place: Place | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """A floating operand of an operation.
+
+    Attributes
+    ----------
+    name : str
+        ``"query"``, ``"weight"``, ``"left"`` …
+    dtype : str
+    shape : tuple of int
+    expression : str
+        As the source line has it; empty where that cannot be told.
+    brought_by : str
+        What brought the dtype: the first of the history.
+    history : tuple of Step
+        From where the dtype came to the operand, oldest first.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    expression: str
+    brought_by: str
+    history: tuple[Step, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that happened to dtypes at one line of one module.
+
+    Attributes
+    ----------
+    kind : str
+        ``"raise"``, ``"promotion"``, ``"downcast"``, ``"mixed_norm"``, ``"kept_narrowed"``, ``"overflowing_cast"``,
+        ``"widening"`` or ``"first_non_finite"``.
+    severity : {"fault", "risk", "note"}
+    op : str
+    module, module_class : str
+        Of the innermost module whose call it happened in; the path is empty for the model itself.
+    place : Place or None
+    operands : tuple of Operand
+    result : str
+        Dtype of the result; empty where there is none.
+    count : int
+        How often, over all modules at this line.
+    also_in : tuple of str
+        Other modules at this line.
+    reason : str
+        Why it is a fault, a risk or a note.
+    """
+
+    kind: Kind
+    severity: Severity
+    op: str
+    module: str
+    module_class: str
+    place: Place | None
+    operands: tuple[Operand, ...]
+    result: str
+    count: int = 1
+    also_in: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Modules whose own parameters or buffers are in another dtype than most of the model.
+
+    Attributes
+    ----------
+    dtype : str
+    modules : tuple of str
+        Their paths.
+    elements, stored_bytes : int
+    """
+
+    dtype: str
+    modules: tuple[str, ...]
+    elements: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranges:
+    """Values of all results in one format.
+
+    Attributes
+    ----------
+    dtype : str
+    total : int
+    near_overflow : int
+        Finite, and beyond half of the largest number.
+    subnormal : int
+        Not zero, below the smallest normal number.
+    non_finite : int
+        Infinite or NaN, masks included.
+    first_near_overflow, first_subnormal : str
+        Module and line where the first of them arose; empty where there is none.
+    """
+
+    dtype: str
+    total: int
+    near_overflow: int
+    subnormal: int
+    non_finite: int
+    first_near_overflow: str = ""
+    first_subnormal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """The model under ``torch.compile``, held to eager.
+
+    Attributes
+    ----------
+    backend : str
+    status : {"passed", "raised", "non_finite"}
+    message : str
+    differs : bool
+        In status, in the sentence raised, or in an output's dtype.
+    how : str
+        In which way.
+    relative_difference : float or None
+        Of the outputs, where both passed.
+    """
+
+    backend: str
+    status: str
+    message: str
+    differs: bool
+    how: str
+    relative_difference: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One fix, tried on the model from outside.
+
+    Attributes
+    ----------
+    fix, title, mode : str
+    status : {"passed", "raised", "non_finite", "unsupported"}
+    reason : str
+        Of a status other than passed, or why it does not cure.
+    cures : bool
+        It passes, its output is finite, and no fault is left under it.
+    relative_error : float or None
+        Largest ‖output − reference‖ / ‖reference‖ over the outputs.
+    latency_ratio, latency_low, latency_high : float or None
+        Paired, to `latency_baseline`, with its interval.
+    latency_verdict, latency_baseline : str
+    allocated_peak_bytes, stored_bytes : int or None
+        Allocator's peak of one call above its start; parameters and buffers.
+    is_best : bool
+        No other that cures is better in one of drift, latency and memory and as good in the others.
+    """
+
+    fix: str
+    title: str
+    mode: str
+    status: str
+    reason: str = ""
+    cures: bool = False
+    relative_error: float | None = None
+    latency_ratio: float | None = None
+    latency_low: float | None = None
+    latency_high: float | None = None
+    latency_verdict: str = ""
+    latency_baseline: str = ""
+    allocated_peak_bytes: int | None = None
+    stored_bytes: int | None = None
+    is_best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """A suggested change of one line.
+
+    Attributes
+    ----------
+    place : Place
+    diff : str
+        In the manner of a unified diff; empty where the line cannot be rewritten.
+    origin : str
+        The change where the dtype comes from, in words or code; empty where there is none to tell.
+    """
+
+    place: Place
+    diff: str
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What one examination found.
+
+    Attributes
+    ----------
+    model : str
+        Name of its class.
+    status : {"passed", "raised", "non_finite"}
+        Of the model as it is, in eager.
+    message : str
+        Last line of the error, or how much is not finite.
+    base_dtype : str
+        Of most of the stored elements.
+    findings : tuple of Finding
+        In the order in which they happened.
+    explanation : dict or None
+        :func:`precision_eval.messages.explain` of the error.
+    held : tuple of Held
+    autocast : tuple of dict
+        Operation, operand dtypes, result dtype and count, wherever autocast changed a result's dtype.
+    recast : dict or None
+        Parameters that autocast casts at each call: ``parameters``, ``stored_bytes``, ``copies_bytes``, ``to``.
+    backends : tuple of dict
+        Attention backend, operand dtypes and count of each kind of attention call.
+    dead_casts : tuple of dict
+        Kind (``"same dtype"`` or ``"there and back"``), from, to, place and count.
+    ranges : tuple of Ranges
+    lost : tuple of dict
+        Casts that lose range: from, to, place, and how many values overflowed, were flushed or became subnormal.
+    compiled : Compiled or None
+        None where it was not asked for.
+    remedies : tuple of Remedy
+        Those that cure first, best first; empty where not asked for.
+    oracle : str
+        What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
+    patch : Patch or None
+    doubts : tuple of str
+        What was not, or not fully, looked at, and why.
+    torch_version, device : str
+    """
+
+    model: str
+    status: str
+    message: str
+    base_dtype: str
+    findings: tuple[Finding, ...]
+    explanation: dict[str, Any] | None
+    held: tuple[Held, ...]
+    autocast: tuple[dict[str, Any], ...]
+    recast: dict[str, Any] | None
+    backends: tuple[dict[str, Any], ...]
+    dead_casts: tuple[dict[str, Any], ...]
+    ranges: tuple[Ranges, ...]
+    lost: tuple[dict[str, Any], ...]
+    compiled: Compiled | None
+    remedies: tuple[Remedy, ...]
+    oracle: str
+    patch: Patch | None
+    doubts: tuple[str, ...]
+    torch_version: str
+    device: str
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """Findings of one severity, in the order in which they happened."""
+        return tuple(finding for finding in self.findings if finding.severity == severity)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What is wrong; empty for a clean model."""
+        return self.of("fault")
+
+    @property
+    def first_split(self) -> Finding | None:
+        """Where dtypes first split: the first fault, else the first risk, else None."""
+        found = self.faults or self.of("risk")
+        return found[0] if found else None
+
+    @property
+    def raised(self) -> Finding | None:
+        """The operation that raised; None where none did."""
+        return next((finding for finding in self.findings if finding.kind == "raise"), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for strict JSON, with the first split and whether the model is clean beside the fields."""
+        first = self.first_split
+        data = _finite(asdict(self))
+        return {**data, "first_split": None if first is None else _finite(asdict(first)), "is_clean": not self.faults}
+
+    def __str__(self) -> str:
+        from .text import as_text
+
+        return as_text(self)
+
+
+def _finite(value: Any) -> Any:
+    """Put None in the place of numbers that JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,110 @@
+"""Sets an observer up around one call of a model; imports torch.
+
+Contents: :func:`observe_call`, :func:`module_paths`, :func:`declared_wide`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .observer import Observer, observed_call
+from .provenance import Table, named_tensors, tensors_in
+from .subject import PREFIX, Outcome, Subject, attempt
+
+
+def module_paths(model: nn.Module) -> dict[int, str]:
+    """Path of each module by identity, the subject's own prefix taken off."""
+    return {
+        id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in model.named_modules()
+    }
+
+
+def declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
+    """Read which parameters a model's class declares to be kept in float32, as transformers' classes do.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+
+    Returns
+    -------
+    dict of str to frozenset of torch.dtype
+        Name of each such parameter → the dtypes that it must not be stored in: float16 for ``_keep_in_fp32_modules``,
+        both halves for ``_keep_in_fp32_modules_strict``.
+    """
+    found: dict[str, frozenset[torch.dtype]] = {}
+    kinds = (
+        ("_keep_in_fp32_modules", frozenset((torch.float16,))),
+        ("_keep_in_fp32_modules_strict", frozenset((torch.float16, torch.bfloat16))),
+    )
+    for path, module in model.named_modules():
+        for attribute, refused in kinds:
+            names = getattr(module, attribute, None)
+            if not names or isinstance(names, str):
+                continue
+            pattern = re.compile("|".join(rf"((^|\.){re.escape(str(name))}($|\.))" for name in names))
+            for name, _ in module.named_parameters():
+                if pattern.search(name):
+                    full = (f"{path}.{name}" if path else name).removeprefix(PREFIX)
+                    found[full] = found.get(full, frozenset()) | refused
+    return found
+
+
+def observe_call(
+    model: Subject,
+    call: Callable[[], tuple[torch.Tensor, ...]],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    base: torch.dtype,
+    values: bool,
+) -> tuple[Observer, Outcome]:
+    """Observe one call.
+
+    Parameters
+    ----------
+    model : Subject
+        Whose tensors and modules are named.
+    call : callable
+        Calls it, and returns its floating outputs; they are not copied.
+    inputs : tuple of torch.Tensor
+        What it is called with.
+    base : torch.dtype
+        Of most of the model.
+    values : bool
+        Also count values.
+
+    Returns
+    -------
+    observer : Observer
+    outcome : Outcome
+        Outputs are the very tensors that the call returned.
+    """
+    declared = declared_wide(model)
+    named = dict(zip(model.names, inputs, strict=True))
+    stored = [one for one in named_tensors(model, named, prefix=PREFIX) if not one[1].startswith("tensors[")]
+    kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
+    narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
+    observer = Observer(Table(stored, kept), base, module_paths(model), watched=narrowed, values=values)
+    table = observer.table
+
+    def listen(name: str, value: Any) -> None:
+        for path, tensor in tensors_in(name, value):
+            table.add("input", path, tensor)
+
+    model.listener = listen
+    kept_outputs: list[tuple[torch.Tensor, ...]] = []
+
+    def run() -> tuple[torch.Tensor, ...]:
+        kept_outputs.append(observed_call(observer, call))
+        return ()
+
+    try:
+        outcome = attempt(run)
+    finally:
+        model.listener = None
+    return observer, Outcome(kept_outputs[0] if kept_outputs else None, outcome.error)

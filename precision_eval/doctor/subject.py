@@ -1,0 +1,330 @@
+"""The model that is examined, in a shape in which everything can call it: tensors in, floating tensors out.
+
+Conventions: the given model and inputs are never called; each run is on a copy, with the seeds of torch, numpy and
+Python set alike. A copy costs the model's memory once more while it lives.
+
+Contents: :class:`Subject`, :func:`subject_of`, :class:`Outcome`, :func:`run_fresh`, :func:`run_twice`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from precision_eval.errors import ParameterError
+
+PREFIX = "model."
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
+
+
+class Subject(nn.Module):
+    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    args : tuple
+    kwargs : dict
+        As the model is called; tensors may be inside tuples, lists and dicts.
+    """
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        paths, shape = pytree.tree_flatten_with_path((args, kwargs))
+        self._rebuild = _Rebuild(shape)
+        leaves = [leaf for _, leaf in paths]
+        names = [_name(path, _parameters(model)) for path, _ in paths]
+        self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
+        self._other_names = names
+        self.listener: Callable[[str, Any], None] | None = None
+        self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
+        self.train(model.training)
+
+    def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put inputs together again; objects that a call may change are copied."""
+        rest = iter(tensors)
+        leaves = []
+        for name, other in zip(self._other_names, self._others, strict=True):
+            if other is None:
+                leaves.append(next(rest))
+            elif isinstance(other[0], _PLAIN):
+                leaves.append(other[0])
+            else:
+                leaves.append(copy.deepcopy(other[0]))
+                if self.listener is not None:
+                    self.listener(name, leaves[-1])
+        args, kwargs = self._rebuild(leaves)
+        return args, kwargs
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the model.
+
+        Parameters
+        ----------
+        *tensors : torch.Tensor
+            In the order of ``self.tensors``.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            The floating ones of what the model returns, in order.
+        """
+        args, kwargs = self.arguments(tensors)
+        return floating_leaves(self.model(*args, **kwargs))
+
+
+class _Rebuild:
+    """Puts leaves together again; one for all copies, as torch's tree specs copy with a warning."""
+
+    def __init__(self, shape: Any) -> None:
+        self._shape = shape
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        return pytree.tree_unflatten(leaves, self._shape)
+
+    def __deepcopy__(self, memo: Any) -> _Rebuild:
+        return self
+
+
+class SubjectOfSystem(Subject):
+    """One whose model defines what landed in its project."""
+
+    def upstream(self) -> Any:
+        """Hold the model in that state."""
+        return self.model.upstream()  # type: ignore[operator]
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    """Names of the positional parameters of a model's forward."""
+    try:
+        return list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
+    """Write the path of an input: the parameter's name, then what is inside it."""
+    kind, first = path[0].idx, path[1]
+    if kind == 0:
+        index = first.idx
+        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input {index}"
+    else:
+        name = str(first.key)
+    return name + pytree.keystr(path[2:])
+
+
+def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
+    """List the floating tensors of what a model returned, in order; attributes of plain objects are not entered."""
+    leaves = pytree.tree_leaves(value)
+    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+
+
+def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
+    """Check a model and its inputs, and put them together.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    inputs : tuple
+        Positional arguments; a single dict holds keyword arguments.
+
+    Returns
+    -------
+    Subject
+
+    Raises
+    ------
+    ParameterError
+        It is no module, or the inputs do not fit its ``forward``.
+    """
+    if not isinstance(model, nn.Module):
+        raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
+    args, kwargs = inputs, {}
+    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
+        args, kwargs = (), dict(inputs[0])
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
+        raise ParameterError(
+            f"{type(model).__name__}.forward cannot be called with the inputs given ({given}): {error}; give the "
+            "factory's inputs as a tuple in the order of its parameters, or as a dict by their names"
+        ) from error
+    except ValueError:  # no signature to be had, as of a ScriptModule
+        pass
+    kind = SubjectOfSystem if hasattr(model, "upstream") else Subject
+    return kind(model, args, kwargs)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call came to.
+
+    Attributes
+    ----------
+    outputs : tuple of torch.Tensor or None
+        None where it raised.
+    error : Exception or None
+    """
+
+    outputs: tuple[torch.Tensor, ...] | None
+    error: Exception | None
+
+    @property
+    def broken(self) -> tuple[int, int]:
+        """How many output values are not finite, and how many there are."""
+        outputs = self.outputs or ()
+        return sum(int((~o.isfinite()).sum()) for o in outputs), sum(o.numel() for o in outputs)
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Set the seeds of torch, numpy and Python for a block, and put back what was there."""
+    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one is what models use
+    try:
+        # not torch.manual_seed: where CUDA is not in use, that keeps a stack trace for each call until it is
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+            torch.default_generator.manual_seed(seed)
+            if torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            random.seed(seed)
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def copied(subject: Subject) -> Subject:
+    """Copy a subject, its inputs included.
+
+    Raises
+    ------
+    ParameterError
+        Something in it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(subject)
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+        raise ParameterError(
+            f"the model cannot be copied ({str(error).splitlines()[0]}); each run is on a copy of its own: make it "
+            "deep-copyable, for instance by detaching tensors kept as attributes"
+        ) from error
+
+
+def attempt(call: Callable[[], tuple[torch.Tensor, ...]]) -> Outcome:
+    """Run a call with set seeds and without gradients; what it raises is its outcome."""
+    try:
+        with seeded(), torch.no_grad():
+            return Outcome(tuple(output.detach().clone() for output in call()), None)
+    except Exception as error:  # noqa: BLE001 - whatever a model raises is what is examined
+        return Outcome(None, error)
+
+
+def run_fresh(subject: Subject) -> Outcome:
+    """Call a copy once."""
+    fresh = copied(subject)
+    return attempt(lambda: fresh(*fresh.tensors))
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What calling twice showed.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        Of the first call.
+    difference : float
+        Between two calls from the same state with the same seeds, relative; 0 where bit-identical.
+    carries_state : bool
+        A second call of the same copy gives something else.
+    changed : tuple of str
+        Buffers and attributes that a call writes.
+    """
+
+    outcome: Outcome
+    difference: float
+    carries_state: bool
+    changed: tuple[str, ...]
+
+
+def run_twice(subject: Subject) -> Repeats:
+    """Call two copies, and one of them once more.
+
+    Parameters
+    ----------
+    subject : Subject
+
+    Returns
+    -------
+    Repeats
+    """
+    from .provenance import named_tensors
+
+    first = run_fresh(subject)
+    fresh = copied(subject)
+    before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=PREFIX)]
+    second = attempt(lambda: fresh(*fresh.tensors))
+    changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
+    third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
+    return Repeats(first, difference(first, second), difference(second, third) > 0, changed)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.nan_to_num(0.5), other.nan_to_num(0.5))
+
+
+def difference(one: Outcome, other: Outcome) -> float:
+    """Relative difference of two outcomes: 0 where alike, infinity where they are of another kind."""
+    if one.outputs is None or other.outputs is None:
+        return 0.0 if type(one.error) is type(other.error) else float("inf")
+    if [(o.shape, o.dtype) for o in one.outputs] != [(o.shape, o.dtype) for o in other.outputs]:
+        return float("inf")
+    return max((relative_error(a, b) for a, b in zip(one.outputs, other.outputs, strict=True)), default=0.0)
+
+
+def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
+    """‖found − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ.
+
+    Parameters
+    ----------
+    found, truth : torch.Tensor
+        Of one shape.
+
+    Returns
+    -------
+    float
+        0 where both are zero.
+    """
+    a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (found, truth))
+    finite = b.isfinite()
+    if not torch.equal(a.isfinite(), finite):
+        return float("inf")
+    noise, norm = float((a - b)[finite].norm()), float(b[finite].norm())
+    return 0.0 if noise == 0.0 else (noise / norm if norm else float("inf"))
+
+
+def base_dtype(subject: Subject) -> torch.dtype:
+    """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none."""
+    for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):
+        counts: Counter[torch.dtype] = Counter()
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                counts[tensor.dtype] += tensor.numel()
+        if counts:
+            return counts.most_common(1)[0][0]
+    return torch.get_default_dtype()

@@ -1,0 +1,67 @@
+"""A fix whose calls run with a pinned attention backend; imports torch.
+
+Contents: :class:`PinnedFix`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import nn
+
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import Fix
+
+from .pins import sdpa_pinned
+
+
+class PinnedFix(AppliedFix):
+    """A fix on one model, under a pin.
+
+    Each call enters the pin by itself, so that what a measure runs beside the fix (an oracle, a yardstick) has torch's
+    choice. That costs microseconds per call: while timing, :meth:`blocked` holds it around many calls instead.
+
+    Parameters
+    ----------
+    fix : Fix
+    model : torch.nn.Module
+        As shipped.
+    mode : {"eager", "compiled"}
+    sdpa_backend : str or None
+        One of :data:`~precision_eval.experiment.pins.SDPA_BACKENDS`; None is a plain fix.
+    """
+
+    def __init__(self, fix: Fix, model: nn.Module, *, mode: str, sdpa_backend: str | None) -> None:
+        super().__init__(fix, model, mode=mode)
+        self.sdpa_backend = sdpa_backend
+        self._held = sdpa_backend is None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the model once with the fix and the pin in force; see :class:`AppliedFix`."""
+        if self._held:
+            return super().__call__(*inputs)
+        with self.around_call():
+            return super().__call__(*inputs)
+
+    def around_call(self) -> AbstractContextManager[None]:
+        """Return the pin."""
+        return sdpa_pinned(self.sdpa_backend)
+
+    @contextmanager
+    def blocked(self) -> Iterator[AppliedFix]:
+        """Have the fix in force for a block of timed calls, and the pin around them all.
+
+        Yields
+        ------
+        AppliedFix
+            Itself.
+        """
+        free = self._held
+        with sdpa_pinned(self.sdpa_backend), self.agreeing():
+            self._held = True
+            try:
+                yield self
+            finally:
+                self._held = free

@@ -1,0 +1,44 @@
+"""The regression gate: two result sets in, a verdict and a summary fit for a pull request out.
+
+Conventions: *base* is what is known, *head* what is proposed; a change is head over base, so above 1 = worse for every
+metric that is judged. A *figure* is one metric of one place (workload, fix, mode, size). Latency is compared by the
+paired ratios that each process gives, with the process as the unit of replication; status, memory and drift are exact
+or repeatable and are compared as they stand. Unlike machines and builds are refused, unlike figures set aside by name.
+
+Contents
+--------
+sides
+    :class:`Place`, :class:`Figure`, :class:`Side`: what is compared; :func:`check_alike`, :func:`unlike`.
+run_folders
+    :func:`side_of_run`: a run of this suite.
+asv_results
+    :func:`sides_of_asv`: two commits or two torch versions in asv's results.
+opening
+    :func:`open_sides`: whichever of them BASE and HEAD name.
+moderated
+    The moderated t: :func:`fit_prior`, :func:`moderated_variances`, :func:`holm_levels`.
+paired
+    :func:`judge_paired`: latency over all cells at once.
+judging
+    :func:`compare_sides` and its :class:`Comparison` of :class:`Change`.
+summary
+    :func:`markdown`, :func:`to_json`.
+"""
+
+from .judging import Change, Comparison, Margins, compare_sides
+from .opening import open_sides
+from .sides import Figure, Place, Side
+from .summary import markdown, to_json
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "Figure",
+    "Margins",
+    "Place",
+    "Side",
+    "compare_sides",
+    "markdown",
+    "open_sides",
+    "to_json",
+]

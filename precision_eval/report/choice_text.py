@@ -1,0 +1,278 @@
+"""A choice in words and as a table: the same sentences on the console, in a report and in a notebook.
+
+Conventions: every number is the record's. Time is a ratio to the baseline's, and speed its inverse. A tie-break says
+what it went by and claims no measured difference unless there is one.
+
+Contents: :func:`headline`, :func:`facts`, :func:`table_rows`, :data:`COLUMNS`, :func:`not_running`,
+:func:`change_lines`, :func:`doubt_lines`, :func:`front_line`, :func:`overview`, :func:`rest_lines`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from precision_eval.decide import Answer, Change, Choice, Contender, Estimate, Group
+from precision_eval.decide.constraints import FLAGS
+from precision_eval.decide.policies import BITS_PER_HALVING
+from precision_eval.report.wording import (
+    MISSING,
+    fixed,
+    join,
+    memory_text,
+    plural,
+    scientific,
+    short_reason,
+    times_text,
+    with_interval,
+)
+
+COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
+AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}
+MOST_CHANGES = 2
+"""Of each kind: moves from what is now, and limits that were not given."""
+
+MOST_DOUBTS = 3
+LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "order": "the order of the list"}
+
+
+def headline(choice: Choice) -> str:
+    """Return the answer in one sentence."""
+    if not choice.group.contenders:
+        return "Nothing measured here cures it."
+    if choice.fix is None:
+        return _nothing_keeps(choice)
+    if not choice.surely:
+        return f"Within noise of the limits: {choice.fix} may keep {_limits(choice)}, and no fix surely does."
+    text = f"Take {choice.fix}"
+    if len(choice.tied) > 1:
+        text += f", a tie with {join(choice.tied[1:])} in {AIMS[choice.policy]}; tie-break: {_tie_break(choice)}."
+    else:
+        text += f": {_because(choice)}."
+    if choice.contested:
+        verb = plural(len(choice.contested), "is", "are")
+        text += f" {join(choice.contested)} {verb} not worse, but within noise of {_limits(choice)}."
+    return text
+
+
+def facts(group: Group, fix: str) -> str:
+    """Return what a fix costs here, figure by figure."""
+    row = group.row(fix)
+    found = [f"drift {_drift(row.drift)}"] if row.drift is not None else []
+    if row.time is not None:
+        found.append(
+            "the baseline of time" if fix == group.baseline else f"{_time(row.time)} of {group.baseline}'s time"
+        )
+    if row.memory_bytes is not None:
+        total, stored = memory_text(row.memory_bytes), memory_text(row.stored_bytes)
+        found.append(total if total == stored else f"{total} ({stored} stored)")
+    if row.diverged is not None and row.streams is not None:
+        found.append(f"{row.diverged} of {row.streams} streams diverged")
+    if row.sound is not None:
+        found.append(f"sound × {_time(row.sound, decimals=2)} of the null")
+    return ", ".join(found)
+
+
+def table_rows(choice: Choice) -> list[tuple[str, ...]]:
+    """Return one row per fix that runs, in order of preference; columns are :data:`COLUMNS`."""
+    ranked = [*choice.tied, *choice.contested, *choice.runners_up]
+    left = {out.fix: out for out in choice.left_out if out.why in ("limit", "not measured")}
+    notes = dict.fromkeys(choice.runners_up, "")
+    notes |= dict.fromkeys(choice.contested, "limit within noise") | dict.fromkeys(choice.tied, "tie")
+    if choice.fix is not None:
+        notes[choice.fix] = "take"
+    for fix, out in left.items():
+        over = out.reason.replace("--max-", "").replace("--min-", "")
+        notes[fix] = f"over: {over}" if out.why == "limit" else "not measured"
+    return [_row(choice, fix, notes[fix]) for fix in dict.fromkeys((*ranked, *left))]
+
+
+def not_running(choice: Choice) -> str:
+    """Return the fixes that do not run, with their statuses; empty where all do."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for out in choice.left_out:
+        if out.why not in ("limit", "not measured"):
+            message = short_reason(out.reason).partition(", but got")[0]
+            groups.setdefault((out.why, message), []).append(out.fix)
+    return "; ".join(f"{join(fixes)}: {status} ({message})" for (status, message), fixes in groups.items())
+
+
+def change_lines(choice: Choice, *, most: int = MOST_CHANGES) -> list[str]:
+    """Return what would change the choice: the smallest moves from what is now, then limits that were not given."""
+    moves = [change for change in choice.changes if change.factor is not None]
+    limits = [change for change in choice.changes if change.factor is None]
+    return [_change(choice, change) for change in (*moves[:most], *limits[:most])]
+
+
+def doubt_lines(choice: Choice, *, most: int = MOST_DOUBTS) -> list[str]:
+    """Return what speaks against the figures that the choice rests on; the last line counts what was left out."""
+    rest = len(choice.doubts) - most
+    return [*choice.doubts[:most], *([f"{rest} more in --json"] if rest > 0 else [])]
+
+
+def front_line(choice: Choice) -> str:
+    """Return the trade-off front in one line; empty where there is none."""
+    names = {kind: [one.fix for one in choice.standings if one.standing == kind] for kind in ("front", "perhaps")}
+    beaten = [f"{one.fix} (by {one.by})" for one in choice.standings if one.standing == "dominated"]
+    parts = [f"surely {join(names['front'])}" if names["front"] else ""]
+    parts.append(f"perhaps {join(names['perhaps'])}" if names["perhaps"] else "")
+    parts.append(f"dominated: {join(beaten)}" if beaten else "")
+    return "; ".join(part for part in parts if part)
+
+
+def overview(answer: Answer) -> list[str]:
+    """Return the answer to a question that takes in several groups, the first line first."""
+    by_fix: dict[str, list[str]] = {}
+    for choice in answer.choices:
+        if choice.fix is not None:
+            mark = " ~" if choice.outcome == "tie" else ""
+            by_fix.setdefault(choice.fix, []).append(_short(choice.group) + mark)
+    total = sum(map(len, by_fix.values()))
+    lines = [_overall({fix: len(found) for fix, found in by_fix.items()}, total)]
+    order = sorted(by_fix, key=lambda fix: -len(by_fix[fix]))
+    lines += [f"{fix}: {'; '.join(by_fix[fix])}" for fix in order]
+    if any(choice.outcome == "tie" for choice in answer.choices):
+        lines.append("~ within noise: a tie, broken as the detail of that workload says")
+    none = [_short(c.group) for c in answer.choices if c.fix is None and c.group.contenders]
+    lines += [f"no fix keeps the limits: {'; '.join(none)}"] if none else []
+    return lines + rest_lines(answer)
+
+
+def rest_lines(answer: Answer) -> list[str]:
+    """Return the groups that nothing cures, and those that lack a measure."""
+    raising = [_short(choice.group) for choice in answer.choices if not choice.group.contenders]
+    lines = [f"nothing measured cures: {'; '.join(raising)}"] if raising else []
+    if answer.unanswered:
+        (first, lacks), count = answer.unanswered[0], len(answer.unanswered)
+        groups = f"{count} groups, the first {_short(first)}" if count > 1 else _short(first)
+        lines.append(f"not measured enough to choose: {groups}; add it: {lacks.rpartition(': ')[2]}")
+    return lines
+
+
+def _overall(counts: dict[str, int], total: int) -> str:
+    if not counts:
+        return "No fix to take."
+    if len(counts) == 1:
+        return f"Take {next(iter(counts))}: the answer in {'all ' if total > 1 else ''}{total} {_cases(total)}."
+    parts = [f"{fix} in {count}" for fix, count in sorted(counts.items(), key=lambda item: -item[1])]
+    return f"No one fix is the answer everywhere: of {total} cases, {join(parts)}."
+
+
+def _cases(count: int) -> str:
+    return plural(count, "case", "cases")
+
+
+def _short(group: Group) -> str:
+    return f"{group.workload} {group.size} {group.mode}{group.pins.replace(',', ' ')}"
+
+
+def _because(choice: Choice) -> str:
+    group, fix = choice.group, str(choice.fix)
+    row, rest = group.row(fix), choice.runners_up
+    following = group.row(rest[0]) if rest else None
+    if choice.policy == "quality":
+        return f"smallest drift, {_drift(row.drift)}{_next_in_drift(row, following)}"
+    if choice.policy == "balanced":
+        return _balance(group, row, following)
+    tail = "" if following is None else f"; next is {following.fix} at {_time(following.time)}"
+    if fix == group.baseline:
+        return f"nothing that may be taken is faster than it, the baseline of time{tail}"
+    return f"least time, {_time(row.time)} of {group.baseline}'s{tail}"
+
+
+def _next_in_drift(row: Contender, following: Contender | None) -> str:
+    if following is None or following.drift is None or row.drift is None:
+        return ""
+    more = f", {times_text(following.drift.value / row.drift.value)} as much" if row.drift.value > 0 else ""
+    return f"; next is {following.fix} at {_drift(following.drift)}{more}"
+
+
+def _balance(group: Group, row: Contender, following: Contender | None) -> str:
+    """Weigh the choice against the next one, in the policy's own terms."""
+    if following is None or row.drift is None or row.time is None:
+        return "the only one that may be taken"
+    assert following.drift is not None
+    assert following.time is not None
+    time = row.time.value / following.time.value
+    bits = math.log2(max(row.drift.value, 1e-300) / max(following.drift.value, 1e-300))
+    spent = f"{abs(bits):.1f} bits {'more' if bits > 0 else 'less'} drift"
+    pace = f"{fixed(time, decimals=2)} of its time"
+    worth = f"a factor {2 ** (abs(bits) / BITS_PER_HALVING):.2f} in time at {BITS_PER_HALVING} bits per factor 2"
+    return f"best balance of time and drift; against {following.fix}, the next, {pace} and {spent}, worth {worth}"
+
+
+def _tie_break(choice: Choice) -> str:
+    axis = choice.tie_break
+    if axis == "order":
+        return "none of the figures, the order of the list"
+    if choice.tie_break_called:
+        return f"{LESS[axis]}, by a called difference"
+    return f"{LESS[axis]} by point estimate, which is no measured difference"
+
+
+def _nothing_keeps(choice: Choice) -> str:
+    near = next((out for out in choice.left_out if out.why == "limit"), None)
+    text = f"No fix keeps {_limits(choice)}"
+    if near is not None:
+        text += f": nearest is {near.fix} ({facts(choice.group, near.fix)})"
+        text += f", beyond {near.reason} by a factor {near.excess:.3g}"
+    if choice.binding and len(choice.constraints.axes) > 1:
+        text += f"; {join([FLAGS[axis] for axis in choice.binding])} alone binds"
+    return f"{text}."
+
+
+def _limits(choice: Choice) -> str:
+    asked, found = choice.constraints, []
+    if asked.max_drift is not None:
+        found.append(f"--max-drift {asked.max_drift:g}")
+    if asked.max_memory_bytes is not None:
+        found.append(f"--max-memory {memory_text(asked.max_memory_bytes)}")
+    if asked.max_memory_ratio is not None:
+        found.append(f"--max-memory {asked.max_memory_ratio:g}x")
+    if asked.min_speed is not None:
+        found.append(f"--min-speed {asked.min_speed:g}")
+    return join(found)
+
+
+def _row(choice: Choice, fix: str, note: str) -> tuple[str, ...]:
+    row = choice.group.row(fix)
+    stands = choice.standing_of(fix)
+    time = "1 (baseline)" if fix == choice.group.baseline and row.time is not None else _time(row.time)
+    standing = MISSING if stands is None else f"by {stands.by}" if stands.by else stands.standing
+    return fix, note, time, _drift(row.drift), memory_text(row.memory_bytes), standing
+
+
+def _change(choice: Choice, change: Change) -> str:
+    leads = f"take {change.leads_to}" if change.leads_to else "no fix is left"
+    if change.kind == "figure":
+        then, now = (_figure(change.axis, value, choice) for value in (change.then, change.now or 0.0))
+        size = "" if change.factor is None else f" (a factor {change.factor:.3g})"
+        text = f"{change.fix}'s {change.axis} {then} instead of {now}{size}"
+        if change.fix == choice.fix:
+            return f"{text}: no longer surely within {FLAGS[change.axis]}, {leads}"
+        return f"{text}: level with {choice.fix}"
+    value, flag = _figure(change.axis, change.then, choice, as_limit=True), FLAGS[change.axis]
+    tighter = change.now is None or change.then <= change.now
+    if change.axis == "time":
+        return f"{flag} {'above' if tighter else 'down to'} {value}: {leads}"
+    return f"{flag} {'below' if tighter else 'up to'} {value}: {leads}"
+
+
+def _figure(axis: str, value: float, choice: Choice, *, as_limit: bool = False) -> str:
+    if axis == "time":
+        return f"{1.0 / value:.3g}" if as_limit else f"ratio {value:.3g}"
+    return scientific(value) if axis == "drift" else memory_text(value)
+
+
+def _time(found: Estimate | None, *, decimals: int = 3) -> str:
+    if found is None:
+        return MISSING
+    parts = [fixed(value, decimals=decimals) for value in (found.value, found.low, found.high)]
+    return parts[0] if found.low == found.high else with_interval(*parts)
+
+
+def _drift(found: Estimate | None) -> str:
+    if found is None:
+        return MISSING
+    if found.degrees <= 0.0:  # one input: the band is a convention, not an interval
+        return scientific(found.value)
+    return with_interval(*(scientific(value) for value in (found.value, found.low, found.high)))

@@ -1,0 +1,190 @@
+"""Statuses that depend on the torch version: what a run found beside what the expectation table holds.
+
+Conventions: the table (:mod:`precision_eval.expectations`) was recorded at size ``tiny`` on the CPU; a run's own size
+stands in its rows. A compiled cell of a run is held to what was recorded with Inductor for its torch version where
+that was, else to ``aot_eager``, which traces alike. Only cells of a run whose recorded status turns over between
+versions are listed; cells with pinned settings are left out.
+
+Contents: :class:`VersionNote`, :func:`version_notes`, :func:`version_table`, :func:`spans_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from precision_eval.errors import ParameterError
+from precision_eval.expectations import SIZE, Change, Column, changes, column_for, load_table, release
+from precision_eval.report.data import Run, Section
+from precision_eval.report.tables import Table
+from precision_eval.report.wording import MISSING
+
+TITLE = "Statuses that depend on the torch version"
+_COMPILED = ("compiled-inductor", "compiled-aot_eager")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionNote:
+    """One cell of a run whose status turns over between torch versions.
+
+    Attributes
+    ----------
+    cell : str
+        ``workload/fix/mode``.
+    size : str
+        Of the run.
+    found : str
+        Status in the run.
+    recorded : str or None
+        Status in the table, for the run's torch version or the nearest lower one; None where it has none.
+    spans : str
+        What the recorded versions do, from which one on.
+    """
+
+    cell: str
+    size: str
+    found: str
+    recorded: str | None
+    spans: str
+
+    @property
+    def agreement(self) -> str:
+        """Whether the run's status is the recorded one, in words."""
+        if self.recorded is None:
+            return MISSING
+        return "as recorded" if self.found == self.recorded else f"differs from the record ({self.recorded})"
+
+
+def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[VersionNote]:
+    """List what a run found in cells whose status turns over between torch versions.
+
+    Parameters
+    ----------
+    run : Run
+    table : mapping of str to Column, optional
+        By torch version; the package's own by default.
+
+    Returns
+    -------
+    list of VersionNote
+        Empty where there are none, or where the run does not tell its torch version.
+    """
+    table = load_table() if table is None else table
+    version = _torch_version(run)
+    if version is None:
+        return []
+    own = _own_column(table, version)
+    by_cell = _turning(changes(table))
+    notes = []
+    for section in run.sections:
+        for row in section.fixes:
+            change = None if section.pins else by_cell.get(f"{section.workload}/{row.fix}/{section.mode}")
+            if change is not None:
+                notes.append(
+                    VersionNote(
+                        cell=f"{section.workload}/{row.fix}/{section.mode}",
+                        size=section.size,
+                        found=row.status,
+                        recorded=_recorded(own, section, row.fix),
+                        spans=spans_text(change),
+                    )
+                )
+    return notes
+
+
+def version_table(run: Run, *, workload: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
+    """Return the notes of a run as a table; None where there are none.
+
+    Parameters
+    ----------
+    run : Run
+    workload : str, optional
+        Its cells only.
+    table : mapping of str to Column, optional
+        The package's own by default.
+
+    Returns
+    -------
+    Table or None
+    """
+    table = load_table() if table is None else table
+    notes = [n for n in version_notes(run, table) if workload is None or n.cell.split("/")[0] == workload]
+    version = _torch_version(run)
+    if not notes or version is None:
+        return None
+    return Table(
+        title=TITLE,
+        columns=("cell", "size", f"here, torch {release(version)}", "recorded versions", "agreement"),
+        rows=tuple((n.cell, n.size, n.found, n.spans, n.agreement) for n in notes),
+        kinds=tuple("passed" if n.found == n.recorded or n.recorded is None else "failed" for n in notes),
+        notes=(_origin(table, version),),
+    )
+
+
+def spans_text(change: Change) -> str:
+    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``.
+
+    Parameters
+    ----------
+    change : Change
+        Its versions, oldest first; what lies between two recorded versions is not known.
+    """
+    spans: list[tuple[str, list[str]]] = []
+    for version, expectation in change.by_version:
+        if spans and spans[-1][0] == expectation.status:
+            spans[-1][1].append(version)
+        else:
+            spans.append((expectation.status, [version]))
+    return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
+
+
+def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
+    if place == count - 1:
+        return f"{status} from {versions[0]}"
+    if place == 0:
+        return f"{status} up to {versions[-1]}"
+    return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")
+
+
+def _turning(found: Sequence[Change]) -> dict[str, Change]:
+    """Return the changes by ``workload/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
+    by_cell: dict[str, Change] = {}
+    for change in found:
+        name, _, mode = change.cell.rpartition("/")
+        key = f"{name}/{mode.partition('-')[0]}"
+        if key not in by_cell or len(change.by_version) > len(by_cell[key].by_version):
+            by_cell[key] = change
+    return by_cell
+
+
+def _own_column(table: Mapping[str, Column], version: str) -> Column:
+    try:
+        return column_for(dict(table), version)[1]
+    except ParameterError:  # older than everything recorded
+        return Column()
+
+
+def _recorded(column: Column, section: Section, fix: str) -> str | None:
+    modes = ("eager",) if section.mode == "eager" else _COMPILED
+    found = (column.cells.get(f"{section.workload}/{fix}/{mode}") for mode in modes)
+    return next((expectation.status for expectation in found if expectation is not None), None)
+
+
+def _origin(table: Mapping[str, Column], version: str) -> str:
+    """Say where the recorded statuses are from."""
+    try:
+        recorded = column_for(dict(table), version)[0]
+    except ParameterError:
+        held = "nothing is recorded for this torch version or an older one"
+    else:
+        held = f"this run is held to what was recorded for {recorded}"
+    return (
+        f"Recorded at size {SIZE} on the CPU for torch {', '.join(table)} (compiled by aot_eager; by Inductor where it "
+        f"was run); {held}. `precision-eval expect` runs these cells here."
+    )
+
+
+def _torch_version(run: Run) -> str | None:
+    torch = run.environment.get("torch")
+    version = torch.get("version") if isinstance(torch, Mapping) else None
+    return version if isinstance(version, str) else None

@@ -1,0 +1,264 @@
+"""The page over torch versions: one HTML file that needs nothing else, the answer first.
+
+Conventions: figures are in the file as data, and beside it as PNG and SVG for other uses; numbers in tables carry their
+value in ``data-v``, so that a program can read them too. Colours follow the reader's light or dark setting; nothing on
+the page is said by colour alone. The template is ``versions_page.html`` beside this module.
+
+Contents: :func:`write_page`, :func:`render_page`, :data:`PAGE_NAME`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_eval.measure.files import written_whole
+from precision_eval.report.plots_versions import STATUS_LOOKS, drawings
+from precision_eval.report.style import save
+from precision_eval.report.versions_text import (
+    METRIC_TITLES,
+    Change,
+    all_changes,
+    changes_of,
+    factor_text,
+    headline,
+    positions_of,
+    status_text,
+    value_text,
+)
+from precision_eval.report.wording import scientific
+from precision_eval.versions.changes import ChangePoint
+from precision_eval.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+
+PAGE_NAME = "versions.html"
+FIGURES_NAME = "figures"
+TEMPLATE_NAME = "versions_page.html"
+COMMAND = "precision-eval versions --results RESULTS --html FOLDER"
+_COLOURS = 128
+"""Of a figure on the page: flat colours and the edges of letters need no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure on the page.
+
+    Attributes
+    ----------
+    stem, workload, data, alt, source : str
+        File name, whose it is, PNG as a data address, words for who cannot see it, the benchmarks it was drawn from.
+    width, height : int
+        Pixels.
+    """
+
+    stem: str
+    workload: str
+    data: str
+    alt: str
+    source: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One cell of a table.
+
+    Attributes
+    ----------
+    text, note : str
+        The figure, and its interval; or the letter and the words of a status.
+    value : str
+        For programs; empty where there is none.
+    status : str
+        Class of the cell's colour; empty for a figure.
+    changed : bool
+    """
+
+    text: str
+    note: str = ""
+    value: str = ""
+    status: str = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shows:
+    """What one table shows of each cell: metric, title and reader."""
+
+    metric: str
+    title: str
+    read: Callable[[Cell], float | None]
+
+
+_QUANTITIES = (
+    Shows(metric="latency_ratio", title="latency ÷ full_float32 [95 %]", read=lambda cell: cell.ratio),
+    Shows(metric="drift", title="drift: relative error to float64", read=lambda cell: cell.drift),
+    Shows(metric="peak_bytes", title="peak memory of a call", read=lambda cell: cell.peak_bytes),
+    Shows(metric="stored_bytes", title="weights and caches", read=lambda cell: cell.stored_bytes),
+)
+
+
+def write_page(story: VersionsStory, folder: Path, *, command: str = COMMAND) -> Path:
+    """Draw the figures and write the page.
+
+    Parameters
+    ----------
+    story : VersionsStory
+    folder : Path
+        Gets ``versions.html`` and ``figures/``; made where it is missing.
+    command : str
+        What wrote it, for the section on how to do so again.
+
+    Returns
+    -------
+    Path
+        Of the page.
+    """
+    pictures = []
+    for stem, workload, figure in drawings(story):
+        png = save(figure, folder / FIGURES_NAME, stem)[0]
+        pictures.append(_picture(png, stem, workload, axis=_axis(story)))
+    page = folder / PAGE_NAME
+    with written_whole(page) as path:
+        path.write_text(render_page(story, pictures, command=command), encoding="utf-8")
+    return page
+
+
+def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
+    """Return the page's text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE_NAME).render(
+        story=story,
+        axis=_axis(story),
+        headline=headline(story),
+        positions=positions_of(story),
+        dates=_dates(story),
+        build={True: "CUDA build", False: "CPU build", None: "build not recorded"}[story.cuda_build],
+        hardware=_hardware(story.hardware),
+        pythons=", ".join(sorted({one.python for one in story.sets})),
+        statuses=[one for one in pictures if not one.workload],
+        workloads=[_workload(story, one, pictures) for one in story.workloads],
+        changes=[_row(change) for change in all_changes(story)],
+        sources=[
+            (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
+            for name, one in zip(story.positions, story.sets, strict=True)
+        ],
+        looks=STATUS_LOOKS,
+        command=command,
+        is_link=lambda text: text.startswith("https://"),
+    )
+
+
+def _axis(story: VersionsStory) -> str:
+    return "torch version" if story.axis == "torch" else "commit"
+
+
+def _hardware(known: Mapping[str, str]) -> str:
+    """Return processor, cores and system, as far as they are known."""
+    cores = f"{known['num_cpu']} cores" if "num_cpu" in known else ""
+    return ", ".join(part for part in (known.get("cpu", ""), cores, known.get("arch", ""), known.get("os", "")) if part)
+
+
+def _dates(story: VersionsStory) -> Mapping[str, str]:
+    """Return the day of each release that is known."""
+    known = ((name, story.releases.get(name)) for name in story.positions)
+    return {name: one.date.isoformat() for name, one in known if one is not None and one.date is not None}
+
+
+def _picture(png: Path, stem: str, workload: str, *, axis: str) -> Picture:
+    """Return a figure's PNG with few colours, as data."""
+    from PIL import Image
+
+    with Image.open(png) as image:
+        width, height = image.size
+        small = image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        buffer = io.BytesIO()
+        small.save(buffer, format="PNG", optimize=True)
+    kind = stem.partition("-")[0]
+    shown, metric = {
+        "statuses": ("Grid of the status of every fix", "track_status"),
+        "drift": (f"Heatmap of the drift of every fix of {workload}", "track_drift"),
+        "latency": (f"Lines of the latency ratio of every fix of {workload}, with intervals,", "track_latency_ratio"),
+    }[kind]
+    owner = workload.replace("-", "_") or "*"
+    return Picture(
+        stem=stem,
+        workload=workload,
+        data="data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
+        alt=f"{shown} over {axis}s. The tables below hold the same figures.",
+        source=f"*.{owner}.{metric}",
+        width=width,
+        height=height,
+    )
+
+
+def _workload(story: VersionsStory, workload: WorkloadStory, pictures: Sequence[Picture]) -> dict[str, object]:
+    """Return what the template shows of a workload: figures, then tables that have a figure in them."""
+    tables = []
+    for table in workload.tables:
+        for shows in _QUANTITIES:
+            rows = [
+                (fix, [_shown(workload, table, fix, name, shows) for name in story.positions]) for fix in table.fixes
+            ]
+            if any(cell.value for _, cells in rows for cell in cells):
+                tables.append({"mode": table.mode, "size": table.size, "shows": shows, "rows": rows})
+    return {
+        "name": workload.workload,
+        "pictures": [one for one in pictures if one.workload == workload.workload],
+        "tables": tables,
+        "count": len(workload.changes) + len(workload.status_changes),
+    }
+
+
+def _shown(workload: WorkloadStory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
+    """Return one cell of a table."""
+    cell = table.cells[fix, position]
+    metrics = {
+        one.key[2]
+        for one in changes_of(workload)
+        if one.at == position and (one.key[0], *one.key[3:]) == (table.mode, fix, table.size)
+    }
+    changed = bool(metrics & {shows.metric, "status"})
+    value = shows.read(cell)
+    if value is None or not math.isfinite(value):
+        return _without_figure(cell.status, changed=changed)
+    interval = cell.ratio_interval if shows.metric == "latency_ratio" else None
+    note = "" if interval is None else f"{scientific(interval[0], digits=3)}–{scientific(interval[1], digits=3)}"
+    return Shown(text=value_text(value, shows.metric), note=note, value=f"{value:.9g}", changed=changed)
+
+
+def _without_figure(status: str | None, *, changed: bool) -> Shown:
+    if status is None:
+        return Shown(text="", note="not run")
+    if status == "passed":
+        return Shown(text="?", note="passed, not measured", changed=changed)
+    look = STATUS_LOOKS[status]
+    return Shown(text=look.letter, note=look.title, status=status, changed=changed)
+
+
+def _row(change: Change) -> dict[str, str]:
+    """Return one line of the table of all changes."""
+    mode, workload, metric, fix, size = change.key
+    row = {"at": change.at, "before": change.before, "workload": workload, "fix": fix, "mode": mode, "size": size}
+    row |= {"metric": METRIC_TITLES.get(metric, metric), "upstream": ", ".join(one.id for one in change.explained_by)}
+    if not isinstance(change, ChangePoint):
+        return row | {"old": status_text(change.old), "new": status_text(change.new), "factor": "", "p": ""}
+    p_value = "exact" if change.p_value is None else scientific(change.p_value)
+    return row | {
+        "old": value_text(change.old, metric),
+        "new": value_text(change.new, metric),
+        "factor": factor_text(change.factor, change.factor_interval),
+        "p": p_value,
+    }

@@ -1,0 +1,212 @@
+"""What changed at which version, put into lines: changes of a kind are gathered, those that upstream explains first.
+
+Conventions: a *group* holds the changes at one position that have the same explanation, kind, fix and direction; it
+becomes one line that names its workloads. Factors are new over old.
+
+Contents: :class:`Group`, :class:`Position`, :func:`positions_of`, :func:`headline`; :func:`value_text`,
+:func:`factor_text`, :data:`METRIC_TITLES`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from precision_eval.report.wording import join, memory_text, scientific
+from precision_eval.versions.changes import ChangePoint
+from precision_eval.versions.statuses import StatusChange
+from precision_eval.versions.story import VersionsStory, WorkloadStory
+from precision_eval.versions.upstream import UpstreamChange
+
+Change = ChangePoint | StatusChange
+
+METRIC_TITLES = {
+    "status": "status",
+    "latency_ratio": "latency ÷ full_float32",
+    "latency_to_anchor": "latency ÷ anchor",
+    "drift": "drift",
+    "peak_bytes": "peak memory of a call",
+    "stored_bytes": "weights and caches",
+    "divergence": "divergence",
+    "audio_degradation": "audio degradation",
+    "time": "time of a call",
+    "peakmem": "peak resident memory",
+}
+_BYTES = ("peak_bytes", "stored_bytes", "peakmem")
+MOST_NAMES = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Changes that one line tells.
+
+    Attributes
+    ----------
+    what : str
+        ``"query_to_half: latency ÷ full_float32"``.
+    change : str
+        ``"raised → passed"``, or the factor or its range.
+    where : str
+        Workloads and modes.
+    changes : tuple of Change
+    """
+
+    what: str
+    change: str
+    where: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """What changed at one version or commit.
+
+    Attributes
+    ----------
+    name : str
+    since : str
+        The position before, where all changes agree on it; else empty.
+    explained : tuple of (UpstreamChange, tuple of Group)
+    unexplained : tuple of Group
+    count : int
+        Of changes, each once.
+    """
+
+    name: str
+    since: str
+    explained: tuple[tuple[UpstreamChange, tuple[Group, ...]], ...]
+    unexplained: tuple[Group, ...]
+    count: int
+
+
+def changes_of(workload: WorkloadStory) -> tuple[Change, ...]:
+    """Return every change of a workload, statuses first."""
+    found: list[Change] = [*workload.status_changes, *workload.changes]
+    return tuple(found)
+
+
+def all_changes(story: VersionsStory) -> tuple[Change, ...]:
+    """Return every change of a story."""
+    return tuple(change for one in story.workloads for change in changes_of(one))
+
+
+def positions_of(story: VersionsStory) -> tuple[Position, ...]:
+    """Return what changed at each position, in the order of the axis; positions without changes are left out."""
+    changes = all_changes(story)
+    by_name = {name: [change for change in changes if change.at == name] for name in story.positions}
+    return tuple(_position(name, found) for name, found in by_name.items() if found)
+
+
+def _position(name: str, changes: Sequence[Change]) -> Position:
+    known = {one.id: one for change in changes for one in change.explained_by}
+    explained = [(one, _groups(change for change in changes if one in change.explained_by)) for one in known.values()]
+    before = {change.before for change in changes}
+    return Position(
+        name=name,
+        since=before.pop() if len(before) == 1 else "",
+        explained=tuple(explained),
+        unexplained=_groups(change for change in changes if not change.explained_by),
+        count=len(changes),
+    )
+
+
+def _groups(changes: Iterable[Change]) -> tuple[Group, ...]:
+    """Gather changes of one kind, fix and direction: statuses first, then what is large and frequent."""
+    ordered = sorted(changes, key=_kind)
+    groups = [tuple(members) for _, members in groupby(ordered, key=_kind)]
+    groups.sort(key=lambda members: (_kind(members[0])[0] != "status", -sum(map(_weight, members)), _kind(members[0])))
+    return tuple(_group(members) for members in groups)
+
+
+def _kind(change: Change) -> tuple[str, str, str, bool]:
+    if isinstance(change, StatusChange):
+        return ("status", change.fix, f"{change.old} → {change.new}", False)
+    return (change.metric, change.fix, "up" if change.factor > 1.0 else "down", change.with_baseline)
+
+
+def _weight(change: Change) -> float:
+    """How much a change weighs in the order of lines: the size of its logarithm, at most that of 1000."""
+    if isinstance(change, StatusChange) or change.factor <= 0.0:
+        return math.log(1000.0)
+    return min(abs(math.log(change.factor)), math.log(1000.0))
+
+
+def _group(members: tuple[Change, ...]) -> Group:
+    first = members[0]
+    metric = first.key[2]
+    note = ", with the float32 baseline" if isinstance(first, ChangePoint) and first.with_baseline else ""
+    return Group(
+        what=f"{first.fix}: {METRIC_TITLES.get(metric, metric)}{note}",
+        change=_change_text(members),
+        where=_where(members),
+        changes=members,
+    )
+
+
+def _change_text(members: Sequence[Change]) -> str:
+    first = members[0]
+    if isinstance(first, StatusChange):
+        return f"{status_text(first.old)} → {status_text(first.new)}"
+    points = [change for change in members if isinstance(change, ChangePoint)]
+    if len(points) == 1:
+        old, new = (value_text(value, first.metric) for value in (first.old, first.new))
+        return f"{old} → {new}, {factor_text(first.factor, first.factor_interval)}"
+    low, high = min(one.factor for one in points), max(one.factor for one in points)
+    if f"{low:.2g}" == f"{high:.2g}":
+        return factor_text(low)
+    return f"{factor_text(low)} to {factor_text(high)}"
+
+
+def _where(members: Sequence[Change]) -> str:
+    """Name workloads, many only by number, and modes."""
+    workloads = list(dict.fromkeys(change.workload for change in members))
+    modes = list(dict.fromkeys(change.mode for change in members))
+    names = join(workloads) if len(workloads) <= MOST_NAMES else f"{len(workloads)} workloads"
+    return f"{names}; {join(modes)}"
+
+
+def headline(story: VersionsStory) -> str:
+    """Return the answer in one or two sentences."""
+    changes = all_changes(story)
+    axis = "torch " if story.axis == "torch" else "commit "
+    if len(story.positions) < 2:
+        return f"Only {axis}{story.positions[0]} was measured: nothing to compare."
+    span = f"Between {axis}{story.positions[0]} and {story.positions[-1]}"
+    if not changes:
+        return f"{span}, no status turned over and no metric changed beyond its noise."
+    statuses = sum(isinstance(change, StatusChange) for change in changes)
+    places = len({change.at for change in changes})
+    known = sum(bool(change.explained_by) for change in changes)
+    told = f"{span}, {_count(statuses, 'status')} turned over and {_count(len(changes) - statuses, 'metric')} changed, "
+    told += f"at {places} of {len(story.positions) - 1} steps."
+    return told + (
+        f" A known change in torch explains {known} of these {len(changes)}." if story.axis == "torch" else ""
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
+def status_text(status: str) -> str:
+    """Write a status in words: ``"out of memory"``."""
+    return status.replace("_", " ")
+
+
+def value_text(value: float | None, metric: str) -> str:
+    """Write a value of a metric: bytes in binary units, everything else with three digits."""
+    return memory_text(value) if metric in _BYTES else scientific(value, digits=3)
+
+
+def factor_text(factor: float, interval: tuple[float, float] | None = None) -> str:
+    """Write new over old: ``×0.030 [0.028, 0.031]``; from 0 it has none."""
+    if not math.isfinite(factor):
+        return "from 0"
+    text = f"×{scientific(factor, digits=3)}"
+    return (
+        text
+        if interval is None
+        else f"{text} [{scientific(interval[0], digits=3)}, {scientific(interval[1], digits=3)}]"
+    )

@@ -1,0 +1,46 @@
+"""What is followed over commits and torch versions: figures of every workload × fix, read from the suite's measures.
+
+Conventions: a *figure* is one number of one fix on one workload, in one mode and size; a figure from several processes
+comes as samples, one per process. The definitions live here, so that an old commit measures what it defined; whatever
+shows the figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for,
+all fixes of a workload at once, each fix in a process of its own, and kept in a folder for whoever asks next.
+
+Contents
+--------
+:data:`METRICS`, :func:`metric_by_id` : what is tracked.
+:func:`tracked_workloads`, :func:`sizes_of`, :func:`metrics_of`, :func:`fix_labels` : of what.
+:func:`figure` : one figure, measured or read back.
+:func:`preload` : the imports that measuring begins with; before it, this package loads neither torch nor numpy.
+:mod:`precision_eval.tracking.ready` : a fix put on a workload, to be called, for tools that time by themselves.
+:func:`version_of` : digest of all that a figure's meaning depends on.
+"""
+
+from __future__ import annotations
+
+from precision_eval.tracking.effort import FULL, QUICK, Effort
+from precision_eval.tracking.metrics import METRICS, Metric, metric_by_id
+from precision_eval.tracking.outcomes import figure, outcomes_of, preload
+from precision_eval.tracking.place import FixFailedError, NotApplicableError, Place
+from precision_eval.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_workloads
+from precision_eval.tracking.versioning import fix_digest, version_of
+
+__all__ = [
+    "FULL",
+    "METRICS",
+    "QUICK",
+    "Effort",
+    "FixFailedError",
+    "Metric",
+    "NotApplicableError",
+    "Place",
+    "figure",
+    "fix_digest",
+    "fix_labels",
+    "metric_by_id",
+    "metrics_of",
+    "outcomes_of",
+    "preload",
+    "sizes_of",
+    "tracked_workloads",
+    "version_of",
+]

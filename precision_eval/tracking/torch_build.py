@@ -1,0 +1,49 @@
+"""Which torch measured: a number that sorts as its versions do, and whether it is a CUDA build.
+
+Contents: :func:`torch_version_number`, :func:`is_cuda_build`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from precision_eval.errors import ParameterError
+
+
+def torch_version_number(version: str) -> int:
+    """Turn a version into a number.
+
+    Parameters
+    ----------
+    version : str
+        Such as ``"2.13.0+cpu"``; what follows the three numbers is left out.
+
+    Returns
+    -------
+    int
+        ``major * 1_000_000 + minor * 1_000 + patch``.
+
+    Raises
+    ------
+    ParameterError
+        It does not begin with three numbers, or the last two reach 1000.
+
+    Examples
+    --------
+    >>> torch_version_number("2.13.0+cpu")
+    2013000
+    """
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None:
+        raise ParameterError(f"torch version '{version}'; expected three numbers first, such as 2.13.0")
+    major, minor, patch = (int(part) for part in found.groups())
+    if minor > 999 or patch > 999:
+        raise ParameterError(f"torch version '{version}'; minor and patch are expected below 1000")
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+def is_cuda_build() -> int:
+    """Return 1 where the installed torch was built with CUDA, whether or not a GPU is there, else 0."""
+    import torch
+
+    return int(torch.version.cuda is not None)

@@ -1,0 +1,236 @@
+"""Where a metric changes with the torch version or the commit: change points with size, interval and significance.
+
+Conventions: *paired* metrics are judged on the logarithm of their ratios by :mod:`.detection`. All paired series of a
+workload are one family: their p-values are adjusted after Benjamini and Hochberg, so that of the series said to change
+at most ``FALSE_SHARE`` are expected to be wrong, and the steps within a series are looked for at the level which that
+leaves. Many series share a baseline, whose noise they have in common: the dependence is positive, for which the rule
+holds. *Exact* metrics have no noise: a change is every value that leaves the last level by more than the metric's
+factor in :data:`~.series.EXACT`, so that a slow creep is reported too. Benchmarks defined differently are never
+compared. A change lies between the last position with the old level and the first with the new one.
+
+Contents: :class:`ChangePoint`, :data:`FALSE_SHARE`; :func:`change_points`, :func:`benjamini_hochberg`.
+
+References
+----------
+.. [1] Y. Benjamini, Y. Hochberg, "Controlling the false discovery rate", J. Royal Stat. Soc. B 57, 1995.
+.. [2] Y. Benjamini, M. Bogomolov, "Selective inference on multiple families of hypotheses", same journal, 76, 2014.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .detection import detect, no_change_p_value
+from .points import Key
+from .series import EXACT, Series, SeriesPoint
+from .upstream import UpstreamChange, explanations
+
+FALSE_SHARE = 0.05
+BASELINE_FIX = "full_float32"
+"""Latency ratios are to this fix; where it changes itself, all ratios do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePoint:
+    """A metric that is at another level from some position on.
+
+    Attributes
+    ----------
+    mode, workload, metric, fix, size : str
+    before, at : str
+        The last position at the old level and the first at the new one.
+    old, new : float
+        Levels, in the metric's unit; geometric means over the versions of a level where the metric is paired.
+    factor : float
+        new / old; infinite where old is 0.
+    factor_interval : tuple of float or None
+        95 %, over all places where a step could have been; None where the metric is exact.
+    p_value : float or None
+        Of this step, over all places in its series; None where the metric is exact.
+    adjusted_p_value : float or None
+        Of the whole series, adjusted for the number of series.
+    with_baseline : bool
+        A latency ratio that changes where the float32 baseline itself does.
+    explained_by : tuple of UpstreamChange
+        Empty: unexplained.
+    """
+
+    mode: str
+    workload: str
+    metric: str
+    fix: str
+    size: str
+    before: str
+    at: str
+    old: float
+    new: float
+    factor: float
+    factor_interval: tuple[float, float] | None
+    p_value: float | None
+    adjusted_p_value: float | None
+    with_baseline: bool
+    explained_by: tuple[UpstreamChange, ...]
+
+    @property
+    def key(self) -> Key:
+        """Mode, workload, metric, fix, size."""
+        return (self.mode, self.workload, self.metric, self.fix, self.size)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Points of one series under one definition of the benchmark, all with samples."""
+
+    series: Series
+    points: tuple[SeriesPoint, ...]
+
+    @property
+    def rows(self) -> list[NDArray[np.float64]]:
+        return [np.log(np.asarray(point.samples, dtype=np.float64)) for point in self.points]
+
+    @property
+    def seed(self) -> int:
+        return zlib.crc32("/".join((*self.series.key, self.points[0].benchmark_version)).encode())
+
+
+def change_points(
+    series: Iterable[Series], upstream: Iterable[UpstreamChange] = (), *, axis: str = "torch"
+) -> tuple[ChangePoint, ...]:
+    """Find the change points of some series, those of a workload together.
+
+    Parameters
+    ----------
+    series : iterable of Series
+        Of any workloads and metrics; statuses and metrics that cannot be judged are passed over.
+    upstream : iterable of UpstreamChange
+        Among which an explanation is looked for, on the axis of torch versions only.
+    axis : str
+        ``"torch"`` or ``"commit"``.
+
+    Returns
+    -------
+    tuple of ChangePoint
+        By workload, then in the order of the series.
+    """
+    known = tuple(upstream) if axis == "torch" else ()
+    workloads: dict[str, list[Series]] = {}
+    for one in series:
+        workloads.setdefault(one.workload, []).append(one)
+    found = []
+    for members in workloads.values():
+        changes = [change for one in members if one.kind == "exact" for change in _exact_changes(one)]
+        changes += _paired_changes(members)
+        found += [_explained(change, changes, known) for change in changes]
+    return tuple(found)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for the false discovery rate, step up.
+
+    Parameters
+    ----------
+    p_values : sequence of float
+        In [0, 1].
+
+    Returns
+    -------
+    list of float
+        In the order given; rejecting those ≤ q keeps the expected share of false rejections at q.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")[::-1]
+    stepped = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]
+
+
+def _exact_changes(series: Series) -> list[ChangePoint]:
+    limit = math.log(EXACT[series.metric])
+    found = []
+    for run in series.runs:
+        level = last = run[0]
+        for point in run[1:]:
+            old, new = float(level.value or 0.0), float(point.value or 0.0)
+            factor = new / old if old else math.inf if new else 1.0
+            if factor <= 0.0 or abs(math.log(factor)) > limit:
+                found.append(_change(series, last.position, point.position, old, new))
+                level = point
+            last = point
+    return found
+
+
+def _change(series: Series, before: str, at: str, old: float, new: float) -> ChangePoint:
+    return ChangePoint(
+        mode=series.mode,
+        workload=series.workload,
+        metric=series.metric,
+        fix=series.fix,
+        size=series.size,
+        before=before,
+        at=at,
+        old=old,
+        new=new,
+        factor=new / old if old else math.inf,
+        factor_interval=None,
+        p_value=None,
+        adjusted_p_value=None,
+        with_baseline=False,
+        explained_by=(),
+    )
+
+
+def _paired_changes(series: Sequence[Series]) -> list[ChangePoint]:
+    """Change points of the paired series of one family."""
+    runs = [
+        _Run(one, kept)
+        for one in series
+        if one.kind == "paired" and one.noise is not None
+        for run in one.runs
+        if len(kept := tuple(point for point in run if point.samples)) > 1
+    ]
+    if not runs:
+        return []
+    adjusted = benjamini_hochberg([no_change_p_value(run.rows, seed=run.seed, prior=_prior(run)) for run in runs])
+    chosen = [value <= FALSE_SHARE for value in adjusted]
+    level = FALSE_SHARE * sum(chosen) / len(runs)
+    return [
+        change
+        for run, value, is_chosen in zip(runs, adjusted, chosen, strict=True)
+        if is_chosen
+        for change in _steps(run, value, level)
+    ]
+
+
+def _prior(run: _Run) -> float:
+    """Return the spread that the other fixes have; what :attr:`.series.Noise.scale` was drawn towards."""
+    noise = run.series.noise
+    return math.nan if noise is None or noise.prior_scale is None else noise.prior_scale
+
+
+def _steps(run: _Run, adjusted: float, level: float) -> list[ChangePoint]:
+    detection = detect(run.rows, level=level, seed=run.seed, prior=_prior(run))
+    found = []
+    for number, step in enumerate(detection.steps):
+        old, new = (math.exp(detection.levels[at]) for at in (number, number + 1))
+        change = _change(run.series, run.points[step.index - 1].position, run.points[step.index].position, old, new)
+        bounds = (math.exp(step.size - step.half_width), math.exp(step.size + step.half_width))
+        found.append(replace(change, factor_interval=bounds, p_value=step.p_value, adjusted_p_value=adjusted))
+    return found
+
+
+def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple[UpstreamChange, ...]) -> ChangePoint:
+    with_baseline = change.metric == "latency_ratio" and any(
+        other.metric == "latency_to_anchor"
+        and other.fix == BASELINE_FIX
+        and (other.mode, other.size, other.at) == (change.mode, change.size, change.at)
+        for other in changes
+    )
+    found = explanations(known, change.key, before=change.before, at=change.at) if known else ()
+    return replace(change, with_baseline=with_baseline, explained_by=found)

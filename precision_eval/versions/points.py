@@ -1,0 +1,159 @@
+"""What a result file of asv holds, as frozen data, and what may be compared.
+
+Conventions: a *point* is one fix at one size of one benchmark; times are seconds, sizes bytes. ``null`` in a file is
+*failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*.
+
+Contents: :class:`Point`, :class:`ResultSet`, :data:`STATES`; :func:`check_one_machine`, :func:`check_one_build`,
+:func:`status_of`, :func:`status_name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_eval.errors import ParameterError, RecordError
+from precision_eval.record import STATUSES
+
+STATES = ("measured", "failed", "not_applicable", "absent")
+
+Key = tuple[str, str, str, str, str]
+"""Mode, workload, metric, fix, size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One parameter combination of one benchmark.
+
+    Attributes
+    ----------
+    mode, workload, metric : str
+        ``"eager"``, ``"metavoice-decode"``, ``"latency_ratio"``; asv's ``time_call`` is ``"time"``, its
+        ``peakmem_call`` ``"peakmem"``.
+    fix, size : str
+    state : str
+        One of ``STATES``.
+    value : float or None
+        In `unit`; None unless measured.
+    samples : tuple of float
+        One number per process where asv kept them, else empty.
+    interval_99 : tuple of float or None
+        asv's own, where it is finite.
+    unit, benchmark_version : str
+    """
+
+    mode: str
+    workload: str
+    metric: str
+    fix: str
+    size: str
+    state: str
+    value: float | None
+    samples: tuple[float, ...]
+    interval_99: tuple[float, float] | None
+    unit: str
+    benchmark_version: str
+
+    @property
+    def key(self) -> Key:
+        """Where it lies in :attr:`ResultSet.points`."""
+        return (self.mode, self.workload, self.metric, self.fix, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultSet:
+    """One result file: a machine, a commit and an environment.
+
+    Attributes
+    ----------
+    machine, commit, environment, python : str
+        As asv names them.
+    torch_version : str
+        Three numbers, such as ``"2.13.0"``: what ran where that was recorded, else what was asked for.
+    cuda_build : bool or None
+        None where it was not recorded.
+    date_ms : int
+        Of the commit, milliseconds since 1970.
+    source : Path
+    hardware : mapping of str to str
+        ``arch``, ``cpu``, ``num_cpu``, ``os``, ``ram``, as far as they are known.
+    points : mapping of Key to Point
+    """
+
+    machine: str
+    commit: str
+    environment: str
+    python: str
+    torch_version: str
+    cuda_build: bool | None
+    date_ms: int
+    source: Path
+    hardware: Mapping[str, str]
+    points: Mapping[Key, Point]
+
+
+def check_one_machine(sets: Iterable[ResultSet]) -> str:
+    """Return the machine of all sets.
+
+    Raises
+    ------
+    ParameterError
+        There are several, or none.
+    """
+    names = sorted({one.machine for one in sets})
+    if len(names) != 1:
+        raise ParameterError(
+            f"results of {len(names)} machines ({', '.join(names) or 'none'}) where one is needed; "
+            f"name one with --machine{' ' + names[0] if names else ''}"
+        )
+    return names[0]
+
+
+def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
+    """Say whether all sets ran a CUDA build of torch; None where that was never recorded.
+
+    Sets that do not say are taken with those that do.
+
+    Raises
+    ------
+    ParameterError
+        Some ran a CUDA build and some a CPU build.
+    """
+    sets = tuple(sets)
+    cuda, cpu = ([one for one in sets if one.cuda_build is kind] for kind in (True, False))
+    if cuda and cpu:
+        raise ParameterError(
+            f"{cpu[0].environment} is a CPU build of torch and {cuda[0].environment} a CUDA build, which differ in "
+            "speed and memory on the same CPU; compare builds of one kind, each from its own results folder"
+        )
+    return True if cuda else False if cpu else None
+
+
+def status_of(point: Point | None) -> str | None:
+    """Return the status that a point of the metric ``status`` holds; None where it holds none.
+
+    Raises
+    ------
+    RecordError
+        The number is no status.
+    """
+    if point is None or point.value is None:
+        return None
+    try:
+        return status_name(point.value)
+    except RecordError as error:
+        raise RecordError(f"{point.mode} {point.workload}/{point.fix}:{point.size}: {error}") from error
+
+
+def status_name(number: float) -> str:
+    """Return the status that a number stands for.
+
+    Raises
+    ------
+    RecordError
+        None.
+    """
+    if number != int(number) or not 1 <= number <= len(STATUSES):
+        raise RecordError(f"{number:g} is no status; expected 1 to {len(STATUSES)} ({', '.join(STATUSES)})")
+    return STATUSES[int(number) - 1]

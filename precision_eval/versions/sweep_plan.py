@@ -1,0 +1,344 @@
+"""A sweep over torch versions before and between its runs: which versions, how much disk, what is measured already.
+
+Conventions: versions as text, ordered as numbers; sizes in bytes; asv's names ``MODULE.CLASS.METHOD``; result files in
+asv's format 2. Only files are read here: nothing is installed or run, and neither torch nor asv is imported.
+
+Contents
+--------
+:class:`Configuration`, :func:`read_configuration`, :func:`configuration_for`
+    ``asv.versions.json``, and the one-version configuration that a run is given.
+:func:`choose_versions`
+    What ``--versions`` means.
+:func:`expected_bytes`, :func:`check_room`
+    What environments take on disk, and whether it is there.
+:func:`read_benchmarks`, :func:`missing_benchmarks`, :func:`read_durations`, :func:`runs`, :func:`selection`
+    What is still to be measured at a commit in an environment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError
+
+LEAST = (2, 6)
+RESERVE_BYTES = 1_000_000_000  # kept free for downloads under way, asv's checkouts and the results
+
+# Measured on x86-64 Linux under Python 3.11, rounded up to 10 MB: torch alone as installed, with stand-ins.
+SLIM_BYTES = {
+    "2.6.0": 1_580_000_000,
+    "2.7.1": 1_650_000_000,
+    "2.8.0": 1_730_000_000,
+    "2.9.1": 1_760_000_000,
+    "2.10.0": 1_790_000_000,
+    "2.11.0": 1_170_000_000,
+    "2.12.1": 1_160_000_000,
+    "2.13.0": 1_130_000_000,
+    "2.14.1": 1_180_000_000,
+    "2.15.0": 1_180_000_000,
+}
+# For a version that is not listed: the largest slim one, the CPU build of 2.13.0, the CUDA builds with their libraries.
+LARGEST_BYTES = {"cpu": 800_000_000, "slim": 1_800_000_000, "cuda": 7_000_000_000}
+RUN_S = 180.0  # an interruption costs no more than about this, or one class of benchmarks
+OTHER_BYTES = 600_000_000  # numpy, scipy, numba, librosa, ...: once under uv, per version under pip
+
+
+class DiskSpaceError(PrecisionEvalError, OSError):
+    """What is about to be installed does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """asv's configuration of the sweep.
+
+    Attributes
+    ----------
+    path : Path
+        The file; its folder is the project.
+    raw : Mapping
+        Its content.
+    versions : tuple of str
+        torch versions of its matrix.
+    """
+
+    path: Path
+    raw: Mapping[str, Any]
+    versions: tuple[str, ...]
+
+    @property
+    def root(self) -> Path:
+        """The project."""
+        return self.path.parent
+
+    def place(self, key: str) -> Path:
+        """Return a folder that the configuration names, absolute."""
+        return (self.root / self.raw[key]).resolve()
+
+
+def read_configuration(path: Path) -> Configuration:
+    """Read ``asv.versions.json``.
+
+    Raises
+    ------
+    ParameterError
+        It is not there, is no JSON, or has no torch versions.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        versions = tuple(raw["matrix"]["req"]["torch"])
+        wanted = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
+        lacking = [key for key in wanted if key not in raw]
+    except OSError as error:
+        raise ParameterError(
+            f"{path} cannot be read ({error.strerror}); run in a checkout of the project, or name its "
+            "configuration with --config"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParameterError(f'{path} is no asv configuration with "matrix": {{"req": {{"torch": [...]}}}}') from error
+    if lacking:
+        raise ParameterError(f"{path} lacks {', '.join(lacking)}")
+    return Configuration(path=path.resolve(), raw=raw, versions=tuple(sorted(versions, key=numbers)))
+
+
+def configuration_for(
+    configuration: Configuration, version: str, *, python: str, base: Path, results: Path
+) -> dict[str, Any]:
+    """Return the configuration for one version: places made absolute, one entry in the matrix."""
+    return {
+        **configuration.raw,
+        "repo": str(configuration.place("repo")),
+        "pythons": [python],
+        "matrix": {"req": {"torch": [version]}},
+        "benchmark_dir": str(configuration.place("benchmark_dir")),
+        "env_dir": str(base),
+        "results_dir": str(results),
+        "html_dir": str(configuration.place("html_dir")),
+    }
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers, for ordering.
+
+    Raises
+    ------
+    ParameterError
+        It is none such as ``2.8.0``.
+    """
+    if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
+        raise ParameterError(f"{version!r} is no torch version; give some such as 2.8.0, or 2.8 for its last patch")
+    return tuple(map(int, version.split(".")))
+
+
+def choose_versions(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the versions to sweep, in order, each once.
+
+    Parameters
+    ----------
+    asked : sequence of str
+        Versions such as ``2.8.0``, or ``2.8`` for the one that the configuration names; () for all of them.
+    known : sequence of str
+        Versions of the configuration.
+
+    Raises
+    ------
+    ParameterError
+        One is no version, is older than 2.6, or a minor version that the configuration does not have.
+    """
+    chosen = []
+    for version in asked or known:
+        parts = numbers(version)
+        if parts[:2] < LEAST:
+            raise ParameterError(f"torch {version} is older than 2.6, the oldest supported")
+        if len(parts) == 2:
+            patches = [one for one in known if numbers(one)[:2] == parts]
+            if not patches:
+                raise ParameterError(f"no patch of torch {version} is configured; name one, such as {version}.0")
+            version = max(patches, key=numbers)
+        chosen.append(version)
+    return tuple(sorted(set(chosen), key=numbers))
+
+
+def expected_bytes(version: str, build: str, *, shared: bool, first: bool) -> int:
+    """Return what an environment takes at most, before it is made.
+
+    Parameters
+    ----------
+    version, build : str
+        Of torch.
+    shared : bool
+        uv: files that all environments have in common are stored once.
+    first : bool
+        The first one that is made; under uv it brings what the others share.
+    """
+    torch_bytes = SLIM_BYTES.get(version, LARGEST_BYTES[build]) if build == "slim" else LARGEST_BYTES[build]
+    return torch_bytes + (OTHER_BYTES if first or not shared else 0)
+
+
+def check_room(needed: Sequence[int], *, free: int, where: Path, keep: bool) -> int:
+    """Return what the sweep needs at its fullest, or refuse.
+
+    Parameters
+    ----------
+    needed : sequence of int
+        Bytes per environment that is still to be made.
+    free : int
+        Bytes free where they go.
+    where : Path
+        That place, for the message.
+    keep : bool
+        Environments stay; else each is removed before the next, and the largest counts.
+
+    Raises
+    ------
+    DiskSpaceError
+        It would not fit.
+    """
+    peak = (sum(needed) if keep else max(needed)) + RESERVE_BYTES if needed else 0
+    if peak > free:
+        remedy = "name fewer --versions, or another disk with --environments"
+        if keep and len(needed) > 1:
+            remedy = f"give --remove-environments ({gigabytes(max(needed) + RESERVE_BYTES)} at a time), {remedy}"
+        raise DiskSpaceError(
+            f"{len(needed)} environments need {gigabytes(peak)}, {gigabytes(free)} are free at {where}; {remedy}"
+        )
+    return peak
+
+
+def gigabytes(size: int) -> str:
+    """Return a size in GB (10^9 bytes)."""
+    return f"{size / 1e9:.1f} GB"
+
+
+def environment_name(version: str, python: str) -> str:
+    """Return asv's name of an environment, which its result files carry."""
+    return f"torch-py{python}-torch{version}"
+
+
+def read_benchmarks(results: Path) -> dict[str, str] | None:
+    """Return name → version of the benchmarks that asv last discovered for a results folder; None before that.
+
+    Raises
+    ------
+    RecordError
+        The list cannot be read.
+    """
+    path = results / "benchmarks.json"
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {name: str(one["version"]) for name, one in found.items() if isinstance(one, dict)}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise RecordError(f"{path} is no list of asv's benchmarks; remove it, it is written anew") from error
+
+
+def select_benchmarks(benchmarks: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    """Return the benchmarks whose names a pattern finds; all without patterns.
+
+    Raises
+    ------
+    ParameterError
+        A pattern is no regular expression, or none finds anything.
+    """
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ParameterError(f"--bench {pattern!r} is no regular expression: {error}") from error
+    chosen = {
+        name: version
+        for name, version in benchmarks.items()
+        if not patterns or any(re.search(pattern, name) for pattern in patterns)
+    }
+    if not chosen:
+        raise ParameterError(f"--bench {' '.join(patterns)} finds none of {len(benchmarks)} benchmarks")
+    return chosen
+
+
+def result_files(results: Path, *, commit: str, name: str, machine: str | None) -> tuple[Path, ...]:
+    """Return the result files of a commit and environment, of one machine or of all."""
+    return tuple(sorted(results.glob(f"{machine or '*'}/{commit[:8]}-{name}.json")))
+
+
+def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> tuple[str, ...]:
+    """Return the benchmarks without a result of their version, sorted.
+
+    A benchmark of which every case failed counts as missing, so the same command tries it again; one that failed in
+    some cases has its result.
+
+    Parameters
+    ----------
+    benchmarks : Mapping
+        Name → version.
+    files : iterable of Path
+        asv's result files; a damaged one counts as absent, and asv says so itself when it writes there.
+    """
+    done: set[str] = set()
+    for path in files:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            columns, rows = content["result_columns"], content["results"]
+        except (OSError, ValueError, KeyError):
+            continue
+        for name, row in rows.items():
+            fields = dict(zip(columns, row or (), strict=False))
+            values = fields.get("result")
+            measured = values is not None and any(value is not None for value in values)
+            if measured and fields.get("version") == benchmarks.get(name):
+                done.add(name)
+    return tuple(sorted(set(benchmarks) - done))
+
+
+def read_durations(results: Path) -> dict[str, float]:
+    """Return the seconds that each benchmark took, at most, in any result file of a folder."""
+    longest: dict[str, float] = {}
+    for path in results.glob("*/*-torch-py*.json"):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            at = content["result_columns"].index("duration")
+            rows = content["results"].items()
+        except (OSError, ValueError, KeyError):
+            continue
+        for name, row in rows:
+            if row and len(row) > at and row[at] is not None:
+                longest[name] = max(longest.get(name, 0.0), row[at])
+    return longest
+
+
+def runs(names: Iterable[str], seconds: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+    """Split benchmarks into runs of asv, each of which an interruption can cost.
+
+    The benchmarks of a class stay together. Classes of known duration share a run up to :data:`RUN_S`, since starting
+    asv takes some seconds; one with a benchmark of unknown duration has its own.
+
+    Parameters
+    ----------
+    names : iterable of str
+        ``MODULE.CLASS.METHOD``.
+    seconds : Mapping
+        Name → seconds it took before, from :func:`read_durations`.
+    """
+    classes: dict[str, list[str]] = {}
+    for name in sorted(names):
+        classes.setdefault(name.rpartition(".")[0], []).append(name)
+    made: list[tuple[str, ...]] = []
+    open_s = RUN_S
+    for members in classes.values():
+        takes = sum(seconds.get(name, RUN_S) for name in members)
+        if open_s + takes <= RUN_S:
+            made[-1] = (*made[-1], *members)
+            open_s += takes
+        else:
+            made.append(tuple(members))
+            open_s = takes
+    return tuple(made)
+
+
+def selection(names: Iterable[str]) -> str:
+    """Return the regular expression by which asv takes these benchmarks and no others."""
+    return rf"^({'|'.join(re.escape(name) for name in names)})(\(|$)"

@@ -1,0 +1,120 @@
+"""What asv discovers, held to the registries; and asv's own configuration."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_eval.fixes import FIXES
+from precision_eval.record import STATUSES
+from precision_eval.workloads import all_workloads, workload_by_id
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LIST = """
+import json, sys
+from asv_runner.discovery import _discover
+_discover((sys.argv[1], sys.argv[2]))
+print(json.dumps([name for name in ("pytest", "asv") if name in sys.modules]))
+"""
+
+TIMED = {"time_call", "peakmem_call", "track_latency_ratio", "track_latency_to_anchor"}
+TIMED_WORKLOADS = {
+    "attention-decode",
+    "attention-prefill",
+    "voice",
+    "metavoice-decode",
+    "dia-decode",
+    "imaginairy-time-embed",
+    "cogvideo-t5-encoder",
+}
+
+
+@pytest.fixture(scope="module")
+def discovered(tmp_path_factory):
+    out = tmp_path_factory.mktemp("asv") / "list.json"
+    command = [sys.executable, "-c", LIST, str(ROOT / "benchmarks"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=out.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"  # asv's environments have neither
+    found = json.loads(out.read_text())
+    assert len({one["name"] for one in found}) == len(found)
+    return {one["name"]: one for one in found}
+
+
+def expected_names():
+    for workload in all_workloads():
+        name = workload.id.replace("-", "_")
+        methods = {"track_status", "track_drift", "track_peak_bytes", "track_stored_bytes"}
+        if workload.id in TIMED_WORKLOADS:
+            methods |= TIMED
+        if workload.id == "voice":
+            methods |= {"track_divergence", "track_audio_degradation"}
+        yield from (f"eager.{name}.{method}" for method in methods)
+    compiled = ("track_status", "track_drift", "track_latency_ratio", "track_latency_to_anchor")
+    yield from (f"compiled.attention_decode.{method}" for method in compiled)
+    yield "compiled.metavoice_decode.track_status"
+    yield from ("build.torch_build.track_torch_version", "build.torch_build.track_is_cuda_build")
+
+
+def test_asv_discovers_what_the_registries_hold(discovered):
+    assert set(discovered) == set(expected_names())
+
+
+def test_every_benchmark_says_what_it_is(discovered):
+    for name, one in discovered.items():
+        mode, class_name, method = name.split(".")
+        assert one.get("pretty_name"), name
+        if mode == "build":
+            continue
+        workload = workload_by_id(next(w.id for w in all_workloads() if w.id.replace("-", "_") == class_name))
+        fixes, sizes = one["params"]
+        assert one["param_names"] == ["fix", "size"]
+        assert fixes == [repr(fix.label) for fix in FIXES if workload.takes(fix.id)], name
+        assert set(sizes) <= {repr(size) for size in workload.default_sizes}, name
+        assert sizes
+        assert re.fullmatch(r"[0-9a-f]{64}", one["version"])
+        assert one["timeout"] >= 60
+        assert one["unit"] != "unit"
+        expected = {"time_call": "time", "peakmem_call": "peakmemory"}.get(method, "track")
+        assert one["type"] == expected
+
+
+def test_the_unit_of_a_status_lists_the_numbers(discovered):
+    unit = discovered["eager.voice.track_status"]["unit"]
+    assert unit.split(", ")[:2] == ["1 passed", "2 raised"]
+    assert [part.split()[1] for part in unit.split(", ")] == list(STATUSES)
+
+
+def test_versions_differ_wherever_the_meaning_does(discovered):
+    versions = [one["version"] for name, one in discovered.items() if not name.startswith("build")]
+    assert len(set(versions)) == len(versions)
+
+
+def test_all_share_one_working_folder(discovered):
+    keys = {one.get("setup_cache_key") for name, one in discovered.items() if not name.startswith("build")}
+    assert len(keys) == 1
+    assert keys.pop().startswith("generator:")
+
+
+def test_the_matrix_agrees_with_the_constraints():
+    config = json.loads((ROOT / "asv.conf.json").read_text())
+    constraints = dict(
+        line.split(";")[0].strip().split("==")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    )
+    matrix = config["matrix"]["req"]
+    assert set(matrix) == {"torch", "numpy"}
+    for package, versions in matrix.items():
+        assert versions == [constraints[package]], package
+
+
+def test_asv_measures_the_branch_that_is_checked_out():
+    config = json.loads((ROOT / "asv.conf.json").read_text())
+    assert config["branches"] == ["HEAD"]
+    assert config["launch_method"] == "forkserver"  # whatever else shifts peakmem
+    assert (ROOT / config["benchmark_dir"] / "eager.py").is_file()

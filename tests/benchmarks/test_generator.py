@@ -1,0 +1,178 @@
+"""How a generated asv class answers: figures, n/a, failures, and what it makes of ``--quick``."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import generator
+from precision_eval.experiment.cells import failed, passed
+from precision_eval.record import STATUSES
+from precision_eval.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes
+from precision_eval.tracking import place as places
+from precision_eval.workloads import Case, Workload, workload_by_id
+
+QUICK_BY_ASV = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
+
+
+class Toy(nn.Module):
+    """A linear layer that may raise what a library would."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.error = error
+
+    def forward(self, x):
+        if self.error is not None:
+            raise self.error
+        return self.linear(x)
+
+
+def toy(error=None):
+    def make(size, *, device, seed):
+        torch.manual_seed(seed)
+        return Case(Toy(error).eval(), (torch.ones(2, 4),))
+
+    return Workload(
+        id="toy",
+        title="toy",
+        explanation="",
+        source="",
+        sizes=("tiny",),
+        default_sizes=("tiny",),
+        measures=("witness", "drift", "memory", "latency"),
+        definition=("v1",),
+        make=make,
+    )
+
+
+@pytest.fixture
+def toy_workload(monkeypatch):
+    """Return a function that puts a toy in the place of every workload and builds its class."""
+
+    def put(error=None):
+        monkeypatch.setattr(places, "workload_by_id", lambda name: toy(error))
+        monkeypatch.setattr(generator, "metrics_of", lambda workload, mode: metrics)
+        made.append(generator._class_of(toy(error), "eager", "benchmarks.eager"))
+        return made[-1]
+
+    metrics = [metric_by_id(name) for name in ("time", "status", "drift", "latency_ratio")]
+    made = []
+    yield put
+    for one in made:
+        one.time_call._stack.close()
+
+
+def test_a_call_that_runs_is_timed(toy_workload):
+    made = toy_workload()()
+    made.time_call.setup("full_float32", "tiny")
+    made.time_call("full_float32", "tiny")
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("no kernel for 'Half'"), RuntimeError("same dtype")])
+def test_a_library_that_lacks_something_is_a_failure_and_not_n_a(toy_workload, error):
+    made = toy_workload(error)()
+    with pytest.raises(FixFailedError, match=f"raised: {type(error).__name__}: {error}") as found:
+        made.time_call.setup("full_float32", "tiny")
+    assert not isinstance(found.value, NotImplementedError)  # which asv would show as n/a
+
+
+def test_what_we_call_unsupported_is_n_a(toy_workload):
+    from precision_eval.errors import UnsupportedError
+
+    made = toy_workload(UnsupportedError("no such package"))()
+    with pytest.raises(NotApplicableError, match="no such package") as found:
+        made.time_call.setup("full_float32", "tiny")
+    assert isinstance(found.value, NotImplementedError)  # asv's sign
+
+
+def test_a_mode_that_a_fix_lacks_is_n_a_with_its_reason(toy_workload, capsys):
+    made = toy_workload()()
+    assert math.isnan(made.track_drift("dynamo_fallback", "tiny"))
+    assert "dynamo_fallback exists only compiled" in capsys.readouterr().err
+
+
+def test_output_that_is_not_finite_is_a_failure(toy_workload, monkeypatch):
+    made = toy_workload()()
+    monkeypatch.setattr(Toy, "forward", lambda self, x: x * math.nan)
+    with pytest.raises(FixFailedError, match="non_finite: 8 output values"):
+        made.time_call.setup("full_float32", "tiny")
+
+
+def answers(**statuses):
+    data = {"relative_error": 0.25, "ratio_to_baseline": [1.5, 1.25, 1.75]}
+
+    def outcomes_of(place, measure, *, folder, effort):
+        return {
+            fix: passed(fix, data) if status == "passed" else failed(fix, status, "because")
+            for fix, status in statuses.items()
+        }
+
+    return outcomes_of
+
+
+def test_figures_of_each_status(toy_workload, monkeypatch, capsys):
+    made = toy_workload()()
+    statuses = {"as_shipped": "raised", "full_float32": "passed", "bfloat16": "unsupported", "float16": "crashed"}
+    monkeypatch.setattr(outcomes, "outcomes_of", answers(**statuses))
+    found = {fix: made.track_status(fix, "tiny") for fix in statuses}
+    assert found == {fix: STATUSES.index(status) + 1 for fix, status in statuses.items()}
+    assert found["as_shipped"] == 2
+    assert made.track_drift("full_float32", "tiny") == 0.25
+    assert made.track_latency_ratio("full_float32", "tiny") == {"samples": [1.5, 1.25, 1.75], "number": 1}
+    assert math.isnan(made.track_drift("bfloat16", "tiny"))
+    assert "n/a: unsupported: because" in capsys.readouterr().err
+    for fix, status in (("as_shipped", "raised"), ("float16", "crashed")):
+        assert made.track_drift(fix, "tiny") is None  # asv's sign for a failed cell
+        assert f"failed: {fix} {status}: because" in capsys.readouterr().err
+
+
+def test_quick_is_told_from_asv_s_parameters():
+    assert generator.effort_of(QUICK_BY_ASV) is QUICK
+    assert generator.effort_of({}) is FULL
+    assert generator.effort_of({"rounds": 1, "repeat": 1}) is FULL
+    assert generator.effort_asked_for() is FULL
+
+
+def test_quick_is_found_in_the_runner_s_frame():
+    source = "def _run(ask, extra_params):\n    return ask()\n"
+    runner = {"__name__": "asv_runner.run"}
+    exec(source, runner)
+    assert runner["_run"](generator.effort_asked_for, QUICK_BY_ASV) is QUICK
+    assert runner["_run"](generator.effort_asked_for, {}) is FULL
+
+
+def test_the_runner_still_names_its_variables_so():
+    import inspect
+
+    from asv_runner import run
+
+    source = inspect.getsource(run._run)
+    assert "extra_params = json.loads(params_str)" in source
+    assert 'with open(result_file, "w") as fp:' in source
+
+
+def test_a_fix_that_raises_ends_a_timed_process_as_a_failed_cell(monkeypatch, tmp_path, capsys):
+    ended = []
+    monkeypatch.setattr(generator.os, "_exit", ended.append)
+    runner = {
+        "__name__": "asv_runner.run",
+        "end": generator.end_as_failed,
+        "error": FixFailedError("as_shipped raised"),
+    }
+    exec("def _run(result_file):\n    end(error)\n", runner)
+    runner["_run"](str(tmp_path / "result"))
+    assert ended == [0]
+    assert json.loads((tmp_path / "result").read_text()) is None
+    assert capsys.readouterr().err == "failed: as_shipped raised\n"
+
+
+def test_classes_are_named_after_workloads():
+    made = generator.classes_of("compiled", "benchmarks.compiled")
+    assert list(made) == ["attention_decode", "metavoice_decode"]
+    assert made["attention_decode"].__module__ == "benchmarks.compiled"
+    assert made["attention_decode"].params[1] == ["metavoice"]
+    assert workload_by_id("attention-decode").default_sizes == ("metavoice", "dia")

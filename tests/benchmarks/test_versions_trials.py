@@ -1,0 +1,76 @@
+"""The trials of change points: what they inject, how they score, and that a rule that is wrong scores badly."""
+
+import json
+
+import numpy as np
+import pytest
+
+trials = pytest.importorskip("benchmarks.versions.trials")
+rivals = pytest.importorskip("benchmarks.versions.rivals")
+
+
+def a_table(*, steps, seed=0, size="process"):
+    condition = trials.Condition(noise="normal", processes=3, unit=size)
+    return trials._table(condition, np.random.default_rng(seed), [], steps=steps)
+
+
+def test_half_of_the_series_have_a_step_of_the_size_that_is_said():
+    table, injected = a_table(steps=True)
+    assert len(table) == trials.SERIES
+    assert len(injected) == trials.SERIES // 2
+    for name, (version, size) in injected.items():
+        logs = np.log(np.array(table[name]))
+        moved = abs(logs[version:].mean() - logs[:version].mean()) / trials.SCALE
+        assert moved == pytest.approx(size, abs=2.5), "means of 3 or more samples lie within 2.5 spreads of their level"
+    assert a_table(steps=False)[1] == {}
+
+
+def test_scores_by_hand():
+    """Two tables with a step each, one without: found, missed by one version, and a false report."""
+    made = [
+        ({"a": [], "b": []}, {"a": (3, 3.0)}),
+        ({"a": [], "b": []}, {"a": (5, 6.0)}),
+        ({"a": [], "b": []}, {}),
+    ]
+    answers = iter([{"a": [3], "b": [7]}, {"a": [6], "b": []}, {"a": [], "b": [1]}])
+    scores = trials._scored(lambda table: next(answers), made, 2)
+    assert scores["recall"] == [1, 2]
+    assert scores["recall_near"] == [2, 2]
+    assert scores["recall_by_size"] == {"3": [1, 1], "4": [0, 0], "6": [0, 1]}
+    assert scores["series_without_step_flagged"] == [1, 2]
+    assert scores["false_among_reports"] == [2, 3]
+    assert scores["far_among_reports"] == [1, 3]
+    assert scores["tables_without_steps_flagged"] == [1, 1]
+
+
+def test_a_rule_that_always_or_never_reports_scores_so():
+    made = [a_table(steps=True, seed=seed) for seed in range(3)]
+    silent = trials._scored(lambda table: {name: [] for name in table}, made, 3)
+    assert silent["recall"][0] == 0
+    assert silent["false_among_reports"] == [0, 0]
+    loud = trials._scored(lambda table: {name: list(range(1, 10)) for name in table}, made, 3)
+    assert loud["recall"] == [12, 12]
+    assert loud["series_without_step_flagged"] == [12, 12]
+    assert loud["false_among_reports"][0] == loud["false_among_reports"][1] - 12
+
+
+def test_ours_finds_large_steps_where_they_are():
+    table, injected = a_table(steps=True, seed=4)
+    found = rivals.ours(table)
+    clear = {name: place for name, place in injected.items() if place[1] == 6.0}
+    assert clear
+    assert all(found[name] == [version] for name, (version, _) in clear.items())
+
+
+def test_residuals_are_read_from_records(tmp_path):
+    lines = [
+        {"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}},
+        {"data": None},
+        {"data": {"process_ratios": [1.0]}},
+    ]
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ((residuals, spread),) = trials.real_residuals(path)
+    assert float(np.median(residuals)) == pytest.approx(0.0)
+    assert np.ptp(residuals) == pytest.approx(np.log(1.4) * np.sqrt(5 / 4))
+    assert spread > 0.0

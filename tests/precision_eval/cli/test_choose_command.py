@@ -1,0 +1,145 @@
+"""choose from the command line: the answer first, exit codes, one screen, strict JSON, commands that exist."""
+
+import json
+import shlex
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+import precision_eval.cli.app_choose
+from precision_eval.cli import main
+from precision_eval.cli.app import app
+from precision_eval.cli.choose import Request, choose_command
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+CPU, SYSTEMS = RESULTS / "cpu", RESULTS / "systems"
+VOICE = ("--workload", "voice", "--mode", "eager")
+SCREEN_LINES = 24
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["precision-eval", "choose", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    return ended.value.code, captured.out, captured.err
+
+
+def test_the_first_line_is_the_answer(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--policy", "quality")
+    assert code == 0
+    assert out.splitlines()[0].startswith("Take full_float32: smallest drift, 3.1e-7")
+
+
+def test_limits_change_the_answer(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--max-memory", "10MiB", "--max-drift", "1e-3")
+    assert (code, out.split(maxsplit=2)[1]) == (0, "float16:")
+
+
+def test_no_fix_is_exit_code_1_and_names_what_binds(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--max-drift", "1e-9")
+    assert code == 1
+    assert out.startswith("No fix keeps --max-drift 1e-09: nearest is full_float32 (drift 3.1e-7")
+    assert "beyond --max-drift by a factor 3" in out
+
+
+def test_several_groups_are_one_answer(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, SYSTEMS)
+    assert code == 0
+    assert out.startswith("No one fix is the answer everywhere: of 13 cases, full_float32 in ")
+    assert "not measured enough to choose: 13 groups" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((CPU, "--max-memory", "5"), "--max-memory '5' is no size"),
+        ((CPU, "--max-drift", "-1"), "max_drift is -1.0; expected a finite number above 0"),
+        ((CPU, "--workload", "voices"), "unknown workload 'voices'; did you mean voice"),
+        ((CPU, "--size", "huge"), "unknown size 'huge'"),
+        ((CPU, "--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
+        ((RESULTS,), "holds no records.jsonl"),
+        ((CPU, "--workload", "attention-decode", "--length", "64", "--sweep", CPU), "precision-eval sweep --out"),
+        ((CPU, "--plan", CPU / "environment.json"), "is no plan; write one: precision-eval plan --json"),
+        ((SYSTEMS, "--mode", "compiled"), "the choice needs the measure 'drift', which no fix has here"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, arguments, text):
+    code, out, err = run(monkeypatch, capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert text in err
+
+
+def test_an_empty_run_says_so(monkeypatch, capsys, tmp_path):
+    (tmp_path / "records.jsonl").write_text("", encoding="utf-8")
+    code, _, err = run(monkeypatch, capsys, tmp_path)
+    assert code == 2
+    assert "holds no record; measure first" in err
+
+
+def test_json_is_strict_and_holds_the_answer(monkeypatch, capsys):
+    def refuse(name):
+        raise AssertionError(name)
+
+    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--json", "--policy", "speed")
+    found = json.loads(out, parse_constant=refuse)
+    assert (code, found["found"], found["policy"]) == (0, True, "speed")
+    (choice,) = found["choices"]
+    assert choice["tied"] == ["full_float32", "kv_to_query"]
+    assert choice["outcome"] == "tie"
+    assert {one["fix"] for one in choice["fixes"]} >= {"as_shipped", "full_float32"}
+
+
+def test_the_command_in_a_message_parses(monkeypatch, capsys):
+    _, _, err = run(monkeypatch, capsys, SYSTEMS, "--workload", "dia-decode", "--mode", "compiled")
+    command = err.strip().rpartition("add it: ")[2]
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("precision-eval", "run")
+    assert typer.main.get_command(app).commands[name].make_context(name, arguments).params["measure"] == ["drift"]
+
+
+def test_every_answer_fits_one_screen():
+    from precision_eval.decide import POLICIES, groups_of
+    from precision_eval.record import RecordFile
+
+    for folder in (CPU, SYSTEMS):
+        requests = [Request(run_dir=folder, policy=policy) for policy in POLICIES]
+        for group in groups_of(RecordFile(folder / "records.jsonl").read().records):
+            place = {"workloads": (group.workload,), "sizes": (group.size,), "modes": (group.mode,)}
+            requests.append(Request(run_dir=folder, policy="speed", max_drift=1e-3, **place))
+        for request in requests[:9]:
+            shown = StringIO()
+            try:
+                choose_command(request, console=Console(file=shown, width=120))
+            except typer.Exit:
+                pass
+            except LookupError:  # what it lacks is told in one line
+                continue
+            assert len(shown.getvalue().splitlines()) <= SCREEN_LINES, shown.getvalue()
+
+
+def test_neither_help_nor_choosing_loads_torch():
+    code = (
+        "import sys, precision_eval.cli.app_choose\n"
+        "assert not {'numpy', 'torch'} & set(sys.modules)\n"
+        "from precision_eval.cli import main\n"
+        f"sys.argv = ['precision-eval', 'choose', {str(CPU)!r}, '--workload', 'voice']\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
+        "assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_the_examples_of_the_help_parse():
+    text = precision_eval.cli.app_choose._CHOOSE_HELP
+    commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in text.splitlines() if line.startswith("[cyan]")]
+    assert len(commands) == 4
+    for line in commands:
+        _, name, *arguments = shlex.split(line)
+        assert typer.main.get_command(app).commands[name].make_context(name, arguments).params

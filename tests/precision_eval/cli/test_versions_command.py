@@ -1,0 +1,97 @@
+"""``precision-eval versions`` from its command line: tables, Markdown, JSON, CSV, and one line for bad input."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import precision_eval.cli.app_versions  # noqa: F401 - registers the command
+from precision_eval.cli import main, versions
+from precision_eval.cli.app import app
+
+MADE_UP = runpy.run_path(str(Path(__file__).parents[1] / "versions" / "conftest.py"))
+CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    runs = [
+        MADE_UP["Run"](
+            torch=version,
+            values={
+                "eager.dia_decode.track_status": {cell: statuses[number] for cell, statuses in CELLS.items()},
+                "eager.dia_decode.track_drift": {("kv_to_query", "tiny"): 1e-3 * (1 + number)},
+            },
+        )
+        for number, version in enumerate(("2.6.0", "2.8.0"))
+    ]
+    return MADE_UP["write_runs"](tmp_path / "results", runs)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["versions", *map(str, arguments)])
+
+
+def test_markdown_in_a_pipe(folder):
+    found = run("--results", folder)
+    assert found.exit_code == 0, found.output
+    assert "| as_shipped | status | raised | passed |" in found.stdout
+    assert "rms-norm-keeps-input-dtype (since 2.7.0)" in found.stdout
+    assert "1.0e-03 → 2.0e-03 (×2)" in found.stdout
+    assert "https://github.com/pytorch/pytorch/pull/147203" in found.stdout
+
+
+def test_tables_on_a_terminal(folder, monkeypatch):
+    console = Console(force_terminal=True, width=140, record=True)
+    monkeypatch.setattr(versions, "Console", lambda **_: console)
+    versions.versions_command(versions.Request(results=folder))
+    text = console.export_text()
+    assert "dia-decode, eager, tiny" in text
+    assert "raised → passed" in text
+    assert "note:" in text or "rms-norm-keeps-input-dtype" in text
+
+
+def test_json_and_csv(folder, tmp_path):
+    found = run("--results", folder, "--json", "--csv", tmp_path / "values.csv", "--metric", "status,drift")
+    assert found.exit_code == 0, found.output
+    content = json.loads(found.stdout)
+    assert [one["name"] for one in content["positions"]] == ["2.6.0", "2.8.0"]
+    assert len((tmp_path / "values.csv").read_text().splitlines()) == 1 + 4 + 2
+
+
+def test_globs_choose(folder):
+    found = run("--results", folder, "--workload", "dia-*", "--metric", "drift")
+    assert "| kv_to_query | drift |" in found.stdout
+    assert "| status |" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--results", "{}/none"), "is no folder; give asv's results_dir"),
+        (("--results", "{}", "--machine", "lap"), "unknown machine 'lap'"),
+        (("--results", "{}", "--workload", "dia-decodes"), "unknown workload 'dia-decodes'; did you mean dia-decode?"),
+        (("--results", "{}", "--by", "day"), "unknown axis 'day'; expected torch or commit"),
+        (("--results", "{}", "--html", "{}/benchmarks.json"), "is a file; give a folder"),
+    ],
+)
+def test_bad_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
+    given = [one.replace("{}", str(folder)) for one in arguments]
+    monkeypatch.setattr(sys, "argv", ["precision-eval", "versions", *given])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_page_is_written_beside_the_tables(folder, tmp_path):
+    pytest.importorskip("precision_eval.report.versions_page")
+    found = run("--results", folder, "--html", tmp_path / "page")
+    assert found.exit_code == 0, found.output
+    assert list((tmp_path / "page").glob("*.html"))

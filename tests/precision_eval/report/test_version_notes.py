@@ -1,0 +1,97 @@
+"""What depends on the torch version, in a run's own report: from a table, beside what the run found."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from precision_eval.expectations import Change, Column, Expectation
+from precision_eval.report.data import load_run
+from precision_eval.report.pages import main
+from precision_eval.report.text import markdown_report, print_report
+from precision_eval.report.version_notes import TITLE, spans_text, version_notes, version_table
+
+RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
+
+
+@pytest.fixture
+def run_dir(synthetic, tmp_path):
+    made = synthetic(tmp_path)
+    for mode in ("eager", "compiled"):
+        made.add("dia-decode", "cpu", mode, "as_shipped", "witness", {"backend": "flash"})
+        made.add("dia-decode", "cpu", mode, "float16", "witness", {"backend": "flash"})
+        made.add("dia-decode", "cpu", mode, "autocast", "witness", status="raised", reason="RuntimeError: no")
+    made.write()
+    (tmp_path / "environment.json").write_text(json.dumps({"torch": {"version": "2.13.0+cpu"}}))
+    return tmp_path
+
+
+def column(**cells):
+    return Column({}, {f"dia-decode/{key.replace('__', '/').replace('aot', 'compiled-aot_eager')}": value
+                       for key, value in cells.items()})  # fmt: skip
+
+
+TABLE = {
+    "2.6.0": column(as_shipped__eager=RAISED, autocast__eager=PASSED, as_shipped__aot=RAISED, float16__eager=PASSED),
+    "2.8.0": column(as_shipped__eager=PASSED, autocast__eager=RAISED, as_shipped__aot=PASSED, float16__eager=PASSED),
+    "2.13.0": column(as_shipped__eager=PASSED, autocast__eager=PASSED, as_shipped__aot=PASSED, float16__eager=PASSED),
+}
+
+
+def test_only_what_turns_over_is_listed_and_held_to_its_own_column(run_dir):
+    notes = {note.cell: note for note in version_notes(load_run(run_dir), TABLE)}
+    assert set(notes) == {"dia-decode/as_shipped/eager", "dia-decode/autocast/eager", "dia-decode/as_shipped/compiled"}
+    shipped = notes["dia-decode/as_shipped/eager"]
+    assert (shipped.found, shipped.recorded, shipped.agreement) == ("passed", "passed", "as recorded")
+    assert shipped.spans == "raised up to 2.6.0, passed from 2.8.0"
+    assert shipped.size == "cpu"
+    assert notes["dia-decode/autocast/eager"].agreement == "differs from the record (passed)"  # the planted difference
+    assert notes["dia-decode/autocast/eager"].spans == "passed up to 2.6.0, raised in 2.8.0, passed from 2.13.0"
+
+
+def test_what_inductor_was_recorded_to_do_goes_before_aot_eager(run_dir):
+    own = TABLE["2.13.0"]
+    inductor = Column({}, {**own.cells, "dia-decode/as_shipped/compiled-inductor": RAISED})
+    notes = {n.cell: n for n in version_notes(load_run(run_dir), {**TABLE, "2.13.0": inductor})}
+    assert notes["dia-decode/as_shipped/compiled"].recorded == "raised"
+
+
+@pytest.mark.parametrize(("version", "held"), [("2.14.1", "passed"), ("2.5.0", None)])
+def test_another_torch_is_held_to_the_nearest_lower_column(run_dir, version, held):
+    (run_dir / "environment.json").write_text(json.dumps({"torch": {"version": version}}))
+    notes = {n.cell: n for n in version_notes(load_run(run_dir), TABLE)}
+    assert notes["dia-decode/as_shipped/eager"].recorded == held
+
+
+def test_pinned_cells_and_runs_of_an_unknown_torch_have_no_notes(synthetic, tmp_path, run_dir):
+    records = [json.loads(line) for line in (run_dir / "records.jsonl").read_text().splitlines()]
+    for record in records:
+        record["options"] = {"sdpa_backend": "math"}
+    (run_dir / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert version_notes(load_run(run_dir), TABLE) == []
+    (run_dir / "environment.json").unlink()
+    assert version_table(load_run(run_dir), table=TABLE) is None
+
+
+def test_spans_of_three():
+    change = Change("c", (("2.6.0", PASSED), ("2.8.0", RAISED), ("2.9.0", RAISED), ("2.10.0", PASSED)))
+    assert spans_text(change) == "passed up to 2.6.0, raised in 2.8.0 to 2.9.0, passed from 2.10.0"
+
+
+def test_the_report_and_a_page_show_it_with_the_packages_own_table(run_dir, tmp_path):
+    run = load_run(run_dir)
+    text = markdown_report(run, figures=[], left_out=[])
+    assert f"## {TITLE}" in text
+    assert (
+        "| `dia-decode/as_shipped/eager` | cpu | passed | raised up to 2.6.0, passed from 2.8.0 | as recorded |" in text
+    )
+    console = Console(file=io.StringIO(), width=200)
+    print_report(run, console=console, files=[])
+    assert TITLE in console.file.getvalue()
+    page = tmp_path / "dia.md"
+    page.write_text("<!-- dia-decode.versions:begin -->\n<!-- dia-decode.versions:end -->\n")
+    assert main([str(run_dir), str(page)]) == 0
+    assert "raised up to 2.6.0" in page.read_text()

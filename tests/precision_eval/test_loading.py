@@ -1,0 +1,146 @@
+"""load: records by id, rows as in results.csv, data frames where pandas is, reprs for notebooks, choosing."""
+
+import csv
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from precision_eval.errors import ParameterError, RecordError, UnknownNameError
+from precision_eval.loading import Comparison, LoadedRecord, MissingPackageError, choose, load
+from precision_eval.record import Record
+
+CPU = Path(__file__).resolve().parents[2] / "results" / "cpu"
+LATENCY = "voice/kv_to_query/eager@cpu:default#latency"
+
+
+@pytest.fixture(scope="module")
+def run():
+    return load(CPU)
+
+
+class Balanced(HTMLParser):
+    """Reads a page and holds its tags to be closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.cells = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+
+def cells_of(page):
+    reader = Balanced()
+    reader.feed(page)
+    assert reader.open == []
+    return reader.cells
+
+
+def test_records_by_id(run):
+    record = run.records[LATENCY]
+    assert isinstance(record, Record)
+    assert isinstance(record, LoadedRecord)
+    assert record.data["baseline"] == "full_float32"
+    assert record.scalars["ratio"] == record.data["ratio"]
+    assert "block_median_s" not in record.scalars
+    assert repr(record).startswith(f"<{LATENCY}: passed; ")
+    assert len(repr(record)) < 200
+
+
+def test_rows_are_those_of_results_csv(run, tmp_path):
+    from precision_eval.report.csv_file import write_csv
+    from precision_eval.report.data import load_run
+
+    path = write_csv(load_run(CPU), tmp_path / "results.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        expected = {(row["workload"], row["size"], row["mode"], row["fix"]): row for row in csv.DictReader(file)}
+    rows = run.to_dicts()
+    assert len(rows) == len(expected)
+    for row in rows:
+        other = expected[row["workload"], row["size"], row["mode"], row["fix"]]
+        assert set(row) == set(other)
+        assert {key: "" if value is None else str(value) for key, value in row.items()} == other
+
+
+def test_one_row_per_record(run):
+    rows = run.to_dicts(kind="records")
+    assert len(rows) == len(run.records)
+    assert all(rows[0].keys() == row.keys() for row in rows)
+    (latency,) = (row for row in rows if row["cell"] == LATENCY)
+    assert latency["ratio"] == run.records[LATENCY].data["ratio"]
+    with pytest.raises(UnknownNameError, match="unknown kind of rows 'fix'; did you mean fixes"):
+        run.to_dicts(kind="fix")
+
+
+def test_a_data_frame_where_pandas_is(run, monkeypatch):
+    made = []
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda rows: made.append(rows) or "a frame"
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert run.to_dataframe() == "a frame"
+    assert made == [run.to_dicts()]
+
+
+def test_without_pandas_the_remedy_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match=r"pip install pandas, or use to_dicts\(\)") as raised:
+        run.to_dataframe()
+    assert isinstance(raised.value, ImportError)
+
+
+def test_everything_shows_itself(run):
+    assert repr(run).startswith(f"<run {CPU}: {len(run.records)} records>\n")
+    assert "voice · default · eager · cpu, 1 thread: 6 fixes run, 1 do not run" in repr(run)
+    (voice,) = (one for one in run.comparisons if one.group.workload == "voice" and one.group.mode == "eager")
+    assert isinstance(voice, Comparison)
+    lines = repr(voice).splitlines()
+    assert lines[0] == "voice · default · eager · cpu, 1 thread"
+    assert lines[1].split() == ["fix", "status", "time", "/", "full_float32", "drift", "memory"]
+    ratio = run.records[LATENCY].data["ratio"]
+    assert f"{ratio:.3f} [" in next(line for line in lines if line.startswith("kv_to_query"))
+    assert f"{ratio:.3f} [" in " ".join(cells_of(voice._repr_html_()))
+    assert cells_of(run._repr_html_())[0] == str(CPU)
+    assert str(run.records[LATENCY].data["ratio"]) in cells_of(run.records[LATENCY]._repr_html_())
+
+
+def test_html_is_escaped(run):
+    from dataclasses import replace
+
+    record = replace(run.records[LATENCY], reason="<script>", status="raised", data=None)
+    assert "<script>" not in record._repr_html_()
+    assert "raised (<script>)" in " ".join(cells_of(record._repr_html_()))
+
+
+def test_choosing_in_python(run):
+    found = run.choose(workload="voice", mode="eager", policy="quality")
+    assert (len(found), found.fix, found[0].outcome) == (1, "full_float32", "one")
+    assert "Take full_float32: smallest drift" in repr(found)
+    assert "full_float32" in cells_of(found._repr_html_())
+    assert choose(CPU, workload="voice", max_memory="10MiB", max_drift=1e-3).fix == "float16"
+    assert choose(run, workload="voice", max_memory=10 * 2**20, max_drift=1e-3).fix == "float16"
+    assert choose(run, workload="voice", mode="eager", max_drift=1e-9).fix is None
+    (voice,) = (one for one in run.comparisons if one.group.workload == "voice" and one.group.mode == "eager")
+    assert voice.choose(policy="quality").fix == "full_float32"
+
+
+def test_unlike_answers_are_no_one_fix():
+    found = choose(CPU.parent / "systems", mode="eager")
+    with pytest.raises(ParameterError, match="no one fix is the answer everywhere"):
+        _ = found.fix
+
+
+def test_a_folder_without_records_is_named(tmp_path):
+    with pytest.raises(RecordError, match=r"does not exist; measure first: precision-eval run --out"):
+        load(tmp_path)
+    (tmp_path / "records.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(RecordError, match="holds no record"):
+        load(tmp_path)

@@ -1,0 +1,143 @@
+"""Result folders in asv's own format, made up: what each run found is written out, nothing is measured.
+
+Elsewhere: ``runpy.run_path("tests/precision_eval/versions/conftest.py")["write_runs"]``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
+COLUMNS = ["result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in STATS)]
+COLUMNS += ["samples", "profile"]
+UNITS = {"time": "seconds", "drift": "relative error to float64", "status": "1 = passed, 2 = raised"}
+MACHINE = {"arch": "x86_64", "cpu": "Testium 1", "num_cpu": "2", "os": "Linux 6", "ram": "8000000"}
+FAILED, NOT_APPLICABLE = None, math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One result file.
+
+    `values` maps ``"eager.metavoice_decode.track_drift"`` to what each (fix, size) found: a number, a list of samples
+    (one per process; the value is their median), ``FAILED`` or ``NOT_APPLICABLE``. `torch` is what was asked for and,
+    unless `ran` says otherwise, what ran; `recorded` writes the two benchmarks of the build.
+    """
+
+    torch: str | None
+    values: dict[str, dict[tuple[str, str], Any]]
+    commit: str = "a" * 40
+    machine: str = "lab"
+    python: str = "3.11"
+    date_ms: int = 1_780_000_000_000
+    cuda: bool = False
+    ran: str | None = None
+    recorded: bool = True
+    versions: dict[str, str] = field(default_factory=dict)
+    format_version: int = 2
+
+    @property
+    def environment(self) -> str:
+        return f"virtualenv-py{self.python}" + (f"-torch{self.torch}" if self.torch else "")
+
+
+def write_run(root: Path, run: Run) -> Path:
+    """Write one result file, its machine's file, and what it adds to ``benchmarks.json``; return the file's path."""
+    home = root / run.machine
+    home.mkdir(parents=True, exist_ok=True)
+    _write(home / "machine.json", {"machine": run.machine, **MACHINE, "version": 1})
+    benchmarks_path = root / "benchmarks.json"
+    benchmarks = json.loads(benchmarks_path.read_text()) if benchmarks_path.exists() else {"version": 2}
+    results = {}
+    for name, cells in run.values.items():
+        version = run.versions.get(name, "v1")
+        axes = [list(dict.fromkeys(key[axis] for key in cells)) for axis in (0, 1)]
+        results[name] = _row([cells.get(key) for key in itertools.product(*axes)], _reprs(axes), version)
+        known = benchmarks.get(name, {}).get("params", [[], []])
+        merged = [list(dict.fromkeys([*old, *new])) for old, new in zip(known, _reprs(axes), strict=True)]
+        benchmarks[name] = _benchmark(name, merged, version)
+    if run.recorded:
+        numbers = [int(part) for part in (run.ran or run.torch or "0.0.0").split("+")[0].split(".")]
+        build = numbers[0] * 1_000_000 + numbers[1] * 1000 + numbers[2]
+        for method, value in (("track_torch_version", build), ("track_is_cuda_build", int(run.cuda))):
+            results[f"build.torch_build.{method}"] = _row([value], [], "v1")
+    asked = {"torch": run.torch} if run.torch else {}
+    content = {
+        "commit_hash": run.commit,
+        "env_name": run.environment,
+        "date": run.date_ms,
+        "params": {"machine": run.machine, **MACHINE, "python": run.python, **asked},
+        "python": run.python,
+        "requirements": asked,
+        "env_vars": {},
+        "result_columns": COLUMNS,
+        "results": results,
+        "durations": {},
+        "version": run.format_version,
+    }
+    _write(benchmarks_path, benchmarks)
+    path = home / f"{run.commit[:8]}-{run.environment}.json"
+    _write(path, content)
+    return path
+
+
+def write_runs(root: Path, runs: list[Run]) -> Path:
+    """Write several result files; return the folder."""
+    for run in runs:
+        write_run(root, run)
+    return root
+
+
+def _row(found: list[Any], params: list[list[str]], version: str) -> list[Any]:
+    """One benchmark's row, trailing nulls dropped as asv does."""
+    samples = [one if isinstance(one, list) else None for one in found]
+    values = [median(one) if isinstance(one, list) else one for one in found]
+    low = [min(one) if one else None for one in samples]
+    high = [max(one) if one else None for one in samples]
+    number = [1 if one else None for one in samples]
+    repeat = [len(one) if one else None for one in samples]
+    row = [values, params, version, 1_780_000_000_000, 1.5, low, high, low, high, number, repeat, samples, None]
+    row = [None if isinstance(cell, list) and cell and all(one is None for one in cell) else cell for cell in row]
+    while row[-1] is None:
+        row.pop()
+    return row
+
+
+def _benchmark(name: str, params: list[list[str]], version: str) -> dict[str, Any]:
+    metric = name.rsplit(".", 1)[-1].removeprefix("track_").removesuffix("_call")
+    return {
+        "name": name,
+        "param_names": ["fix", "size"],
+        "params": params,
+        "unit": UNITS.get(metric, "unit"),
+        "type": "track",
+        "version": version,
+    }
+
+
+def _reprs(axes: list[list[str]]) -> list[list[str]]:
+    return [[repr(value) for value in axis] for axis in axes]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def write():
+    """``write(folder, [Run, …])`` writes result files."""
+    return write_runs
+
+
+@pytest.fixture
+def run_type():
+    """The class :class:`Run`."""
+    return Run

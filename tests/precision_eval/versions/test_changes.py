@@ -1,0 +1,272 @@
+"""Change points, changes of status and their explanations, on made-up folders."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from precision_eval.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
+from precision_eval.expectations import changes as expected_changes
+from precision_eval.expectations import load_table, version_key
+from precision_eval.versions.changes import benjamini_hochberg, change_points
+from precision_eval.versions.export import as_json, write_csv
+from precision_eval.versions.results import read_results
+from precision_eval.versions.series import build_series
+from precision_eval.versions.table import markdown, number
+from precision_eval.versions.telling import Choice, tell
+from precision_eval.versions.upstream import DATA, explanations, load_upstream
+
+VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
+RATIO = "eager.dia_decode.track_latency_ratio"
+ANCHOR = "eager.dia_decode.track_latency_to_anchor"
+DRIFT = "eager.dia_decode.track_drift"
+STATUS = "eager.dia_decode.track_status"
+BYTES = "eager.dia_decode.track_peak_bytes"
+CELL = ("kv_to_query", "tiny")
+
+
+def folder_of(path, write, run_type, values, **more):
+    """Write one run per version; `values` maps a benchmark and a cell to what each version found."""
+    runs = []
+    for number_, version in enumerate(VERSIONS):
+        found = {name: {cell: series[number_] for cell, series in cells.items()} for name, cells in values.items()}
+        runs.append(run_type(torch=version, values=found, **more))
+    return write(path, runs)
+
+
+def noisy(levels, *, scale=0.01, processes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return [list(level * np.exp(rng.normal(0.0, scale, processes))) for level in levels]
+
+
+def changes_of(folder):
+    sets = read_results(folder)
+    return change_points(build_series(sets, [one.torch_version for one in sets]))
+
+
+def test_a_drift_that_moves_by_half_is_a_change_and_one_by_a_tenth_is_none(tmp_path, write, run_type):
+    values = [1e-3, 1e-3, 1.09e-3, 1.5e-3, 1.5e-3, 1.5e-3, 1.5e-3, 1.5e-3]
+    (found,) = changes_of(folder_of(tmp_path, write, run_type, {DRIFT: {CELL: values}}))
+    assert (found.before, found.at, found.old, found.new) == ("2.8.0", "2.9.1", 1e-3, 1.5e-3)
+    assert found.factor == pytest.approx(1.5)
+    assert found.factor_interval is None
+    assert found.p_value is None
+
+
+def test_a_slow_creep_is_reported_when_it_has_left_the_level(tmp_path, write, run_type):
+    values = [1.0 * 1.04**k for k in range(len(VERSIONS))]
+    found = changes_of(folder_of(tmp_path, write, run_type, {DRIFT: {CELL: values}}))
+    assert [(one.before, one.at) for one in found] == [("2.8.0", "2.9.1"), ("2.11.0", "2.12.1")]
+
+
+def test_bytes_from_zero_and_to_zero(tmp_path, write, run_type):
+    values = [0.0, 0.0, 4096.0, 4096.0, 0.0, 0.0, 0.0, 0.0]
+    found = changes_of(folder_of(tmp_path, write, run_type, {BYTES: {CELL: values}}))
+    assert [(one.at, one.factor) for one in found] == [("2.8.0", math.inf), ("2.10.0", 0.0)]
+
+
+def test_a_step_in_latency_is_found_with_its_size(tmp_path, write, run_type):
+    cells = {(fix, "tiny"): noisy([2.0] * 8, seed=k) for k, fix in enumerate(("query_to_half", "bfloat16", "autocast"))}
+    cells[CELL] = noisy([2.0] * 5 + [1.8] * 3, seed=9)
+    (found,) = changes_of(folder_of(tmp_path, write, run_type, {RATIO: cells}))
+    assert (found.fix, found.before, found.at) == ("kv_to_query", "2.10.0", "2.11.0")
+    low, high = found.factor_interval
+    assert low < 0.9 < high < 1.0
+    assert found.p_value <= found.adjusted_p_value <= 0.05
+    assert found.adjusted_p_value == pytest.approx(4 * found.p_value)
+
+
+def test_without_samples_latency_is_not_judged(tmp_path, write, run_type):
+    folder = folder_of(tmp_path, write, run_type, {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}})
+    assert changes_of(folder) == ()
+    assert any("latency_ratio without samples" in note for note in tell(read_results(folder)).notes)
+
+
+def test_a_benchmark_defined_anew_is_no_change(tmp_path, write, run_type):
+    for number_, version in enumerate(VERSIONS):
+        late = number_ >= 4
+        values = {DRIFT: {CELL: 2.0 if late else 1.0}, RATIO: {CELL: noisy([3.0 if late else 1.0], seed=number_)[0]}}
+        digest = "v2" if late else "v1"
+        write(tmp_path, [run_type(torch=version, values=values, versions={DRIFT: digest, RATIO: digest})])
+    assert changes_of(tmp_path) == ()
+    assert any("defined anew" in note for note in tell(read_results(tmp_path)).notes)
+
+
+def test_a_ratio_that_moves_with_its_baseline_says_so(tmp_path, write, run_type):
+    values = {
+        RATIO: {CELL: noisy([2.0] * 4 + [4.0] * 4, seed=1), ("full_float32", "tiny"): [[1.0] * 3] * 8},
+        ANCHOR: {CELL: noisy([1.0] * 8, seed=2), ("full_float32", "tiny"): noisy([0.5] * 4 + [0.25] * 4, seed=3)},
+    }
+    found = changes_of(folder_of(tmp_path, write, run_type, values))
+    assert {(one.metric, one.fix, one.at, one.with_baseline) for one in found} == {
+        ("latency_ratio", "kv_to_query", "2.10.0", True),
+        ("latency_to_anchor", "full_float32", "2.10.0", False),
+    }
+
+
+def test_benjamini_hochberg_by_hand_and_by_definition():
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
+    assert benjamini_hochberg([0.2]) == [0.2]
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        p = rng.uniform(size=12) ** 2
+        rejected = {k for k, value in enumerate(benjamini_hochberg(list(p))) if value <= 0.05}
+        ordered = np.sort(p)
+        passing = [k for k in range(12) if ordered[k] <= 0.05 * (k + 1) / 12]
+        limit = ordered[max(passing)] if passing else -1.0
+        assert rejected == {k for k in range(12) if p[k] <= limit}
+
+
+def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type):
+    values = {
+        STATUS: {
+            ("as_shipped", "tiny"): [2] + [1] * 7,
+            ("autocast", "tiny"): [1] + [2] * 7,
+            ("float16", "tiny"): [1] * 5 + [3] * 3,
+            ("bfloat16", "tiny"): [1, 1, math.nan, None, 1, 1, 1, 1],
+        }
+    }
+    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
+    (workload,) = story.workloads
+    found = {(one.fix, one.before, one.at, one.old, one.new): one.explained_by for one in workload.status_changes}
+    assert {key: [one.id for one in causes] for key, causes in found.items()} == {
+        ("as_shipped", "2.6.0", "2.7.1", "raised", "passed"): ["rms-norm-keeps-input-dtype"],
+        ("autocast", "2.6.0", "2.7.1", "passed", "raised"): ["rms-norm-half-meets-autocast"],
+        ("float16", "2.10.0", "2.11.0", "passed", "non_finite"): [],
+        ("bfloat16", "2.7.1", "2.9.1", "passed", "failed"): [],
+        ("bfloat16", "2.9.1", "2.10.0", "failed", "passed"): [],
+    }
+    cells = workload.tables[0].cells
+    assert cells["bfloat16", "2.8.0"].status == "not_applicable"
+    assert workload.tables[0].fixes == ("as_shipped", "bfloat16", "float16", "autocast")
+    assert {one.id for one in story.upstream} == {"rms-norm-keeps-input-dtype", "rms-norm-half-meets-autocast"}
+    text = markdown(story)
+    assert "| as_shipped | eager, tiny | 2.6.0 → 2.7.1 (2025-06) | raised → passed | rms-norm-keeps-input-dtype" in text
+    assert "passed → non_finite | unexplained |" in text
+
+
+def test_a_change_of_cuda_builds_does_not_explain_cpu_builds(tmp_path, write, run_type):
+    values = {DRIFT: {("autocast", "tiny"): [1.0] * 6 + [2.0] * 2}}
+    explained = {}
+    for cuda in (False, True):
+        folder = folder_of(tmp_path / str(cuda), write, run_type, values, cuda=cuda)
+        (change,) = tell(read_results(folder)).workloads[0].changes
+        explained[cuda] = [one.id for one in change.explained_by]
+    assert explained == {False: [], True: ["rms-norm-autocast-float32"]}
+
+
+def test_every_status_change_on_record_is_explained():
+    """The recorded table over six torch versions is what the explanations must account for."""
+    known = load_upstream().changes
+    recorded = expected_changes(load_table())
+    assert recorded
+    for change in recorded:
+        workload, fix, mode = change.cell.split("/")
+        key = (mode.partition("-")[0], workload, "status", fix, "tiny")
+        for (before, old), (at, new) in zip(change.by_version[:-1], change.by_version[1:], strict=True):
+            if old.status != new.status:
+                assert explanations(known, key, before=before, at=at, statuses=(old.status, new.status)), change.cell
+
+
+def test_releases_are_in_order_and_dated():
+    releases = list(load_upstream().releases.values())
+    assert [one.version for one in releases] == sorted((one.version for one in releases), key=version_key)
+    dates = [one.date for one in releases]
+    assert None not in dates
+    # a patch release may follow the next minor one, minor releases may not
+    minor = [one.date for one in releases if one.version.endswith(".0")]
+    assert minor == sorted(minor)
+    for change in load_upstream().changes:
+        assert change.since in load_upstream().releases, change.id
+        assert change.reference.startswith("https://"), change.id
+
+
+def test_damaged_upstream_data_are_refused(tmp_path):
+    content = json.loads(DATA.read_text())
+    for number_, damage in enumerate(
+        (
+            lambda c: c.update(schema_version=9),
+            lambda c: c["releases"].update({"2.9.0": "soon"}),
+            lambda c: c["changes"][0].pop("since"),
+            lambda c: c["changes"][0].update(builds="rocm"),
+        )
+    ):
+        broken = json.loads(json.dumps(content))
+        damage(broken)
+        path = tmp_path / f"{number_}.json"
+        path.write_text(json.dumps(broken))
+        with pytest.raises(IntegrityError):
+            load_upstream(path)
+
+
+def test_commits_are_an_axis_too(tmp_path, write, run_type):
+    commits = ["1" * 40, "2" * 40, "3" * 40]
+    for number_, commit in enumerate(commits):
+        for torch in ("2.8.0", "2.9.1") if number_ < 2 else ("2.9.1",):
+            values = {DRIFT: {CELL: 2.0 if number_ else 1.0}, STATUS: {CELL: 1 if number_ else 2}}
+            write(tmp_path, [run_type(torch=torch, values=values, commit=commit, date_ms=1000 + number_)])
+    sets = read_results(tmp_path)
+    story = tell(sets, Choice(axis="commit"))
+    assert story.positions == ("11111111", "22222222", "33333333")
+    assert {one.torch_version for one in story.sets} == {"2.9.1"}
+    assert story.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
+    (workload,) = story.workloads
+    assert [(one.at, one.explained_by) for one in workload.changes] == [("22222222", ())]
+    assert [(one.at, one.explained_by) for one in workload.status_changes] == [("22222222", ())]
+    assert "unexplained" not in markdown(story)
+    by_torch = tell(sets)
+    assert by_torch.positions == ("2.8.0", "2.9.1")
+    assert {one.commit for one in by_torch.sets} == {commits[1]}
+    assert tell(sets, Choice(commit="111")).sets[0].commit == commits[0]
+    with pytest.raises(UnknownNameError, match="unknown commit 'f00'"):
+        tell(sets, Choice(commit="f00"))
+    with pytest.raises(UnknownNameError, match=r"unknown torch version '2\.9\.0'"):
+        tell(sets, Choice(axis="commit", torch="2.9.0"))
+
+
+def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
+    folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: [1.0] * 8}})
+    sets = read_results(folder)
+    with pytest.raises(ParameterError, match="unknown axis 'time'; expected torch or commit"):
+        tell(sets, Choice(axis="time"))
+    with pytest.raises(UnknownNameError, match="unknown workload 'svd-"):
+        tell(sets, Choice(workloads=("svd-*",)))
+    with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
+        tell(sets, Choice(metrics=("drifts",)))
+    twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
+    with pytest.raises(ParameterError, match=r"are both 2\.6\.0; keep one of the two"):
+        tell(twice)
+    write(tmp_path / "bare", [run_type(torch="2.8.0", values={})])
+    with pytest.raises(RecordError, match="hold no benchmark of a workload"):
+        tell(read_results(tmp_path / "bare"))
+
+
+def test_json_is_strict_and_csv_holds_every_value(tmp_path, write, run_type):
+    values = {BYTES: {CELL: [0.0] + [2048.0] * 7}, RATIO: {CELL: noisy([2.0] * 8)}, STATUS: {CELL: [1] * 8}}
+    story = tell(read_results(folder_of(tmp_path / "in", write, run_type, values)))
+    found = json.loads(as_json(story), parse_constant=lambda name: pytest.fail(name))
+    assert [one["released"] for one in found["positions"]][:2] == ["2025-01-29", "2025-06-04"]
+    (change,) = found["workloads"][0]["changes"]
+    assert (change["at"], change["factor"], change["explained_by"]) == ("2.7.1", None, ["rms-norm-keeps-input-dtype"])
+    write_csv(story, tmp_path / "out" / "values.csv")
+    lines = (tmp_path / "out" / "values.csv").read_text().splitlines()
+    assert len(lines) == 1 + 3 * 8
+    assert lines[1].startswith("dia-decode,eager,tiny,kv_to_query,latency_ratio,2.6.0,measured,")
+    with pytest.raises(ParameterError, match="cannot be written"):
+        write_csv(story, tmp_path / "out" / "values.csv" / "below.csv")
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("peak_bytes", 1536.0, "1.5 KiB"),
+        ("peak_bytes", 0.0, "0 B"),
+        ("stored_bytes", 5 * 2.0**30, "5 GiB"),
+        ("drift", 0.00123, "1.2e-03"),
+        ("latency_ratio", 2.3456, "2.35"),
+    ],
+)
+def test_numbers_are_written_short(metric, value, text):
+    assert number(metric, value) == text
