@@ -1,11 +1,11 @@
-"""The command line: ``precision-eval run | report | list | audio | explain | plan | sweep | expect | prove | claims``.
+"""The command line, ``precision-eval``; ``precision-eval --help`` lists its commands.
 
 Contents
 --------
 :func:`main`
     Entry point; an error of this package is one line on standard error and exit code 2.
 app
-    The commands and their options (Typer); those that answer one question are in ``app_tools``.
+    The commands and their options (Typer); those of ``app_*`` register on it.
 run
     What ``run`` does.
 progress

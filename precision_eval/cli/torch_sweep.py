@@ -350,7 +350,7 @@ def _asv(sweep: Sweep, configuration: Path, pattern: str) -> tuple[int, str]:
     request = sweep.request
     python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
-    _know_machine(request.machine, environ, sweep.base)
+    _know_machine(request.machine, environ, configuration)
     words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern]
     words += ["--record-samples", "--no-pull", "--show-stderr"]
     words += ["--machine", request.machine] if request.machine else []
@@ -367,13 +367,13 @@ def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tu
     return done.returncode, done.stdout
 
 
-def _know_machine(name: str | None, environ: dict[str, str], folder: Path) -> None:
+def _know_machine(name: str | None, environ: dict[str, str], configuration: Path) -> None:
     """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal.
 
     Raises
     ------
     RecordError
-        asv's file of machines cannot be read.
+        asv's file of machines cannot be read, or asv cannot write it.
     """
     path = Path.home() / ".asv-machine.json"
     try:
@@ -382,8 +382,11 @@ def _know_machine(name: str | None, environ: dict[str, str], folder: Path) -> No
         raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
     if known and (name is None or name in known):
         return
-    words = [sys.executable, "-m", "asv", "machine", "--yes", *(["--machine", name] if name else [])]
-    subprocess.run(words, env=environ, cwd=folder, capture_output=True, check=False)
+    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes"]
+    words += ["--machine", name] if name else []
+    done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RecordError(f"asv cannot note this machine down: {_last_words(done.stdout + done.stderr)}; see {path}")
 
 
 def _last_words(output: str) -> str:

@@ -133,6 +133,8 @@ def _measured(place: Place, measure: Measure, folder: Path, effort: Effort) -> d
     left = tuple(fix for fix in conditions if fix not in stopped)
     if left:
         preload(measure.name)
+        if place.mode == "compiled":  # what every child would find out about the machine anew
+            importlib.import_module("precision_eval.experiment.warm_compiler")
     take = _timed if measure.grouped else _one_by_one
     found = take(place, measure, left, folder, effort) if left else {}
     return {fix: found.get(fix) or failed(fix, stopped[fix].status, stopped[fix].reason or "") for fix in conditions}
