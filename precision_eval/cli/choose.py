@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from precision_eval.decide import Answer, Choice, Question
 
 EXIT_NONE = 1
+NARROW = 105
+"""Columns below which the table leaves out what it can."""
+
 RECORDS_NAME = "records.jsonl"
 
 
@@ -144,7 +147,7 @@ def _show_one(choice: Choice, console: Console) -> None:
     if choice.fix is not None:
         _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
     if choice.group.contenders:
-        console.print(_table(choice))
+        console.print(_table(choice, short=console.width < NARROW))
     parts = {
         "would change it": change_lines(choice),
         "does not run": [text] if (text := not_running(choice)) else [],
@@ -162,13 +165,13 @@ def _line(console: Console, text: str) -> None:
     console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(text), highlight=False)
 
 
-def _table(choice: Choice) -> Table:
+def _table(choice: Choice, *, short: bool) -> Table:
     from precision_eval.report.choice_text import COLUMNS, table_rows
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in COLUMNS:
-        table.add_column(name, no_wrap=True)
-    for row in table_rows(choice):
+        table.add_column(name, no_wrap=bool(name))
+    for row in table_rows(choice, short=short):
         chosen = row[0] == choice.fix
         table.add_row(*map(escape, row), style="bold" if chosen else "")
     return table

@@ -274,7 +274,7 @@ def _ratio(data: Mapping[str, Any]) -> Estimate:
 def _logs(data: Mapping[str, Any]) -> tuple[float, ...]:
     if len(data.get("process_ratios", ())) > 1:
         return tuple(math.log(ratio) for ratio in data["process_ratios"])
-    pairs = zip(data["block_median_s"], data["baseline_block_median_s"], strict=True)
+    pairs = zip(data.get("block_median_s", ()), data.get("baseline_block_median_s", ()), strict=True)
     return tuple(math.log(candidate / base) for candidate, base in pairs)
 
 

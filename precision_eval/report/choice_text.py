@@ -72,8 +72,15 @@ def facts(group: Group, fix: str) -> str:
     return ", ".join(found)
 
 
-def table_rows(choice: Choice) -> list[tuple[str, ...]]:
-    """Return one row per fix that runs, in order of preference; columns are :data:`COLUMNS`."""
+def table_rows(choice: Choice, *, short: bool = False) -> list[tuple[str, ...]]:
+    """Return one row per fix that runs, in order of preference; columns are :data:`COLUMNS`.
+
+    Parameters
+    ----------
+    choice : Choice
+    short : bool
+        For a narrow console: drift without its interval, and no word on what dominates a fix.
+    """
     ranked = [*choice.tied, *choice.contested, *choice.runners_up]
     left = {out.fix: out for out in choice.left_out if out.why in ("limit", "not measured")}
     notes = dict.fromkeys(choice.runners_up, "")
@@ -83,7 +90,7 @@ def table_rows(choice: Choice) -> list[tuple[str, ...]]:
     for fix, out in left.items():
         over = out.reason.replace("--max-", "").replace("--min-", "")
         notes[fix] = f"over: {over}" if out.why == "limit" else "not measured"
-    return [_row(choice, fix, notes[fix]) for fix in dict.fromkeys((*ranked, *left))]
+    return [_row(choice, fix, notes[fix], short=short) for fix in dict.fromkeys((*ranked, *left))]
 
 
 def not_running(choice: Choice) -> str:
@@ -233,12 +240,15 @@ def _limits(choice: Choice) -> str:
     return join(found)
 
 
-def _row(choice: Choice, fix: str, note: str) -> tuple[str, ...]:
+def _row(choice: Choice, fix: str, note: str, *, short: bool) -> tuple[str, ...]:
     row = choice.group.row(fix)
     stands = choice.standing_of(fix)
     time = "1 (baseline)" if fix == choice.group.baseline and row.time is not None else _time(row.time)
-    standing = MISSING if stands is None else f"by {stands.by}" if stands.by else stands.standing
-    return fix, note, time, _drift(row.drift), memory_text(row.memory_bytes), standing
+    standing = MISSING if stands is None else stands.standing
+    if stands is not None and stands.by and not short:
+        standing = f"by {stands.by}"
+    drift = scientific(row.drift.value) if short and row.drift is not None else _drift(row.drift)
+    return fix, note, time, drift, memory_text(row.memory_bytes), standing
 
 
 def _change(choice: Choice, change: Change) -> str:
@@ -246,7 +256,8 @@ def _change(choice: Choice, change: Change) -> str:
     if change.kind == "figure":
         then, now = (_figure(change.axis, value, choice) for value in (change.then, change.now or 0.0))
         size = "" if change.factor is None else f" (a factor {change.factor:.3g})"
-        text = f"{change.fix}'s {change.axis} {then} instead of {now}{size}"
+        figure = "time ratio" if change.axis == "time" else change.axis
+        text = f"{change.fix}'s {figure} {then} instead of {now}{size}"
         if change.fix == choice.fix:
             return f"{text}: no longer surely within {FLAGS[change.axis]}, {leads}"
         return f"{text}: level with {choice.fix}"
@@ -259,7 +270,7 @@ def _change(choice: Choice, change: Change) -> str:
 
 def _figure(axis: str, value: float, choice: Choice, *, as_limit: bool = False) -> str:
     if axis == "time":
-        return f"{1.0 / value:.3g}" if as_limit else f"ratio {value:.3g}"
+        return f"{1.0 / value if as_limit else value:.3g}"
     return scientific(value) if axis == "drift" else memory_text(value)
 
 

@@ -40,7 +40,7 @@ class Effort:
     limit_s: float = 240.0
 
 
-FULL = Effort(name="full", options=Options(minutes=1 / 6, streams=4, steps=100, budget_s=0.3, processes=6))
+FULL = Effort(name="full", options=Options(minutes=1 / 6, streams=4, steps=100, budget_s=0.3, processes=3))
 QUICK = Effort(
     name="quick",
     options=Options(minutes=1 / 60, streams=1, steps=10, budget_s=0.02, processes=1),

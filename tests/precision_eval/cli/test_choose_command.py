@@ -124,6 +124,16 @@ def test_every_answer_fits_one_screen():
             assert len(shown.getvalue().splitlines()) <= SCREEN_LINES, shown.getvalue()
 
 
+def test_a_narrow_console_cuts_no_name_and_no_time():
+    shown = StringIO()
+    request = Request(run_dir=CPU, workloads=("voice",), modes=("eager",), max_drift=1e-3, max_memory="17MiB")
+    choose_command(request, console=Console(file=shown, width=80))
+    text = shown.getvalue()
+    assert "…" not in text
+    assert all(part in text for part in ("query_to_half", "1.233 [1.219, 1.248]", "full_float32    over:", "dominated"))
+    assert len(text.splitlines()) <= 30
+
+
 def test_neither_help_nor_choosing_loads_torch():
     code = (
         "import sys, precision_eval.cli.app_choose\n"

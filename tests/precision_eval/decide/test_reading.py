@@ -157,3 +157,10 @@ def test_pinned_settings_are_a_group_of_their_own():
         "attention-decode · metavoice · eager · cpu, 1 thread, sdpa math",
     )
     assert "--sdpa-backend math" in other.command("latency")
+
+
+def test_a_record_without_raw_times_is_compared_by_its_interval():
+    bare = {name: value for name, value in latency(RATIOS).items() if "block" not in name and name != "process_ratios"}
+    (group,) = groups_of([*records()[:3], record("float16", "latency", bare), *records()[4:]])
+    assert group.row("float16").time_logs == ()
+    assert choose_from(group, policy="speed").fix == "full_float32"
