@@ -3,6 +3,8 @@
 # make lint   lint and types only
 # make prove  how far the measuring can be trusted: error rates beside other tools, at reduced size (runs/proof)
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
+# make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
+# make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
 # make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
@@ -21,7 +23,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove systems bench clean bench-audio audio-ladder
+.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -57,10 +59,20 @@ lint: $(STAMP)
 test: lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -p no:benchmark $(PYTEST_ARGS)
 
+asv: $(STAMP)
+	$(BIN)/asv machine --yes
+	$(BIN)/asv run --record-samples --show-stderr
+
+# On Linux, where the index offers CUDA builds only: SWEEP_ARGS="--torch-build slim"
+SWEEP_ARGS ?=
+
+asv-versions: $(STAMP)
+	$(BIN)/precision-eval torch-sweep $(SWEEP_ARGS)
+
 bench: $(STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --python=same --quick --show-stderr
-	$(BIN)/python -m pytest benchmarks/pytest --benchmark-only --benchmark-columns=median,iqr,rounds
+	$(BIN)/python -m pytest benchmarks/pytest --benchmark-columns=median,iqr,rounds
 
 $(VENV)/.installed-bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

@@ -5,8 +5,8 @@ state in which the error occurs (``WORKLOADS``). Importing this loads no torch; 
 when they are first used.
 
 Contents: ``compare_latency``, ``Candidate``, ``PairedRatio``; ``assess``, ``Assessment``; ``FIXES``, ``Fix``,
-``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``; ``explain``, ``Explanation``; ``write_report`` and the
-errors.
+``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``; ``explain``, ``Explanation``; ``examine``,
+``Diagnosis``; ``load``, ``choose``, ``Constraints``; ``write_report`` and the errors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from precision_eval.decide import Constraints
+    from precision_eval.doctor import Diagnosis, examine
     from precision_eval.errors import (
         CandidateError,
         IntegrityError,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+    from precision_eval.loading import choose, load
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.messages import Explanation, explain
@@ -39,6 +42,8 @@ __all__ = [
     "Assessment",
     "Candidate",
     "CandidateError",
+    "Constraints",
+    "Diagnosis",
     "Explanation",
     "Fix",
     "IntegrityError",
@@ -51,9 +56,12 @@ __all__ = [
     "Workload",
     "__version__",
     "assess",
+    "choose",
     "compare_latency",
+    "examine",
     "explain",
     "fix_by_id",
+    "load",
     "workload_by_id",
     "write_report",
 ]
@@ -62,6 +70,8 @@ _HOMES = {
     "Assessment": "precision_eval.measure.assess",
     "Candidate": "precision_eval.measure.latency",
     "CandidateError": "precision_eval.errors",
+    "Constraints": "precision_eval.decide",
+    "Diagnosis": "precision_eval.doctor",
     "Explanation": "precision_eval.messages",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
@@ -75,10 +85,13 @@ _HOMES = {
     "UnsupportedError": "precision_eval.errors",
     "WORKLOADS": "precision_eval.workloads",
     "assess": "precision_eval.measure.assess",
+    "choose": "precision_eval.loading",
     "compare_latency": "precision_eval.measure.latency",
+    "examine": "precision_eval.doctor",
     "explain": "precision_eval.messages",
     "Workload": "precision_eval.workloads",
     "workload_by_id": "precision_eval.workloads",
+    "load": "precision_eval.loading",
     "write_report": "precision_eval.report",
 }
 

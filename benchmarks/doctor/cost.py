@@ -24,7 +24,7 @@ from precision_eval.measure.latency import Candidate, compare_latency
 MOST = 3.0
 """Of an unobserved forward."""
 
-SIZES = ((32, 12), (128, 32), (256, 64), (512, 128), (1024, 256))
+SIZES = ((32, 12), (64, 16), (128, 32), (256, 64), (512, 128), (1024, 256))
 """Width and length."""
 
 

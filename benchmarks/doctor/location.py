@@ -50,7 +50,7 @@ class Located:
 
 def diagnosed(make: Callable[[], Built]) -> Diagnosis:
     """Examine a model without trying fixes."""
-    from precision_eval.doctor.examine import examine
+    from precision_eval.doctor.examination import examine
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

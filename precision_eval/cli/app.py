@@ -347,12 +347,10 @@ def _split(values: list[str]) -> tuple[str, ...]:
     return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
 
 
-from . import (  # noqa: E402 - each registers its commands on the application above
-    app_asv_page as app_asv_page,
-    app_choose as app_choose,
-    app_doctor as app_doctor,
-    app_gate as app_gate,
-    app_tools as app_tools,
-    app_torch_sweep as app_torch_sweep,
-    app_versions as app_versions,
-)
+from . import app_asv_page as app_asv_page  # noqa: E402 - each registers its commands on the application above
+from . import app_choose as app_choose  # noqa: E402
+from . import app_doctor as app_doctor  # noqa: E402
+from . import app_gate as app_gate  # noqa: E402
+from . import app_tools as app_tools  # noqa: E402
+from . import app_torch_sweep as app_torch_sweep  # noqa: E402
+from . import app_versions as app_versions  # noqa: E402

@@ -42,7 +42,7 @@ def doctor(
     workload: Annotated[
         str | None, typer.Option(metavar="ID", help="A workload of this suite, as shipped, instead.")
     ] = None,
-    size: Annotated[str, typer.Option(help="Of the workload.")] = "tiny",
+    size: Annotated[str | None, typer.Option(help="Of the workload; [dim]default: its smallest[/dim]")] = None,
     device: Annotated[str, typer.Option(help="Of a workload or a checkpoint; a factory chooses its own.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="To load a checkpoint in; [dim]default: its config's[/dim]")] = "",
     fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,

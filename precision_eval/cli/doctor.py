@@ -29,8 +29,10 @@ class Request:
     ----------
     factory, hf, workload : str or None
         Exactly one of them.
-    size, device : str
-        Of a workload; of a workload or a checkpoint.
+    size : str or None
+        Of a workload; its smallest where None.
+    device : str
+        Of a workload or a checkpoint.
     dtype : str
         What a checkpoint is loaded in; empty for its config's.
     fixes, latency, compiled : bool
@@ -44,7 +46,7 @@ class Request:
     factory: str | None
     hf: str | None
     workload: str | None
-    size: str
+    size: str | None
     device: str
     dtype: str
     fixes: bool
@@ -70,7 +72,7 @@ def doctor_command(request: Request) -> None:
         Code 1: there is a fault.
     """
     target = _target(request)
-    from precision_eval.doctor.examine import examine
+    from precision_eval.doctor.examination import examine
 
     found = examine(
         target.model,
@@ -87,7 +89,7 @@ def doctor_command(request: Request) -> None:
 
         from precision_eval.doctor.text import rendered
 
-        Console(highlight=False).print(rendered(found))
+        Console(highlight=False).print(rendered(found), crop=False)
     if found.faults:
         raise typer.Exit(EXIT_FAULT)
 

@@ -21,6 +21,7 @@ Unlike floating dtypes meet in models all the time, and mostly on purpose. An op
    recurrent layer, a norm, the model's output or an error, or meets a narrower operand again in another module's call.
    Where it is cast before any of these, as in a norm or a rotation that ends in ``.to(x.dtype)``, it is *contained*;
    that too is a fault where the same stray tensor leaks further on, since there it came in.
+   A cast to the dtype of a tensor that carries such a dtype (``y.to(x.dtype)``) carries it too, and asked for nothing.
    A promotion to a deliberate dtype is a fault too where that dtype then raises: it was not wanted there;
 3. it **casts down in silence**: a write into a stored tensor (slice assignment, ``copy_``, arithmetic in place) that
    drops digits or range, unless the destination is in the base and every value was deliberate (a float32 rotation
@@ -29,18 +30,19 @@ Unlike floating dtypes meet in models all the time, and mostly on purpose. An op
    loading does that without a word);
 5. the output is not finite: the first result that is not, though its operands are.
 
-A **risk** is right here and wrong elsewhere: a contained promotion by a stray tensor, which hangs on the cast after it;
-a norm whose weights are wider than its input returns the input's dtype on
-this torch, float32 on 2.6, and raises on CUDA for layer norm. Everything else is a **note**: deliberate promotions, batch norm's float32 statistics, masks, integer indices, writes into a wider tensor. The *first split* is
-the first fault in the order of execution, so a promotion that only raises further on is named where it happens; where
-there is no fault, the first risk.
+A **risk** is right here and hangs on something: a contained promotion by a stray tensor, on the cast after it; a norm
+whose weights are wider than its input, on the torch and the device (the input's dtype comes back on this one, float32
+from 2.6's RMS norm, an error from CUDA's layer norm). Everything else is a **note**: deliberate promotions, batch
+norm's float32 statistics, masks, integer indices, writes into a wider tensor. The *first split* is the first fault in
+the order of execution, so a promotion that only raises further on is named where it happens; where there is no fault,
+the first risk.
 
 What is missed: a cast whose way back was forgotten, and that raises nothing, cannot be told from a residual kept wide
 on purpose; it is a note.
 
 Contents
 --------
-examine
+examination
     :func:`examine`.
 diagnosis
     :class:`Diagnosis` and its parts, plain data.
@@ -63,14 +65,14 @@ from typing import TYPE_CHECKING, Any
 from .diagnosis import Diagnosis
 
 if TYPE_CHECKING:
-    from .examine import examine
+    from .examination import examine
 
 __all__ = ["Diagnosis", "examine"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "examine":
-        from .examine import examine
+        from .examination import examine
 
         return examine
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,9 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Severity = Literal["fault", "risk", "note"]
-Kind = Literal[
-    "raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "overflowing_cast", "widening", "first_non_finite"
-]
+Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "widening", "first_non_finite"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +96,8 @@ class Finding:
     Attributes
     ----------
     kind : str
-        ``"raise"``, ``"promotion"``, ``"downcast"``, ``"mixed_norm"``, ``"kept_narrowed"``, ``"overflowing_cast"``,
-        ``"widening"`` or ``"first_non_finite"``.
+        ``"raise"``, ``"promotion"``, ``"downcast"``, ``"mixed_norm"``, ``"kept_narrowed"``, ``"widening"`` or
+        ``"first_non_finite"``.
     severity : {"fault", "risk", "note"}
     op : str
     module, module_class : str

@@ -21,9 +21,7 @@ NEAR = 0.5
 """Of the largest number."""
 
 #: Smallest normal number and what is near overflow, per format.
-_LIMITS = {
-    getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS
-}
+_LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS}
 
 Line = tuple[CodeType, int]
 

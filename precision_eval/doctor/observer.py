@@ -76,8 +76,11 @@ class Observer(TorchFunctionMode):
         self.writes: dict[int, list[tuple[Line, torch.dtype]]] = {}
         self.calls: list[Call] = []
         self.number = 0
+        self._giver: tuple[int, Record | None] = -1, None  # whose dtype the code read last, and when
         self._kinds: dict[Any, Kind] = {}
-        self._skipped: dict[CodeType, bool] = {}
+        self._names: dict[Any, str] = {}
+        self._skipped: dict[int, bool] = {}
+        self._codes: list[CodeType] = []  # kept, so that no other gets the identity of one
         self._backends: dict[Any, str] = {}
 
     # Hooks ------------------------------------------------------------------------------------------------------------
@@ -99,8 +102,12 @@ class Observer(TorchFunctionMode):
         kind = self._kinds.get(func)
         if kind is None:
             kind = self._kinds[func] = kind_of(func)
+            self._names[func] = name_of(func)
         if kind is Kind.SKIP:
             return func(*args, **(kwargs or {}))
+        if kind is Kind.DTYPE:
+            self._giver = self.number, self.table.get(args[0])
+            return func(*args)
         self.number += 1
         try:
             found = self._run(func, kind, args, kwargs)
@@ -146,13 +153,14 @@ class Observer(TorchFunctionMode):
 
         It asks whether a mode is on, and would hand itself to this one again; for its time the answer is no.
         """
-        original = F.has_torch_function
-        F.has_torch_function = _nothing  # type: ignore[assignment]
+        names = vars(F)
+        original = names["has_torch_function"]
+        names["has_torch_function"] = _nothing
         try:
             with self:
                 return func(*args, **kwargs)
         finally:
-            F.has_torch_function = original
+            names["has_torch_function"] = original
 
     # Following --------------------------------------------------------------------------------------------------------
 
@@ -162,9 +170,10 @@ class Observer(TorchFunctionMode):
         first, of_module, skipped = frame, False, self._skipped
         while frame is not None:
             code = frame.f_code
-            skip = skipped.get(code)
+            skip = skipped.get(id(code))  # a code object's own hash is computed from all its parts, each time
             if skip is None:
-                skip = skipped[code] = is_internal(code.co_filename)
+                skip = skipped[id(code)] = is_internal(code.co_filename)
+                self._codes.append(code)
             if not skip:
                 return code, frame.f_lasti, of_module
             if code is _ENTRY:
@@ -197,17 +206,18 @@ class Observer(TorchFunctionMode):
             return
         if kind is Kind.WRITE and self._write(func, operands, records, code, instruction, call, of_module):
             return
-        dtypes = {record.dtype for record in records}
-        event = None
+        event, unlike = None, False
+        dtype = found[0].dtype if found else None
         for record in records:
-            if record.event is not None:
+            if record.dtype is not dtype:
+                unlike = True
+            if event is None and record.event is not None:
                 event = self._carried(record, kind, records, call)
-                break
-        if len(dtypes) > 1 or (dtypes and found and found[0].dtype not in dtypes):
+        if unlike:
             event = self._mixed(func, kind, operands, records, found, code, instruction, call, of_module, event)
         if self.watched and kind in (Kind.PRODUCT, Kind.NORM, Kind.PLAIN):
             self._used(func, kind, operands, records, code, instruction, call, of_module)
-        name, parents = name_of(func), tuple(records)
+        name, parents = self._names[func], tuple(records)
         for result in found:
             dtype = result.dtype
             deliberate = dtype is not self.base and self._deliberate(kind, kwargs, records, dtype)
@@ -344,16 +354,13 @@ class Observer(TorchFunctionMode):
                 self.dead["same dtype", name, name, code, instruction] += 1
             self.table.put(found, records[0])
             return
-        record = Record(
-            "cast",
-            name_of(func),
-            found.dtype,
-            tuple(records[:1]),
-            code,
-            instruction,
-            call,
-            found.dtype is not self.base,
-        )
+        name, giver = f"cast from {short(source.dtype)}", self._given(operands, records, found.dtype)
+        event = giver.event if giver is not None else None
+        if event is not None and (event.deliberate or event.result is not found.dtype):
+            event = None
+        deliberate = found.dtype is not self.base and event is None
+        record = Record("cast", name, found.dtype, tuple(records[:1]), code, instruction, call, deliberate, event)
+        record.giver = giver
         if records and source.dtype in FLOATS:
             before = records[0]
             if before.kind == "cast" and before.parents and before.parents[0].dtype is found.dtype:
@@ -363,6 +370,13 @@ class Observer(TorchFunctionMode):
         if self.numbers is not None:
             self.numbers.result(found, record, masks=False)
         self.table.put(found, record)
+
+    def _given(self, operands: Tensors, records: list[Record], dtype: torch.dtype) -> Record | None:
+        """Find the tensor to whose dtype a cast was: ``x.type_as(y)``, ``x.to(y)``, ``x.to(y.dtype)``."""
+        if len(records) > 1:
+            return records[1]
+        number, giver = self._giver
+        return giver if giver is not None and number == self.number - 1 and giver.dtype is dtype else None
 
     def _used(
         self, func: Callable[..., Any], kind: Kind, operands: Tensors, records: list[Record], code: CodeType,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -44,7 +45,8 @@ def declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
     )
     for path, module in model.named_modules():
         for attribute, refused in kinds:
-            names = getattr(module, attribute, None)
+            # not getattr of the module, which searches all its parts for what most classes do not have
+            names = vars(module).get(attribute) or getattr(type(module), attribute, None)
             if not names or isinstance(names, str):
                 continue
             pattern = re.compile("|".join(rf"((^|\.){re.escape(str(name))}($|\.))" for name in names))
@@ -82,7 +84,7 @@ def observe_call(
     -------
     observer : Observer
     outcome : Outcome
-        Outputs are the very tensors that the call returned.
+        Outputs are the very tensors that the call returned. Parts of the model that are compiled run in eager.
     """
     declared = declared_wide(model)
     named = dict(zip(model.names, inputs, strict=True))
@@ -103,8 +105,10 @@ def observe_call(
         kept_outputs.append(observed_call(observer, call))
         return ()
 
+    compiled = any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules())
     try:
-        outcome = attempt(run)
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            outcome = attempt(run)
     finally:
         model.listener = None
     return observer, Outcome(kept_outputs[0] if kept_outputs else None, outcome.error)

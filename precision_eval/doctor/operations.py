@@ -34,6 +34,7 @@ class Kind(IntEnum):
     RNN = 9
     ATTENTION = 10
     MULTIHEAD = 11
+    DTYPE = 12  # the property, read by the code
 
 
 CASTS = frozenset(["to", "type", "type_as", "half", "float", "bfloat16", "double"])
@@ -259,6 +260,8 @@ def kind_of(func: Callable[..., Any]) -> Kind:
     Kind
     """
     name, is_property = name_of(func), getattr(func, "__name__", "") == "__get__"
+    if is_property and name == "dtype":
+        return Kind.DTYPE
     if is_property:
         return Kind.VIEW if name in _VIEWS else Kind.SKIP
     for names, kind in _BY_NAME:

@@ -16,7 +16,7 @@ from .events import Event, Line
 from .findings import owner_of, written_operands
 from .operations import Kind
 from .provenance import Record, origin_of, short
-from .source import called, cast_of, expressions, place_of, with_casts
+from .source import called, cast_of, dtype_of, expressions, is_internal, place_of, with_casts
 
 
 def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
@@ -41,9 +41,11 @@ def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
 
 def _diff(event: Event, base: torch.dtype) -> str:
     path = event.call.path if event.call else ""
+    if is_internal((event.caller or event.line)[0].co_filename):
+        return ""  # torch's own modules one after the other: there is no line of anybody's to change
     if event.caller is not None:
         return _around_module(event.caller, path="", cast_result=False)
-    if event.kind == "mixed_norm" and event.of_module:
+    if event.sort is Kind.NORM and event.kind != "raise" and event.of_module:
         return _around_module(event.line, path=path, cast_result=True)
     if event.kind in ("kept_narrowed", "first_non_finite"):
         return ""
@@ -51,7 +53,7 @@ def _diff(event: Event, base: torch.dtype) -> str:
         return _around_module(event.line, path=path, cast_result=False)
     written = written_operands(event)
     keep = _kept(event, base)
-    name = written[keep] + ".dtype" if written[keep] else f"torch.{short(event.operands[keep][2].dtype)}"
+    name = dtype_of(written[keep]) if written[keep] else f"torch.{short(event.operands[keep][2].dtype)}"
     casts = {
         text: cast_of(text, name)
         for text, (_, _, record) in zip(written, event.operands, strict=True)
@@ -69,7 +71,7 @@ def _around_module(line: Line, *, path: str, cast_result: bool) -> str:
         return ""
     if cast_result:
         whole = f"{owner}({given})"
-        return with_casts(code, instruction, {whole: cast_of(whole, f"{given}.dtype")})
+        return with_casts(code, instruction, {whole: cast_of(whole, dtype_of(given))})
     return with_casts(code, instruction, {given: cast_of(given, f"{owner_of(owner, path)}.weight.dtype")})
 
 

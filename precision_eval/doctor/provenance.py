@@ -62,9 +62,23 @@ class Record:
     event : object or None
         The mixing whose promoted dtype it carries.
     finite : bool
+    giver : Record or None
+        Of a cast to another tensor's dtype: that tensor's.
     """
 
-    __slots__ = ("call", "code", "deliberate", "dtype", "event", "finite", "instruction", "kind", "name", "parents")
+    __slots__ = (
+        "call",
+        "code",
+        "deliberate",
+        "dtype",
+        "event",
+        "finite",
+        "giver",
+        "instruction",
+        "kind",
+        "name",
+        "parents",
+    )
 
     def __init__(
         self,
@@ -88,6 +102,7 @@ class Record:
         self.deliberate = deliberate
         self.event = event
         self.finite = True
+        self.giver: Record | None = None
 
     @property
     def is_stored(self) -> bool:
@@ -123,6 +138,7 @@ class Table:
         """Name a tensor that is there before the call."""
         self._held.append(tensor)
         record = self._stored.setdefault(id(tensor), Record(kind, name, tensor.dtype, deliberate=deliberate))
+        self._live.pop(id(tensor), None)  # reading its dtype just now may have been observed
         if tensor.numel() and kind != "parameter":
             self.by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)
 
@@ -212,14 +228,19 @@ def _tensors_in(value: Any, path: str, *, depth: int, seen: set[int]) -> Iterato
 
 
 def _bringer(record: Record) -> Record | None:
-    """Find the operand that a result has its dtype from; None where the result's is none of theirs."""
+    """Find the operand that a result has its dtype from; None where the result's is none of theirs.
+
+    A cast has it from the tensor whose dtype it was given, if that one carries a dtype that nothing asked for.
+    """
+    if record.kind == "cast":
+        return record.giver if record.event is not None else None
     return next((parent for parent in record.parents if parent.dtype is record.dtype), None)
 
 
 def _chain(record: Record) -> list[Record]:
     """From where the dtype came to the tensor itself, oldest first."""
     chain, at = [record], record
-    while at.kind == "op":
+    while at.kind in ("op", "cast"):
         parent = _bringer(at)
         if parent is None:
             break
@@ -244,8 +265,7 @@ def _said(record: Record) -> str:
     if record.kind == "made":
         return f"{record.name}, a new tensor"
     if record.kind == "cast":
-        source = f" from {short(record.parents[0].dtype)}" if record.parents else " from no float"
-        return f"cast{source}"
+        return record.name
     if record.kind == "op" and record.parents and _bringer(record) is None:
         return f"{record.name} of {' and '.join(dict.fromkeys(short(parent.dtype) for parent in record.parents))}"
     stored = [parent.name for parent in record.parents if parent.kind == "parameter"]
@@ -274,7 +294,12 @@ def history_of(record: Record, base: torch.dtype) -> tuple[Step, ...]:
         steps = [_step(origin_of(parent)) for parent in chain[0].parents] + steps
     for at in chain[1:]:
         with_stored = at.dtype is not base and any(p.kind == "parameter" and p.dtype is at.dtype for p in at.parents)
-        if at is record or with_stored or any(parent.dtype is not at.dtype for parent in at.parents):
+        if (
+            at is record
+            or at.kind == "cast"
+            or with_stored
+            or any(parent.dtype is not at.dtype for parent in at.parents)
+        ):
             steps.append(_step(at))
     return tuple(steps[:LONGEST])
 

@@ -79,7 +79,7 @@ def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tup
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
         found = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
         doubts: tuple[str, ...] = ()
-        if trials.times and not trials.repeats:
+        if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
             found, doubts = _timed(subject, found, trials.budget_s)
@@ -185,7 +185,8 @@ def _timed(subject: Subject, found: list[Remedy], budget_s: float) -> tuple[list
                 latency_baseline=baseline,
             )
         done.append(remedy)
-    return done, tuple(dict.fromkeys(doubt for ratio in ratios.values() for doubt in ratio.doubts))
+    doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
+    return done, tuple(doubts.values())
 
 
 def _candidate(fix: Fix, subject: Subject, stack: ExitStack) -> Candidate:

@@ -199,6 +199,11 @@ def _wrapped(expression: str) -> str:
     return expression if simple else f"({expression})"
 
 
+def dtype_of(expression: str) -> str:
+    """Write the dtype of an operand: ``x.dtype``, ``(x * 2).dtype``."""
+    return f"{_wrapped(expression)}.dtype"
+
+
 def cast_of(expression: str, dtype: str) -> str:
     """Write a cast: ``x.to(y.dtype)``."""
     return f"{_wrapped(expression)}.to({dtype})"

@@ -30,7 +30,6 @@ _KINDS = {
     "kept_narrowed": "kept in float32 by its class, stored in half",
     "widening": "exact write into a wider tensor",
     "first_non_finite": "first value that is not finite",
-    "overflowing_cast": "cast that overflows",
 }
 
 
@@ -47,7 +46,9 @@ def as_text(diagnosis: Diagnosis) -> str:
         Lines of at most 110 columns, without colours and without a newline at the end.
     """
     file = io.StringIO()
-    Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False).print(rendered(diagnosis))
+    Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False).print(
+        rendered(diagnosis), crop=False
+    )
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
@@ -155,7 +156,7 @@ def _patch(patch: Patch) -> Iterator[RenderableType]:
     if patch.diff:
         for line in patch.diff.rstrip("\n").splitlines():
             colour = {"+": "green", "-": "red"}.get(line[0], "dim")
-            yield Padding(Text(line, style=colour), (0, 0, 0, 2))
+            yield Text(f"  {line}", style=colour, no_wrap=True, overflow="ignore")
     if patch.origin:
         yield _indented(f"{'or, at its origin: ' if patch.diff else ''}{escape(patch.origin)}")
 
@@ -163,11 +164,16 @@ def _patch(patch: Patch) -> Iterator[RenderableType]:
 def _remedies(found: Diagnosis) -> Iterator[RenderableType]:
     yield _title(f"Fixes tried from outside (drift to {found.oracle or 'nothing'})")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("fix", "cures", "drift", "latency", "peak", "stored", ""):
-        table.add_column(name, justify="left" if name in ("fix", "cures", "") else "right", no_wrap=name != "")
+    cures = "cures" if found.faults else "works"
+    for name in ("fix", cures, "drift", "latency", "peak", "stored"):
+        table.add_column(name, justify="left" if name in ("fix", cures) else "right", no_wrap=True)
     for remedy in found.remedies:
         table.add_row(*_row(remedy))
     yield Padding(table, (0, 0, 0, 2))
+    for remedy in found.remedies:
+        if remedy.reason:
+            why = remedy.reason if remedy.status == "passed" else f"{remedy.status}: {remedy.reason}"
+            yield _indented(f"[dim]{remedy.fix} {escape(why)}[/dim]")
     baseline = next((remedy.latency_baseline for remedy in found.remedies if remedy.latency_baseline), "")
     if baseline:
         yield _indented(f"[dim]latency: paired ratio to {baseline}; ★ none that cures is better in all three[/dim]")
@@ -179,7 +185,6 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
     latency = "" if remedy.latency_ratio is None else f"{remedy.latency_ratio:.3g}"
     if remedy.latency_low is not None and remedy.latency_high is not None:
         latency += f" \\[{remedy.latency_low:.3g}, {remedy.latency_high:.3g}]"
-    why = f"{remedy.status}: {remedy.reason}" if remedy.status != "passed" else remedy.reason
     return (
         remedy.fix,
         cures,
@@ -187,7 +192,6 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
         latency,
         _size(remedy.allocated_peak_bytes),
         _size(remedy.stored_bytes),
-        escape(why),
     )
 
 

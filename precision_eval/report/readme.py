@@ -1,11 +1,12 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
 ``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE] [--sweep DIR] [--audio
-FILE]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for
-``claims``, ``voice``, ``proof``, ``sweep`` and ``audio``; everything outside is left byte for byte.
+FILE] [--versions DIR]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and
+likewise for ``claims``, ``voice``, ``proof``, ``sweep``, ``audio`` and ``versions``; everything outside is left byte
+for byte.
 
 Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`sweep_markdown`,
-:func:`audio_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`.
+:func:`audio_markdown`, :func:`versions_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
+_GROUPS_SHOWN = 3
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 
 
@@ -127,6 +129,34 @@ def audio_markdown(path: Path) -> str:
     return "\n".join(rows)
 
 
+def versions_markdown(folder: Path, *, relative_to: Path) -> str:
+    """Return what changed between torch versions, those changes first that upstream explains.
+
+    Parameters
+    ----------
+    folder : Path
+        asv's results, one file per torch version.
+    relative_to : Path
+        Folder that links start from.
+    """
+    from precision_eval.report.versions_text import headline, positions_of
+    from precision_eval.versions.results import read_results
+    from precision_eval.versions.telling import tell
+
+    place = Path(os.path.relpath(folder, relative_to)).as_posix()
+    story = tell(read_results(folder))
+    rows = ["| torch | what changed | where | upstream |", "|---|---|---|---|"]
+    for position in positions_of(story):
+        told = [(change.reference.split()[0], groups) for change, groups in position.explained]
+        for link, groups in [*told, ("unexplained", position.unexplained)]:
+            source = link if link == "unexplained" else f"[{'/'.join(link.split('/')[-2:])}]({link})"
+            shown = groups[:_GROUPS_SHOWN]
+            rows += [f"| {position.name} | {one.what}: {one.change} | {one.where} | {source} |" for one in shown]
+            if len(groups) > len(shown):
+                rows.append(f"| {position.name} | {len(groups) - len(shown)} more lines | – | {source} |")
+    return f"{headline(story)}\n\n" + "\n".join(rows) + f"\n\nFrom the asv results in `{place}`."
+
+
 def write_block(readme: Path, name: str, content: str) -> bool:
     """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 
@@ -166,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--proof", type=Path, help="figures.json of `precision-eval prove`")
     parser.add_argument("--sweep", type=Path, help="folder of `precision-eval sweep`")
     parser.add_argument("--audio", type=Path, help="file of `python -m benchmarks.audio --out`")
+    parser.add_argument("--versions", type=Path, help="folder of `precision-eval torch-sweep`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
@@ -181,6 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.sweep:
             content = sweep_markdown(chosen.sweep.resolve(), relative_to=chosen.readme.resolve().parent)
             changed |= write_block(chosen.readme, "sweep", content)
+        if chosen.versions:
+            content = versions_markdown(chosen.versions.resolve(), relative_to=chosen.readme.resolve().parent)
+            changed |= write_block(chosen.readme, "versions", content)
     except (PrecisionEvalError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -40,11 +40,13 @@ def test_a_casting_fix_is_one_graph(workload, fix):
 
 
 def test_a_graph_break_would_be_counted():
-    """Planted: the method that Dynamo leaves the graph for where a function mode is in force."""
+    """Planted: what Dynamo must leave the graph for."""
 
     class Breaking(torch.nn.Linear):
         def forward(self, x):
-            return super().forward(x.unflatten(-1, (1, -1))).flatten(-2) + 1
+            projected = super().forward(x)
+            torch._dynamo.graph_break()
+            return projected + 1
 
     applied = AppliedFix(fix_by_id("query_to_half"), Breaking(4, 4), mode="compiled", backend="eager")
     assert graphs_of(applied, (torch.ones(2, 4),)) > 1

@@ -56,7 +56,7 @@ def examine(
     fixes : bool
         Try every fix of ``FIXES``.
     latency : bool
-        Time those that cure, and count their memory.
+        Time those that cure.
     compiled : bool
         Also run under ``torch.compile`` (backend ``aot_eager``).
     budget_s : float
@@ -220,7 +220,8 @@ def _sentence(error: BaseException) -> str:
     """The sentence that matters in a compiler's long text."""
     explained = explain(error)
     if explained.known and explained.sentence:
-        where = f" (at {explained.frame})" if explained.frame else ""
+        own = (explained.frame or "").startswith("fixes/")
+        where = f" (at {explained.frame})" if explained.frame and not own else ""
         return explained.sentence + where
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

@@ -1,0 +1,147 @@
+"""``precision-eval doctor``: what it prints, its exit codes, and one line for bad input."""
+
+import json
+import sys
+
+import pytest
+
+from precision_eval.cli import app_doctor, main
+
+FACTORIES = """import torch
+from torch import nn
+
+class Split(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(8))
+        self.project = nn.Linear(8, 16).half()
+
+    def forward(self, x):
+        return self.project(x * self.gain)
+
+def split():
+    return Split(), (torch.ones(2, 8).half(),)
+
+def clean():
+    return nn.Linear(8, 8), {"input": torch.ones(2, 8)}
+
+def bare():
+    return nn.Linear(8, 8)
+
+def three():
+    return nn.Linear(8, 8), torch.ones(2, 8), None
+
+def number():
+    return nn.Linear(8, 8), 3
+
+def unnamed():
+    return nn.Linear(8, 8), {1: torch.ones(2, 8)}
+
+def function():
+    return torch.relu, (torch.ones(2),)
+
+def raising():
+    raise RuntimeError("no weights here")
+
+def needing(path):
+    return path
+
+def short():
+    return nn.Linear(8, 8), ()
+
+constant = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def factories(tmp_path, monkeypatch):
+    (tmp_path / "doctor_factories.py").write_text(FACTORIES, encoding="utf-8")
+    (tmp_path / "doctor_broken.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("doctor_factories", None)
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["precision-eval", "doctor", *arguments])
+    assert app_doctor.app.registered_commands
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+FAST = ("--no-fixes", "--no-compile")
+
+
+def test_a_split_is_told_and_exits_with_1(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "doctor_factories:split", *FAST)
+    assert code == 1
+    assert "doctor_factories.py:11" in out
+    assert "parameter gain" in out
+
+
+def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "doctor_factories:clean", *FAST, "--json")
+    data = json.loads(out)
+    assert (code, data["is_clean"], data["target"]) == (0, True, "doctor_factories:clean")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "doctor was given nothing; give one of"),
+        (("a:b", "--workload", "dia-decode"), "factory and workload; give one of"),
+        (("doctor_factories",), "names no factory; write package.module:function"),
+        (("doctor_nowhere:split",), "doctor_nowhere does not import: ModuleNotFoundError"),
+        (("doctor_broken:split",), "doctor_broken does not import: ModuleNotFoundError: No module named 'nothing_of"),
+        (("doctor_factories:splt",), "has no 'splt'; it has: Split, split, clean"),
+        (("doctor_factories:constant",), "is a int; expected a callable"),
+        (("doctor_factories:needing",), "needs path; give one that is called without arguments"),
+        (("doctor_factories:raising",), "raises RuntimeError: no weights here"),
+        (("doctor_factories:bare",), "returns a model without inputs"),
+        (("doctor_factories:three",), "returns 3 things"),
+        (("doctor_factories:number",), "returns a int as its inputs"),
+        (("doctor_factories:unnamed",), "keys that are no names"),
+        (("doctor_factories:function",), "as its model"),
+        (("doctor_factories:short",), "missing a required argument: 'input'"),
+        (("--workload", "dia-decod"), "unknown workload 'dia-decod'; did you mean dia-decode"),
+        (("--workload", "dia-decode", "--size", "huge"), "unknown size of the workload 'dia-decode': 'huge'"),
+        pytest.param(
+            ("--hf", "./nowhere"), "no configuration of a transformers model at './nowhere'", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exits_with_2(monkeypatch, capsys, arguments, message):
+    code, out, err = run(monkeypatch, capsys, *arguments, *FAST)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_bare_attention(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--workload", "attention-decode", *FAST, "--json")
+    assert (code, json.loads(out)["status"]) == (1, "raised")
+
+
+def test_a_workload(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--workload", "imaginairy-time-embed", *FAST)
+    assert code == 1
+    assert "time_embed.0" in out
+
+
+@pytest.mark.slow
+def test_a_checkpoint_folder(monkeypatch, capsys, tmp_path):
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    transformers.T5EncoderModel(config).save_pretrained(tmp_path / "t5")
+    code, out, _ = run(monkeypatch, capsys, "--hf", str(tmp_path / "t5"), "--dtype", "float16", *FAST, "--json")
+    data = json.loads(out)
+    assert (code, data["is_clean"], data["base_dtype"]) == (0, True, "float16")
+    assert [held["modules"] for held in data["held"]] == [["encoder.block.0.layer.1.DenseReluDense.wo"]]
