@@ -7,6 +7,7 @@
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
+# make bench-doctor  planted dtype faults, located or not; clean models; what observation costs
 # make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio audio-ladder
+.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -80,6 +81,9 @@ $(VENV)/.installed-bench: $(STAMP)
 
 bench-audio: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.audio --out runs/audio-bench/bench.json
+
+bench-doctor: $(STAMP)
+	$(BIN)/python -W ignore -m benchmarks.doctor --out runs/doctor.json
 
 audio-ladder: $(STAMP)
 	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder

@@ -190,9 +190,10 @@ def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tu
     given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
     for path, module in model.named_modules():
         path = f"{path}.".removeprefix(prefix) if path else ""
-        own = {name: value for name, value in vars(module).items() if name not in _OF_MODULES}
-        for name, tensor in _tensors_in(own, path, depth=DEEPEST, seen=seen):
-            found.append(("attribute", name, tensor))
+        for own, value in vars(module).items():
+            if own not in _OF_MODULES:
+                inside = _tensors_in(value, f"{path}{own}.", depth=DEEPEST, seen=seen)
+                found += [("attribute", name, tensor) for name, tensor in inside]
     return found + given
 
 

@@ -16,6 +16,7 @@ from precision_eval.doctor.diagnosis import Remedy
 from precision_eval.doctor.examination import examine
 from precision_eval.doctor.findings import owner_of
 from precision_eval.doctor.observing import observe_call
+from precision_eval.doctor.provenance import named_tensors
 from precision_eval.doctor.subject import Subject, base_dtype, relative_error, run_fresh, subject_of
 from precision_eval.errors import ParameterError
 
@@ -137,6 +138,27 @@ def test_inputs_by_name_and_in_containers_are_named():
     inputs = {"x": torch.ones(2, D).half(), "extras": {"shift": [torch.ones(D)]}}
     found = quick(Taking(), inputs)
     assert found.first_split.operands[1].brought_by == "input extras['shift'][0]"
+
+
+class Attributed(nn.Module):
+    """Holds a tensor that is neither parameter nor buffer, as a rotation holds its timescale."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.full((D,), 1 / 3)
+        self.deeper = {"shifts": [torch.ones(D)]}
+
+    def forward(self, x):
+        return x / self.scale + self.deeper["shifts"][0]
+
+
+def test_plain_attributes_of_every_module_are_named_and_widened():
+    model = nn.Sequential(Attributed(), Attributed(), Attributed())
+    named = [name for kind, name, _ in named_tensors(model, ()) if kind == "attribute"]
+    assert named == [f"{i}.{name}" for i in range(3) for name in ("scale", "deeper.shifts[0]")]
+    exact = oracle.reference_of(subject_of(model, (torch.ones(2, D),)), available_bytes=2**30).outputs[0]
+    third = float(torch.tensor(1 / 3))  # as stored
+    assert float(exact[0, 0]) == pytest.approx(((1 / third + 1) / third + 1) / third + 1, rel=1e-15)
 
 
 class Box:
