@@ -127,7 +127,8 @@ def _preload(sweep: Sweep) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    return ("torch", "torch._dynamo", *(("precision_eval.experiment.warm_compiler",) if "compiled" in sweep.modes else ()))
+    compiler = ("precision_eval.experiment.warm_compiler",) if "compiled" in sweep.modes else ()
+    return ("torch", "torch._dynamo", *compiler)
 
 
 def _report(out: Path, file: TrialFile, console: Console) -> None:
