@@ -1,12 +1,12 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
 ``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE] [--sweep DIR] [--audio
-FILE] [--versions DIR]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and
-likewise for ``claims``, ``voice``, ``proof``, ``sweep``, ``audio`` and ``versions``; everything outside is left byte
-for byte.
+FILE] [--versions DIR] [--doctor FILE]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end
+-->``, and likewise for the others by their names; everything outside is left byte for byte.
 
 Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`sweep_markdown`,
-:func:`audio_markdown`, :func:`versions_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`.
+:func:`audio_markdown`, :func:`versions_markdown`, :func:`doctor_markdown`, :func:`write_block`,
+:func:`update_readme`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -157,6 +157,29 @@ def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     return f"{headline(story)}\n\n" + "\n".join(rows) + f"\n\nFrom the asv results in `{place}`."
 
 
+def doctor_markdown(path: Path) -> str:
+    """Return the figures that ``python -m benchmarks.doctor --out`` stored."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    rows = ["| figure | target | found | met |", "|---|---|---|---|"]
+
+    def row(name: str, target: str, found: str, is_met: bool) -> None:
+        rows.append(f"| {name} | {target} | {found} | {'yes' if is_met else '**no**'} |")
+
+    for half in ("settled on", "held out"):
+        one = stored["plants"][half]
+        low, high = (f"{100 * one[end]:.1f}" for end in ("low", "high"))
+        found = f"{one['located']} of {one['total']}, {100 * one['share']:.1f} % [{low}, {high}]"
+        row(
+            f"planted faults located to module and line, {half}", f"≥ {100 * one['target']:.0f} %", found, one["is_met"]
+        )
+    clean = stored["clean"]
+    row("clean models called faulty", "0", f"{clean['alarms']} of {clean['total']}", clean["alarms"] == 0)
+    for one in (one for one in stored["cost"] if one["observing"] == "dtypes and values"):  # as ``examine`` observes
+        name = f"observed ÷ plain forward of {one['forward_ms']:.3g} ms, {one['dtype']}"
+        row(name, "≤ 3", f"{one['ratio']:.2f} [{one['low']:.2f}, {one['high']:.2f}]", one["is_met"])
+    return "\n".join(rows)
+
+
 def write_block(readme: Path, name: str, content: str) -> bool:
     """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 
@@ -197,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sweep", type=Path, help="folder of `precision-eval sweep`")
     parser.add_argument("--audio", type=Path, help="file of `python -m benchmarks.audio --out`")
     parser.add_argument("--versions", type=Path, help="folder of `precision-eval torch-sweep`")
+    parser.add_argument("--doctor", type=Path, help="file of `python -m benchmarks.doctor --out`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
@@ -212,6 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.sweep:
             content = sweep_markdown(chosen.sweep.resolve(), relative_to=chosen.readme.resolve().parent)
             changed |= write_block(chosen.readme, "sweep", content)
+        if chosen.doctor:
+            changed |= write_block(chosen.readme, "doctor", doctor_markdown(chosen.doctor))
         if chosen.versions:
             content = versions_markdown(chosen.versions.resolve(), relative_to=chosen.readme.resolve().parent)
             changed |= write_block(chosen.readme, "versions", content)
