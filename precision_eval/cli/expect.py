@@ -131,10 +131,12 @@ def _print_differences(console: Console, found: list[Difference]) -> None:
 
 
 def _print_changes(console: Console, found: list[Change], versions: tuple[str, ...]) -> None:
-    table = RichTable(title="cells whose status depends on the torch version")
-    for name in ("cell", *versions):
-        table.add_column(name, overflow="fold")
+    from precision_eval.report.version_notes import spans_text
+
+    caption = f"recorded for torch {', '.join(versions)}" if versions else None
+    table = RichTable(title="cells whose status depends on the torch version", caption=caption)
+    table.add_column("cell", overflow="fold")
+    table.add_column("status", overflow="fold")
     for change in found:
-        statuses = dict(change.by_version)
-        table.add_row(change.cell, *(statuses[v].status if v in statuses else "–" for v in versions))
+        table.add_row(change.cell, spans_text(change))
     console.print(table)

@@ -122,8 +122,7 @@ CAUSES: tuple[Cause, ...] = (
         explanation=(
             "A norm stored in float32 gets a half input. Dia's RMSNorm before the query (commit d4790dd) promoted the "
             "query to float32 while the cache stayed half. torch.nn.RMSNorm did that in torch 2.6 and returns the "
-            "input's "
-            "dtype from 2.8 on."
+            "input's dtype from 2.7 on (pytorch PR #147203)."
         ),
         tell="The projection's output is half and the norm's is float32: print both; a newer torch may not raise.",
         when=(When((*_ATTENTION, *_LINEAR, "scalar_type"), activation=("float32",), storage=HALF),),

@@ -86,7 +86,7 @@ def test_the_report_and_a_page_show_it_with_the_packages_own_table(run_dir, tmp_
     text = markdown_report(run, figures=[], left_out=[])
     assert f"## {TITLE}" in text
     assert (
-        "| `dia-decode/as_shipped/eager` | cpu | passed | raised up to 2.6.0, passed from 2.8.0 | as recorded |" in text
+        "| `dia-decode/as_shipped/eager` | cpu | passed | raised up to 2.6.0, passed from 2.7.1 | as recorded |" in text
     )
     console = Console(file=io.StringIO(), width=200)
     print_report(run, console=console, files=[])
