@@ -145,7 +145,7 @@ def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: s
         headline=headline(story),
         positions=positions_of(story),
         dates=_dates(story),
-        build={True: "CUDA build", False: "CPU build", None: "build not recorded"}[story.cuda_build],
+        build={True: "CUDA build, run on the CPU", False: "CPU build", None: "build not recorded"}[story.cuda_build],
         hardware=_hardware(story.hardware),
         pythons=", ".join(sorted({one.python for one in story.sets})),
         statuses=[one for one in pictures if not one.workload],

@@ -153,7 +153,9 @@ def _cause(story: VersionsStory, explained_by: Sequence[UpstreamChange]) -> str:
 def heading(story: VersionsStory) -> str:
     """Say in one line what was read."""
     what = "torch versions" if story.axis == "torch" else "commits"
-    build = {True: "CUDA builds", False: "CPU builds", None: "build not recorded"}[story.cuda_build]
+    build = {True: "CUDA builds of torch, run on the CPU", False: "CPU builds", None: "build not recorded"}[
+        story.cuda_build
+    ]
     cpu = story.hardware.get("cpu")
     return f"{len(story.positions)} {what} on {story.machine}{f' ({cpu})' if cpu else ''}, {build}"
 

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from precision_eval.errors import ParameterError, RecordError, unknown_name
 from precision_eval.expectations import version_key
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.tracking.effort import DEVICE
 
 from .changes import ChangePoint, change_points
 from .points import ResultSet, check_one_build, check_one_machine
@@ -85,7 +86,7 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
     chosen, notes = _chosen(sets, choice)
     positions = tuple(_position(one, choice.axis) for one in chosen)
     series = _named(build_series(chosen, positions), choice)
-    known = [one for one in upstream.changes if one.builds in ("any", "cuda" if cuda_build else "cpu")]
+    known = [one for one in upstream.changes if one.device in ("any", DEVICE)]
     changes = change_points(series, known, axis=choice.axis)
     turned = status_changes(series, known, axis=choice.axis)
     names = dict.fromkeys(one.workload for one in series)

@@ -26,7 +26,7 @@ from .points import Key
 
 DATA = Path(__file__).with_name("upstream.json")
 SCHEMA_VERSION = 1
-BUILDS = ("any", "cpu", "cuda")
+DEVICES = ("any", "cpu", "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class UpstreamChange:
         First release that has it, among those looked at.
     workloads, fixes, modes, metrics : tuple of str
         Globs; one of each must match.
-    builds : str
+    device : str
         ``"cpu"`` or ``"cuda"`` where it holds on that device only, else ``"any"``.
     before, after : str or None
         Statuses that a change of status must go from and to; None: any.
@@ -72,7 +72,7 @@ class UpstreamChange:
     fixes: tuple[str, ...]
     modes: tuple[str, ...]
     metrics: tuple[str, ...]
-    builds: str
+    device: str
     before: str | None
     after: str | None
     text: str
@@ -176,7 +176,7 @@ def _change(entry: Mapping[str, Any]) -> UpstreamChange:
     if set(entry) != set(known):
         raise KeyError(f"{entry.get('id')}: {sorted(set(entry) ^ set(known))}")
     version_key(entry["since"])
-    if entry["builds"] not in BUILDS:
-        raise ValueError(f"{entry['id']}: builds is {entry['builds']}, expected one of {', '.join(BUILDS)}")
+    if entry["device"] not in DEVICES:
+        raise ValueError(f"{entry['id']}: device is {entry['device']}, expected one of {', '.join(DEVICES)}")
     globs = {name: tuple(entry[name]) for name in ("workloads", "fixes", "modes", "metrics")}
     return UpstreamChange(**{**entry, **globs})

@@ -147,14 +147,19 @@ def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type
     assert "passed → non_finite | unexplained |" in text
 
 
-def test_a_change_of_cuda_builds_does_not_explain_cpu_builds(tmp_path, write, run_type):
+def test_a_change_on_cuda_explains_nothing_that_ran_on_the_cpu(tmp_path, write, run_type):
+    """The tracked figures run on the CPU, whichever build of torch it is."""
     values = {DRIFT: {("autocast", "tiny"): [1.0] * 6 + [2.0] * 2}}
-    explained = {}
+    (entry,) = [one for one in load_upstream().changes if one.id == "rms-norm-autocast-float32"]
+    upstream = load_upstream()
+    on_cpu = replace(upstream, changes=(replace(entry, device="cpu"),))
     for cuda in (False, True):
         folder = folder_of(tmp_path / str(cuda), write, run_type, values, cuda=cuda)
-        (change,) = tell(read_results(folder)).workloads[0].changes
-        explained[cuda] = [one.id for one in change.explained_by]
-    assert explained == {False: [], True: ["rms-norm-autocast-float32"]}
+        explained = {
+            name: [one.id for one in tell(read_results(folder), upstream=known).workloads[0].changes[0].explained_by]
+            for name, known in (("as it is", upstream), ("planted", on_cpu))
+        }
+        assert explained == {"as it is": [], "planted": ["rms-norm-autocast-float32"]}
 
 
 def test_every_status_change_on_record_is_explained():
@@ -190,7 +195,7 @@ def test_damaged_upstream_data_are_refused(tmp_path):
             lambda c: c.update(schema_version=9),
             lambda c: c["releases"].update({"2.9.0": "soon"}),
             lambda c: c["changes"][0].pop("since"),
-            lambda c: c["changes"][0].update(builds="rocm"),
+            lambda c: c["changes"][0].update(device="rocm"),
         )
     ):
         broken = json.loads(json.dumps(content))
