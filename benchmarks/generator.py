@@ -50,6 +50,8 @@ TIMING_TIMEOUT_S = 120
 QUICK_PARAMETERS = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
 """What ``asv run --quick`` sets for every benchmark."""
 
+QUICK_NOTE = "it runs; asv keeps what --quick finds as if it were a measurement, so it is not given"
+
 
 def class_name(workload: Workload) -> str:
     return workload.id.replace("-", "_")
@@ -131,8 +133,11 @@ def _shown(workload: Workload, mode: str, metric: Metric) -> str:
 def _tracked(workload: Workload, mode: str, metric: Metric) -> Any:
     def track(self: object, fix: str, size: str) -> Any:
         place = Place(workload=workload.id, mode=mode, size=size)
+        effort = effort_asked_for()
         try:
-            found = figure(place, fix, metric, folder=Path.cwd(), effort=effort_asked_for())
+            found = figure(place, fix, metric, folder=Path.cwd(), effort=effort)
+            if effort is QUICK:
+                raise NotApplicableError(f"{QUICK_NOTE}; found {found}")
         except NotApplicableError as reason:
             print(f"n/a: {reason}", file=sys.stderr)
             return math.nan
@@ -159,6 +164,8 @@ def _timed(workload: Workload, mode: str, metric: Metric) -> Any:
                 held[fix, size] = ready(place, fix, stack=stack, effort=effort_asked_for())
             except FixFailedError as error:
                 end_as_failed(error)
+            if effort_asked_for() is QUICK:
+                raise NotApplicableError(QUICK_NOTE)
 
     def call(self: object, fix: str, size: str) -> None:
         held[fix, size]()
