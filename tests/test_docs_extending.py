@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.versions.sweep_plan import choose_versions, read_configuration
+from precision_eval.versions.upstream import load_upstream
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"<!-- (file|import|append): (\S+)(?: (\w+))? -->\n```python\n(.*?)```", re.S)
@@ -102,16 +105,29 @@ def test_the_new_workload_fix_and_measure_run(extended):
 @pytest.mark.slow
 def test_the_new_figure_becomes_a_benchmark(extended):
     code = (
+        "import os\n"
         "from benchmarks.generator import classes_of\n"
-        "made = classes_of('eager', 'eager')\n"
-        "print('rms_ratio' in dir(made['cross_attention']), 'track_rms_ratio' in dir(made['dia_decode']))\n"
-        "print(made['cross_attention'].params[0])"
+        "made = classes_of('eager', 'eager')['cross_attention']\n"
+        "os.makedirs('figures', exist_ok=True)\nos.chdir('figures')\n"
+        "print('bfloat16_cast_in' in made.params[0], made().track_rms_ratio('bfloat16_cast_in', 'tiny'))"
     )
-    assert python(extended, "-c", code).splitlines()[0] == "False True"
-    assert "bfloat16_cast_in" in python(extended, "-c", code)
+    has_fix, ratio = python(extended, "-c", code).split()
+    assert has_fix == "True"
+    assert 0.1 < float(ratio) < 100.0
 
 
-def test_a_torch_version_is_one_entry():
-    matrix = json.loads((ROOT / "asv.versions.json").read_text(encoding="utf-8"))["matrix"]["req"]["torch"]
-    assert len(matrix) >= 7
-    assert all(re.fullmatch(r"\d+\.\d+\.\d+", version) for version in matrix)
+def test_a_torch_version_is_two_entries(tmp_path):
+    shutil.copy(ROOT / "asv.versions.json", tmp_path)
+    shutil.copy(ROOT / "precision_eval" / "versions" / "upstream.json", tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    for kind, before in (("version", '"2.15.0"'), ("release", '"2.15.0": "2026-10-28"')):
+        place, entry = re.search(rf"<!-- {kind}: (\S+) -->\n```json\n(.*?)\n```", text, re.S).groups()
+        path = tmp_path / Path(place).name
+        source = path.read_text(encoding="utf-8")
+        assert source.count(before) == 1
+        path.write_text(source.replace(before, f"{before}, {entry}"), encoding="utf-8")
+    configuration = read_configuration(tmp_path / "asv.versions.json")
+    assert choose_versions(["2.99"], configuration.versions) == ("2.99.0",)
+    assert len(configuration.versions) >= 8
+    releases = load_upstream(tmp_path / "upstream.json").releases
+    assert all(releases[version].date is not None for version in configuration.versions)
