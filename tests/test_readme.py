@@ -42,13 +42,14 @@ def test_the_table_of_fixes_is_the_registry():
     assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == [fix.id for fix in FIXES]
 
 
-@pytest.mark.parametrize("block", ["results", "claims", "voice", "proof", "sweep", "audio"])
+@pytest.mark.parametrize("block", ["results", "claims", "voice", "proof", "sweep", "audio", "versions", "doctor"])
 def test_numbers_have_their_markers(block):
     assert README.count(f"<!-- {block}:begin -->") == README.count(f"<!-- {block}:end -->") == 1
 
 
 def test_no_block_of_numbers_is_empty():
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    pages = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "extending.md"]
+    for page in (ROOT / "README.md", *pages):
         text = page.read_text(encoding="utf-8")
         blocks = re.findall(r"<!-- ([\w.-]+):begin -->(.*?)<!-- \1:end -->", text, re.DOTALL)
         assert blocks, page.name

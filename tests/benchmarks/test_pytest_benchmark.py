@@ -1,6 +1,7 @@
 """``pytest benchmarks/`` run for real, in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(*arguments):
     command = [sys.executable, "-m", "pytest", "benchmarks/pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # xdist's
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

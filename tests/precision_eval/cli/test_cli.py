@@ -150,7 +150,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
         "--measure",
         "latency",
         "--budget",
-        "1",
+        "4",
         "--fix",
         "kv_to_query",
     ]
