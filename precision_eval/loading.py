@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import importlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -25,10 +24,10 @@ from precision_eval.decide.reading import status_of
 from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
 from precision_eval.experiment.pins import pins_text
 from precision_eval.record import Record, RecordFile, latest
+from precision_eval.report.data import read_environment
 from precision_eval.report.notebook import html_table, text_table
 
 RECORDS_NAME = "records.jsonl"
-ENVIRONMENT_NAME = "environment.json"
 KINDS = ("fixes", "records")
 _SHOWN = ("time", "drift", "memory")
 
@@ -61,7 +60,7 @@ class Comparison:
     Attributes
     ----------
     group : Group
-        What the records say about each of them.
+        What the records say about each of them, or why they cannot be compared.
     """
 
     group: Group = field(repr=False)
@@ -73,10 +72,11 @@ class Comparison:
         return choose_from(self.group, _constraints(**limits), policy=policy)
 
     def __repr__(self) -> str:
-        columns, rows = _comparison_table(self.group)
-        return f"{self.group.title}\n{text_table(columns, rows)}"
+        return self.group.fault or f"{self.group.title}\n{text_table(*_comparison_table(self.group))}"
 
     def _repr_html_(self) -> str:
+        if self.group.fault:
+            return f"<p>{html.escape(self.group.fault)}</p>"
         return html_table(self.group.title, *_comparison_table(self.group))
 
 
@@ -223,7 +223,7 @@ class Run:
         for comparison in self.comparisons:
             group = comparison.group
             failing = f", {len(group.failing)} do not run" if group.failing else ""
-            yield f"{group.title}: {len(group.contenders)} fixes run{failing}"
+            yield group.fault or f"{group.title}: {len(group.contenders)} fixes run{failing}"
 
 
 def load(path: str | Path) -> Run:
@@ -241,7 +241,7 @@ def load(path: str | Path) -> Run:
     Raises
     ------
     RecordError
-        No records there, or they cannot be read.
+        No records there, or they or the environment cannot be read.
 
     Examples
     --------
@@ -260,8 +260,7 @@ def load(path: str | Path) -> Run:
         cell: LoadedRecord(**{name: getattr(record, name) for name in names})
         for cell, record in latest(reading.records).items()
     }
-    stored = folder / ENVIRONMENT_NAME
-    environment = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+    environment = read_environment(folder)
     return Run(path=folder, records=records, environment=environment, torn_bytes=reading.torn_bytes)
 
 

@@ -38,17 +38,20 @@ class Said:
         Every fix that the answer names as possible; just `fix` for an outright answer.
     within_noise : bool
         It says tie, or that the limits are within noise.
+    may_be_none : bool
+        It says that perhaps no fix keeps the limits.
     """
 
     fix: str | None
     named: frozenset[str]
     within_noise: bool
+    may_be_none: bool = False
 
 
 def said(choice: Choice) -> Said:
     """Condense a choice."""
     named = frozenset((*choice.tied, *choice.contested))
-    return Said(choice.fix, named, choice.outcome == "tie")
+    return Said(choice.fix, named, choice.outcome == "tie", may_be_none=not choice.surely)
 
 
 def outcome_of(first: Said, second: Said) -> str:
@@ -58,12 +61,13 @@ def outcome_of(first: Said, second: Said) -> str:
     -------
     str
         ``"same"``: the same fix, outright or not. ``"tie"``: not the same, but one of them calls it within noise and
-        names what the other takes, or may take nothing where the other does. ``"differs"``: anything else.
+        names what the other takes, or says that perhaps nothing keeps the limits where the other takes nothing.
+        ``"differs"``: anything else.
     """
     if first.fix == second.fix:
         return "same"
     for one, other in ((first, second), (second, first)):
-        if one.within_noise and (other.fix in one.named or other.fix is None):
+        if one.within_noise and (one.may_be_none if other.fix is None else other.fix in one.named):
             return "tie"
     return "differs"
 

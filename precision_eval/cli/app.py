@@ -138,11 +138,16 @@ def run(
         Globs | None,
         typer.Option(
             help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
-            "commas to have each. What has no such kernel is unsupported; measures of the voice alone are left out."
+            "commas to have each. What has no such kernel is unsupported; where one is pinned, measures of the voice "
+            "alone are left out."
         ),
     ] = None,
     tf32: Annotated[
-        Tf32 | None, typer.Option(help="TF32 for float32 on CUDA; [dim]default: as torch has it[/dim]")
+        Tf32 | None,
+        typer.Option(
+            help="TF32 for float32 on CUDA; where it is set, measures of the voice alone are left out. "
+            "[dim]Default: as torch has it.[/dim]"
+        ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
     checkpoint_dtype: Annotated[

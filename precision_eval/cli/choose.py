@@ -1,7 +1,7 @@
 """What ``choose`` prints: the fix to take under the limits given, why, and what would change that.
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
-for some workload no fix keeps the limits or none cures it; bad input is 2.
+for some workload no fix keeps the limits, none cures it, or its records cannot be compared; bad input is 2.
 
 Contents: :class:`Request`, :func:`choose_command`.
 """
@@ -129,7 +129,7 @@ def _show(found: Answer, console: Console) -> None:
     running = [choice for choice in found.choices if choice.group.contenders]
     if len(running) == 1 or len(found.choices) == 1:
         _show_one((running or found.choices)[0], console)
-        for line in rest_lines(found) if running else ():
+        for line in rest_lines(found) if running or found.unanswered else ():
             _line(console, line)
         return
     first, *rest = overview(found)

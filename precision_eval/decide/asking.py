@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from precision_eval.errors import ParameterError, unknown_name
+from precision_eval.errors import ParameterError, RecordError, unknown_name
 
 from .beside import SWEPT_WORKLOAD, planned_memory, timed_by_sweep
 from .choosing import Choice, choose_from
@@ -63,7 +63,7 @@ class Answer:
     choices : tuple of Choice
         One per group that has the measures needed.
     unanswered : tuple of (Group, str)
-        The others, with what they lack and the command that adds it.
+        The others, with what they lack or why their records cannot be compared, and the command that mends it.
     """
 
     question: Question
@@ -74,7 +74,8 @@ class Answer:
     def found(self) -> bool:
         """Whether every workload has a fix to take, in some mode and size."""
         taken = {choice.group.workload for choice in self.choices if choice.fix is not None}
-        return {choice.group.workload for choice in self.choices} <= taken
+        groups = (*(choice.group for choice in self.choices), *(group for group, _ in self.unanswered))
+        return {group.workload for group in groups} <= taken
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -107,7 +108,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
     MissingMeasureError
         A workload lacks what the policy or a limit needs, in every group asked for.
     RecordError
-        A sweep or plan cannot be used.
+        A sweep or plan cannot be used, or no group asked for has records that can be compared.
     """
     check_policy(question.policy)
     for name in ("length", "batch", "threads"):
@@ -115,12 +116,16 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
         if value is not None and value < 1:
             raise ParameterError(f"{name} is {value}; expected a whole number above 0")
     length, batch = question.length, question.batch
-    chosen: Sequence[Group] = _matching(groups, question)
+    asked = _matching(groups, question)
+    faulty = [group for group in asked if group.fault]
+    chosen: Sequence[Group] = [group for group in asked if not group.fault]
+    if faulty and not chosen:
+        raise RecordError(faulty[0].fault)
     if question.sweep is None:
         chosen = nearest_in_length(chosen, length=length, batch=batch)
     else:  # a sweep has times of its own at every length and batch: no size of what it swept is dropped
-        swept = [group for group in chosen if group.workload == SWEPT_WORKLOAD]
-        others = [group for group in chosen if group.workload != SWEPT_WORKLOAD]
+        swept = [group for group in chosen if group.workload == SWEPT_WORKLOAD and not group.pins]
+        others = [group for group in chosen if group not in swept]
         chosen = (*swept, *nearest_in_length(others, length=length, batch=batch))
         chosen = timed_by_sweep(chosen, question.sweep, length=length, batch=batch)
     if question.plan is not None:
@@ -139,7 +144,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
     return Answer(
         question=question,
         choices=tuple(choices),
-        unanswered=tuple((group, str(lack)) for group, lack in lacking),
+        unanswered=(*((group, str(lack)) for group, lack in lacking), *((one, one.fault) for one in faulty)),
     )
 
 

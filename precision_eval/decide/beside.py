@@ -13,19 +13,34 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from precision_eval.errors import RecordError
 
 from .extents import extent_of
-from .facts import Contender, Estimate, Group, exact
+from .facts import ONE_PROCESS, Contender, Estimate, Group, exact
 
 SWEEP_FILE = "crossover.json"
 _BASELINE = "full_float32"
 SWEPT_WORKLOAD = "attention-decode"
 """What a sweep times, shape by shape; its sizes are the shapes."""
+
+
+_ALONE = (
+    f"the sweep timed it in one process, which draws its memory layout once: differences below {100 * ONE_PROCESS:.0f} "
+    "% are not called; sweep with --processes 5 or more"
+)
+
+
+@dataclass(frozen=True)
+class _SweptTime:
+    """A fix's time in a sweep: ratio to full_float32, its logarithm per process (empty where unpaired), processes."""
+
+    time: Estimate
+    logs: tuple[float, ...]
+    processes: int
 
 
 def timed_by_sweep(
@@ -47,6 +62,7 @@ def timed_by_sweep(
     -------
     tuple of Group
         In groups of ``attention-decode`` the times of the three fixes are the sweep's, and the other fixes have none.
+        A group with pinned settings keeps its own times: a sweep pins nothing.
 
     Raises
     ------
@@ -111,29 +127,20 @@ def _planned(row: Contender, plan: Mapping[str, Any] | None, path: Path) -> Cont
 def _swept(
     group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, length: int | None, batch: int | None
 ) -> Group:
-    shape = group.size if group.workload.startswith("attention-") else group.workload.partition("-")[0]
-    extent = extent_of(group.workload, group.size)
-    rows = batch if batch is not None else (extent.rows if extent is not None else None)
-    alike = [
-        one
-        for one in configurations
-        if (one["shape"], one["mode"], one["threads"]) == (shape, group.mode, group.threads)
-        and rows in (None, one["batch"])
-    ]
-    if not alike or group.device != "cpu":
-        if length is not None and group.workload == SWEPT_WORKLOAD:
-            batched = "" if rows is None else f", batch {rows}"
-            raise RecordError(
-                f"{folder} has no sweep of {shape}{batched}, {group.mode}, {group.threads} threads on {group.device}; "
-                f"add it: precision-eval sweep --shapes {shape} --modes {group.mode} --threads {group.threads} "
-                f"{'' if rows is None else f'--batch {rows} '}--out {folder}"
-            )
+    timed = length is not None and group.workload == SWEPT_WORKLOAD
+    if group.pins:
+        note = "a sweep pins no setting of torch, so its times are not of this"
+        return replace(group, notes=(*group.notes, note)) if timed else group
+    alike = _alike(group, configurations, folder, batch, needed=timed)
+    if not alike:
         return group
     chosen = alike[0]  # the first state of memory is the one that a sweep leads with
     note = f"sweep of attention alone ({chosen['id']}): {chosen['says']}"
-    if length is None or group.workload != SWEPT_WORKLOAD:
+    if length is None or not timed:
         return replace(group, notes=(*group.notes, note))
     times = {fix: _at_length(chosen, fix, length, folder) for fix in ("query_to_half", "kv_to_query")}
+    processes = [found.processes for found in times.values() if found is not None]
+    times[_BASELINE] = _SweptTime(exact(1.0), (), max(processes, default=1))
     points = ", ".join(f"{one:,}" for one in _neighbours(chosen, length, folder))
     where = f"time at length {length:,} is from the sweep's {points}"
     return replace(
@@ -142,25 +149,54 @@ def _swept(
         baseline=_BASELINE,
         null=None,
         null_off=False,
-        doubts=tuple(doubt for doubt in group.doubts if not doubt.startswith(("the null is off", "time was"))),
+        doubts=(
+            *(doubt for doubt in group.doubts if not doubt.startswith(("the null is off", "time was"))),
+            *((_ALONE,) if 1 in processes else ()),
+        ),
         notes=(*(one for one in group.notes if not one.startswith("measured at")), where, note),
     )
 
 
-def _timed(row: Contender, times: Mapping[str, tuple[Estimate, tuple[float, ...]] | None], length: int) -> Contender:
+def _alike(
+    group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, batch: int | None, *, needed: bool
+) -> list[Mapping[str, Any]]:
+    """Return the configurations that are what a group is; where they are needed, none is an error."""
+    from precision_eval.workloads.attention import CACHE_DTYPE
+
+    shape = group.size if group.workload.startswith("attention-") else group.workload.partition("-")[0]
+    extent = extent_of(group.workload, group.size)
+    rows = batch if batch is not None else (extent.rows if extent is not None else None)
+    place = (shape, CACHE_DTYPE, group.mode, group.threads)
+    alike = [
+        one
+        for one in configurations
+        if (one["shape"], one["cache_dtype"], one["mode"], one["threads"]) == place and rows in (None, one["batch"])
+    ]
+    if alike and group.device == "cpu":
+        return alike
+    if needed:
+        batched, flag = ("", "") if rows is None else (f", batch {rows}", f"--batch {rows} ")
+        raise RecordError(
+            f"{folder} has no sweep of {shape} {CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads on "
+            f"{group.device}; add it: precision-eval sweep --shapes {shape} --modes {group.mode} "
+            f"--threads {group.threads} {flag}--out {folder}"
+        )
+    return []
+
+
+def _timed(row: Contender, times: Mapping[str, _SweptTime | None], length: int) -> Contender:
     if row.status != "passed":
         return row
-    found = (exact(1.0), ()) if row.fix == _BASELINE else times.get(row.fix)
+    found = times.get(row.fix)
     doubts = tuple(doubt for doubt in row.doubts if not doubt.startswith("time:"))
     if found is None:
         missing = {**row.missing, "time": f"the sweep has no time of it at length {length:,}"}
         return replace(row, time=None, time_logs=(), processes=0, verdict=None, missing=missing, doubts=doubts)
-    estimate, logs = found
     return replace(
         row,
-        time=estimate,
-        time_logs=logs,
-        processes=len(logs) or 2,
+        time=found.time,
+        time_logs=found.logs,
+        processes=found.processes,
         session="sweep",
         verdict=None,
         median_s=None,
@@ -183,10 +219,8 @@ def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> 
     return below[-1], above[0]
 
 
-def _at_length(
-    configuration: Mapping[str, Any], fix: str, length: int, folder: Path
-) -> tuple[Estimate, tuple[float, ...]] | None:
-    """Return a fix's ratio to full_float32 at a length, and its logarithm per process; None where a point lacks it."""
+def _at_length(configuration: Mapping[str, Any], fix: str, length: int, folder: Path) -> _SweptTime | None:
+    """Return a fix's ratio to full_float32 at a length; None where a point lacks it."""
     points = {point["length"]: point for point in configuration["points"]}
     lengths = _neighbours(configuration, length, folder)
     ratios = [points[one]["ratios"].get(fix) for one in lengths]
@@ -199,13 +233,17 @@ def _at_length(
         for name in ("ratio", "ratio_low", "ratio_high")
     ]
     processes = [ratio.get("process_ratios") or () for ratio in ratios]
-    count = min(map(len, processes))
+    counts = [max(len(own), 1) for own in processes]  # one process alone stores no ratio of its own
+    paired = counts[0] if counts[0] > 1 and len(set(counts)) == 1 else 0
     logs = tuple(
         sum(weight * math.log(own[index]) for weight, own in zip(weights, processes, strict=True))
-        for index in range(count if all(len(own) == count for own in processes) else 0)
+        for index in range(paired)
     )
-    degrees = float(max(count - 1, 1))
-    return Estimate(value=ends[0], low=ends[1], high=ends[2], degrees=degrees), logs
+    behind = [  # an interval comes from the processes, or from the blocks of the one there is
+        count if count > 1 else int(ratio.get("blocks") or 2) for count, ratio in zip(counts, ratios, strict=True)
+    ]
+    degrees = float(max(min(behind) - 1, 1))
+    return _SweptTime(Estimate(value=ends[0], low=ends[1], high=ends[2], degrees=degrees), logs, min(counts))
 
 
 def _json(path: Path, *, remedy: str) -> dict[str, Any]:

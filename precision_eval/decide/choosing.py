@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from precision_eval.errors import RecordError
+
 from .changes import Change, changes_of
 from .constraints import FLAGS, Constraints, state_of
 from .facts import Contender, Group, MissingMeasureError
@@ -144,10 +146,14 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     ------
     MissingMeasureError
         Some fix cures the workload, but none has the figures that the policy or a limit needs.
+    RecordError
+        The group's records cannot be compared.
     UnknownNameError
         No such policy.
     """
     check_policy(policy)
+    if group.fault:
+        raise RecordError(group.fault)
     axes = tuple(dict.fromkeys((*NEEDS[policy], *constraints.axes)))
     failing = tuple(LeftOut(fix=row.fix, why=row.status, reason=row.reason or "") for row in group.failing)
     if not group.contenders:

@@ -82,7 +82,7 @@ class Constraints:
         Raises
         ------
         MissingMeasureError
-            A ratio of memory is asked for and the group has none of ``full_float32``.
+            A ratio of memory is asked for, and ``full_float32`` has none in the group or does not run there.
         """
         if axis == "time":
             return None if self.min_speed is None else 1.0 / self.min_speed
@@ -90,7 +90,13 @@ class Constraints:
             return self.max_drift
         if self.max_memory_ratio is None:
             return None if self.max_memory_bytes is None else float(self.max_memory_bytes)
-        reference = next((row.memory_bytes for row in group.contenders if row.fix == REFERENCE), None)
+        own = next((row for row in group.rows if row.fix == REFERENCE), None)
+        if own is not None and own.status != "passed":
+            raise MissingMeasureError(
+                f"{group.title}: memory as a ratio needs that of {REFERENCE}, which is {own.status} here; give a size: "
+                "--max-memory 2GiB"
+            )
+        reference = None if own is None else own.memory_bytes
         if reference is None:
             command = f"{group.command('memory')} --fix {REFERENCE}"
             raise MissingMeasureError(

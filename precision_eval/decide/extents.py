@@ -60,7 +60,7 @@ def extent_of(workload: str, size: str) -> Extent | None:
 
 
 def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int | None) -> tuple[Group, ...]:
-    """Keep, of each workload and mode, the size nearest to a length, and the sizes of a batch.
+    """Keep, of each workload, mode and pin, the size nearest to a length, and the sizes of a batch.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int
     if length is None:
         return tuple(groups)
     found: list[Group] = []
-    for key in dict.fromkeys((one.workload, one.mode, one.device, one.threads) for one in groups):
-        alike = [one for one in groups if (one.workload, one.mode, one.device, one.threads) == key]
+    for key in dict.fromkeys((one.workload, one.mode, one.device, one.threads, one.pins) for one in groups):
+        alike = [one for one in groups if (one.workload, one.mode, one.device, one.threads, one.pins) == key]
         known = [(extent, one) for one in alike if (extent := extent_of(one.workload, one.size)) is not None]
         if not known:
             found += [

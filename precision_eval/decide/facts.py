@@ -93,7 +93,7 @@ class Contender:
     ----------
     fix : str
     status : str
-        Of the row: non-finite output rules, then any measure that passed, then the worst status.
+        Of the row; see :func:`~precision_eval.decide.reading.status_of`.
     reason : str or None
         The message that came with a status other than passed.
     time : Estimate or None
@@ -189,6 +189,8 @@ class Group:
         What speaks against the comparison as a whole.
     notes : tuple of str
         Where figures come from, if not from this run at this size.
+    fault : str
+        Why its records cannot be compared; there are no rows then. Empty where they can.
     """
 
     workload: str
@@ -204,6 +206,7 @@ class Group:
     pins: str = ""
     doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    fault: str = ""
 
     @property
     def title(self) -> str:
@@ -246,12 +249,12 @@ class Group:
                 return row
         raise KeyError(fix)
 
-    def command(self, measure: str) -> str:
-        """Return the command that adds a measure to this group."""
+    def command(self, measure: str | None = None) -> str:
+        """Return the command that adds a measure to this group; without one, every measure."""
         parts = [f"--workload {self.workload} --size {self.size} --mode {self.mode} --device {self.device}"]
         pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
         parts += [f"--{_PIN_FLAGS.get(name, name)} {value}" for name, _, value in pinned]
-        parts.append(f"--threads {self.threads} --measure {measure} --out {self.run}")
+        parts.append(f"--threads {self.threads}{'' if measure is None else f' --measure {measure}'} --out {self.run}")
         return f"precision-eval run {' '.join(parts)}"
 
     def measure_of(self, axis: str) -> str:

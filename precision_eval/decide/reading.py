@@ -1,9 +1,9 @@
 """Groups from records: what each fix measured, with its interval, its statuses and its doubts.
 
 Conventions: the last record of a cell counts. Records of unlike workload digests, or of unlike baselines, are not
-compared: that is an error. Figures of unlike environments are a doubt. The interval around the ratio of two distances
-of sound comes from resampling stretches of the two recordings together; it says how steady the ratio is over the
-recording, not how another recording would differ.
+compared: their group has no rows, and says why. Figures of unlike environments are a doubt. The interval around the
+ratio of two distances of sound comes from resampling stretches of the two recordings together; it says how steady the
+ratio is over the recording, not how another recording would differ.
 
 Contents: :func:`groups_of`, :func:`status_of`, :func:`sound_ratio`.
 """
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.errors import RecordError
 from precision_eval.experiment.pins import pins_text
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.record import Record, latest
@@ -49,12 +48,8 @@ def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ..
     Returns
     -------
     tuple of Group
-        In the order in which they first appear.
-
-    Raises
-    ------
-    RecordError
-        One group holds unlike workload digests or baselines.
+        In the order in which they first appear. One that holds unlike workload digests or baselines has a `fault` and
+        no rows.
     """
     found: dict[_Key, list[Record]] = {}
     nulls: dict[tuple[str, str, str, str], Record] = {}
@@ -78,10 +73,14 @@ def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
     Returns
     -------
     status : str
-        ``non_finite`` where any is; else ``passed`` where any is; else the worst.
+        ``non_finite`` where any is; else ``unsupported`` where the witness is: what it did not see run as asked for
+        was measured in another way, if at all; else ``passed`` where any is; else the worst.
     reason : str or None
     """
     statuses = {record.status for record in records}
+    unseen = [record for record in records if record.measure == "witness" and record.status == "unsupported"]
+    if unseen and "non_finite" not in statuses:
+        return "unsupported", unseen[0].reason
     if "non_finite" in statuses or "passed" in statuses:
         status = "non_finite" if "non_finite" in statuses else "passed"
     else:
@@ -128,25 +127,22 @@ def _group(key: _Key, records: list[Record], null: Record | None, run: str) -> G
     by_fix: dict[str, dict[str, Record]] = {}
     for record in records:
         by_fix.setdefault(record.fix, {})[record.measure] = record
-    title = f"{workload} · {size} · {mode} · {device}"
-    _one_of("workload digests", {record.workload_digest for record in records}, title)
+    place = Group(workload=workload, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
     latencies = [data for found in by_fix.values() if (data := _data(found, "latency"))]
-    baseline = _one_of("baselines", {str(data["baseline"]) for data in latencies}, title) if latencies else None
-    null_data = null.data if null is not None and null.status == "passed" else None
-    rows = [_contender(fix, found, baseline, null_data) for fix, found in by_fix.items()]
+    baselines = {str(data["baseline"]) for data in latencies}
+    fault = _fault(place, {record.workload_digest for record in records}, baselines)
+    if fault:
+        return replace(place, fault=fault)
+    baseline = next(iter(baselines), None)
     twin = _data(by_fix.get(baseline or "", {}), "latency")
-    group = Group(
-        workload=workload,
-        size=size,
-        mode=mode,
-        device=device,
-        threads=threads,
+    null_data = null.data if null is not None and null.status == "passed" else None
+    rows = [_contender(fix, found, baseline, null_data, twin=twin is not None) for fix, found in by_fix.items()]
+    group = replace(
+        place,
         rows=tuple(sorted(rows, key=lambda row: order_of(row.fix))),
         baseline=baseline,
         null=_ratio(twin) if twin else None,
         null_off=twin is not None and _verdict(twin) in ("faster", "slower"),
-        run=run,
-        pins=pins,
     )
     return _doubted(group, records)
 
@@ -189,8 +185,9 @@ def _doubted(group: Group, records: Sequence[Record]) -> Group:
 
 
 def _contender(
-    fix: str, records: Mapping[str, Record], baseline: str | None, null: Mapping[str, Any] | None
+    fix: str, records: Mapping[str, Record], baseline: str | None, null: Mapping[str, Any] | None, *, twin: bool
 ) -> Contender:
+    """Read a fix; `twin` says that the group has the baseline against itself, and so judges it for all."""
     status, reason = status_of(list(records.values()))
     if status != "passed":
         return Contender(fix=fix, status=status, reason=reason)
@@ -215,7 +212,7 @@ def _contender(
         survival=_survival(divergence),
         sound=None if audio is None else sound_ratio(audio, null or {}),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
-        doubts=_contender_doubts(fix, baseline, latency, drift, audio),
+        doubts=_contender_doubts(fix, baseline, latency, drift, audio, twin=twin),
     )
 
 
@@ -225,8 +222,10 @@ def _contender_doubts(
     latency: Mapping[str, Any] | None,
     drift: Mapping[str, Any] | None,
     audio: Mapping[str, Any] | None,
+    *,
+    twin: bool,
 ) -> tuple[str, ...]:
-    found = [f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if "null is off" not in doubt]
+    found = [f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "null is off" in doubt)]
     if latency is not None and fix != baseline and _verdict(latency) == "undecided":
         effect = _at(latency, "minimum_detectable_effect")
         would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
@@ -328,10 +327,14 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _one_of(what: str, found: set[str], title: str) -> str:
-    if len(found) != 1:
-        raise RecordError(
-            f"{title} holds unlike {what} ({', '.join(sorted(one[:16] for one in found))}), which are not compared; "
-            "measure it again into a new --out"
-        )
-    return next(iter(found))
+def _fault(place: Group, digests: set[str], baselines: set[str]) -> str:
+    """Say why records are not compared with one another, and what mends it; empty where they are."""
+    remedies = (
+        ("workload digests", digests, f"measure again what is old: {place.command()}"),
+        ("baselines", baselines, f"measure it anew: {replace(place, run='NEW').command()}"),
+    )
+    for what, found, remedy in remedies:
+        if len(found) > 1:
+            unlike = ", ".join(sorted(one[:16] for one in found))
+            return f"{place.title} holds unlike {what} ({unlike}), which are not compared; {remedy}"
+    return ""

@@ -23,7 +23,7 @@ from .diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from .events import Event
 from .findings import findings_of, raised_event
 from .observing import observe_call
-from .oracle import check_available, reference_of
+from .oracle import Reference, check_available, reference_of
 from .patch import suggested
 from .provenance import named_tensors, short
 from .remedies import BACKEND, Trials, try_fixes
@@ -32,6 +32,8 @@ from .summaries import autocast_of, backends_of, dead_casts_of, lost_of, ranges_
 
 REPEATABLE = 1e-6
 """Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
+
+NONE = Reference(None, "")
 
 _OF_DTYPES = re.compile(r"dtype|scalar type|\bHalf\b|BFloat16|float16|bfloat16|data type", re.IGNORECASE)
 
@@ -60,9 +62,10 @@ def examine(
     compiled : bool
         Also run under ``torch.compile`` (backend ``aot_eager``).
     budget_s : float
-        Seconds for the timing of all fixes together.
+        Seconds for the timing of all fixes together; latency is left out where it would take far longer.
     available_bytes : int, optional
-        Main memory that the float64 copy may use; what the machine has free by default.
+        Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
+        default.
 
     Returns
     -------
@@ -87,9 +90,10 @@ def examine(
     if raised is not None:
         assert seen.error is not None
         _check_is_of_dtypes(seen.error, raised)
-    broken, total = repeats.outcome.broken
+    reference = _reference(subject, repeats, available_bytes=memory) if fixes or repeats.outcome.broken()[0] else NONE
+    broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
-    doubts = _doubts(subject, repeats, seen)
+    doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     found = Diagnosis(
         model=type(model).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
@@ -104,9 +108,9 @@ def examine(
         dead_casts=dead_casts_of(observer),
         ranges=ranges_of(observer),
         lost=lost_of(observer),
-        compiled=_compiled(subject, repeats.outcome) if compiled else None,
+        compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
         remedies=(),
-        oracle="",
+        oracle=reference.name,
         patch=None,
         doubts=doubts,
         torch_version=torch.__version__,
@@ -115,12 +119,32 @@ def examine(
     found = replace(found, patch=_patch(found.first_split, findings, events, raised, base))
     if not fixes:
         return found
-    reference = reference_of(subject, available_bytes=memory)
     trials = Trials(
-        reference=reference, compiles=compiled, times=latency, budget_s=budget_s, repeats=not repeats.carries_state
+        reference=reference,
+        compiles=compiled,
+        times=latency,
+        budget_s=budget_s,
+        repeats=not repeats.carries_state,
+        available_bytes=memory,
     )
     remedies, more = try_fixes(subject, trials)
-    return replace(found, remedies=remedies, oracle=reference.name, doubts=(*doubts, *reference.doubts, *more))
+    return replace(found, remedies=remedies, doubts=(*doubts, *more))
+
+
+def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> Reference:
+    hides = (
+        repeats.outcome.error is not None or repeats.outcome.broken()[0] > 0
+    )  # what is drawn may not reach the output
+    draws = repeats.draws or (None if hides else False)
+    return reference_of(subject, available_bytes=available_bytes, draws=draws)
+
+
+def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
+    """Say that infinities were not counted."""
+    infinite, total = outcome.broken()
+    if infinite == broken:
+        return ()
+    return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
 
 
 def _check_repeats(subject: Subject, repeats: Repeats, *, strict: bool) -> None:
@@ -201,14 +225,14 @@ def _patch(
     return suggested(events[findings.index(first)], raised, base)
 
 
-def _compiled(subject: Subject, eager: Outcome) -> Compiled:
+def _compiled(subject: Subject, eager: Outcome, reference: Reference) -> Compiled:
     """Run the model under the compiler and hold it to eager."""
     model = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:
             found = attempt(lambda: call(*model.tensors))
-    status = "raised" if found.error is not None else "non_finite" if found.broken[0] else "passed"
+    status = "raised" if found.error is not None else "non_finite" if found.broken(reference.outputs)[0] else "passed"
     how, distance = _how_it_differs(eager, found)
     message = "" if found.error is None else _sentence(found.error)
     return Compiled(

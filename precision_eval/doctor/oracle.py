@@ -4,7 +4,8 @@ Conventions: stored values are upcast, so that the reference is the same functio
 narrower formats in the model's code do nothing there (:func:`precision_eval.zoo.keeping_float64`), and plain dtype
 attributes become float64. *Layer by layer* keeps parameters as they are stored and brings each module's own to float64
 for the time of its call only: the same numbers, in the memory of one layer. Where neither works, float32 is the
-reference, and the distance from it says nothing about what is finer than float32.
+reference, and the distance from it says nothing about what is finer than float32. A model that draws random numbers has
+none: from one seed, formats draw different numbers.
 
 Contents: :class:`Reference`, :func:`reference_of`.
 """
@@ -24,10 +25,12 @@ from precision_eval.errors import ParameterError
 from precision_eval.zoo.base import keeping_float64
 
 from .provenance import named_tensors
-from .subject import Outcome, Subject, attempt, copied
+from .subject import Outcome, Subject, attempt, copied, difference, is_beyond
 
 #: Copies of the model in float64 that are alive at once, activations and the copy as stored included.
 ROOM = 1.5
+
+_DRAWS = "the model draws random numbers, which formats draw differently; drift was not measured"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Reference:
     Attributes
     ----------
     outputs : tuple of torch.Tensor or None
-        None where no reference runs.
+        None where no reference runs. Without NaN; infinities are taken as meant.
     name : str
         ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
     doubts : tuple of str
@@ -49,7 +52,7 @@ class Reference:
     doubts: tuple[str, ...] = ()
 
 
-def reference_of(subject: Subject, *, available_bytes: int) -> Reference:
+def reference_of(subject: Subject, *, available_bytes: int, draws: bool | None = False) -> Reference:
     """Run the reference.
 
     Parameters
@@ -58,11 +61,26 @@ def reference_of(subject: Subject, *, available_bytes: int) -> Reference:
         Left as it is.
     available_bytes : int
         Main memory that may be used.
+    draws : bool or None
+        The model draws random numbers. None where its own call cannot tell, as one that raised: the reference's
+        calls then do.
 
     Returns
     -------
     Reference
     """
+    if draws:
+        return Reference(None, "", (_DRAWS,))
+    found = _first_that_runs(subject, available_bytes, seed=0)
+    if draws is None and found.outputs is not None:
+        again, other = (Outcome(_first_that_runs(subject, available_bytes, seed=seed).outputs, None) for seed in (0, 1))
+        first = Outcome(found.outputs, None)
+        if is_beyond(difference(first, other), difference(first, again)):
+            return Reference(None, "", (_DRAWS,))
+    return found
+
+
+def _first_that_runs(subject: Subject, available_bytes: int, *, seed: int) -> Reference:
     doubts: list[str] = []
     needed_bytes = 8 * sum(tensor.numel() for _, _, tensor in named_tensors(subject, subject.tensors))
     if any(tensor.device.type == "mps" for tensor in subject.parameters()):
@@ -78,15 +96,25 @@ def reference_of(subject: Subject, *, available_bytes: int) -> Reference:
                     "reference is float64 layer by layer"
                 )
                 continue
-            found = _run(subject, hold)
-            if found.outputs is not None and found.broken[0] == 0:
+            found = _run(subject, hold, seed=seed)
+            if _may_serve(subject, found):
                 return Reference(found.outputs, name, tuple(doubts))
             doubts.append(f"no reference in {name}: {_why(found)}")
-    found = _run(subject, _in_float32, wide=torch.float32)
-    if found.outputs is not None and found.broken[0] == 0:
+    found = _run(subject, _in_float32, seed=seed, wide=torch.float32)
+    if _may_serve(subject, found):
         doubts.append("drift is held to float32, so what is finer than float32 is not seen")
         return Reference(found.outputs, "float32", tuple(doubts))
     return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(found)}; drift was not measured"))
+
+
+def _may_serve(subject: Subject, found: Outcome) -> bool:
+    """Whether an outcome can be the reference: no NaN; infinities only where no parameter overflowed when stored."""
+    if found.outputs is None or any(bool(output.isnan().any()) for output in found.outputs):
+        return False
+    if found.broken()[0] == 0:
+        return True
+    floating = (p for p in subject.parameters() if p.is_floating_point() and p.element_size() > 1)
+    return all(bool(parameter.isfinite().all()) for parameter in floating)
 
 
 def _why(found: Outcome) -> str:
@@ -95,7 +123,7 @@ def _why(found: Outcome) -> str:
     return "its output is not finite"
 
 
-def _run(subject: Subject, hold: Any, *, wide: torch.dtype = torch.float64) -> Outcome:
+def _run(subject: Subject, hold: Any, *, seed: int, wide: torch.dtype = torch.float64) -> Outcome:
     twin = copied(subject)
     inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
     default = torch.get_default_dtype()
@@ -106,7 +134,7 @@ def _run(subject: Subject, hold: Any, *, wide: torch.dtype = torch.float64) -> O
 
     torch.set_default_dtype(wide)
     try:
-        return attempt(call)
+        return attempt(call, seed=seed)
     finally:
         torch.set_default_dtype(default)
 

@@ -12,6 +12,7 @@ Contents: :func:`try_fixes`.
 
 from __future__ import annotations
 
+import time
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,17 +25,22 @@ from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.formats import support
+from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
+from precision_eval.statistics import MIN_BLOCKS, PairedRatio
 
 from .diagnosis import Remedy
 from .findings import left_faults
 from .observing import observe_call
 from .oracle import Reference
+from .provenance import named_tensors
 from .subject import Subject, attempt, base_dtype, copied, relative_error
 
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
+OVER_BUDGET = 10.0
+"""Latency is left out where its least number of blocks takes more than so many times what is allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,8 @@ class Trials:
         For latency, all fixes together.
     repeats : bool
         The model may be called again and again.
+    available_bytes : int
+        Main memory that the copies timed side by side may use.
     """
 
     reference: Reference
@@ -58,6 +66,7 @@ class Trials:
     times: bool
     budget_s: float
     repeats: bool
+    available_bytes: int
 
 
 def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
@@ -82,7 +91,7 @@ def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tup
         if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
-            found, doubts = _timed(subject, found, trials.budget_s)
+            found, doubts = _timed(subject, found, trials)
     return tuple(_ranked(found)), doubts
 
 
@@ -112,12 +121,14 @@ def _tried(fix: Fix, subject: Subject, trials: Trials) -> Remedy:
             found = attempt(lambda: applied(*inputs))
     except PrecisionEvalError as error:
         return replace(remedy, reason=_first_line(error))
+    except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
+        return replace(remedy, status="raised", reason=_first_line(error))
     if isinstance(found.error, UnsupportedError):
         return replace(remedy, reason=_first_line(found.error))
     if found.outputs is None:
         assert found.error is not None
         return replace(remedy, status="raised", reason=_first_line(found.error))
-    broken, total = found.broken
+    broken, total = found.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
     left = _left(fix, subject) if mode == "eager" else []
@@ -159,17 +170,46 @@ def _with_memory(fix: Fix, subject: Subject, remedy: Remedy) -> Remedy:
     return replace(remedy, allocated_peak_bytes=found.allocated_peak_bytes, stored_bytes=found.storage_bytes)
 
 
-def _timed(subject: Subject, found: list[Remedy], budget_s: float) -> tuple[list[Remedy], tuple[str, ...]]:
+def _timed(subject: Subject, found: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
     """Time those that cure, side by side."""
     cures = [remedy for remedy in found if remedy.cures]
     if len(cures) < 2:
         return found, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()
+    needed_bytes = _needed_bytes(subject, cures)
+    if needed_bytes > trials.available_bytes:
+        return found, (
+            f"latency was not measured: copies of the model for {len(cures)} fixes side by side need "
+            f"{needed_bytes / 2**30:.3g} GiB, {trials.available_bytes / 2**30:.3g} GiB are free",
+        )
     baseline = BASELINE if any(r.fix == BASELINE for r in cures) else min(cures, key=_by_drift).fix
     by_id = {fix.id: fix for fix in FIXES}
+    budget_s, least_s = trials.budget_s, 0.0
+    candidates: dict[str, Candidate] = {}
     with ExitStack() as stack:
-        candidates = {remedy.fix: _candidate(by_id[remedy.fix], subject, stack) for remedy in cures}
+        for remedy in cures:
+            candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
+            least_s += MIN_BLOCKS * block_s
+            if least_s > OVER_BUDGET * budget_s:  # before the others are called too
+                return found, (
+                    f"latency was not measured: {MIN_BLOCKS} blocks of each fix take {least_s:.3g} s or more, "
+                    f"{budget_s:.3g} s are allowed",
+                )
         device = next((str(t.device) for t in subject.tensors), "cpu")
         ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, check=False)
+    return _with_latency(found, ratios, baseline)
+
+
+def _needed_bytes(subject: Subject, cures: list[Remedy]) -> int:
+    """Bytes of a copy for each fix: as shipped, beside that as the fix stores it, and one call's peak."""
+    own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
+    exchanged = {fix.id for fix in FIXES if fix.storage != "as_shipped"}
+    stored = sum(remedy.stored_bytes or 0 for remedy in cures if remedy.fix in exchanged)
+    return len(cures) * own + stored + max(remedy.allocated_peak_bytes or 0 for remedy in cures)
+
+
+def _with_latency(
+    found: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
+) -> tuple[list[Remedy], tuple[str, ...]]:
     done = []
     for remedy in found:
         if remedy.fix == baseline:
@@ -189,14 +229,19 @@ def _timed(subject: Subject, found: list[Remedy], budget_s: float) -> tuple[list
     return done, tuple(doubts.values())
 
 
-def _candidate(fix: Fix, subject: Subject, stack: ExitStack) -> Candidate:
+def _candidate(fix: Fix, subject: Subject, stack: ExitStack) -> tuple[Candidate, float]:
+    """Put a fix on a copy for as long as the stack lives; also return about how many seconds a block of it takes."""
     model = copied(subject)
     applied = _applied(fix, model)
     stack.enter_context(applied.stored())
     inputs = applied.prepare(model.tensors)
     with applied.agreeing():
         applied(*inputs)
-    return Candidate(partial(applied, *inputs), applied.agreeing)
+        started = time.perf_counter()
+        applied(*inputs)
+        call_s = time.perf_counter() - started
+    block_s = call_s * (MIN_CALLS if call_s < MANY_CALLS_UP_TO_S else 1)
+    return Candidate(partial(applied, *inputs), applied.agreeing), block_s
 
 
 def _by_drift(remedy: Remedy) -> float:

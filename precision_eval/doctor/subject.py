@@ -24,7 +24,12 @@ from torch.utils import _pytree as pytree
 
 from precision_eval.errors import ParameterError
 
+from .operations import FLOATS
+from .provenance import named_tensors
+
 PREFIX = "model."
+BEYOND = 10.0
+"""Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
 
 
@@ -51,7 +56,7 @@ class Subject(nn.Module):
         self.listener: Callable[[str, Any], None] | None = None
         self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
-        self.train(model.training)
+        self.training = model.training  # not train(), which sets every part of the user's model
 
     def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Put inputs together again; objects that a call may change are copied."""
@@ -148,7 +153,8 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
     Raises
     ------
     ParameterError
-        It is no module, or the inputs do not fit its ``forward``.
+        It is no module, the inputs do not fit its ``forward``, or a tensor is in a format that torch does not compute
+        in, such as float8.
     """
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
@@ -165,8 +171,17 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
         ) from error
     except ValueError:  # no signature to be had, as of a ScriptModule
         pass
-    kind = SubjectOfSystem if hasattr(model, "upstream") else Subject
-    return kind(model, args, kwargs)
+    # of the class: a part of the model may be called upstream
+    kind = SubjectOfSystem if callable(getattr(type(model), "upstream", None)) else Subject
+    subject = kind(model, args, kwargs)
+    named = dict(zip(subject.names, subject.tensors, strict=True))
+    for role, name, tensor in named_tensors(subject, named, prefix=PREFIX):
+        if tensor.dtype not in FLOATS:
+            raise ParameterError(
+                f"the {role} '{name}' is {str(tensor.dtype).removeprefix('torch.')}; expected float16, bfloat16, "
+                "float32 or float64: upcast it before the examination"
+            )
+    return subject
 
 
 @dataclass(frozen=True)
@@ -183,11 +198,23 @@ class Outcome:
     outputs: tuple[torch.Tensor, ...] | None
     error: Exception | None
 
-    @property
-    def broken(self) -> tuple[int, int]:
-        """How many output values are not finite, and how many there are."""
+    def broken(self, truth: tuple[torch.Tensor, ...] | None = None) -> tuple[int, int]:
+        """Count the output values that are not finite, and all.
+
+        Parameters
+        ----------
+        truth : tuple of torch.Tensor, optional
+            A reference: an infinity that it has too, as where a mask is written, is not counted.
+
+        Returns
+        -------
+        broken, total : int
+        """
         outputs = self.outputs or ()
-        return sum(int((~o.isfinite()).sum()) for o in outputs), sum(o.numel() for o in outputs)
+        lost = [~output.isfinite() for output in outputs]
+        if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
+            lost = [one & (o != exact) for one, o, exact in zip(lost, outputs, truth, strict=True)]
+        return sum(int(one.sum()) for one in lost), sum(output.numel() for output in outputs)
 
 
 @contextmanager
@@ -225,24 +252,24 @@ def copied(subject: Subject) -> Subject:
         ) from error
 
 
-def attempt(call: Callable[[], tuple[torch.Tensor, ...]]) -> Outcome:
+def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> Outcome:
     """Run a call with set seeds and without gradients; what it raises is its outcome."""
     try:
-        with seeded(), torch.no_grad():
+        with seeded(seed), torch.no_grad():
             return Outcome(tuple(output.detach().clone() for output in call()), None)
     except Exception as error:  # noqa: BLE001 - whatever a model raises is what is examined
         return Outcome(None, error)
 
 
-def run_fresh(subject: Subject) -> Outcome:
+def run_fresh(subject: Subject, *, seed: int = 0) -> Outcome:
     """Call a copy once."""
     fresh = copied(subject)
-    return attempt(lambda: fresh(*fresh.tensors))
+    return attempt(lambda: fresh(*fresh.tensors), seed=seed)
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """What calling twice showed.
+    """What calling again showed.
 
     Attributes
     ----------
@@ -254,16 +281,19 @@ class Repeats:
         A second call of the same copy gives something else.
     changed : tuple of str
         Buffers and attributes that a call writes.
+    draws : bool
+        Another seed gives something else.
     """
 
     outcome: Outcome
     difference: float
     carries_state: bool
     changed: tuple[str, ...]
+    draws: bool
 
 
 def run_twice(subject: Subject) -> Repeats:
-    """Call two copies, and one of them once more.
+    """Call two copies, one of them once more, and a third with another seed.
 
     Parameters
     ----------
@@ -273,19 +303,24 @@ def run_twice(subject: Subject) -> Repeats:
     -------
     Repeats
     """
-    from .provenance import named_tensors
-
     first = run_fresh(subject)
     fresh = copied(subject)
     before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=PREFIX)]
     second = attempt(lambda: fresh(*fresh.tensors))
     changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
     third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
-    return Repeats(first, difference(first, second), difference(second, third) > 0, changed)
+    apart = difference(first, second)
+    draws = is_beyond(difference(first, run_fresh(subject, seed=1)), apart)
+    return Repeats(first, apart, difference(second, third) > 0, changed, draws)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and torch.equal(one.nan_to_num(0.5), other.nan_to_num(0.5))
+
+
+def is_beyond(found: float, noise: float) -> bool:
+    """Whether a difference is more than what calls that differ by `noise` from the same seed may show by chance."""
+    return found > BEYOND * noise
 
 
 def difference(one: Outcome, other: Outcome) -> float:

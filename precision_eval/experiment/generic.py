@@ -104,7 +104,8 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
 
     The baseline takes part even where it is not among the cell's fixes; it is built only if something else can be
     timed, so that a compiled group in which every fix raises costs no compilation. A pinned attention backend is the
-    baseline's too; where it has no kernel for float32, the baseline keeps torch's choice, and the data say so.
+    baseline's too; where it has no kernel for float32, the others are timed against the baseline with torch's choice,
+    which is a doubt of each, and the baseline's own outcome is what was refused.
     """
     processes = cell.options.processes
     if processes == 1:
@@ -143,6 +144,9 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
             twin = prepared(own, BASELINE, case, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
             found |= _ratios(cell, process, candidates, twin, own=own)
+            if own != cell:  # what ran free is a reference and no answer to what runs under the pin
+                assert isinstance(refused, Outcome)
+                found[BASELINE] = refused
         else:
             broken = found.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
             assert isinstance(broken, Outcome)

@@ -239,10 +239,10 @@ class AppliedFix:
             self._stored = False
 
     def _upstream(self) -> AbstractContextManager[None]:
-        hold = getattr(self.model, "upstream", None)
-        if hold is None:
+        hold = getattr(type(self.model), "upstream", None)  # of the class: a part of the model may be called so
+        if not callable(hold):
             raise UnsupportedError("nothing to apply: this model does not define what landed in its project")
-        return cast(AbstractContextManager[None], hold())
+        return cast(AbstractContextManager[None], hold(self.model))
 
     @contextmanager
     def agreeing(self) -> Iterator[AppliedFix]:

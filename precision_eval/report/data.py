@@ -4,8 +4,8 @@ A *section* is workload × size × mode × device × pinned settings; a *row* is
 (or oracle, null, control) in that section. Where a cell was recorded twice, the later record counts. Nothing is
 computed here beyond selection; units are those of the records (seconds, bytes, dB, nats).
 
-Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`figure_of`, :func:`series_of`,
-:func:`is_identical`.
+Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`read_environment`, :func:`figure_of`,
+:func:`series_of`, :func:`is_identical`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from precision_eval.decide.reading import status_of
 from precision_eval.errors import RecordError
 from precision_eval.experiment.pins import pins_text
 from precision_eval.fixes.catalog import FIXES
@@ -27,8 +28,6 @@ RECORDS_NAME = "records.jsonl"
 ENVIRONMENT_NAME = "environment.json"
 
 ROLE_ORDER = ("oracle", "fix", "null", "control")
-
-_WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +50,13 @@ class Row:
 
     @property
     def status(self) -> str:
-        """One status for the row: non-finite output rules, then any passing measure, then the worst status."""
-        found = {record.status for record in self.records.values()}
-        if "non_finite" in found:
-            return "non_finite"
-        if "passed" in found:
-            return "passed"
-        return next((status for status in _WORSE_FIRST if status in found), "unsupported")
+        """One status for the row; see :func:`~precision_eval.decide.reading.status_of`."""
+        return status_of(list(self.records.values()))[0]
 
     @property
     def reason(self) -> str | None:
         """The message that came with :attr:`status`, or None."""
-        for record in self.records.values():
-            if record.status == self.status and record.reason:
-                return record.reason
-        return None
+        return status_of(list(self.records.values()))[1]
 
     @property
     def incomplete(self) -> dict[str, tuple[str, str | None]]:
@@ -198,7 +189,7 @@ def load_run(run_dir: Path) -> Run:
     Raises
     ------
     RecordError
-        No records there, or none can be read.
+        No records there, or they or the environment cannot be read.
     """
     path = run_dir / RECORDS_NAME
     reading = RecordFile(path).read()
@@ -208,9 +199,34 @@ def load_run(run_dir: Path) -> Run:
     return Run(
         directory=run_dir,
         records=tuple(latest(reading.records).values()),
-        environment=_read_environment(run_dir),
+        environment=read_environment(run_dir),
         torn_bytes=reading.torn_bytes,
     )
+
+
+def read_environment(run_dir: Path) -> Mapping[str, Any]:
+    """Return what a run was measured with; empty where that is not stored.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Folder of the run.
+
+    Raises
+    ------
+    RecordError
+        ``environment.json`` is torn.
+    """
+    path = run_dir / ENVIRONMENT_NAME
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(
+            f"{path} is no JSON ({error}); remove it, or write it again: precision-eval run --out {run_dir}"
+        ) from error
+    return found if isinstance(found, Mapping) else {}
 
 
 def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
@@ -287,11 +303,3 @@ def _row_order(row: Row) -> tuple[int, int, str]:
     order = [fix.id for fix in FIXES]
     place = order.index(row.fix) if row.fix in order else len(order)
     return role, place, row.fix
-
-
-def _read_environment(run_dir: Path) -> Mapping[str, Any]:
-    path = run_dir / ENVIRONMENT_NAME
-    if not path.is_file():
-        return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, Mapping) else {}

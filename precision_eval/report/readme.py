@@ -162,8 +162,9 @@ def doctor_markdown(path: Path) -> str:
     stored = json.loads(path.read_text(encoding="utf-8"))
     rows = ["| figure | target | found | met |", "|---|---|---|---|"]
 
-    def row(name: str, target: str, found: str, is_met: bool) -> None:
-        rows.append(f"| {name} | {target} | {found} | {'yes' if is_met else '**no**'} |")
+    def row(name: str, target: str, found: str, is_met: bool | None) -> None:
+        met = "–" if is_met is None else "yes" if is_met else "**no**"
+        rows.append(f"| {name} | {target} | {found} | {met} |")
 
     for half in ("settled on", "held out"):
         one = stored["plants"][half]
@@ -172,6 +173,9 @@ def doctor_markdown(path: Path) -> str:
         row(
             f"planted faults located to module and line, {half}", f"≥ {100 * one['target']:.0f} %", found, one["is_met"]
         )
+        hits, silent = one["located_beyond_traceback"], one["beyond_traceback"]
+        share = f", {100 * hits / silent:.1f} %" if silent else ""
+        row(f"of these, where no traceback points there already, {half}", "–", f"{hits} of {silent}{share}", None)
     clean = stored["clean"]
     row("clean models called faulty", "0", f"{clean['alarms']} of {clean['total']}", clean["alarms"] == 0)
     for one in (one for one in stored["cost"] if one["observing"] == "dtypes and values"):  # as ``examine`` observes

@@ -8,9 +8,10 @@ Contents: :func:`recommendation`, :func:`choices_of`.
 
 from __future__ import annotations
 
-from precision_eval.decide import POLICIES, Choice, MissingMeasureError, choose_from, groups_of
+from precision_eval.decide import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
+from precision_eval.errors import RecordError
 from precision_eval.report.choice_text import AIMS, LESS, facts
-from precision_eval.report.data import Run, Section
+from precision_eval.report.data import Run, Section, pins_of
 from precision_eval.report.findings_sound import measured_length, silent_controls, worse_by_sound, yardsticks_of
 from precision_eval.report.wording import join
 
@@ -18,10 +19,16 @@ from precision_eval.report.wording import join
 def recommendation(run: Run, section: Section) -> str:
     """Return what to take on this machine, by policy, with the numbers behind it.
 
-    Empty where fewer than two fixes cure the workload, or nothing that a policy needs was measured.
+    Empty where fewer than two fixes cure the workload, or nothing that a policy needs was measured. Records that cannot
+    be compared give no recommendation, and it says so.
     """
+    if len(section.curing) < 2:
+        return ""
+    fault = next((group.fault for group in _groups(run, section) if group.fault), "")
+    if fault:
+        return f"No fix is recommended: {fault}."
     choices = choices_of(run, section)
-    if len(section.curing) < 2 or not choices:
+    if not choices:
         return ""
     by_fix: dict[str, list[Choice]] = {}
     for choice in choices:
@@ -43,20 +50,31 @@ def choices_of(run: Run, section: Section) -> tuple[Choice, ...]:
     Returns
     -------
     tuple of Choice
-        In the order of ``POLICIES``; empty where threads differ within the section.
+        In the order of ``POLICIES``; empty where threads differ within the section, and where its records cannot be
+        compared.
     """
-    place = (section.workload, section.size)
-    records = [record for record in run.records if (record.workload, record.size) == place]
     found = []
-    for group in groups_of(records, run=str(run.directory)):
-        if any(getattr(group, name) != getattr(section, name) for name in ("mode", "device", "threads", "pins")):
-            continue
+    for group in _groups(run, section):
         for policy in POLICIES:
             try:
                 found.append(choose_from(group, policy=policy))
             except MissingMeasureError:
                 continue
+            except RecordError:
+                return ()
     return tuple(choice for choice in found if choice.fix is not None)
+
+
+def _groups(run: Run, section: Section) -> tuple[Group, ...]:
+    """Return the section as the engine reads it: its own fixes alone, and the null, which every mode shares."""
+    place = (section.workload, section.size, section.device, section.pins)
+    records = [
+        record
+        for record in run.records
+        if (record.workload, record.size, record.device, pins_of(record)) == place
+        and (record.role != "fix" or record.mode == section.mode)
+    ]
+    return tuple(one for one in groups_of(records, run=str(run.directory)) if one.threads == section.threads)
 
 
 def _part(fix: str, choices: list[Choice]) -> str:
@@ -67,7 +85,7 @@ def _part(fix: str, choices: list[Choice]) -> str:
 
 
 def _tie(choice: Choice) -> str:
-    called = "" if choice.tie_break_called else ", by point estimate"
+    called = "" if choice.tie_break_called or choice.tie_break == "order" else ", by point estimate"
     less = LESS[choice.tie_break]
     return f"in {AIMS[choice.policy]} a tie with {join(choice.tied[1:])}, broken by {less}{called}"
 

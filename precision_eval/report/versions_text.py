@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from precision_eval.report.wording import join, memory_text, scientific
-from precision_eval.versions.changes import ChangePoint
+from precision_eval.versions.changes import ChangePoint, reach
 from precision_eval.versions.statuses import StatusChange
 from precision_eval.versions.story import VersionsStory, WorkloadStory
 from precision_eval.versions.upstream import UpstreamChange
@@ -163,8 +163,7 @@ def _where(members: Sequence[Change]) -> str:
     """Name workloads, many only by number, and modes."""
     workloads = list(dict.fromkeys(change.workload for change in members))
     modes = list(dict.fromkeys(change.mode for change in members))
-    names = join(workloads) if len(workloads) <= MOST_NAMES else f"{len(workloads)} workloads"
-    return f"{names}; {join(modes)}"
+    return f"{_names(workloads)}; {join(modes)}"
 
 
 def headline(story: VersionsStory) -> str:
@@ -174,16 +173,37 @@ def headline(story: VersionsStory) -> str:
     if len(story.positions) < 2:
         return f"Only {axis}{story.positions[0]} was measured: nothing to compare."
     span = f"Between {axis}{story.positions[0]} and {story.positions[-1]}"
+    unjudged = _unjudged(story)
     if not changes:
-        return f"{span}, no status turned over and no metric changed beyond its noise."
+        what = "exact metric changed" if unjudged else "metric changed beyond its noise"
+        return f"{span}, no status turned over and no {what}.{unjudged}"
     statuses = sum(isinstance(change, StatusChange) for change in changes)
     places = len({change.at for change in changes})
     known = sum(bool(change.explained_by) for change in changes)
     told = f"{span}, {_count(statuses, 'status')} turned over and {_count(len(changes) - statuses, 'metric')} changed, "
     told += f"at {places} of {len(story.positions) - 1} steps."
-    return told + (
-        f" A known change in torch explains {known} of these {len(changes)}." if story.axis == "torch" else ""
-    )
+    if story.axis == "torch":
+        told += f" A known change in torch explains {known} of these {len(changes)}."
+    return told + unjudged
+
+
+def _unjudged(story: VersionsStory) -> str:
+    """Say where paired latencies could not be judged, or only with luck; empty where they could."""
+    lines: dict[str, list[str]] = {}
+    for one in story.workloads:
+        found, paired = reach(one.series), [series for series in one.series if series.kind == "paired"]
+        if found is None and not any(len(run) > 1 for series in paired for run in series.runs):
+            continue
+        if found is None or found.none:
+            lines.setdefault("could not be judged", []).append(one.workload)
+        elif found.unsure:
+            lines.setdefault("could hardly be judged", []).append(one.workload)
+    return "".join(f" Paired latencies {what}: {_names(names)}." for what, names in lines.items())
+
+
+def _names(workloads: Sequence[str]) -> str:
+    """Name workloads; many only by number."""
+    return join(workloads) if len(workloads) <= MOST_NAMES else f"{len(workloads)} workloads"
 
 
 def _count(number: int, what: str) -> str:

@@ -12,9 +12,11 @@ from benchmarks.choose.agreement import (
     questions_of,
     resampled,
     rival_answers,
+    said,
     shares,
 )
 from benchmarks.choose.measuring import Plan, trials_of
+from precision_eval.decide import Constraints, choose_from
 
 
 def outright(fix):
@@ -23,6 +25,10 @@ def outright(fix):
 
 def tie(fix, *others):
     return Said(fix, frozenset((fix, *others)), True)
+
+
+def perhaps(fix):
+    return Said(fix, frozenset((fix,)), True, may_be_none=True)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +40,22 @@ def tie(fix, *others):
         (outright("a"), tie("b", "c"), "differs"),  # a tie that does not name the other is no agreement
         (tie("a", "b"), tie("b", "a"), "tie"),
         (outright(None), outright("a"), "differs"),
-        (outright(None), tie("a"), "tie"),
+        (outright(None), perhaps("a"), "tie"),
+        (outright(None), tie("a", "b"), "differs"),  # all of these surely keep the limits
         (outright(None), outright(None), "same"),
     ],
 )
 def test_agreement(first, second, word):
     assert outcome_of(first, second) == outcome_of(second, first) == word
+
+
+@pytest.mark.parametrize(("edge", "may_be_none"), [(0.9, False), (1.0, True), (1.2, None)])
+def test_only_limits_within_noise_may_leave_nothing(edge, may_be_none):
+    one = case(runs=1, noise=0.02)
+    limits = Constraints(min_speed=edge, max_memory_ratio=0.6, max_drift=2e-3)  # float16 alone, as fast as the baseline
+    found = said(choose_from(group_of(one["exact"], one["runs"][0]), limits, policy="speed"))
+    assert found.fix == (None if may_be_none is None else "float16")
+    assert found.may_be_none == bool(may_be_none)
 
 
 def test_shares_by_hand():

@@ -1,6 +1,7 @@
 """load: records by id, rows as in results.csv, data frames where pandas is, reprs for notebooks, choosing."""
 
 import csv
+import json
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -144,3 +145,34 @@ def test_a_folder_without_records_is_named(tmp_path):
     (tmp_path / "records.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(RecordError, match="holds no record"):
         load(tmp_path)
+
+
+@pytest.fixture
+def copied(tmp_path):
+    (tmp_path / "records.jsonl").write_bytes((CPU / "records.jsonl").read_bytes())
+    return tmp_path
+
+
+def test_a_torn_environment_is_named(copied):
+    assert load(copied).environment == {}
+    (copied / "environment.json").write_text('{"torch": ', encoding="utf-8")
+    with pytest.raises(
+        RecordError, match=r"environment\.json is no JSON .*; remove it, or write it again: precision-eval"
+    ):
+        load(copied)
+
+
+def test_what_cannot_be_compared_is_told_and_blocks_nothing_else(copied):
+    path = copied / "records.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    old = next(one for one in lines if one["cell"] == LATENCY)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in (*lines, old | {"workload_digest": "<old>"})), "utf-8")
+    mixed = load(copied)
+    (voice,) = (one for one in mixed.comparisons if one.group.fault)
+    assert "voice · default · eager · cpu, 1 thread holds unlike workload digests" in repr(mixed)
+    assert repr(voice) == voice.group.fault
+    assert "<old>" not in mixed._repr_html_()
+    assert len(mixed.to_dicts()) == len(load(CPU).to_dicts())
+    assert mixed.choose(workload="attention-decode", mode="eager", policy="quality").fix
+    with pytest.raises(RecordError, match="unlike workload digests"):
+        voice.choose()

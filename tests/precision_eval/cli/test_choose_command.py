@@ -109,6 +109,7 @@ def test_every_answer_fits_one_screen():
     from precision_eval.record import RecordFile
 
     for folder in (CPU, SYSTEMS):
+        answers = 0
         requests = [Request(run_dir=folder, policy=policy) for policy in POLICIES]
         for group in groups_of(RecordFile(folder / "records.jsonl").read().records):
             place = {"workloads": (group.workload,), "sizes": (group.size,), "modes": (group.mode,)}
@@ -121,7 +122,32 @@ def test_every_answer_fits_one_screen():
                 pass
             except LookupError:  # what it lacks is told in one line
                 continue
-            assert len(shown.getvalue().splitlines()) <= SCREEN_LINES, shown.getvalue()
+            answers += 1
+            assert 0 < len(shown.getvalue().splitlines()) <= SCREEN_LINES, shown.getvalue()
+        assert answers > 0, folder
+
+
+def test_records_that_cannot_be_compared_are_told_beside_the_answer(monkeypatch, capsys, tmp_path):
+    lines = (CPU / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    old = next(one for one in map(json.loads, lines) if one["workload"] == "voice" and one["measure"] == "latency")
+    lines.append(json.dumps(old | {"workload_digest": "another"}))
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, out, _ = run(monkeypatch, capsys, tmp_path, "--workload", "attention-*", "--mode", "eager")
+    assert code == 0
+    code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager", "--json")
+    found = json.loads(out)
+    assert (code, found["found"]) == (1, False)
+    assert found["choices"]
+    assert "unlike workload digests" in found["unanswered"][0]["lacks"]
+    code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager")
+    assert "add it: precision-eval run --workload voice --size default --mode eager" in " ".join(out.split())
+    code, _, err = run(monkeypatch, capsys, tmp_path, *VOICE)
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_the_help_says_what_each_pin_leaves_out():
+    options = {one.name: one.help for one in typer.main.get_command(app).commands["run"].params}
+    assert all("measures of the voice alone are left out" in options[name] for name in ("sdpa_backend", "tf32"))
 
 
 def test_a_narrow_console_cuts_no_name_and_no_time():

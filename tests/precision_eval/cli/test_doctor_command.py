@@ -49,6 +49,9 @@ def needing(path):
 def short():
     return nn.Linear(8, 8), ()
 
+def eight():
+    return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
+
 constant = 3
 """
 
@@ -108,6 +111,7 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
         (("doctor_factories:unnamed",), "keys that are no names"),
         (("doctor_factories:function",), "as its model"),
         (("doctor_factories:short",), "missing a required argument: 'input'"),
+        (("doctor_factories:eight",), "the input 'input' is float8_e4m3fn; expected float16"),
         (("--workload", "dia-decod"), "unknown workload 'dia-decod'; did you mean dia-decode"),
         (("--workload", "dia-decode", "--size", "huge"), "unknown size of the workload 'dia-decode': 'huge'"),
         pytest.param(

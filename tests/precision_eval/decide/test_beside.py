@@ -10,6 +10,7 @@ import pytest
 
 from precision_eval.decide import Constraints, MissingMeasureError, Question, answer, groups_of
 from precision_eval.decide.extents import extent_of
+from precision_eval.decide.facts import ONE_PROCESS
 from precision_eval.errors import ParameterError, RecordError, UnknownNameError
 
 made = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("made_groups.py"))))
@@ -41,8 +42,8 @@ STEADY = (0.99, 1.01, 1.0, 1.0)
 def sweep(tmp_path):
     """Two lengths: at 64 the query's cast is slow, at 1,024 the cache's."""
     configuration = {
-        "id": "metavoice/float16/b2/eager/t1/grown", "shape": "metavoice", "mode": "eager", "threads": 1, "batch": 2,
-        "says": "one crossing", "points": [
+        "id": "metavoice/float16/b2/eager/t1/grown", "shape": "metavoice", "cache_dtype": "float16", "mode": "eager",
+        "threads": 1, "batch": 2, "says": "one crossing", "points": [
             point(64, query_to_half=(4.0, STEADY), kv_to_query=(1.0, STEADY)),
             point(1024, query_to_half=(1.0, STEADY), kv_to_query=(4.0, STEADY)),
         ],
@@ -81,6 +82,14 @@ def test_a_length_takes_the_nearest_size_and_says_so():
     assert found.choices[0].group.notes == ("measured at length 2,048, asked for 100",)
 
 
+def test_a_length_keeps_every_pinned_backend():
+    groups = [group(size, pins=pins) for pins in ("", ",sdpa=math", ",sdpa=flash") for size in ("metavoice", "dia")]
+    found = asked(groups, length=3072, policy="quality")
+    assert [(choice.group.size, choice.group.pins) for choice in found.choices] == [
+        ("dia", ""), ("dia", ",sdpa=math"), ("dia", ",sdpa=flash"),
+    ]  # fmt: skip
+
+
 def test_a_batch_that_nothing_has_names_those_there_are():
     with pytest.raises(ParameterError, match=r"no size in the run has 8 rows, only 2; .*sweep --batch 8"):
         asked([group()], batch=8)
@@ -104,6 +113,52 @@ def test_between_two_lengths_the_line_is_straight_in_the_logarithms(sweep):
     assert row.time.low < row.time.value < row.time.high
 
 
+def written(folder, **changes):
+    """The sweep with other values in its configuration."""
+    path = folder / "crossover.json"
+    (configuration,) = json.loads(path.read_text(encoding="utf-8"))["configurations"]
+    path.write_text(json.dumps({"configurations": [configuration | changes]}), encoding="utf-8")
+    return folder
+
+
+def test_times_of_a_sweep_are_not_of_a_pinned_group(sweep):
+    found = asked([group(), group(pins=",sdpa=math"), group("dia", pins=",sdpa=math")], length=64, sweep=sweep,
+                  policy="speed")  # fmt: skip
+    swept, pinned = (choice.group for choice in found.choices)
+    assert (swept.pins, pinned.pins, pinned.size) == ("", ",sdpa=math", "metavoice")
+    assert swept.row("query_to_half").time.value == pytest.approx(4.0, rel=1e-3)
+    assert pinned.row("query_to_half").time == group().row("query_to_half").time
+    assert pinned.notes[0] == "measured at length 2,048, asked for 64"
+    assert "a sweep pins no setting" in pinned.notes[1]
+
+
+def test_a_sweep_of_another_cache_is_another_sweep(sweep):
+    with pytest.raises(RecordError, match="has no sweep of metavoice float16, batch 2"):
+        asked([group()], length=64, sweep=written(sweep, cache_dtype="bfloat16"), policy="speed")
+
+
+@pytest.mark.parametrize(("blocks", "degrees"), [((40, 24), 23), ((24, 40), 23)])
+def test_one_process_of_a_sweep_is_one_and_its_interval_is_of_blocks(sweep, blocks, degrees):
+    points = [point(length, query_to_half=(1.0, STEADY), kv_to_query=(0.97, STEADY)) for length in (64, 1024)]
+    for one, count in zip(points, blocks, strict=True):
+        for ratio in one["ratios"].values():  # as a sweep with --processes 1 stores it
+            ratio |= {"process_ratios": [], "blocks": count}
+    (choice,) = asked([group()], length=256, sweep=written(sweep, points=points), policy="speed").choices
+    row = choice.group.row("kv_to_query")
+    assert (row.processes, row.time_logs, row.time.degrees) == (1, (), degrees)
+    assert choice.group.time_reach == pytest.approx(math.log1p(ONE_PROCESS))  # 3 % faster is not called
+    assert {"full_float32", "kv_to_query"} <= set(choice.tied)
+    assert any("the sweep timed it in one process" in doubt for doubt in choice.doubts)
+
+
+def test_a_length_between_unlike_numbers_of_processes_is_of_the_fewer(sweep):
+    points = [point(64, query_to_half=(1.0, STEADY)), point(1024, query_to_half=(1.0, (*STEADY, 1.0)))]
+    (choice,) = asked([group()], length=256, sweep=written(sweep, points=points), policy="speed").choices
+    row = choice.group.row("query_to_half")
+    assert (row.processes, row.time_logs, row.time.degrees) == (4, (), 3)
+    assert (choice.group.row("full_float32").processes, choice.group.doubts) == (4, ())
+
+
 def test_a_sweep_that_does_not_reach_is_refused(sweep, tmp_path):
     with pytest.raises(RecordError, match=r"sweeps lengths 64 to 1,024 .*asked for 4,096; .*--lengths 4096"):
         asked([group()], length=4096, sweep=sweep)
@@ -118,7 +173,9 @@ def test_other_workloads_get_the_sweep_as_a_note(sweep):
 
 
 def test_no_shape_is_dropped_and_one_that_was_not_swept_is_refused(sweep):
-    with pytest.raises(RecordError, match=r"no sweep of dia, batch 2, eager, 1 threads on cpu; add it: .*--shapes dia"):
+    with pytest.raises(
+        RecordError, match=r"no sweep of dia float16, batch 2, eager, 1 threads on cpu; add it: .*--shapes dia"
+    ):
         asked([group("metavoice"), group("dia")], length=64, sweep=sweep, policy="speed")
     found = asked([group("metavoice"), group("metavoice", mode="compiled")], sweep=sweep, policy="speed")
     assert len(found.choices) == 2

@@ -2,14 +2,15 @@
 
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from precision_eval.decide import choose_from, groups_of
-from precision_eval.decide.reading import TWO_DIGITS, sound_ratio
+from precision_eval.decide import Constraints, MissingMeasureError, Question, answer, choose_from, groups_of
+from precision_eval.decide.reading import TWO_DIGITS, sound_ratio, status_of
 from precision_eval.errors import RecordError
 
 made = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("made_groups.py"))))
@@ -71,13 +72,63 @@ def test_non_finite_rules_and_a_measure_that_raised_is_named():
     assert group.row("float16").missing == {"drift": "drift raised: no oracle"}
 
 
-def test_unlike_digests_and_baselines_are_not_compared():
-    other = record("bfloat16", "drift", {"relative_error": 1.0}, workload_digest="d1")
-    with pytest.raises(RecordError, match="unlike workload digests"):
-        groups_of([*records(), other])
-    other = record("bfloat16", "latency", latency(RATIOS, baseline="float16"))
-    with pytest.raises(RecordError, match="unlike baselines"):
-        groups_of([*records(), other])
+def test_what_the_witness_does_not_support_is_not_taken_whatever_else_passed():
+    """A pinned kernel that float32 lacks, with a latency that was measured without the pin."""
+    flash = {"options": {"sdpa_backend": "flash"}}
+    refused = record("full_float32", "witness", status="unsupported", reason="No available kernel", **flash)
+    (before,) = groups_of(records(**flash))
+    assert choose_from(before, policy="speed").fix == "full_float32"
+    for found in ([refused, *records(**flash)], [*records(**flash), refused]):
+        (group,) = groups_of(found)
+        row = group.row("full_float32")
+        assert (row.status, row.reason) == ("unsupported", "No available kernel")
+        assert choose_from(group, policy="speed").fix == "float16"
+        assert group.row("float16").time.value == pytest.approx(1.305, abs=1e-3)  # still against the same baseline
+    with pytest.raises(MissingMeasureError, match="full_float32, which is unsupported here; give a size: --max-memory"):
+        choose_from(group, Constraints(max_memory_ratio=0.6))
+    broken = record("full_float32", "memory", status="non_finite", reason="3 NaN", **flash)
+    assert status_of([refused, broken]) == ("non_finite", "3 NaN")
+    assert status_of([record("float16", "drift", status="unsupported", reason="x"), records()[3]])[0] == "passed"
+
+
+def test_a_null_that_is_off_is_told_by_the_fix_where_the_group_has_none():
+    off = latency(RATIOS, doubts=["the null is off: 1.05"])
+    (group,) = groups_of([record("float16", "latency", off)])
+    assert any("null is off" in doubt for doubt in group.row("float16").doubts)
+    (group,) = groups_of([records()[0], record("float16", "latency", off)])
+    assert group.row("float16").doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (
+            record("bfloat16", "drift", {"relative_error": 1.0}, workload_digest="d1"),
+            "cpu, 1 thread holds unlike workload digests (d0, d1), which are not compared; measure again what is old: "
+            "precision-eval run --workload attention-decode --size dia --mode eager --device cpu --threads 1 --out x",
+        ),
+        (
+            record("bfloat16", "latency", latency(RATIOS, baseline="float16")),
+            "unlike baselines (float16, full_float32), which are not compared; measure it anew: precision-eval run "
+            "--workload attention-decode --size dia --mode eager --device cpu --threads 1 --out NEW",
+        ),
+    ],
+)
+def test_unlike_digests_and_baselines_are_not_compared_and_block_nothing_else(other, reason):
+    bad, good = groups_of([*records(), other, *records(size="metavoice")], run="x")
+    assert (bad.rows, good.fault) == ((), "")
+    assert bad.fault.endswith(reason)
+    with pytest.raises(RecordError, match="which are not compared"):
+        choose_from(bad)
+    found = answer((bad, good), Question(policy="speed"))
+    assert [choice.group for choice in found.choices] == [good]
+    assert found.unanswered == ((bad, bad.fault),)
+    assert found.found  # of another size the workload has an answer
+    assert not answer((bad, replace(good, workload="voice")), Question(policy="speed")).found
+    nearest = answer((bad, good), Question(policy="speed", length=3072))  # dia, the bad one, has that length
+    assert [choice.group.size for choice in nearest.choices] == ["metavoice"]
+    with pytest.raises(RecordError, match="which are not compared"):
+        answer((bad,), Question())
 
 
 def test_doubts_reach_the_answer():

@@ -1,5 +1,6 @@
 """The plants and their truth: every mark exists, halves are fixed by the name, and a wrong truth counts as missed."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from benchmarks.doctor import small, sounding
 from benchmarks.doctor.location import false_alarms, locate, share
 from benchmarks.doctor.plants import is_held_out, marked_line, small_plants
+from precision_eval.report.readme import doctor_markdown
 
 
 def test_forty_plants_and_more_each_with_a_name_of_its_own():
@@ -44,3 +46,17 @@ def test_share_by_hand():
     value, low, high = share(19, 20)
     assert value == 0.95
     assert (low, high) == pytest.approx((0.7639, 0.9911), abs=1e-4)  # Wilson, from the closed form
+
+
+def test_the_table_tells_the_plants_that_no_traceback_points_to(tmp_path):
+    half = {"located": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98, "target": 0.95, "is_met": False}
+    plants = {
+        "settled on": {**half, "located_beyond_traceback": 3, "beyond_traceback": 4},
+        "held out": {**half, "located_beyond_traceback": 0, "beyond_traceback": 0},
+    }
+    path = tmp_path / "doctor.json"
+    path.write_text(json.dumps({"plants": plants, "clean": {"alarms": 0, "total": 5}, "cost": []}), encoding="utf-8")
+    lines = doctor_markdown(path).splitlines()
+    assert lines[3] == "| of these, where no traceback points there already, settled on | – | 3 of 4, 75.0 % | – |"
+    assert lines[5] == "| of these, where no traceback points there already, held out | – | 0 of 0 | – |"
+    assert lines[2].endswith("| ≥ 95 % | 9 of 10, 90.0 % [60.0, 98.0] | **no** |")

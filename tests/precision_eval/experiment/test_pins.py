@@ -129,9 +129,11 @@ def test_a_baseline_that_the_backend_refuses_runs_free_and_the_data_say_so(tmp_p
         return real(query, *args, **kwargs)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", halves_only)
-    found = outcomes(tmp_path, "latency", "bfloat16", backend="flash")["bfloat16"]
-    assert found.status == "passed", found.reason
-    assert any("ran with torch's own choice" in doubt for doubt in found.data["doubts"])
+    found = outcomes(tmp_path, "latency", "bfloat16", "full_float32", backend="flash")
+    assert found["bfloat16"].status == "passed", found["bfloat16"].reason
+    assert any("ran with torch's own choice" in doubt for doubt in found["bfloat16"].data["doubts"])
+    assert (found["full_float32"].status, found["full_float32"].data) == ("unsupported", None)  # not what ran free
+    assert found["full_float32"].reason.startswith("No available kernel")
 
 
 def test_ids_and_records_tell_pins_apart_and_plain_cells_are_as_before():

@@ -26,6 +26,14 @@ def test_no_records_is_one_clear_error(tmp_path):
         load_run(tmp_path)
 
 
+def test_a_torn_environment_is_one_clear_error(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "float16", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
+    (run.write() / "environment.json").write_text('{"torch": ')
+    with pytest.raises(RecordError, match=r"environment\.json is no JSON"):
+        load_run(tmp_path)
+
+
 def test_a_torn_last_line_is_counted_and_left_out(synthetic, tmp_path):
     run = synthetic(tmp_path)
     run.add("w", "s", "eager", "float16", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
@@ -44,6 +52,8 @@ def test_a_torn_last_line_is_counted_and_left_out(synthetic, tmp_path):
         (("raised", "unsupported"), "raised"),
         (("timed_out", "crashed"), "crashed"),
         (("unsupported",), "unsupported"),
+        (("unsupported", "passed"), "unsupported"),  # the first is the witness's
+        (("unsupported", "non_finite"), "non_finite"),
     ],
 )
 def test_one_status_per_row(synthetic, tmp_path, statuses, expected):

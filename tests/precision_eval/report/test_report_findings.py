@@ -1,5 +1,7 @@
 """What the voice's paragraph says, on records whose answer is set by hand, and on the opposite of each."""
 
+from dataclasses import replace
+
 import pytest
 
 from precision_eval.report.data import load_run
@@ -162,6 +164,43 @@ def test_the_recommendation_is_what_choose_answers(voice, synthetic, tmp_path):
         text, choices = recommendation(*given), choices_of(*given)
         assert [choice.policy for choice in choices] == ["quality", "balanced", "speed"]
         assert all(f"take {choice.fix} (" in text for choice in choices)
+
+
+def test_unlike_digests_cost_their_own_section_alone(voice, synthetic, tmp_path):
+    run = synthetic(tmp_path / "attention")
+    for size in ("dia", "metavoice"):
+        run.attention("attention-decode", size, "eager")
+    run.records[-1]["workload_digest"] = "of a later definition"
+    loaded = load_run(run.write())
+    good, bad = sorted(loaded.sections, key=lambda section: section.size)
+    assert choices_of(loaded, bad) == ()
+    assert recommendation(loaded, bad).startswith(f"No fix is recommended: {bad.title} holds unlike workload digests (")
+    assert len(choices_of(loaded, good)) == 3
+    assert all(findings_of(loaded, section) for section in loaded.sections)
+
+
+def test_a_compiled_section_keeps_the_null_of_eager(voice):
+    loaded, _ = voice()
+    compiled = [
+        replace(one, mode="compiled", cell=f"{one.cell}/compiled") for one in loaded.records if one.role == "fix"
+    ]
+    both = replace(loaded, records=(*loaded.records, *compiled))
+    _, section = both.sections
+    sounds = [choices_of(both, one)[0].group.row("float16").sound for one in both.sections]
+    assert section.mode == "compiled"
+    assert sounds[0] == sounds[1]
+    assert sounds[0].low < sounds[0].high  # resampled together with the null's recording
+
+
+def test_a_tie_that_no_figure_breaks_claims_none(voice):
+    same = ((0.9, 0.88, 0.92), 9e-5, 16 * 2**20, 8)
+    loaded, _ = voice(costs={"kv_to_query": same, "float16": same}, sound={})
+    times = {"data": next(one.data for one in loaded.records if one.measure == "latency")}
+    records = [replace(one, **(times if one.measure == "latency" else {})) for one in loaded.records]
+    equal = replace(loaded, records=tuple(records))
+    text = recommendation(equal, equal.sections[0])
+    assert "a tie with float16, broken by the order of the list" in text
+    assert "point estimate" not in text
 
 
 def test_one_fix_needs_no_recommendation(voice, synthetic, tmp_path):
