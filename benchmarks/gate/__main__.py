@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ def main() -> int:
     file = TrialFile(options.raw)
     if not options.report:
         _measure(file, options)
-    lines = [line for line in file.read() if line["conditions"] == _conditions(options)][: options.sets]
+    here = _conditions(options)
+    lines = [line for line in file.read() if line["conditions"] == here][: options.sets]
     if len(lines) < 2:
-        print(f"{len(lines)} sets in {options.raw}; at least 2 are needed for a pair", file=sys.stderr)
+        described = ", ".join(f"{name} {value}" for name, value in here.items())
+        print(f"{len(lines)} sets in {options.raw} of {described}; at least 2 are needed for a pair", file=sys.stderr)
         return 2
     _report(lines, options)
     return 0
@@ -48,14 +51,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _conditions(options: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what an interpreter that measures is told."""
     return {"processes": options.processes, "budget_s": options.budget}
+
+
+def _conditions(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what sets of a pair share: settings, processor and torch, so that no pair spans two machines."""
+    from precision_eval.environment import cpu_model
+
+    return {**_settings(options), "cpu": cpu_model(), "torch": metadata.version("torch")}
 
 
 def _measure(file: Any, options: argparse.Namespace) -> None:
     """Measure missing sets, each in an interpreter of its own, and keep each as soon as it is whole."""
-    known = file.keys()
-    keys = {seed: f"set/{seed}/{options.processes}/{options.budget:g}" for seed in range(options.sets)}
+    known, here = file.keys(), _conditions(options)
+    place = f"{options.processes}/{options.budget:g}/{here['cpu']}/{here['torch']}"
+    keys = {seed: f"set/{seed}/{place}" for seed in range(options.sets)}
     missing = [seed for seed, key in keys.items() if key not in known]
     started, longest_s = time.monotonic(), 0.0
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -63,13 +75,13 @@ def _measure(file: Any, options: argparse.Namespace) -> None:
             batch, missing = missing[: options.jobs], missing[options.jobs :]
             before = time.monotonic()
             for seed, found in zip(batch, pool.map(lambda seed: _one_set(seed, options), batch), strict=True):
-                file.append({"key": keys[seed], "conditions": _conditions(options), **found})
+                file.append({"key": keys[seed], "conditions": here, **found})
             longest_s = max(longest_s, time.monotonic() - before)
             print(f"{options.sets - len(missing)} of {options.sets} sets, {longest_s:.0f} s each", flush=True)
 
 
 def _one_set(seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    wanted = json.dumps({"seed": seed, **_conditions(options)})
+    wanted = json.dumps({"seed": seed, **_settings(options)})
     command = [sys.executable, "-m", "benchmarks.gate.measuring", wanted]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:

@@ -10,7 +10,7 @@ counts as found at its own version only; *near* also counts the version beside i
 
     python -m benchmarks.versions.trials --out trials.json --residuals results/cpu/records.jsonl
 
-goes on where it stopped: conditions that the file holds are kept.
+goes on where it stopped: conditions that the file holds are kept; under other settings it takes another file.
 
 Contents: :class:`Condition`, :func:`run_condition`, :func:`real_residuals`, :func:`main`.
 """
@@ -193,6 +193,36 @@ def _share(hits: Sequence[bool]) -> list[int]:
     return [sum(hits), len(hits)]
 
 
+def _noise_on_record(path: Path, parser: argparse.ArgumentParser) -> list[tuple[Floats, float]]:
+    """Return :func:`real_residuals`, or end with one line and exit code 2."""
+    try:
+        found = real_residuals(path)
+    except OSError as error:
+        parser.exit(2, f"{parser.prog}: --residuals {path} cannot be read: {error.strerror}; name a run's records\n")
+    except (ValueError, TypeError, AttributeError) as error:
+        parser.exit(2, f"{parser.prog}: --residuals {path} is no file of records ({error}); name a run's records\n")
+    if not found:
+        parser.exit(2, f"{parser.prog}: --residuals {path} has no cell with five processes; name another run's\n")
+    return found
+
+
+def _content(path: Path, settings: Mapping[str, Any], parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """Return what is done under these settings, or end with one line and exit code 2 where the file is of others."""
+    if not path.exists():
+        return {"settings": dict(settings), "conditions": {}}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        held = content["settings"]
+        other = [name for name in {**settings, **held} if settings.get(name) != held.get(name)]
+        content["conditions"].keys()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        parser.exit(2, f"{parser.prog}: {path} is no file of trials ({error}); give another --out\n")
+    if other:
+        differing = ", ".join(f"{name} {held.get(name)} there, {settings.get(name)} asked for" for name in other)
+        parser.exit(2, f"{parser.prog}: {path} holds trials under other settings ({differing}); give another --out\n")
+    return content
+
+
 def main() -> None:
     """Run the conditions that the file lacks, and print a line for each rule."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions.trials", description=__doc__.splitlines()[0])
@@ -202,12 +232,10 @@ def main() -> None:
     parser.add_argument("--null-tables", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    residuals = real_residuals(given.residuals)
+    residuals = _noise_on_record(given.residuals, parser)
     settings = {"tables": given.tables, "null_tables": given.null_tables, "seed": given.seed, "cells": len(residuals)}
     settings |= {"versions": VERSIONS, "series": SERIES, "median_spread": float(np.median([s for _, s in residuals]))}
-    content: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    if content.get("settings") != settings:
-        content = {"settings": settings, "conditions": {}}
+    content = _content(given.out, settings, parser)
     for condition in CONDITIONS:
         if condition.name not in content["conditions"]:
             found = run_condition(

@@ -21,23 +21,26 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from precision_eval.errors import ParameterError, RecordError
+from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.versions.environments import (
-    EnvironmentBuildError,
     Note,
     TorchEnvironment,
     build_environment,
     read_note,
+    serves,
 )
 from precision_eval.versions.installing import BUILD_VARIABLE, Installer, build_for_here, find_installer
 from precision_eval.versions.sweep_plan import (
     Configuration,
+    check_build,
     check_room,
     choose_versions,
     configuration_for,
     environment_name,
     expected_bytes,
     gigabytes,
+    known_machines,
+    machine_name,
     missing_benchmarks,
     read_benchmarks,
     read_configuration,
@@ -74,7 +77,7 @@ class Request:
     commit : str
         Revision whose packages are installed.
     machine : str or None
-        asv's name of this machine.
+        asv's name of this machine; None takes the only one that asv knows, or the host's.
     attributes : tuple of str
         Settings for asv, such as ``rounds=1``.
     plan_only : bool
@@ -106,20 +109,38 @@ class Sweep:
     build: str
     installer: Installer
     commit: str
+    machine: str
     request: Request
 
     def environment(self, version: str) -> TorchEnvironment:
         """Return what a version asks for."""
         return TorchEnvironment(version=version, python=self.python, root=self.configuration.root, base=self.base)
 
-    def missing(self, version: str) -> tuple[str, ...] | None:
-        """Return the chosen benchmarks that have no result yet; None where asv never listed any."""
-        known = read_benchmarks(self.results)
-        if known is None:
-            return None
+    def files(self, version: str, build: str | None = None) -> tuple[Path, ...]:
+        """Return a version's result files on this machine.
+
+        Raises
+        ------
+        ParameterError
+            One is of another build than `build`, or than the one that would be measured.
+        """
         name = environment_name(version, self.python)
-        files = result_files(self.results, commit=self.commit, name=name, machine=self.request.machine)
-        return missing_benchmarks(select_benchmarks(known, self.request.bench), files)
+        files = result_files(self.results, commit=self.commit, name=name, machine=self.machine)
+        note = read_note(self.environment(version))
+        there = note.build if note is not None and serves(note, self.build) else self.build
+        check_build(files, build or there)
+        return files
+
+    def missing(self, version: str) -> tuple[str, ...] | None:
+        """Return the chosen benchmarks that have no result yet; None where asv never listed any.
+
+        Raises
+        ------
+        ParameterError
+            There are results of another build of torch.
+        """
+        known, files = read_benchmarks(self.results), self.files(version)
+        return None if known is None else missing_benchmarks(select_benchmarks(known, self.request.bench), files)
 
     @property
     def log(self) -> Path:
@@ -194,6 +215,7 @@ def plan_sweep(request: Request) -> Sweep:
         build=build_for_here(request.torch_build, installer),
         installer=installer,
         commit=_commit(configuration.root, request.commit),
+        machine=machine_name(request.machine, known_machines(_machine_file())),
         request=request,
     )
 
@@ -224,6 +246,8 @@ def _show_plan(sweep: Sweep, console: Console) -> None:
     ------
     DiskSpaceError
         The environments do not fit.
+    ParameterError
+        The results are of another build.
     """
     table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
     needed: list[int] = []
@@ -244,7 +268,7 @@ def _show_plan(sweep: Sweep, console: Console) -> None:
     peak = check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
     console.print(
         f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
-        f"results of commit {sweep.commit[:8]} go to {sweep.results}",
+        f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}",
         soft_wrap=True,
     )
     if _changed(sweep.configuration.root):
@@ -271,9 +295,10 @@ def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
             continue
         try:
             note = _install(sweep, version, lambda text, title=title: say(f"{title}: {text}"))  # type: ignore[misc]
-        except EnvironmentBuildError as error:
+            sweep.files(version, note.build)  # what came may not be the build that was asked for
+        except PrecisionEvalError as error:
             tally.not_installed[version] = str(error)
-            print(f"precision-eval: {error}", file=sys.stderr)
+            print(f"precision-eval: {'' if version in str(error) else f'torch {version}: '}{error}", file=sys.stderr)
             continue
         _record(sweep, note)
         started = time.monotonic()
@@ -347,14 +372,12 @@ def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_fir
 
 def _asv(sweep: Sweep, configuration: Path, pattern: str) -> tuple[int, str]:
     """Run asv in one environment; return its exit code (2: a case failed) and what it printed."""
-    request = sweep.request
     python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
-    _know_machine(request.machine, environ, configuration)
+    _know_machine(sweep.machine, environ, configuration)
     words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern]
-    words += ["--record-samples", "--no-pull", "--show-stderr"]
-    words += ["--machine", request.machine] if request.machine else []
-    words += [word for one in request.attributes for word in ("--attribute", one)]
+    words += ["--record-samples", "--no-pull", "--show-stderr", "--machine", sweep.machine]
+    words += [word for one in sweep.request.attributes for word in ("--attribute", one)]
     return _logged([sys.executable, "-m", "asv", *words], environ, sweep)
 
 
@@ -367,7 +390,11 @@ def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tu
     return done.returncode, done.stdout
 
 
-def _know_machine(name: str | None, environ: dict[str, str], configuration: Path) -> None:
+def _machine_file() -> Path:
+    return Path.home() / ".asv-machine.json"
+
+
+def _know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
     """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal.
 
     Raises
@@ -375,15 +402,10 @@ def _know_machine(name: str | None, environ: dict[str, str], configuration: Path
     RecordError
         asv's file of machines cannot be read, or asv cannot write it.
     """
-    path = Path.home() / ".asv-machine.json"
-    try:
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
-    if known and (name is None or name in known):
+    path = _machine_file()
+    if name in known_machines(path):
         return
-    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes"]
-    words += ["--machine", name] if name else []
+    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes", "--machine", name]
     done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RecordError(f"asv cannot note this machine down: {_last_words(done.stdout + done.stderr)}; see {path}")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precision_eval.errors import ParameterError
+from precision_eval.versions.points import compared_hardware
 from precision_eval.versions.results import Point, ResultSet, read_results, status_of
 
 from .sides import Figure, Place, Side, check_alike
@@ -141,7 +142,7 @@ def _same_commit(base: list[ResultSet], head: list[ResultSet], *, names: tuple[s
 
 
 def _facts(one: ResultSet) -> dict[str, str]:
-    facts = {"machine": one.machine} | {f"machine's {name}": value for name, value in one.hardware.items()}
+    facts = {"machine": one.machine} | {f"machine's {name}": value for name, value in compared_hardware(one).items()}
     if one.cuda_build is not None:
         facts["build of torch"] = "CUDA" if one.cuda_build else "CPU"
     return facts

@@ -12,8 +12,8 @@ Contents
 --------
 :class:`TorchEnvironment`
     What is asked for, and where it lies.
-:class:`Note`, :func:`read_note`
-    What a finished one says of itself.
+:class:`Note`, :func:`read_note`, :func:`serves`
+    What a finished one says of itself, and whether it has the build that is asked for.
 :func:`build_environment`
     Make one.
 """
@@ -132,12 +132,20 @@ def folder_name(version: str, python: str) -> str:
 
 
 def read_note(environment: TorchEnvironment) -> Note | None:
-    """Return the note of a finished environment, None where there is none or its Python is gone."""
+    """Return the note of a finished environment; None where there is none, it is damaged, or its Python is gone."""
     path = environment.folder / NOTE_NAME
     if not path.is_file() or not environment.interpreter.exists():
         return None
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    return Note(**{**fields, "stand_ins": tuple(fields["stand_ins"])})
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return Note(**{**fields, "stand_ins": tuple(fields["stand_ins"])})
+    except (ValueError, KeyError, TypeError):  # cut off, or of another schema: as if it were not finished
+        return None
+
+
+def serves(note: Note, build: str) -> bool:
+    """Say whether an environment has the build that is asked for; a CPU build serves for a slim one."""
+    return note.build == build or (build == "slim" and note.build == "cpu")
 
 
 def build_environment(
@@ -167,7 +175,7 @@ def build_environment(
         It cannot be made; the folder is removed.
     """
     there = read_note(environment)
-    if there is not None and there.build in (build, "cpu" if build == "slim" else build):
+    if there is not None and serves(there, build):
         return there
     shutil.rmtree(environment.folder, ignore_errors=True)
     started = time.monotonic()

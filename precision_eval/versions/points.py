@@ -3,8 +3,8 @@
 Conventions: a *point* is one fix at one size of one benchmark; times are seconds, sizes bytes. ``null`` in a file is
 *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*.
 
-Contents: :class:`Point`, :class:`ResultSet`, :data:`STATES`; :func:`check_one_machine`, :func:`check_one_build`,
-:func:`status_of`, :func:`status_name`.
+Contents: :class:`Point`, :class:`ResultSet`, :data:`STATES`; :func:`compared_hardware`, :func:`check_one_machine`,
+:func:`check_one_build`, :func:`status_of`, :func:`status_name`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from precision_eval.errors import ParameterError, RecordError
 from precision_eval.record import STATUSES
 
 STATES = ("measured", "failed", "not_applicable", "absent")
+
+COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")
+"""What makes a machine another one; the system's version and the memory it reports change with a kernel."""
 
 Key = tuple[str, str, str, str, str]
 """Mode, workload, metric, fix, size."""
@@ -77,7 +80,8 @@ class ResultSet:
         Of the commit, milliseconds since 1970.
     source : Path
     hardware : mapping of str to str
-        ``arch``, ``cpu``, ``num_cpu``, ``os``, ``ram``, as far as they are known.
+        ``arch``, ``cpu``, ``num_cpu``, ``os``, ``ram``, as far as they are known: as the file recorded them, else as
+        the machine's own file says.
     points : mapping of Key to Point
     """
 
@@ -93,20 +97,34 @@ class ResultSet:
     points: Mapping[Key, Point]
 
 
+def compared_hardware(one: ResultSet) -> dict[str, str]:
+    """Return what is known of :data:`COMPARED_HARDWARE`."""
+    return {name: one.hardware[name] for name in COMPARED_HARDWARE if one.hardware.get(name)}
+
+
 def check_one_machine(sets: Iterable[ResultSet]) -> str:
-    """Return the machine of all sets.
+    """Return the machine of all sets; hardware that a set does not state is not held against it.
 
     Raises
     ------
     ParameterError
-        There are several, or none.
+        There are several, or none, or one name stands for unlike hardware.
     """
+    sets = tuple(sets)
     names = sorted({one.machine for one in sets})
     if len(names) != 1:
         raise ParameterError(
             f"results of {len(names)} machines ({', '.join(names) or 'none'}) where one is needed; "
             f"name one with --machine{' ' + names[0] if names else ''}"
         )
+    for fact in COMPARED_HARDWARE:
+        files = {one.hardware[fact]: one.source.name for one in sets if one.hardware.get(fact)}
+        if len(files) > 1:
+            described = " against ".join(f"{value} ({files[value]})" for value in sorted(files))
+            raise ParameterError(
+                f"machine {names[0]} is several machines: {fact} {described}; keep the results of one, and give each "
+                "machine its own name with asv's --machine"
+            )
     return names[0]
 
 

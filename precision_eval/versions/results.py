@@ -177,7 +177,7 @@ def _read_file(path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, di
             date_ms=int(content["date"]),
             source=path,
             hardware={
-                name: str(known[name]) for known in (params | dict(hardware),) for name in HARDWARE if name in known
+                name: str(known[name]) for known in (dict(hardware) | params,) for name in HARDWARE if name in known
             },
             points=_points(rows, benchmarks),
         )

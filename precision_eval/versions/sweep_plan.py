@@ -11,13 +11,18 @@ Contents
     What ``--versions`` means.
 :func:`expected_bytes`, :func:`check_room`
     What environments take on disk, and whether it is there.
-:func:`read_benchmarks`, :func:`missing_benchmarks`, :func:`read_durations`, :func:`runs`, :func:`selection`
+:func:`known_machines`, :func:`machine_name`
+    The name under which asv keeps this machine's results.
+:func:`read_benchmarks`, :func:`result_files`, :func:`check_build`, :func:`missing_benchmarks`
     What is still to be measured at a commit in an environment.
+:func:`read_durations`, :func:`runs`, :func:`selection`
+    In which runs.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -219,6 +224,30 @@ def environment_name(version: str, python: str) -> str:
     return f"torch-py{python}-torch{version}"
 
 
+def known_machines(path: Path) -> tuple[str, ...]:
+    """Return the machines that asv's own file, ``~/.asv-machine.json``, names; () where there is none.
+
+    Raises
+    ------
+    RecordError
+        It cannot be read.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} is not asv's; remove it, asv writes it anew")
+    return tuple(name for name in found if name != "version")
+
+
+def machine_name(asked: str | None, known: Sequence[str]) -> str:
+    """Return the name that asv would take: the one asked for, the only one it knows, or the host's."""
+    return asked or (known[0] if len(known) == 1 else platform.node())
+
+
 def read_benchmarks(results: Path) -> dict[str, str] | None:
     """Return name → version of the benchmarks that asv last discovered for a results folder; None before that.
 
@@ -233,7 +262,9 @@ def read_benchmarks(results: Path) -> dict[str, str] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {name: str(one["version"]) for name, one in found.items() if isinstance(one, dict)}
-    except (ValueError, KeyError, AttributeError) as error:
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that, or give another --results") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path} is no list of asv's benchmarks; remove it, it is written anew") from error
 
 
@@ -260,9 +291,39 @@ def select_benchmarks(benchmarks: Mapping[str, str], patterns: Sequence[str]) ->
     return chosen
 
 
-def result_files(results: Path, *, commit: str, name: str, machine: str | None) -> tuple[Path, ...]:
-    """Return the result files of a commit and environment, of one machine or of all."""
-    return tuple(sorted(results.glob(f"{machine or '*'}/{commit[:8]}-{name}.json")))
+def result_files(results: Path, *, commit: str, name: str, machine: str) -> tuple[Path, ...]:
+    """Return the result files of a commit and environment on a machine: one, or none yet."""
+    path = results / machine / f"{commit[:8]}-{name}.json"
+    return (path,) if path.is_file() else ()
+
+
+def check_build(files: Iterable[Path], build: str) -> None:
+    """Refuse result files of another build of torch: asv would merge what it measures into them.
+
+    Parameters
+    ----------
+    files : iterable of Path
+        asv's result files; a damaged one counts as absent.
+    build : str
+        That is about to be measured.
+
+    Raises
+    ------
+    ParameterError
+        One was measured with another build, or does not say with which.
+    """
+    for path in files:
+        content = _content(path)
+        if content is None:
+            continue
+        found = (content.get("env_vars") or {}).get("TORCH_BUILD")
+        if found != build:
+            which = f"with the build {found} of torch" if found else "without saying with which build of torch"
+            other = f", or --torch-build {found}" if found else ""
+            raise ParameterError(
+                f"{path} was measured {which} and {build} is asked for; asv would mix the two: "
+                f"give another --results{other}"
+            )
 
 
 def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> tuple[str, ...]:
@@ -280,33 +341,45 @@ def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> 
     """
     done: set[str] = set()
     for path in files:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            columns, rows = content["result_columns"], content["results"]
-        except (OSError, ValueError, KeyError):
-            continue
-        for name, row in rows.items():
-            fields = dict(zip(columns, row or (), strict=False))
+        for name, fields in _rows(path).items():
             values = fields.get("result")
-            measured = values is not None and any(value is not None for value in values)
+            measured = isinstance(values, list) and any(value is not None for value in values)
             if measured and fields.get("version") == benchmarks.get(name):
                 done.add(name)
     return tuple(sorted(set(benchmarks) - done))
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    """Return a result file's content; None where it is damaged or not as asv writes it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    expected = {"result_columns": list, "results": dict}
+    as_written = isinstance(content, dict) and all(isinstance(content.get(key), of) for key, of in expected.items())
+    return content if as_written and isinstance(content.get("env_vars") or {}, dict) else None
+
+
+def _rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return benchmark → column → value of a result file; empty where it is damaged."""
+    content = _content(path)
+    if content is None:
+        return {}
+    try:
+        columns = content["result_columns"]
+        return {name: dict(zip(columns, row or (), strict=False)) for name, row in content["results"].items()}
+    except TypeError:
+        return {}
 
 
 def read_durations(results: Path) -> dict[str, float]:
     """Return the seconds that each benchmark took, at most, in any result file of a folder."""
     longest: dict[str, float] = {}
     for path in results.glob("*/*-torch-py*.json"):
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            at = content["result_columns"].index("duration")
-            rows = content["results"].items()
-        except (OSError, ValueError, KeyError):
-            continue
-        for name, row in rows:
-            if row and len(row) > at and row[at] is not None:
-                longest[name] = max(longest.get(name, 0.0), row[at])
+        for name, fields in _rows(path).items():
+            taken = fields.get("duration")
+            if isinstance(taken, int | float):
+                longest[name] = max(longest.get(name, 0.0), taken)
     return longest
 
 

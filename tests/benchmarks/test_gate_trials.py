@@ -13,6 +13,7 @@ import pytest
 
 import benchmarks.gate.__main__ as command
 from benchmarks.gate import asv_files, cells, figures, measuring, rules, simulated
+from precision_eval import environment
 from precision_eval.proof.trials import TrialFile
 from precision_eval.statistics import wilson_interval
 
@@ -134,11 +135,27 @@ def test_spreads_find_a_state_that_sets_do_not_share(lines):
 
 def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
     monkeypatch.setattr(simulated, "CELLS", 20)
-    (normal, _) = simulated.figures(gates=40)
-    assert normal["trials"] == 40
-    assert normal["rate"] <= 0.1
+    found = simulated.figures(gates=40)
+    assert [one["what"].split(", ")[1] for one in found] == ["3 processes a side"] * 2 + ["5 processes a side"] * 2
+    for one in found:
+        assert one["trials"] == 40
+        assert one["rate"] <= 0.1
+        assert one["met"] is (one["rate"] <= 0.01)
     monkeypatch.setattr(simulated, "decide_all", lambda tests: rules_without_multiplicity(tests))
-    assert simulated.figures(gates=40)[0]["rate"] > 0.1
+    assert simulated.figures(gates=40)[2]["rate"] > 0.1
+
+
+def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
+    sides = []
+
+    def tests_of(cells, *, margin):
+        sides.extend((len(base), len(head)) for base, head in cells.values())
+        return {}, None
+
+    monkeypatch.setattr(simulated, "CELLS", 2)
+    monkeypatch.setattr(simulated, "paired_tests", tests_of)
+    simulated.figures(gates=1)
+    assert sides == [(3, 3)] * 4 + [(5, 5)] * 4
 
 
 def rules_without_multiplicity(tests):
@@ -185,14 +202,53 @@ def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
         return {"processes": [], "asv": [], "exact": []}
 
     monkeypatch.setattr(command, "_one_set", one_set)
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Testium")
+    monkeypatch.setattr(command.metadata, "version", lambda name: "2.13.0")
     file = TrialFile(tmp_path / "sets.jsonl")
     with pytest.raises(SystemExit, match="set 2"):
         command._measure(file, options(tmp_path))
-    assert [line["key"] for line in file.read()] == ["set/0/2/0.1", "set/1/2/0.1"]
+    assert [line["key"] for line in file.read()] == ["set/0/2/0.1/Testium/2.13.0", "set/1/2/0.1/Testium/2.13.0"]
     command._measure(file, options(tmp_path))
     assert sorted(asked) == [0, 1, 2, 2]
     command._measure(file, options(tmp_path, budget=0.2, sets=1))  # other conditions are other sets
     assert [line["conditions"]["budget_s"] for line in file.read()] == [0.1, 0.1, 0.1, 0.2]
+
+
+@pytest.mark.parametrize("other", ["cpu", "torch"])
+def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, monkeypatch, capsys, other):
+    here = {"cpu": "Testium", "torch": "2.13.0"}
+    first = here[other]
+    monkeypatch.setattr(command, "_one_set", lambda seed, options: {})
+    monkeypatch.setattr(environment, "cpu_model", lambda: here["cpu"])
+    monkeypatch.setattr(command.metadata, "version", lambda name: here[name])
+    file, asked = TrialFile(tmp_path / "sets.jsonl"), options(tmp_path, report=True)
+    command._measure(file, asked)
+    for name in command._THREADS:
+        monkeypatch.setenv(name, "1")
+    reported = []
+    monkeypatch.setattr(command, "_parser", lambda: SimpleNamespace(parse_args=lambda: asked))
+    monkeypatch.setattr(command, "_report", lambda lines, options: reported.append(lines))
+    assert command.main() == 0
+    here[other] = "other"
+    assert command.main() == 2
+    assert f"0 sets in {asked.raw} of processes 2, budget_s 0.1" in capsys.readouterr().err
+    command._measure(file, options(tmp_path))
+    assert command.main() == 0
+    kinds = [{line["conditions"][other] for line in lines} for lines in reported]
+    assert kinds == [{first}, {"other"}]
+    assert [len(lines) for lines in reported] == [3, 3]
+
+
+def test_an_interpreter_that_measures_is_told_the_settings_alone(tmp_path, monkeypatch):
+    told = []
+
+    def run(words, **more):
+        told.append(json.loads(words[-1]))
+        return SimpleNamespace(returncode=0, stdout="{}")
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    command._one_set(4, options(tmp_path))
+    assert told == [{"seed": 4, "processes": 2, "budget_s": 0.1}]
 
 
 def test_a_slice_starts_no_set_that_would_not_end_in_it(tmp_path, monkeypatch):

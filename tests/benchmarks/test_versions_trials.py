@@ -1,6 +1,7 @@
 """The trials of change points: what they inject, how they score, and that a rule that is wrong scores badly."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -74,3 +75,68 @@ def test_residuals_are_read_from_records(tmp_path):
     assert float(np.median(residuals)) == pytest.approx(0.0)
     assert np.ptp(residuals) == pytest.approx(np.log(1.4) * np.sqrt(5 / 4))
     assert spread > 0.0
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Run the trials with options, on records and rules made up; return the exit code."""
+    records = tmp_path / "records.jsonl"
+    records.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
+    asked = []
+
+    def run_condition(condition, **options):
+        asked.append(condition.name)
+        scores = {"recall": [1, 1], "recall_near": [1, 1], "recall_by_size": {}}
+        return {"rule": scores}
+
+    monkeypatch.setattr(trials, "run_condition", run_condition)
+
+    def run(*options):
+        asked.clear()
+        given = {"--out": tmp_path / "trials.json", "--residuals": records} | dict(
+            zip(*[iter(options)] * 2, strict=True)
+        )
+        monkeypatch.setattr(sys, "argv", ["trials", *(str(word) for pair in given.items() for word in pair)])
+        try:
+            trials.main()
+        except SystemExit as ended:
+            return ended.code, len(asked)
+        return 0, len(asked)
+
+    return run
+
+
+def test_trials_go_on_and_are_never_overwritten_by_other_settings(tmp_path, command, capsys):
+    assert command("--tables", 3) == (0, len(trials.CONDITIONS))
+    path = tmp_path / "trials.json"
+    content = json.loads(path.read_text())
+    content["conditions"].pop(trials.CONDITIONS[0].name)
+    path.write_text(json.dumps(content))
+    assert command("--tables", 3) == (0, 1)
+    whole = path.read_text()
+    for other in (("--tables", 4), ("--tables", 3, "--seed", 9)):
+        capsys.readouterr()
+        assert command(*other) == (2, 0)
+        said = capsys.readouterr().err
+        assert "holds trials under other settings" in said
+        assert said.endswith("give another --out\n")
+        assert said.count("\n") == 1
+        assert path.read_text() == whole
+    path.write_text(whole[:50])
+    assert command("--tables", 3) == (2, 0)
+    assert "is no file of trials" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read: No such file"), ("{", "is no file of records"), ("{}", "no cell with five processes")],
+)
+def test_residuals_that_are_none_are_named_in_one_line(tmp_path, command, capsys, content, message):
+    path = tmp_path / "other.jsonl"
+    if content is not None:
+        path.write_text(content)
+    assert command("--residuals", path) == (2, 0)
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "trials.json").exists()

@@ -214,6 +214,21 @@ def test_one_that_was_interrupted_is_not_taken_for_finished(fake):
     assert not (wanted(fake).folder / "torn").exists()
 
 
+def test_a_damaged_or_older_note_counts_as_none(fake):
+    installer = Installer(uv=str(fake / "uv"))
+    note = build_environment(wanted(fake), build="slim", installer=installer)
+    path = wanted(fake).folder / environments.NOTE_NAME
+    whole = path.read_text()
+    fields = json.loads(whole)
+    older = {name: value for name, value in fields.items() if name != "blas"}
+    without = {name: value for name, value in fields.items() if name != "stand_ins"}
+    for content in (whole[:40], "", "[]", "null", *map(json.dumps, (older, without, {**fields, "newer": 1}))):
+        path.write_text(content)
+        assert read_note(wanted(fake)) is None, content
+    assert build_environment(wanted(fake), build="slim", installer=installer).torch_version == note.torch_version
+    assert read_note(wanted(fake)) is not None
+
+
 def test_a_missing_python_is_named(fake):
     other = TorchEnvironment(version="2.6.0", python="3.99", root=ROOT, base=fake / "environments")
     with pytest.raises(EnvironmentBuildError, match=r"no python3\.99 on the path"):

@@ -1,20 +1,19 @@
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from precision_eval.cli import torch_sweep
-from precision_eval.cli.torch_sweep import Request, plan_sweep, run_sweep, torch_sweep_command
 from precision_eval.errors import ParameterError, RecordError
 from precision_eval.versions import sweep_plan
-from precision_eval.versions.environments import EnvironmentBuildError, Note
 from precision_eval.versions.sweep_plan import (
     DiskSpaceError,
+    check_build,
     check_room,
     choose_versions,
     configuration_for,
     expected_bytes,
+    known_machines,
+    machine_name,
     missing_benchmarks,
     read_benchmarks,
     read_configuration,
@@ -113,10 +112,11 @@ def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
 BENCHMARKS = {"eager.a.time_call": "1", "eager.a.track_status": "2", "eager.b.track_status": "3"}
 
 
-def write_results(path, results):
+def write_results(path, results, build="slim"):
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = {name: [result, [], version, 0] for name, (result, version) in results.items()}
-    path.write_text(json.dumps({"result_columns": COLUMNS, "results": rows, "version": 2}))
+    variables = {"TORCH_BUILD": build} if build else {}
+    path.write_text(json.dumps({"result_columns": COLUMNS, "results": rows, "env_vars": variables, "version": 2}))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,54 @@ def test_what_is_missing(tmp_path, results, missing):
     assert list(missing_benchmarks(BENCHMARKS, [path])) == expected
 
 
-def test_a_torn_result_file_counts_as_none(tmp_path):
-    (tmp_path / "a.json").write_text('{"results": {')
-    assert missing_benchmarks(BENCHMARKS, [tmp_path / "a.json"]) == tuple(sorted(BENCHMARKS))
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"results": {',
+        "[]",
+        "7",
+        "null",
+        '{"result_columns": ["result"], "results": []}',
+        '{"result_columns": ["result"], "results": {"eager.a.time_call": 5}}',
+        '{"result_columns": ["result"], "results": {"eager.a.time_call": [5]}}',
+        '{"result_columns": 5, "results": {}}',
+        '{"result_columns": ["result"], "results": {}, "env_vars": [1]}',
+    ],
+)
+def test_a_damaged_result_file_counts_as_none(tmp_path, content):
+    path = tmp_path / "vm" / "0-torch-py3.11-torch2.8.0.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    assert missing_benchmarks(BENCHMARKS, [path]) == tuple(sorted(BENCHMARKS))
+    assert read_durations(tmp_path) == {}
+
+
+def test_results_of_another_build_are_refused(tmp_path):
+    path = tmp_path / "vm" / "a.json"
+    write_results(path, {}, build="slim")
+    check_build([path], "slim")
+    with pytest.raises(ParameterError, match=r"a\.json was measured with the build slim .* and cuda is asked for.*--r"):
+        check_build([path], "cuda")
+    write_results(path, {}, build=None)
+    with pytest.raises(ParameterError, match=r"without saying with which build of torch and slim is asked for"):
+        check_build([path], "slim")
+    path.write_text("[1]")
+    check_build([path], "cuda")
+
+
+def test_the_machine_is_the_one_that_asv_would_take(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_plan.platform, "node", lambda: "host")
+    path = tmp_path / ".asv-machine.json"
+    assert known_machines(path) == ()
+    path.write_text('{"lab": {}, "version": 1}')
+    assert known_machines(path) == ("lab",)
+    assert machine_name(None, ()) == machine_name(None, ("lab", "other")) == "host"
+    assert machine_name(None, ("lab",)) == "lab"
+    assert machine_name("asked", ("lab",)) == "asked"
+    for content in ("{", "[]"):
+        path.write_text(content)
+        with pytest.raises(RecordError, match=r"asv-machine\.json .*; remove it, asv writes it anew"):
+            known_machines(path)
 
 
 def test_classes_share_a_run_as_far_as_their_time_is_known():
@@ -199,163 +244,12 @@ def test_asvs_list_of_benchmarks_is_read(tmp_path):
         read_benchmarks(tmp_path)
 
 
-class FakeMachine:
-    """Environments and an asv that only write down what they are asked."""
+def test_a_list_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    (tmp_path / "benchmarks.json").write_text("{}")
 
-    def __init__(self, tmp_path, monkeypatch):
-        self.ran, self.installed, self.refused, self.failing = [], [], {}, set()
-        self.stop_at = None
-        self.request = Request(
-            config=ROOT / "asv.versions.json",
-            versions=("2.6.0", "2.8.0", "2.10.0"),
-            results=tmp_path / "results",
-            environments=tmp_path / "environments",
-            torch_build="slim",
-        )
-        monkeypatch.setattr(torch_sweep, "build_environment", self.build)
-        monkeypatch.setattr(torch_sweep, "_asv", self.asv)
-        monkeypatch.setattr(torch_sweep, "_commit", lambda root, revision: "c" * 40)
-        monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked, installer: "slim")
-        monkeypatch.setattr(torch_sweep, "read_note", lambda environment: None)
+    def refuse(path, **options):
+        raise PermissionError(13, "Permission denied")
 
-    def build(self, environment, **options):
-        if environment.version in self.refused:
-            raise EnvironmentBuildError(self.refused[environment.version])
-        self.installed.append(environment.version)
-        environment.folder.mkdir(parents=True, exist_ok=True)
-        return Note(
-            version=environment.version,
-            python="3.11.7",
-            torch_version=f"{environment.version}+cu1",
-            numpy="2",
-            blas="mkl",
-            build="slim",
-            cuda="1",
-            stand_ins=(),
-            installed_by="uv",
-            bytes=10,
-            seconds=1.0,
-        )
-
-    def asv(self, sweep, path, pattern):
-        version = json.loads(path.read_text())["matrix"]["req"]["torch"][0]
-        if pattern == torch_sweep.DISCOVER:
-            listed = {name: {"version": one} for name, one in BENCHMARKS.items()}
-            sweep.results.mkdir(parents=True, exist_ok=True)
-            (sweep.results / "benchmarks.json").write_text(json.dumps({**listed, "version": 2}))
-            return 0, ""
-        names = [name for name in BENCHMARKS if select(pattern, name)]
-        group = names[0].rpartition(".")[0]
-        if (version, group) == self.stop_at:
-            self.stop_at = None
-            raise KeyboardInterrupt
-        self.ran.append((version, group))
-        file = sweep.results / "vm" / f"{'c' * 8}-torch-py{sweep.python}-torch{version}.json"
-        old = json.loads(file.read_text())["results"] if file.exists() else {}
-        new = {name: ([None if name in self.failing else 1.0], BENCHMARKS[name]) for name in names}
-        write_results(file, {**{name: (row[0], row[2]) for name, row in old.items()}, **new})
-        return (2 if self.failing & set(names) else 0), ""
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    return FakeMachine(tmp_path, monkeypatch)
-
-
-def ignore(text):
-    pass
-
-
-def test_a_sweep_measures_every_class_in_every_version(machine):
-    tally = run_sweep(plan_sweep(machine.request), ignore)
-    assert tally.finished == ["2.6.0", "2.8.0", "2.10.0"]
-    assert tally.exit_code == 0
-    assert machine.ran == [(version, group) for version in tally.finished for group in ("eager.a", "eager.b")]
-    lines = (machine.request.results / "environments.jsonl").read_text().splitlines()
-    assert [json.loads(line)["torch_version"] for line in lines] == ["2.6.0+cu1", "2.8.0+cu1", "2.10.0+cu1"]
-
-
-def test_an_interrupted_sweep_goes_on_where_it_was(machine, capsys):
-    machine.stop_at = ("2.8.0", "eager.b")
-    with pytest.raises(SystemExit) as stopped:
-        torch_sweep_command(machine.request)
-    assert stopped.value.code == 130
-    assert "same command goes on" in capsys.readouterr().out
-    before = list(machine.ran)
-    assert before == [("2.6.0", "eager.a"), ("2.6.0", "eager.b"), ("2.8.0", "eager.a")]
-    machine.installed.clear()
-    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert machine.ran[len(before) :] == [("2.8.0", "eager.b"), ("2.10.0", "eager.a"), ("2.10.0", "eager.b")]
-    assert machine.installed == ["2.8.0", "2.10.0"]  # what is complete is not even installed
-
-
-def test_a_finished_sweep_does_nothing(machine):
-    run_sweep(plan_sweep(machine.request), ignore)
-    machine.ran.clear()
-    machine.installed.clear()
-    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert machine.ran == machine.installed == []
-
-
-def test_a_version_that_cannot_be_installed_does_not_stop_the_others(machine, capsys):
-    machine.refused["2.8.0"] = "torch 2.8.0 has no wheel for Python 3.99"
-    with pytest.raises(SystemExit) as ended:
-        torch_sweep_command(machine.request)
-    assert ended.value.code == 2
-    shown = capsys.readouterr()
-    assert shown.err == "precision-eval: torch 2.8.0 has no wheel for Python 3.99\n"
-    assert "2 of 3 torch versions measured" in shown.out
-    assert {version for version, _ in machine.ran} == {"2.6.0", "2.10.0"}
-
-
-def test_a_benchmark_that_fails_is_named_and_tried_again(machine):
-    machine.failing = {"eager.b.track_status"}
-    tally = run_sweep(plan_sweep(machine.request), ignore)
-    assert tally.exit_code == 1
-    assert "eager.b.track_status" in tally.incomplete["2.6.0"]
-    machine.failing = set()
-    machine.ran.clear()
-    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert machine.ran == [(version, "eager.b") for version in ("2.6.0", "2.8.0", "2.10.0")]
-
-
-def test_removed_environments_are_gone_and_their_results_stay(machine, monkeypatch):
-    request = Request(**{**vars(machine.request), "keep": False})
-    assert run_sweep(plan_sweep(request), ignore).exit_code == 0
-    assert not list(machine.request.environments.glob("torch*"))
-    assert len(list((machine.request.results / "vm").iterdir())) == 3
-
-
-def test_the_plan_states_the_disk_and_refuses_before_anything_starts(machine, monkeypatch, capsys):
-    from collections import namedtuple
-
-    usage = namedtuple("Usage", "free")
-    monkeypatch.setattr(torch_sweep.shutil, "disk_usage", lambda place: usage(3_000_000_000))
-    with pytest.raises(DiskSpaceError, match=r"3 environments need .* GB, 3\.0 GB are free"):
-        torch_sweep_command(machine.request)
-    assert machine.installed == []
-    monkeypatch.setattr(torch_sweep.shutil, "disk_usage", lambda place: usage(30_000_000_000))
-    torch_sweep_command(Request(**{**vars(machine.request), "plan_only": True}))
-    assert "Needs at most" in capsys.readouterr().out
-    assert machine.installed == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"versions": ("1.13",)}, "older than 2.6"),
-        ({"bench": ("(",)}, "no regular expression"),
-        ({"attributes": ("rounds",)}, "give each as name=value"),
-        ({"results": ROOT / "README.md"}, "is a file; give a folder"),
-        ({"config": Path("nowhere.json")}, "run in a checkout"),
-    ],
-)
-def test_bad_input_ends_before_anything_starts(machine, change, message):
-    with pytest.raises(ParameterError, match=message):
-        plan_sweep(Request(**{**vars(machine.request), **change}))
-
-
-def test_a_commit_that_does_not_exist_is_named(tmp_path):
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-    with pytest.raises(ParameterError, match="--commit nowhere is no commit"):
-        torch_sweep._commit(tmp_path, "nowhere")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(RecordError, match=r"benchmarks\.json cannot be read \(Permission denied\)"):
+        read_benchmarks(tmp_path)

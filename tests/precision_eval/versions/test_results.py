@@ -132,6 +132,37 @@ def test_one_machine_is_asked_for(tmp_path, write, run_type):
         read_results(tmp_path, machine="labtop")
 
 
+def recorded(folder, torch, **facts):
+    """Change what a result file itself says of the hardware; None takes it away."""
+    (path,) = folder.glob(f"lab/*torch{torch}.json")
+    content = json.loads(path.read_text())
+    kept = {**content["params"], **facts}
+    content["params"] = {name: value for name, value in kept.items() if value is not None}
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("fact", "other"), [("cpu", "Testium 2"), ("arch", "aarch64"), ("num_cpu", "64")])
+def test_two_machines_of_one_name_are_refused(tmp_path, write, run_type, fact, other):
+    write(tmp_path, [run_type(torch=version, values={DRIFT: {CELL: 1.0}}) for version in ("2.8.0", "2.9.0")])
+    recorded(tmp_path, "2.9.0", **{fact: other})
+    sets = read_results(tmp_path)
+    assert sets[1].hardware[fact] == other != sets[0].hardware[fact]
+    with pytest.raises(ParameterError, match=rf"machine lab is several machines: {fact} .*{other}.*--machine") as found:
+        check_one_machine(sets)
+    assert "\n" not in str(found.value)
+    assert check_one_machine(sets[1:]) == "lab"
+
+
+def test_a_new_kernel_or_what_is_not_recorded_makes_no_other_machine(tmp_path, write, run_type):
+    write(tmp_path, [run_type(torch=version, values={DRIFT: {CELL: 1.0}}) for version in ("2.8.0", "2.9.0", "2.10.0")])
+    recorded(tmp_path, "2.9.0", os="Linux 7", ram="7999999")
+    recorded(tmp_path, "2.10.0", cpu="")
+    recorded(tmp_path, "2.8.0", arch=None)
+    sets = read_results(tmp_path)
+    assert (sets[0].hardware["arch"], sets[1].hardware["os"]) == ("x86_64", "Linux 7")
+    assert check_one_machine(sets) == "lab"
+
+
 def test_cpu_and_cuda_builds_are_not_compared(tmp_path, write, run_type):
     values = {DRIFT: {CELL: 1.0}}
     write(tmp_path, [run_type(torch="2.8.0", values=values), run_type(torch="2.9.0", cuda=True, values=values)])
