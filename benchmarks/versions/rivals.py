@@ -30,7 +30,7 @@ def ours(table: Table) -> Found:
     sets = [_result_set(table, number) for number in range(len(next(iter(table.values()))))]
     positions = [one.torch_version for one in sets]
     found: Found = {name: [] for name in table}
-    for change in change_points(build_series(sets, positions)):
+    for change in change_points(build_series(sets, positions), margins={}):
         found[change.fix].append(positions.index(change.at))
     return found
 

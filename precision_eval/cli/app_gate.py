@@ -12,9 +12,10 @@ from .app import app, flowing
 _GATE_HELP = """Compare two result sets and fail where head is worse than base beyond a margin.
 
 BASE and HEAD are two folders that [cyan]run[/cyan] has filled, or two commits or two torch versions in asv's results.
-Latency is compared by the paired ratios of each process, so measure several processes per side; of all gates without a
-change, at most 1 % report one, over all cells together. Other machines and builds are refused. Exit code 0 without a
-regression, 1 with one, 2 where the input cannot be compared.
+Latency is compared by the paired ratios of each process, all cells together: false alarms are held to about 1 % a gate
+where the processes of both sides are draws of one distribution, five or more a side; what the machine does between the
+two sides is not in it. Other machines and builds are refused. Exit code 0 without a regression, 1 with one, 2 where the
+input cannot be compared.
 
 [bold]Examples[/bold]
 

@@ -3,7 +3,9 @@
 Conventions: *base* is what is known, *head* what is proposed; a change is head over base, so above 1 = worse for every
 metric that is judged. A *figure* is one metric of one place (workload, fix, mode, size). Latency is compared by the
 paired ratios that each process gives, with the process as the unit of replication; status, memory and drift are exact
-or repeatable and are compared as they stand. Unlike machines and builds are refused, unlike figures set aside by name.
+or repeatable and are compared as they stand. False regressions of latency are held to about 1 % a gate where the
+processes of both sides are draws of one distribution, five or more a side; what the machine does between the two sides
+is not in it. Unlike machines and builds are refused, unlike figures set aside by name.
 
 Contents
 --------
@@ -18,7 +20,7 @@ opening
 moderated
     The moderated t: :func:`fit_prior`, :func:`moderated_variances`, :func:`holm_levels`.
 paired
-    :func:`judge_paired`: latency over all cells at once.
+    :func:`paired_tests`, :func:`decide_all`: latency over all cells at once.
 judging
     :func:`compare_sides` and its :class:`Comparison` of :class:`Change`.
 summary

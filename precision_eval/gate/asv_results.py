@@ -175,7 +175,6 @@ def _figure(point: Point) -> Figure:
         state=point.state,
         value=point.value,
         samples=point.samples,
-        interval_99=point.interval_99,
         unit=point.unit,
         identity=identity,
     )

@@ -2,8 +2,9 @@
 
 Conventions: changes are head over base; a regression of any metric makes the gate fail. Status: leaving *passed* is a
 regression, reaching it an improvement. Drift repeats exactly for a seed, so a ratio beyond its margin is a regression,
-of that one seed. Memory is exact. Latency and whatever has intervals of its own are judged together, see
-:mod:`.paired`. What was measured on one side only is listed, and so is what is not alike.
+of that one seed. Memory is exact. Latency is judged over all cells together, see :mod:`.paired`. Divergence and
+degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
+none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
 
 Contents: :class:`Margins`, :class:`Change`, :class:`Comparison`, :func:`compare_sides`.
 """
@@ -18,7 +19,7 @@ from typing import Literal
 from precision_eval.errors import ParameterError
 
 from .moderated import Prior
-from .paired import LEAST_PROCESSES, Decision, Test, decide_all, interval_test, paired_tests, scatter
+from .paired import LEAST_PROCESSES, Decision, Test, decide_all, paired_tests, scatter
 from .sides import METRICS, Figure, Place, Side, unlike
 
 Verdict = Literal["regression", "improvement", "unchanged", "undecided", "shown"]
@@ -172,8 +173,7 @@ def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
     }
     measured = {key: both for key, both in pairs.items() if all(one.value is not None for one in both)}
     for key, both in measured.items():
-        judgement = METRICS.get(key[1], "shown")
-        if judgement in ("drift", "memory", "shown"):
+        if METRICS.get(key[1]) not in ("status", "paired"):
             changes[key] = _by_margin(key, *both, margins)
     found, priors, doubts = _by_noise(measured, margins)
     changes |= found
@@ -270,29 +270,22 @@ def _by_margin(key: Key, base: Figure, head: Figure, margins: Margins) -> Change
 def _by_noise(
     measured: Mapping[Key, tuple[Figure, Figure]], margins: Margins
 ) -> tuple[dict[Key, Change], dict[str, Prior], tuple[str, ...]]:
-    """Judge everything that has noise as one family; variances are shared within a metric."""
+    """Judge all paired metrics as one family; variances are shared within a metric."""
     tests: dict[Key, Test] = {}
     priors: dict[str, Prior] = {}
     doubts: list[str] = []
     changes: dict[Key, Change] = {}
-    noisy = {key: both for key, both in measured.items() if METRICS.get(key[1]) in ("paired", "interval")}
-    for metric in sorted({metric for _, metric in noisy if METRICS[metric] == "paired"}):
+    noisy = {key: both for key, both in measured.items() if METRICS.get(key[1]) == "paired"}
+    for metric in sorted({metric for _, metric in noisy}):
         cells = {key: (b.samples, h.samples) for key, (b, h) in noisy.items() if key[1] == metric}
         enough = {key: both for key, both in cells.items() if min(map(len, both)) >= LEAST_PROCESSES}
         changes |= {key: _too_few(key, *noisy[key]) for key in cells if key not in enough}
         found, priors[metric] = paired_tests(enough, margin=_paired_margin(metric, margins))
         tests |= found
         doubts += _scatter_doubts(metric, found)
-    for key, (base, head) in noisy.items():
-        if METRICS[key[1]] == "interval":
-            if base.interval_99 is None or head.interval_99 is None:
-                changes[key] = _by_margin(key, base, head, margins)
-            else:
-                values = (float(base.value or 0.0), float(head.value or 0.0))
-                tests[key] = interval_test((values[0], *base.interval_99), (values[1], *head.interval_99))
     decided = decide_all(tests)
     changes |= {key: _noisy_change(key, *noisy[key], decided[key], margins) for key in tests}
-    few = sum(1 for key, one in changes.items() if one.verdict == "shown" and METRICS[key[1]] == "paired")
+    few = sum(1 for one in changes.values() if one.verdict == "shown")
     if few:
         doubts.append(
             f"{few} latency figures are of fewer than {LEAST_PROCESSES} processes on a side and were not judged; "
@@ -340,30 +333,18 @@ def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
 
 
 def _noisy_change(key: Key, base: Figure, head: Figure, found: Decision, margins: Margins) -> Change:
-    """Word a decision: ratios for log differences, ratios of the value for plain ones."""
-    paired = METRICS[key[1]] == "paired"
-    if paired:
-        values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
-        ratio, low, high = values[1] / values[0], math.exp(found.low), math.exp(found.high)
-        detectable = math.expm1(found.detectable)
-    else:
-        values = [float(base.value or 0.0), float(head.value or 0.0)]
-        if values[0] <= 0.0:
-            return Change(
-                place=key[0], metric=key[1], verdict=found.verdict, base=values[0], head=values[1], margin=0.0
-            )
-        ratio, low, high = (1.0 + x / values[0] for x in (values[1] - values[0], found.low, found.high))
-        detectable = found.detectable / values[0]
+    """Word a decision: ratios for log differences."""
+    values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
     return Change(
         place=key[0],
         metric=key[1],
         verdict=found.verdict,
         base=values[0],
         head=values[1],
-        ratio=ratio,
-        low=low,
-        high=high,
-        margin=_paired_margin(key[1], margins) if paired else 0.0,
-        detectable=detectable,
-        processes=(len(base.samples), len(head.samples)) if paired else (0, 0),
+        ratio=values[1] / values[0],
+        low=math.exp(found.low),
+        high=math.exp(found.high),
+        margin=_paired_margin(key[1], margins),
+        detectable=math.expm1(found.detectable),
+        processes=(len(base.samples), len(head.samples)),
     )

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from precision_eval.errors import ParameterError
 
-Judgement = Literal["status", "paired", "drift", "memory", "interval", "shown"]
+Judgement = Literal["status", "paired", "drift", "memory", "shown"]
 
 METRICS: Mapping[str, Judgement] = {
     "status": "status",
@@ -25,8 +25,8 @@ METRICS: Mapping[str, Judgement] = {
     "teacher_forced_drift": "drift",
     "peak_bytes": "memory",
     "stored_bytes": "memory",
-    "audio_degradation": "interval",
-    "divergence": "interval",
+    "audio_degradation": "shown",
+    "divergence": "shown",
     "time": "shown",
     "peakmem": "shown",
 }
@@ -74,8 +74,6 @@ class Figure:
         For the metric ``status``: one of :data:`precision_eval.record.STATUSES`.
     samples : tuple of float
         One number per process; empty where none were kept.
-    interval_99 : tuple of float or None
-        Of the value, where there is one.
     unit : str
     identity : mapping of str to str
         What must agree, by name.
@@ -87,7 +85,6 @@ class Figure:
     value: float | None = None
     status: str | None = None
     samples: tuple[float, ...] = ()
-    interval_99: tuple[float, float] | None = None
     unit: str = ""
     identity: Mapping[str, str] = field(default_factory=dict)
     reason: str | None = None

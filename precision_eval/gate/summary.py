@@ -134,9 +134,9 @@ def _how(found: Comparison) -> str:
     text = (
         f"Margins: latency {_percent(margins.latency)} (to the anchor {_percent(margins.anchor)}), "
         f"drift ×{margins.drift:g}, memory {_percent(margins.memory)}. "
-        "Latency is compared by paired ratios within processes, at an error of "
-        f"{_percent(GATE_ERROR)} for the whole gate, "
-        "over all cells together (moderated t, margin inside the test, Holm). Drift is of one seed."
+        "Latency is compared by paired ratios within processes, at an error of about "
+        f"{_percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin inside the test, "
+        "Holm), where both sides' processes are draws of one distribution, five or more a side. Drift is of one seed."
     )
     spreads = [f"{name} {_percent(math.sqrt(prior.variance))}" for name, prior in found.priors.items()]
     return text + (f" Usual spread between processes: {', '.join(spreads)}." if spreads else "")

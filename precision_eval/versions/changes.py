@@ -4,11 +4,14 @@ Conventions: *paired* metrics are judged on the logarithm of their ratios by :mo
 workload are one family: their p-values are adjusted after Benjamini and Hochberg, so that of the series said to change
 at most ``FALSE_SHARE`` are expected to be wrong, and the steps within a series are looked for at the level which that
 leaves. Many series share a baseline, whose noise they have in common: the dependence is positive, for which the rule
-holds. *Exact* metrics have no noise: a change is every value that leaves the last level by more than the metric's
+holds. That noise is the one between processes of a session; as each position is a session of its own, a step must also
+lie, interval and all, beyond :data:`SESSION_MARGIN`. Steps are held to it one by one: a creep in smaller ones is not
+reported. *Exact* metrics have no noise: a change is every value that leaves the last level by more than the metric's
 factor in :data:`~.series.EXACT`, so that a slow creep is reported too. Benchmarks defined differently are never
 compared. A change lies between the last position with the old level and the first with the new one.
 
-Contents: :class:`ChangePoint`, :data:`FALSE_SHARE`; :func:`change_points`, :func:`benjamini_hochberg`.
+Contents: :class:`ChangePoint`, :class:`Reach`, :data:`FALSE_SHARE`, :data:`SESSION_MARGIN`; :func:`change_points`,
+:func:`reach`, :func:`benjamini_hochberg`.
 
 References
 ----------
@@ -20,18 +23,23 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .detection import detect, no_change_p_value
+from .detection import detect, no_change_p_value, reachable_p_values
 from .points import Key
 from .series import EXACT, Series, SeriesPoint
 from .upstream import UpstreamChange, explanations
 
 FALSE_SHARE = 0.05
+SESSION_MARGIN: Mapping[str, float] = {"latency_ratio": 0.02, "latency_to_anchor": 0.10}
+"""Paired metric to the relative change that two sessions may show of equal code. The noise between processes of one
+session does not hold it: sets of processes of the same code, measured one after the other for a trial of the gate,
+differed by up to 8 % to the anchor. Between like calls of one process less is expected. A judgement, no calibration."""
+
 BASELINE_FIX = "full_float32"
 """Latency ratios are to this fix; where it changes itself, all ratios do."""
 
@@ -56,7 +64,7 @@ class ChangePoint:
     adjusted_p_value : float or None
         Of the whole series, adjusted for the number of series.
     with_baseline : bool
-        A latency ratio that changes where the float32 baseline itself does.
+        A latency ratio that changes where the float32 baseline itself does, as its own change to the anchor says.
     explained_by : tuple of UpstreamChange
         Empty: unexplained.
     """
@@ -83,6 +91,34 @@ class ChangePoint:
         return (self.mode, self.workload, self.metric, self.fix, self.size)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What the paired tests of a workload can call, with so many versions and processes.
+
+    Attributes
+    ----------
+    tested : int
+        Series tested together; one that was defined anew counts once for each definition.
+    smallest, clear : float
+        p-values before they are adjusted, as of :func:`~.detection.reachable_p_values`, of the series where they are
+        smallest.
+    """
+
+    tested: int
+    smallest: float
+    clear: float
+
+    @property
+    def none(self) -> bool:
+        """Whether no change can be called, not even one that all series take."""
+        return self.smallest > FALSE_SHARE
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a change of one series, however large, takes luck to be called."""
+        return self.clear * self.tested > FALSE_SHARE
+
+
 @dataclass(frozen=True)
 class _Run:
     """Points of one series under one definition of the benchmark, all with samples."""
@@ -100,7 +136,11 @@ class _Run:
 
 
 def change_points(
-    series: Iterable[Series], upstream: Iterable[UpstreamChange] = (), *, axis: str = "torch"
+    series: Iterable[Series],
+    upstream: Iterable[UpstreamChange] = (),
+    *,
+    axis: str = "torch",
+    margins: Mapping[str, float] = SESSION_MARGIN,
 ) -> tuple[ChangePoint, ...]:
     """Find the change points of some series, those of a workload together.
 
@@ -112,6 +152,9 @@ def change_points(
         Among which an explanation is looked for, on the axis of torch versions only.
     axis : str
         ``"torch"`` or ``"commit"``.
+    margins : mapping of str to float
+        Paired metric to the relative change that counts as none, ≥ 0; 0 for those that it lacks, as where all
+        positions were measured in one session.
 
     Returns
     -------
@@ -125,9 +168,29 @@ def change_points(
     found = []
     for members in workloads.values():
         changes = [change for one in members if one.kind == "exact" for change in _exact_changes(one)]
-        changes += _paired_changes(members)
+        changes += _paired_changes(members, margins)
         found += [_explained(change, changes, known) for change in changes]
     return tuple(found)
+
+
+def reach(series: Iterable[Series]) -> Reach | None:
+    """Say whether changes of one workload's paired series can be called at all.
+
+    Parameters
+    ----------
+    series : iterable of Series
+        Of one workload.
+
+    Returns
+    -------
+    Reach or None
+        None where no paired series has samples at two positions.
+    """
+    counts = [tuple(len(point.samples) for point in run.points) for run in _runs(series)]
+    if not counts:
+        return None
+    smallest, clear = zip(*map(reachable_p_values, set(counts)), strict=True)
+    return Reach(tested=len(counts), smallest=min(smallest), clear=min(clear))
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -186,15 +249,20 @@ def _change(series: Series, before: str, at: str, old: float, new: float) -> Cha
     )
 
 
-def _paired_changes(series: Sequence[Series]) -> list[ChangePoint]:
-    """Change points of the paired series of one family."""
-    runs = [
+def _runs(series: Iterable[Series]) -> list[_Run]:
+    """Return what is tested of the paired series."""
+    return [
         _Run(one, kept)
         for one in series
         if one.kind == "paired" and one.noise is not None
         for run in one.runs
         if len(kept := tuple(point for point in run if point.samples)) > 1
     ]
+
+
+def _paired_changes(series: Sequence[Series], margins: Mapping[str, float]) -> list[ChangePoint]:
+    """Change points of the paired series of one family."""
+    runs = _runs(series)
     if not runs:
         return []
     adjusted = benjamini_hochberg([no_change_p_value(run.rows, seed=run.seed, prior=_prior(run)) for run in runs])
@@ -204,7 +272,7 @@ def _paired_changes(series: Sequence[Series]) -> list[ChangePoint]:
         change
         for run, value, is_chosen in zip(runs, adjusted, chosen, strict=True)
         if is_chosen
-        for change in _steps(run, value, level)
+        for change in _steps(run, value, level, math.log1p(margins.get(run.series.metric, 0.0)))
     ]
 
 
@@ -214,10 +282,13 @@ def _prior(run: _Run) -> float:
     return math.nan if noise is None or noise.prior_scale is None else noise.prior_scale
 
 
-def _steps(run: _Run, adjusted: float, level: float) -> list[ChangePoint]:
+def _steps(run: _Run, adjusted: float, level: float, margin: float) -> list[ChangePoint]:
+    """Return the steps whose interval lies beyond the margin, a logarithm."""
     detection = detect(run.rows, level=level, seed=run.seed, prior=_prior(run))
     found = []
     for number, step in enumerate(detection.steps):
+        if abs(step.size) - step.half_width <= margin:
+            continue
         old, new = (math.exp(detection.levels[at]) for at in (number, number + 1))
         change = _change(run.series, run.points[step.index - 1].position, run.points[step.index].position, old, new)
         bounds = (math.exp(step.size - step.half_width), math.exp(step.size + step.half_width))

@@ -9,11 +9,14 @@ less that of its surroundings. Each is divided by its standard error, from the s
 are each judged by their largest contrast, at ``STEP_SHARE`` and the rest of the level.
 
 What it is held against: the same, computed anew on the residuals dealt out to the versions at random. While no step has
-been found the residuals are the samples themselves, and the test is exact whatever the noise looks like, as long as it
-is the same at every version. After that it is approximate. The step count grows while the test rejects; the positions
-are then those of the least squares over all partitions with that many steps. Nothing here is a fixed factor.
+been found the residuals are the samples themselves, and whatever the noise looks like, as long as it is the same at
+every version, the test is exact without a prior, else approximately: a prior comes from spreads within versions as they
+were measured, this series' own among them, and is not dealt anew. After the first step it is approximate. The step
+count grows while the test rejects; the positions are then those of the least squares over all partitions with that many
+steps. Nothing here is a fixed factor.
 
-Contents: :class:`Step`, :class:`Detection`; :func:`detect`, :func:`no_change_p_value`, :func:`best_partition`.
+Contents: :class:`Step`, :class:`Detection`; :func:`detect`, :func:`no_change_p_value`, :func:`reachable_p_values`,
+:func:`best_partition`.
 
 References
 ----------
@@ -120,13 +123,54 @@ def no_change_p_value(rows: Sequence[Floats], *, seed: int, prior: float = math.
     Returns
     -------
     float
-        Exact level under the same noise at every version; 1 where all samples are equal or one version is there.
+        Under the same noise at every version its level is exact without a prior, else approximately; 1 where all
+        samples are equal or one version is there.
     """
     table = _table(rows, prior)
     if len(table.values) < 2 or np.nanmax(table.values) == np.nanmin(table.values):
         return 1.0
     p_value = _test(table, (), np.random.default_rng(seed), FEW)[0]
     return p_value if p_value > DOUBT else _test(table, (), np.random.default_rng(seed + 1), MANY)[0]
+
+
+def reachable_p_values(counts: Sequence[int]) -> tuple[float, float]:
+    """Return how small :func:`no_change_p_value` can be, with so few samples that few deals are possible.
+
+    Of all deals those look at least as extreme as the samples found that exchange whole versions on one side of a step.
+    Without noise it is all that keep the sides together: at this border, or at one with as many samples on its other
+    side. Likewise for a bump.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Samples of each version, in order.
+
+    Returns
+    -------
+    smallest : float
+        That no samples go below, but for the random deals' own error.
+    clear : float
+        Of a lone step or bump without noise, of any size, at its best place; by luck with its noise one has less.
+    """
+    if len(counts) < 2:
+        return 1.0, 1.0
+    total, kinds = sum(counts), _contrasts(np.asarray(counts, dtype=np.float64), ())
+    deals = math.factorial(total) // math.prod(map(math.factorial, counts))
+    shares = (STEP_SHARE, 1.0 - STEP_SHARE) if len(kinds[1]) else (1.0, 1.0)
+    turned = 2 if list(counts) == list(reversed(counts)) else 1  # a step the other way round looks the same
+    smallest, clear = [], []
+    for kind, share, ways in zip(kinds, shares, (turned, 1), strict=True):
+        sides = [[[n for n, used in zip(counts, side, strict=True) if used] for side in (c > 0, c < 0)] for c in kind]
+        inside = [sum(side) for side, _ in sides]
+        smallest += [ways * math.prod(map(_orders, both)) / deals / share for both in sides]
+        clear += [(inside.count(k) + inside.count(total - k)) / math.comb(total, k) / share for k in inside]
+    resolved = 1.0 / (MANY + 1.0) / max(shares)
+    return min(1.0, max(min(smallest), resolved)), min(1.0, max(min(clear), resolved))
+
+
+def _orders(counts: Sequence[int]) -> int:
+    """Number of ways to exchange versions with equally many samples."""
+    return math.prod(math.factorial(counts.count(n)) for n in set(counts))
 
 
 def detect(rows: Sequence[Floats], *, level: float, seed: int, prior: float = math.nan) -> Detection:

@@ -19,7 +19,7 @@ from precision_eval.expectations import version_key
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.tracking.effort import DEVICE
 
-from .changes import ChangePoint, change_points
+from .changes import FALSE_SHARE, SESSION_MARGIN, ChangePoint, change_points, reach
 from .points import ResultSet, check_one_build, check_one_machine
 from .series import PAIRED, Series, SeriesPoint, build_series
 from .statuses import StatusChange, status_at, status_changes
@@ -258,8 +258,31 @@ def _doubts(series: Sequence[Series], positions: Sequence[str]) -> list[str]:
     if any(one.metric in PAIRED and one.noise is not None for one in series):
         notes.append(
             "noise of latency ratios: the spread between processes of one version; what differs from one session to "
-            "the next is not in it"
+            f"the next is not in it, so a step is called only where its interval lies beyond {_margins()}, a judgement "
+            "and no calibration"
         )
+    return [*notes, *_too_few(series)]
+
+
+def _margins() -> str:
+    return " and ".join(f"{100 * margin:g} % ({metric})" for metric, margin in SESSION_MARGIN.items())
+
+
+def _too_few(series: Sequence[Series]) -> list[str]:
+    """Name the workloads where a paired change has little or no chance to be called."""
+    notes = []
+    for name in dict.fromkeys(one.workload for one in series):
+        found = reach(one for one in series if one.workload == name)
+        if found is None or not (found.none or found.unsure):
+            continue
+        told = f"too few versions or processes to call any paired change in {name}"
+        if found.none:
+            notes.append(f"{told}: p is {found.smallest:.2g} or more, {FALSE_SHARE:g} at most would be called")
+        else:
+            notes.append(
+                f"{told} without luck: one series' step, however large, has p of about {found.clear:.2g}, times "
+                f"{found.tested} series tested together, and {FALSE_SHARE:g} at most is called"
+            )
     return notes
 
 

@@ -128,12 +128,16 @@ def test_times_with_the_machine_in_them_are_shown_only():
     }
 
 
-def test_a_metric_with_intervals_of_its_own():
-    base = Figure(state="measured", value=1.0, interval_99=(0.95, 1.05))
-    near, far = (Figure(state="measured", value=v, interval_99=(v - 0.05, v + 0.05)) for v in (1.02, 1.3))
-    assert verdicts({"audio_degradation": base}, {"audio_degradation": near}) == {"audio_degradation": "undecided"}
-    assert verdicts({"audio_degradation": base}, {"audio_degradation": far}) == {"audio_degradation": "regression"}
-    assert verdicts({"audio_degradation": 1.0}, {"audio_degradation": 2.0}) == {"audio_degradation": "shown"}
+@pytest.mark.parametrize("metric", ["divergence", "audio_degradation"])
+def test_a_free_running_stream_is_shown_whatever_comes_with_it(metric):
+    """One stream tells no spread; a third more of it is no verdict, also beside a latency that has one."""
+    base, head = (Figure(state="measured", value=v) for v in (1.0, 1.3))
+    figures = {metric: base, "latency_ratio": PROCESSES}
+    found = compare_sides(side(**figures), side(**(figures | {metric: head})), margins=Margins())
+    shown = next(one for one in found.changes if one.metric == metric)
+    assert (shown.verdict, shown.ratio, shown.margin, shown.low) == ("shown", pytest.approx(1.3), None, None)
+    assert not found.failed
+    assert found.doubts == ()
 
 
 def test_what_is_on_one_side_is_listed():

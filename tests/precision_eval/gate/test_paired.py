@@ -7,7 +7,7 @@ import pytest
 
 from precision_eval.errors import ParameterError
 from precision_eval.gate.moderated import upper_tail
-from precision_eval.gate.paired import GATE_ERROR, Test, decide_all, interval_test, paired_tests, scatter
+from precision_eval.gate.paired import GATE_ERROR, Test, decide_all, paired_tests, scatter
 
 
 def made_cells(rng, *, cells=100, processes=5, change=0.0, spread=0.003):
@@ -103,14 +103,6 @@ def test_cells_of_one_metric_share_their_variances():
     assert alone[0].degrees == 4
     assert together[0].degrees > 10
     assert math.sqrt(prior.variance) == pytest.approx(0.003, rel=0.2)
-
-
-def test_intervals_of_their_own_become_a_normal_test():
-    one = interval_test((1.0, 0.9, 1.1), (1.3, 1.1, 1.5))
-    # half widths of 0.1 and 0.2 at 2.5758 standard errors
-    assert one.standard_error == pytest.approx(math.hypot(0.1, 0.2) / 2.5758293)
-    assert one.estimate == pytest.approx(0.3)
-    assert upper_tail(one.estimate, one.standard_error, one.degrees) == pytest.approx(0.00027, rel=0.05)
 
 
 def test_scatter_is_one_for_processes_alone_and_grows_with_the_machines_state():

@@ -184,6 +184,20 @@ def test_unlike_asv_results_are_refused(made, tmp_path):
     assert open_sides(BASE, HEAD, results=tmp_path, machine="two")[0].facts["machine"] == "two"
 
 
+def test_two_machines_of_one_name_are_refused_and_a_new_kernel_is_not(made, tmp_path):
+    for commit, facts in ((BASE, {"cpu": "Model One", "os": "Linux 6"}), (HEAD, {"cpu": "Model One", "os": "Linux 7"})):
+        made.made_asv(tmp_path, commit=commit)
+        path = next((tmp_path / "box").glob(f"{commit[:8]}*"))
+        content = json.loads(path.read_text())
+        content["params"] |= facts
+        path.write_text(json.dumps(content))
+    assert open_sides(BASE, HEAD, results=tmp_path)[0].facts["machine's cpu"] == "Model One"
+    content["params"]["cpu"] = "Model Two"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ParameterError, match=r"machine's cpu \(Model One against Model Two\)"):
+        open_sides(BASE, HEAD, results=tmp_path)
+
+
 def test_no_common_environment_or_commit(made, tmp_path):
     made.made_asv(tmp_path, commit=BASE, torch="2.12.0")
     made.made_asv(tmp_path, commit=HEAD, torch="2.13.0")

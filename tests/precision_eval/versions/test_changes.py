@@ -10,10 +10,11 @@ import pytest
 from precision_eval.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
 from precision_eval.expectations import changes as expected_changes
 from precision_eval.expectations import load_table, version_key
-from precision_eval.versions.changes import benjamini_hochberg, change_points
+from precision_eval.report.versions_text import headline
+from precision_eval.versions.changes import SESSION_MARGIN, benjamini_hochberg, change_points, reach
 from precision_eval.versions.export import as_json, write_csv
 from precision_eval.versions.results import read_results
-from precision_eval.versions.series import build_series
+from precision_eval.versions.series import PAIRED, build_series
 from precision_eval.versions.table import markdown, number
 from precision_eval.versions.telling import Choice, tell
 from precision_eval.versions.upstream import DATA, explanations, load_upstream
@@ -41,9 +42,13 @@ def noisy(levels, *, scale=0.01, processes=3, seed=0):
     return [list(level * np.exp(rng.normal(0.0, scale, processes))) for level in levels]
 
 
-def changes_of(folder):
+def series_of(folder):
     sets = read_results(folder)
-    return change_points(build_series(sets, [one.torch_version for one in sets]))
+    return build_series(sets, [one.torch_version for one in sets])
+
+
+def changes_of(folder, **more):
+    return change_points(series_of(folder), **more)
 
 
 def test_a_drift_that_moves_by_half_is_a_change_and_one_by_a_tenth_is_none(tmp_path, write, run_type):
@@ -104,6 +109,114 @@ def test_a_ratio_that_moves_with_its_baseline_says_so(tmp_path, write, run_type)
         ("latency_ratio", "kv_to_query", "2.10.0", True),
         ("latency_to_anchor", "full_float32", "2.10.0", False),
     }
+
+
+def stepped(factor):
+    return [[2.0] * 3] * 4 + [[2.0 * factor] * 3] * 4
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor", "called"),
+    [
+        (RATIO, 1.015, False),
+        (RATIO, 1 / 1.015, False),
+        (RATIO, 1.10, True),
+        (RATIO, 1 / 1.10, True),
+        (ANCHOR, 1.06, False),
+        (ANCHOR, 1.15, True),
+    ],
+)
+def test_a_step_that_sessions_may_differ_by_is_not_called(tmp_path, write, run_type, metric, factor, called):
+    folder = folder_of(tmp_path, write, run_type, {metric: {CELL: stepped(factor)}})
+    found = changes_of(folder)
+    assert [one.factor for one in found] == ([pytest.approx(factor)] if called else [])
+    (without,) = changes_of(folder, margins={})  # the noise of its processes alone would call each
+    assert without.factor == pytest.approx(factor)
+    (note,) = [one for one in tell(read_results(folder)).notes if "session" in one]
+    assert "beyond 2 % (latency_ratio) and 10 % (latency_to_anchor), a judgement" in note
+
+
+def test_the_whole_interval_must_lie_beyond_the_sessions_margin(tmp_path, write, run_type):
+    """A step of 2.5 % in noise of 1 %: its size is beyond 2 %, its interval is not."""
+    cells = {(fix, "tiny"): noisy([2.0] * 8, seed=k) for k, fix in enumerate(("query_to_half", "bfloat16", "autocast"))}
+    folder = folder_of(
+        tmp_path, write, run_type, {RATIO: cells | {CELL: noisy([2.0] * 4 + [2.06] * 4, processes=5, seed=9)}}
+    )
+    (without,) = changes_of(folder, margins={})
+    low, high = without.factor_interval
+    assert 1.0 < low < 1.02 < without.factor < high
+    assert changes_of(folder) == ()
+
+
+def test_every_paired_metric_has_a_sessions_margin():
+    assert set(SESSION_MARGIN) == set(PAIRED)
+
+
+def test_a_baseline_that_moves_within_the_sessions_margin_is_no_cause(tmp_path, write, run_type):
+    values = {
+        RATIO: {CELL: stepped(1.10), ("full_float32", "tiny"): [[1.0] * 3] * 8},
+        ANCHOR: {("full_float32", "tiny"): stepped(1 / 1.06)},
+    }
+    folder = folder_of(tmp_path, write, run_type, values)
+    assert [(one.fix, one.with_baseline) for one in changes_of(folder)] == [("kv_to_query", False)]
+    found = changes_of(folder, margins={})
+    assert {(one.metric, one.with_baseline) for one in found} == {("latency_ratio", True), ("latency_to_anchor", False)}
+
+
+FIXES = ("kv_to_query", "query_to_half", "bfloat16", "autocast", "float16", "full_bfloat16")
+
+
+def few_versions(path, write, run_type, *, versions, moved, fixes=FIXES, **more):
+    """Three processes at each of a few versions; the first `moved` fixes become five times as fast at the second."""
+    for number_, version in enumerate(VERSIONS[:versions]):
+        cells = {
+            (fix, "tiny"): noisy([2.0 / (5.0 if number_ and k < moved else 1.0)], seed=10 * number_ + k)[0]
+            for k, fix in enumerate(fixes)
+        }
+        write(path, [run_type(torch=version, values={RATIO: cells} | more)])
+    return read_results(path)
+
+
+def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, write, run_type):
+    """p ≥ 2/20, however large the step and however many series take it."""
+    story = tell(few_versions(tmp_path, write, run_type, versions=2, moved=6))
+    assert story.workloads[0].changes == ()
+    found = reach(story.workloads[0].series)
+    assert (found.tested, found.smallest, found.clear) == (6, pytest.approx(0.1), pytest.approx(0.1))
+    assert found.none
+    (note,) = [one for one in story.notes if "too few" in one]
+    assert note == (
+        "too few versions or processes to call any paired change in dia-decode: p is 0.1 or more, 0.05 at most would "
+        "be called"
+    )
+    said = "Between torch 2.6.0 and 2.7.1, no status turned over and no exact metric changed."
+    assert headline(story) == f"{said} Paired latencies could not be judged: dia-decode."
+
+
+def test_three_versions_of_three_processes_take_luck(tmp_path, write, run_type):
+    """A clear step has p = 2/84/0.8 = 0.030, so 0.18 where it is one of 6; where all take it together, 0.030."""
+    story = tell(few_versions(tmp_path, write, run_type, versions=3, moved=0))
+    found = reach(story.workloads[0].series)
+    assert (found.none, found.unsure) == (False, True)
+    (note,) = [one for one in story.notes if "too few" in one]
+    assert "to call any paired change in dia-decode without luck: one series' step" in note
+    assert "p of about 0.03, times 6 series" in note
+    assert headline(story).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
+    assert len(tell(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).workloads[0].changes) >= 4
+
+
+def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
+    story = tell(few_versions(tmp_path, write, run_type, versions=5, moved=0))
+    assert not reach(story.workloads[0].series).unsure
+    assert not any("too few" in note for note in story.notes)
+    assert headline(story).endswith("no metric changed beyond its noise.")
+
+
+def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, write, run_type):
+    values = {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}, DRIFT: {CELL: [1.0] * 4 + [2.0] * 4}}
+    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
+    assert reach(story.workloads[0].series) is None
+    assert headline(story).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
 
 
 def test_benjamini_hochberg_by_hand_and_by_definition():

@@ -8,7 +8,7 @@ import pytest
 
 from precision_eval.errors import ParameterError
 from precision_eval.versions import detection
-from precision_eval.versions.detection import best_partition, detect, no_change_p_value
+from precision_eval.versions.detection import best_partition, detect, no_change_p_value, reachable_p_values
 from precision_eval.versions.series import locations, padded, pair_scale
 
 
@@ -127,6 +127,64 @@ def huber(pair, scale):
         weight = np.minimum(1.0, 1.5 * scale / np.maximum(np.abs(pair - middle), 1e-300))
         middle = float(np.sum(weight * pair) / np.sum(weight))
     return middle
+
+
+@pytest.mark.parametrize("of_its_own", [False, True])
+def test_the_level_holds_without_a_prior_and_about_with_one_from_the_same_samples(of_its_own):
+    """At 10 %, more than 24 of 120 series without a step come with a probability of 0.04 %."""
+    rejected = 0
+    for seed in range(120):
+        rows = noisy([0.0] * 5, seed=500 + seed)
+        table = detection._table(rows, float(pair_scale(padded(rows)[None])[0]) if of_its_own else math.nan)
+        rejected += detection._test(table, (), np.random.default_rng(seed), 199)[0] <= 0.1
+    assert 1 <= rejected <= 24
+
+
+@pytest.mark.parametrize(
+    ("counts", "clear", "smallest"),
+    [
+        ((3, 3), 2 / 20, 2 / 20),  # low first or high first
+        # behind the first version, or turned round behind the second; two versions on one side in either order
+        ((3, 3, 3), 2 / 84 / 0.8, 2 * 2 / 1680 / 0.8),
+        ((2, 2, 2), 2 / 15 / 0.8, 2 * 2 / 90 / 0.8),
+        ((2, 2, 2, 2), 2 / 70 / 0.8, 2 * 2 * 2 / 2520 / 0.8),
+        ((3, 4, 3), 2 / 120 / 0.8, 2 / 4200 / 0.8),
+        ((1, 4, 1), 1 / 15 / 0.2, 2 / 30 / 0.8),  # the bump: a step behind one sample has 2/6
+        ((1, 10, 1), 1 / 66 / 0.2, 2 / 132 / 0.8),
+        ((2, 3, 2), 2 / 21 / 0.8, 2 / 210 / 0.8),
+        ((3,), 1.0, 1.0),
+    ],
+)
+def test_how_small_a_p_value_can_be_by_hand(counts, clear, smallest):
+    assert reachable_p_values(counts) == (pytest.approx(smallest), pytest.approx(clear))
+
+
+@pytest.mark.parametrize(("counts", "border"), [((3, 3), 1), ((3, 3, 3), 1), ((2, 2, 2, 2), 2), ((3, 4, 3), 2)])
+def test_a_step_without_noise_comes_to_just_that(counts, border):
+    for size in (0.01, 100.0):
+        rows = [np.full(n, size * (k >= border)) for k, n in enumerate(counts)]
+        found = no_change_p_value(rows, seed=1)
+        wanted = reachable_p_values(counts)[1]
+        assert found == pytest.approx(wanted, abs=4 * math.sqrt(wanted / 499) if wanted > 0.1 else 0.006)
+
+
+@pytest.mark.parametrize("counts", [(3, 3), (2, 2, 2), (3, 3, 3), (2, 3, 2)])
+def test_no_samples_go_below_the_smallest_and_some_reach_it(counts):
+    smallest, clear = reachable_p_values(counts)
+    error = 4 * math.sqrt(smallest / 9999) + 0.8 / 9999
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        rows = [50.0 * (k > 0) + rng.standard_normal(n) for k, n in enumerate(counts)]
+        assert no_change_p_value(rows, seed=seed) > smallest - error
+    each_its_own = [10.0 * k * k + 0.01 * np.arange(n) for k, n in enumerate(counts)]
+    assert no_change_p_value(each_its_own, seed=1) == pytest.approx(smallest, abs=error)
+    assert smallest <= clear
+
+
+def test_many_samples_end_at_what_the_deals_resolve():
+    assert reachable_p_values((3,) * 40) == (pytest.approx(1 / 10_000 / 0.8),) * 2
+    rows = [np.full(3, float(k >= 5)) for k in range(10)]
+    assert no_change_p_value(rows, seed=1) == pytest.approx(reachable_p_values((3,) * 10)[0])
 
 
 def test_a_version_that_is_off_alone_is_two_steps():
