@@ -151,6 +151,8 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
         "latency",
         "--budget",
         "4",
+        "--processes",
+        "3",  # so that the second cell lasts
         "--fix",
         "kv_to_query",
     ]
