@@ -50,7 +50,12 @@ def doctor(
     compiled: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Also under torch.compile, backend aot_eager.")
     ] = True,
-    budget: Annotated[float, typer.Option(min=0.5, help="Seconds of timing, all fixes together.")] = 3.0,
+    budget: Annotated[
+        float,
+        typer.Option(
+            min=0.5, help="Seconds of timing, all fixes together; left out where it would take ten times as long."
+        ),
+    ] = 3.0,
     seed: Annotated[int, typer.Option(min=0, help="Of a workload, or of a checkpoint's inputs.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
