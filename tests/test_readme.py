@@ -18,7 +18,7 @@ def test_the_readme_names_commands():
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_parses(line):
-    from precision_eval.cli.app import app
+    from precision_eval.cli.commands import app
 
     _, name, *arguments = shlex.split(line)
     command = typer.main.get_command(app).commands[name]

@@ -4,8 +4,8 @@ Contents
 --------
 :func:`main`
     Entry point; an error of this package is one line on standard error and exit code 2.
-app
-    The commands and their options (Typer); those of ``app_*`` register on it.
+application, commands
+    The Typer application; all commands on it, from ``app`` and ``app_*``.
 run
     What ``run`` does.
 progress
@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line and exit."""
-    from .app import app
+    from .commands import app
 
     try:
         app()

@@ -1,4 +1,4 @@
-"""The commands and their options; each command's work is in a module that it imports when it runs."""
+"""The commands that measure, and their options; each command's work is in a module that it imports when it runs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    name="precision-eval",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help=(
-        "Which fix for [bold]Expected query, key, and value to have the same dtype[/bold] should I ship, "
-        "and what does it cost in latency, memory, numeric drift and sound?\n\n"
-        "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on a laptop it takes about two minutes and ends "
-        "with a report. [cyan]precision-eval list fixes[/cyan] says what is compared."
-    ),
-    epilog="Bad input ends with one line and exit code 2; Ctrl-C keeps what was measured and ends with 130.",
-)
+from .application import app, flowing, split
 
 _RUN_HELP = """Measure fixes on workloads, record the results, and write the report.
 
@@ -61,11 +48,6 @@ seed), and every distance is also shown as a multiple of what chance does.
 
 [cyan]precision-eval audio original.wav float16.wav --json > pair.json[/cyan]  strict JSON, NaN and infinity as null
 """
-
-
-def flowing(text: str) -> str:
-    """Join the lines of each paragraph, so that a terminal breaks them where it ends."""
-    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 
 class What(StrEnum):
@@ -162,11 +144,11 @@ def run(
     run_command(
         Request(
             out=out,
-            workloads=None if workload is None else _split(workload),
-            fixes=_split(fix),
-            measures=_split(measure),
-            modes=None if mode is None else _split([mode]),
-            sizes=None if size is None else _split(size),
+            workloads=None if workload is None else split(workload),
+            fixes=split(fix),
+            measures=split(measure),
+            modes=None if mode is None else split([mode]),
+            sizes=None if size is None else split(size),
             device=device,
             threads=threads,
             workers=workers,
@@ -181,7 +163,7 @@ def run(
                 seed=seed,
                 tf32=None if tf32 is None else tf32.value,
             ),
-            sdpa_backends=_split(sdpa_backend or []),
+            sdpa_backends=split(sdpa_backend or []),
         )
     )
 
@@ -326,7 +308,7 @@ def prove(
     """Prove the measuring."""
     from .prove import Request, prove_command
 
-    prove_command(Request(names=tuple(_split(experiments or [])), size=size.value, out=out, report_only=report))
+    prove_command(Request(names=tuple(split(experiments or [])), size=size.value, out=out, report_only=report))
 
 
 @app.command(
@@ -345,17 +327,3 @@ def claims(
     from .claims import show_claims
 
     show_claims(minutes=minutes, budget_s=budget, out=out)
-
-
-def _split(values: list[str]) -> tuple[str, ...]:
-    """Return comma-separated names one by one."""
-    return tuple(name.strip() for value in values for name in value.split(",") if name.strip())
-
-
-from . import app_asv_page as app_asv_page  # noqa: E402 - each registers its commands on the application above
-from . import app_choose as app_choose  # noqa: E402
-from . import app_doctor as app_doctor  # noqa: E402
-from . import app_gate as app_gate  # noqa: E402
-from . import app_tools as app_tools  # noqa: E402
-from . import app_torch_sweep as app_torch_sweep  # noqa: E402
-from . import app_versions as app_versions  # noqa: E402

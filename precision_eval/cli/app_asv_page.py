@@ -1,4 +1,4 @@
-"""The command ``asv-page``: asv's page offline, over torch versions; registered on the application of :mod:`.app`."""
+"""The command ``asv-page``: asv's page offline, over torch versions; registered on the application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .app import app, flowing
+from .application import app, flowing
 
 _HELP = """Publish asv's page so that it works without a network, with the torch version as its x axis.
 

@@ -1,4 +1,4 @@
-"""The command ``choose``: limits in, the fix to take out; registered on the application of :mod:`.app`."""
+"""The command ``choose``: limits in, the fix to take out; registered on the application."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .app import _split, app, flowing
+from .application import app, flowing, split
 
 Names = list[str]
 
@@ -76,9 +76,9 @@ def choose(
             max_drift=max_drift,
             max_memory=max_memory,
             min_speed=min_speed,
-            workloads=_split(workload),
-            sizes=_split(size),
-            modes=_split(mode),
+            workloads=split(workload),
+            sizes=split(size),
+            modes=split(mode),
             device=device,
             threads=threads,
             length=length,

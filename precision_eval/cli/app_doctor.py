@@ -1,4 +1,4 @@
-"""The command ``doctor``, registered on the application of :mod:`.app`; imports what it needs when it runs."""
+"""The command ``doctor``, registered on the application; imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .app import app, flowing
+from .application import app, flowing
 
 _DOCTOR_HELP = """Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.
 

@@ -1,4 +1,4 @@
-"""The command ``gate``, registered on the application of :mod:`.app`."""
+"""The command ``gate``, registered on the application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .app import app, flowing
+from .application import app, flowing
 
 _GATE_HELP = """Compare two result sets and fail where head is worse than base beyond a margin.
 

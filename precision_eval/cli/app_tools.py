@@ -1,6 +1,6 @@
 """The commands that answer one question each: ``explain``, ``plan``, ``sweep`` and ``expect``.
 
-Registered on the same application as those of :mod:`.app`; each imports what it needs when it runs.
+Registered on the application; each imports what it needs when it runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .app import _split, app, flowing
+from .application import app, flowing, split
 
 Names = list[str]
 
@@ -118,7 +118,7 @@ def plan(
             tokens=tokens,
             device_memory=device_memory,
             device=device,
-            fixes=_split(fix),
+            fixes=split(fix),
             math_attention=math_attention,
             as_json=as_json,
         )
@@ -181,12 +181,12 @@ def expect(
     from .expect import Request, expect_command
 
     expect_command(
-        Request(modes=_split(mode), workloads=_split(workload), record=record, show_changes=changes, table=table)
+        Request(modes=split(mode), workloads=split(workload), record=record, show_changes=changes, table=table)
     )
 
 
 def _names(values: Names | None) -> tuple[str, ...] | None:
-    return None if values is None else _split(values)
+    return None if values is None else split(values)
 
 
 def _numbers(name: str, values: Names | None) -> tuple[int, ...] | None:
@@ -201,7 +201,7 @@ def _numbers(name: str, values: Names | None) -> tuple[int, ...] | None:
 
     if values is None:
         return None
-    texts = _split(values)
+    texts = split(values)
     wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
     if wrong:
         raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")

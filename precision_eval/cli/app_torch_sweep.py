@@ -1,4 +1,4 @@
-"""The command ``torch-sweep``, registered on the application of :mod:`.app`; it imports what it needs when it runs."""
+"""The command ``torch-sweep``, registered on the application; it imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .app import _split, app, flowing
+from .application import app, flowing, split
 
 _HELP = """Run the asv benchmarks under each torch version: an environment per version, then asv in it.
 
@@ -59,7 +59,7 @@ def torch_sweep(
     torch_sweep_command(
         Request(
             config=config,
-            versions=_split(versions or []),
+            versions=split(versions or []),
             bench=tuple(bench or ()),
             results=results,
             environments=environments,

@@ -1,4 +1,4 @@
-"""The command ``versions``, registered on the application of :mod:`.app`."""
+"""The command ``versions``, registered on the application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .app import _split, app, flowing
+from .application import app, flowing, split
 
 _VERSIONS_HELP = """Show what torch releases changed: status, drift, latency and memory of each fix, version by version.
 
@@ -45,8 +45,8 @@ def versions(
     versions_command(
         Request(
             results=results,
-            workloads=_split(workload),
-            metrics=_split(metric),
+            workloads=split(workload),
+            metrics=split(metric),
             machine=machine,
             commit=commit,
             torch=torch,

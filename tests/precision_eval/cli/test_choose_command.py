@@ -13,8 +13,8 @@ from rich.console import Console
 
 import precision_eval.cli.app_choose
 from precision_eval.cli import main
-from precision_eval.cli.app import app
 from precision_eval.cli.choose import Request, choose_command
+from precision_eval.cli.commands import app
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 CPU, SYSTEMS = RESULTS / "cpu", RESULTS / "systems"

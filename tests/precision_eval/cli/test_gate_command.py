@@ -92,7 +92,7 @@ def test_help_loads_neither_torch_nor_numpy():
     code = (
         "import sys, precision_eval.cli.app_gate\n"
         "from typer.testing import CliRunner\n"
-        "from precision_eval.cli.app import app\n"
+        "from precision_eval.cli.commands import app\n"
         "found = CliRunner().invoke(app, ['gate', '--help'])\n"
         "assert found.exit_code == 0 and 'BASE' in found.output, found.output\n"
         "assert not {'torch', 'numpy'} & set(sys.modules), 'loaded'"

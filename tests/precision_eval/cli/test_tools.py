@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from precision_eval.cli import main
-from precision_eval.cli.app import flowing
+from precision_eval.cli.application import flowing
 
 
 def run(monkeypatch, capsys, *arguments):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import precision_eval.cli.app_versions  # noqa: F401 - registers the command
 from precision_eval.cli import main, versions
-from precision_eval.cli.app import app
+from precision_eval.cli.commands import app
 
 MADE_UP = runpy.run_path(str(Path(__file__).parents[1] / "versions" / "conftest.py"))
 CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}
