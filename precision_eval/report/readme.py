@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from precision_eval.errors import ParameterError, PrecisionEvalError
 from precision_eval.report.data import Run, load_run
@@ -24,8 +25,10 @@ from precision_eval.report.proofs import proofs_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 
+if TYPE_CHECKING:
+    from precision_eval.report.versions_text import Group
+
 FIGURES_SHOWN = ("tradeoff-", "audio-")
-_GROUPS_SHOWN = 3
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 
 
@@ -150,11 +153,18 @@ def versions_markdown(folder: Path, *, relative_to: Path) -> str:
         told = [(change.reference.split()[0], groups) for change, groups in position.explained]
         for link, groups in [*told, ("unexplained", position.unexplained)]:
             source = link if link == "unexplained" else f"[{'/'.join(link.split('/')[-2:])}]({link})"
-            shown = groups[:_GROUPS_SHOWN]
+            shown = list({_sort_of(one): one for one in reversed(groups)}.values())[::-1]
             rows += [f"| {position.name} | {one.what}: {one.change} | {one.where} | {source} |" for one in shown]
-            if len(groups) > len(shown):
-                rows.append(f"| {position.name} | {len(groups) - len(shown)} more lines | – | {source} |")
+            more = len(groups) - len(shown)
+            if more:
+                rows.append(f"| {position.name} | the same of other fixes: {more} more | – | {source} |")
     return f"{headline(story)}\n\n" + "\n".join(rows) + f"\n\nFrom the asv results in `{place}`."
+
+
+def _sort_of(group: Group) -> tuple[str, str]:
+    """Of which one line is enough: a metric, or a turn of the status."""
+    metric = group.changes[0].key[2]
+    return metric, group.change if metric == "status" else ""
 
 
 def doctor_markdown(path: Path) -> str:
