@@ -161,6 +161,7 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
     )
     deadline = time.monotonic() + 200
     while not (out / "records.jsonl").exists():
