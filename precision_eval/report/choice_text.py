@@ -4,7 +4,7 @@ Conventions: every number is the record's. Time is a ratio to the baseline's, an
 what it went by and claims no measured difference unless there is one.
 
 Contents: :func:`headline`, :func:`facts`, :func:`table_rows`, :data:`COLUMNS`, :func:`not_running`,
-:func:`change_lines`, :func:`doubt_lines`, :func:`front_line`, :func:`overview`, :func:`rest_lines`.
+:func:`change_lines`, :func:`doubt_lines`, :func:`overview`, :func:`rest_lines`.
 """
 
 from __future__ import annotations
@@ -114,16 +114,6 @@ def doubt_lines(choice: Choice, *, most: int = MOST_DOUBTS) -> list[str]:
     """Return what speaks against the figures that the choice rests on; the last line counts what was left out."""
     rest = len(choice.doubts) - most
     return [*choice.doubts[:most], *([f"{rest} more in --json"] if rest > 0 else [])]
-
-
-def front_line(choice: Choice) -> str:
-    """Return the trade-off front in one line; empty where there is none."""
-    names = {kind: [one.fix for one in choice.standings if one.standing == kind] for kind in ("front", "perhaps")}
-    beaten = [f"{one.fix} (by {one.by})" for one in choice.standings if one.standing == "dominated"]
-    parts = [f"surely {join(names['front'])}" if names["front"] else ""]
-    parts.append(f"perhaps {join(names['perhaps'])}" if names["perhaps"] else "")
-    parts.append(f"dominated: {join(beaten)}" if beaten else "")
-    return "; ".join(part for part in parts if part)
 
 
 def overview(answer: Answer) -> list[str]:

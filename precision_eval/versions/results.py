@@ -133,11 +133,6 @@ def _machine_name(home: Path) -> str:
     return str(_hardware_file(home).get("machine", home.name))
 
 
-def _read_machine(home: Path, paths: Sequence[Path]) -> list[ResultSet]:
-    hardware, benchmarks = _hardware_file(home), _benchmarks(home.parent)
-    return [_read_file(path, hardware, benchmarks) for path in paths]
-
-
 def _hardware_file(home: Path) -> dict[str, Any]:
     return _load(home / "machine.json")
 
