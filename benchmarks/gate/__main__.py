@@ -58,15 +58,16 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def _conditions(options: argparse.Namespace) -> dict[str, Any]:
     """Return what sets of a pair share: settings, processor and torch, so that no pair spans two machines."""
+    from benchmarks.gate.cells import DESIGN
     from precision_eval.environment import cpu_model
 
-    return {**_settings(options), "cpu": cpu_model(), "torch": metadata.version("torch")}
+    return {**_settings(options), "design": DESIGN, "cpu": cpu_model(), "torch": metadata.version("torch")}
 
 
 def _measure(file: Any, options: argparse.Namespace) -> None:
     """Measure missing sets, each in an interpreter of its own, and keep each as soon as it is whole."""
     known, here = file.keys(), _conditions(options)
-    place = f"{options.processes}/{options.budget:g}/{here['cpu']}/{here['torch']}"
+    place = f"{options.processes}/{options.budget:g}/{here['design']}/{here['cpu']}/{here['torch']}"
     keys = {seed: f"set/{seed}/{place}" for seed in range(options.sets)}
     missing = [seed for seed, key in keys.items() if key not in known]
     started, longest_s = time.monotonic(), 0.0

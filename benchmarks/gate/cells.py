@@ -1,9 +1,10 @@
 """What the trials measure: cells, and their calls with more work, more drift, more memory.
 
-Conventions: a call repeats its fix's call :data:`UNITS` times; a slowed one does so (1 + delta) times as often, so
-that delta is exact in work. Ratios are to ``full_float32``, repeated as often, or to the anchor.
+Conventions: a call repeats its fix's call as often as its group says; a slowed one does the same and then works for
+delta of that time, see :mod:`~benchmarks.gate.slowing`. Ratios are to ``full_float32``, repeated as often, or to the
+anchor.
 
-Contents: :data:`CELLS`, :data:`DELTAS`, :func:`variants`, :class:`Drifting`, :class:`Holding`.
+Contents: :data:`DESIGN`, :data:`CELLS`, :data:`DELTAS`, :data:`VARIANTS`, :class:`Drifting`, :class:`Holding`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 BASELINE = "full_float32"
 MODE = "eager"
-SIZE = "tiny"
-UNITS = 100
+DESIGN = 2
+"""Of the sets; raised when what is measured changes, so that old sets and new ones never meet in a pair."""
 DELTAS = (0.02, 0.05)
 DRIFT_FACTOR = 1.5
 MEMORY_FACTOR = 1.05
@@ -24,10 +25,12 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Cells that are timed beside each other."""
+    """Cells that are timed beside each other, in blocks of so many calls."""
 
     workload: str
     fixes: tuple[str, ...]
+    size: str = "tiny"
+    calls: int = 5
 
 
 GROUPS: tuple[Group, ...] = (
@@ -43,9 +46,8 @@ def slowed(delta: float) -> str:
     return f"slower_{round(100 * delta)}"
 
 
-def variants() -> dict[str, int]:
-    """Return the timed variants of a fix with their units."""
-    return {PLAIN: UNITS} | {slowed(delta): UNITS + round(UNITS * delta) for delta in DELTAS}
+VARIANTS: dict[str, float] = {PLAIN: 0.0} | {slowed(delta): delta for delta in DELTAS}
+"""The timed variants of a fix, with the fraction by which each is slower."""
 
 
 class Drifting:

@@ -1,15 +1,15 @@
 """Progress of a run: a bar with the time left and a table on a terminal, plain lines elsewhere.
 
 Conventions: what is counted is records, one per fix and measure. The time left comes from the rough durations of the
-measures, corrected by how long the run has taken so far. While a timed cell runs, nothing is redrawn: nothing observes
-while timing.
+measures, corrected by how long cells of the same measure and mode have taken so far. While a timed cell runs, nothing
+is redrawn: nothing observes while timing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _STYLES = {"passed": "green", "raised": "yellow", "unsupported": "dim", "non_finite": "magenta"}
 _TICK_S = 0.5
 
+Kind = tuple[str, str]
+"""Measure and mode: what takes about as long."""
+
 
 class Tally:
     """Counts what is settled and estimates the time left.
@@ -47,9 +50,11 @@ class Tally:
         }
         self.total = sum(len(cell.fixes) for cell in plan.cells)
         self.settled = 0
-        self._expected_s = {self.row(cell): 0.0 for cell in plan.cells}
-        self._left_s = sum(self._cost_s(cell) for cell in plan.cells)
-        self._spent_s = 0.0
+        self._left_s: defaultdict[Kind, float] = defaultdict(float)
+        for cell in plan.cells:
+            self._left_s[_kind(cell)] += self._cost_s(cell)
+        self._seen_s: defaultdict[Kind, float] = defaultdict(float)  # expected of what was measured
+        self._took_s: defaultdict[Kind, float] = defaultdict(float)
         self._started = time.monotonic()
 
     @staticmethod
@@ -60,13 +65,16 @@ class Tally:
     def _cost_s(self, cell: Cell) -> float:
         return self.measures[cell.measure].expected_s(cell)
 
-    def add(self, cell: Cell, records: int, *, measured: bool) -> None:
-        """Count records of a cell; only `measured` ones tell how fast the run is."""
-        share_s = self._cost_s(cell) * (records / len(cell.fixes))
+    def add(self, cell: Cell, records: int, *, wall_s: float) -> None:
+        """Count records of a cell that took so long; only what was measured, above 0, tells how fast the run is."""
+        part = records / len(cell.fixes)
+        share_s = self._cost_s(cell) * part
+        kind = _kind(cell)
         self.settled += records
-        self._left_s = max(0.0, self._left_s - share_s)
-        if measured:
-            self._spent_s += share_s
+        self._left_s[kind] = max(0.0, self._left_s[kind] - share_s)
+        if wall_s > 0.0:
+            self._seen_s[kind] += share_s
+            self._took_s[kind] += wall_s * part
 
     @property
     def elapsed_s(self) -> float:
@@ -77,9 +85,31 @@ class Tally:
         """Return the time left as text; unknown at first."""
         if self.settled >= self.total:
             return f"done in {clock(self.elapsed_s)}"
-        if self._spent_s <= 0.0:
+        left_s = self._left()
+        if left_s is None:
             return f"{clock(self.elapsed_s)} elapsed"
-        return f"{clock(self.elapsed_s)} elapsed, about {clock(self._left_s * self.elapsed_s / self._spent_s)} left"
+        return f"{clock(self.elapsed_s)} elapsed, about {clock(left_s)} left"
+
+    def _left(self) -> float | None:
+        """Expected duration of what is left: each kind at its own pace, one not yet seen at that of all."""
+        seen_s, took_s = sum(self._seen_s.values()), sum(self._took_s.values())
+        if seen_s <= 0.0:
+            return None
+        side_by_side = max(1.0, took_s / self.elapsed_s) if self.elapsed_s > 0.0 else 1.0
+        left_s = 0.0
+        for kind, rough_s in self._left_s.items():
+            pace = self._took_s[kind] / self._seen_s[kind] if self._seen_s.get(kind) else took_s / seen_s
+            left_s += rough_s * pace / (1.0 if self.measures[kind[0]].timed else side_by_side)
+        return left_s
+
+
+def _kind(cell: Cell) -> Kind:
+    return cell.measure, cell.mode
+
+
+def _wall_s(records: tuple[Record, ...], *, resumed: bool) -> float:
+    """Return what a cell took now: all its records say the same, or 0 where an earlier status was taken over."""
+    return 0.0 if resumed else max(record.wall_s for record in records)
 
 
 def clock(seconds: float) -> str:
@@ -110,7 +140,7 @@ class PlainProgress:
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Print the records of a cell."""
-        self._tally.add(cell, len(records), measured=not resumed and records[0].wall_s > 0)
+        self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed))
         if resumed:
             return
         for record in records:
@@ -165,7 +195,7 @@ class LiveProgress:
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Count the records of a cell."""
         self._running.pop((*Tally.row(cell), cell.measure, cell.fixes), None)
-        self._tally.add(cell, len(records), measured=not resumed and records[0].wall_s > 0)
+        self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed))
         self._status[(Tally.row(cell), cell.measure)].update(record.status for record in records)
         if not resumed:
             self._draw()

@@ -59,12 +59,28 @@ def test_time_left_follows_the_pace(plan, monkeypatch):
     tally = Tally(plan)
     assert (tally.total, tally.left()) == (4, "0:00 elapsed")
     witness, other, latency = plan.cells
-    now[0] += 30.0  # ten times what a witness is expected to take
-    tally.add(witness, 1, measured=True)
+    now[0] += 30.0
+    tally.add(witness, 1, wall_s=30.0)  # ten times what a witness is expected to take
     assert tally.left() == "0:30 elapsed, about 1:00 left"  # (3 + 1.5 × 2 s) ten times over
-    tally.add(other, 1, measured=True)
-    tally.add(latency, 2, measured=True)
-    assert tally.left() == "done in 0:30"
+    now[0] += 6.0
+    tally.add(other, 1, wall_s=6.0)
+    assert tally.left() == "0:36 elapsed, about 0:18 left"  # of latency nothing is known: the pace of all, 36 / 6
+    tally.add(latency, 1, wall_s=0.0)  # took over a status: says nothing of the pace
+    assert tally.left() == "0:36 elapsed, about 0:09 left"
+    tally.add(latency, 1, wall_s=8.0)
+    assert tally.left() == "done in 0:36"
+
+
+def test_time_left_of_cells_that_run_side_by_side_and_of_one_that_does_not(plan, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    tally = Tally(plan)
+    witness, _, latency = plan.cells
+    now[0] += 10.0
+    tally.add(latency, 1, wall_s=20.0)  # half of it: 10 s, against 1.5 expected
+    assert tally.left() == "0:10 elapsed, about 0:50 left"  # 1.5 + 2 × 3 s at that pace, one after the other
+    tally.add(witness, 1, wall_s=10.0)
+    assert tally.left() == "0:10 elapsed, about 0:15 left"  # 10 s of latency alone, 10 s of a witness beside another
 
 
 def test_plain_lines(plan):
