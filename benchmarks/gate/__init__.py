@@ -13,5 +13,5 @@ Contents: :mod:`~benchmarks.gate.cells` (what is measured), :mod:`~benchmarks.ga
 :mod:`~benchmarks.gate.measuring` (one set, in its own interpreter), :mod:`~benchmarks.gate.asv_files` (sets as result
 files, written by asv), :mod:`~benchmarks.gate.rules` (the gate and asv, asked about a pair),
 :mod:`~benchmarks.gate.figures` (rates), :mod:`~benchmarks.gate.simulated` (the gate's error where every true change
-equals the margin).
+equals the margin), :mod:`~benchmarks.gate.tracked` (what the cells that asv follows ask for).
 """

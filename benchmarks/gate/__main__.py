@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="sets measured at a time")
     parser.add_argument("--slice-s", type=float, default=float("inf"), help="start no set that would end after this")
     parser.add_argument("--pairs", type=int, default=120, help="pairs of sets that are drawn")
+    parser.add_argument("--tracked", type=int, default=0, help="also time the tracked cells in so many processes each")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     return parser
 
@@ -111,10 +112,24 @@ def _report(lines: list[dict[str, Any]], options: argparse.Namespace) -> None:
             "figures": rates,
             "simulated": made_up,
             "spreads": figures.spreads(lines),
+            "tracked": _tracked(options),
             "environment": collect("cpu"),
         }
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _tracked(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what the tracked cells ask for; what an earlier report measured, where this one measures nothing."""
+    from benchmarks.gate import tracked
+    from precision_eval.gate import Margins
+    from precision_eval.tracking import FULL
+
+    if options.tracked:
+        cells = tracked.measured(options.tracked, budget_s=FULL.options.budget_s)
+        return tracked.figures(cells, margin=Margins().latency)
+    earlier = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+    return list(earlier.get("tracked", []))
 
 
 if __name__ == "__main__":

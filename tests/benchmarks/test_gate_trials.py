@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import benchmarks.gate.__main__ as command
-from benchmarks.gate import asv_files, cells, figures, measuring, rules, simulated, slowing
+from benchmarks.gate import asv_files, cells, figures, measuring, rules, simulated, slowing, tracked
 from precision_eval import environment
+from precision_eval.errors import ParameterError
 from precision_eval.proof.trials import TrialFile
 from precision_eval.statistics import wilson_interval
 
@@ -198,11 +199,42 @@ def test_a_slowed_call_works_for_a_fraction_of_the_plain_ones_time(monkeypatch):
         assert spent[0] - before == 403.0 + items
 
 
+@pytest.mark.parametrize("spread", [0.002, 0.01])
+def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
+    """Against simulated processes and the gate's own decision, the slowed cell among cells that did not change."""
+    from precision_eval.gate.moderated import upper_tail
+    from precision_eval.gate.paired import GATE_ERROR
+
+    cells_judged, gates = 4, 4000
+    count = tracked.needed_processes(spread, margin=0.01, cells=cells_judged)
+    rng = np.random.default_rng(0)
+
+    def recall(processes):
+        base, head = rng.normal(0, spread, (2, gates, processes))
+        head = head + math.log(1.02)
+        error = np.sqrt((base.var(axis=1, ddof=1) + head.var(axis=1, ddof=1)) / processes)
+        beyond = head.mean(axis=1) - base.mean(axis=1) - math.log(1.01)
+        tails = [upper_tail(d, e, 2 * processes - 2) for d, e in zip(beyond, error, strict=True)]
+        return np.mean(np.array(tails) <= GATE_ERROR / cells_judged)
+
+    assert recall(count) == pytest.approx(0.95, abs=0.04 if count < 6 else 0.012)
+    assert recall(count - 1) < recall(count) + 0.005
+
+
+def test_processes_needed_have_limits():
+    assert tracked.needed_processes(1e-9, margin=0.01, cells=4) == 2
+    assert tracked.needed_processes(10.0, margin=0.01, cells=4) == tracked.MOST_PROCESSES
+    with pytest.raises(ParameterError, match="within the margin"):
+        tracked.needed_processes(0.01, margin=0.02, cells=4)
+    (one,) = tracked.figures([{"workload": "w", "size": "s", "fix": "f", "ratios": [1.0, math.e]}], margin=0.01)
+    assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
+
+
 def test_a_slowed_call_answers_as_the_plain_one():
     assert slowing.Slowed(lambda: "output", 10)() == "output"
 
 
-@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, slowing])
+@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, slowing, tracked])
 def test_asv_finds_no_benchmark_in_the_trials(module):
     names = re.compile(r"^(time|timeraw|track|mem|peakmem)_|^(Time|Timeraw|Track|Mem|PeakMem)[A-Z_]")
     assert [name for name in vars(module) if names.match(name)] == []
