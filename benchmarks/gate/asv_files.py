@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.gate.cells import BASELINE, DELTAS, GROUPS, MODE, PLAIN, Group, slowed
+from benchmarks.gate.cells import BASELINE, DELTAS, GROUPS, MODE, PLAIN, SIZE, Group, slowed
 from precision_eval.proof.timing.tools import installed
 
 MACHINE = "trial"
@@ -42,7 +42,7 @@ def benchmark(group: Group, method: str) -> dict[str, Any]:
     fixes = [repr(fix) for fix in (BASELINE, *group.fixes)]
     return {
         "name": f"{MODE}.{group.workload.replace('-', '_')}.{method}",
-        "params": [fixes, [repr(group.size)]],
+        "params": [fixes, [repr(SIZE)]],
         "param_names": ["fix", "size"],
         "version": "1",
         "unit": METHODS[method],

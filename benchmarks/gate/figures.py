@@ -22,7 +22,7 @@ from precision_eval.statistics import wilson_interval
 
 MOST_FALSE_ALARMS = 0.01
 LEAST_RECALL = 0.95
-PROCESS_COUNTS = (3, 5, 10, 20, 40)
+PROCESS_COUNTS = (3, 5, 10, 20, 40, 80)
 
 Says = Callable[[int, int, Fault], set[Cell]]
 

@@ -24,12 +24,12 @@ from benchmarks.gate.cells import (
     MEMORY_FACTOR,
     MODE,
     PLAIN,
-    VARIANTS,
+    SIZE,
     Drifting,
     Group,
     Holding,
+    variants,
 )
-from benchmarks.gate.slowing import slowed_call
 
 ROUNDS_OF_ASV = 2
 MIN_ROUNDS = 8
@@ -76,7 +76,7 @@ def _group(group: Group) -> Any:
         fixes=(BASELINE, *group.fixes),
         mode=MODE,
         device="cpu",
-        size=group.size,
+        size=SIZE,
         threads=1,
         measure="latency",
         options=Options(),
@@ -98,34 +98,28 @@ def _paired(seed: int, budget_s: float) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for group in GROUPS:
         with _group(group) as units:
-            found |= _ratios(group, _rounds(group, units, seed, budget_s))
+            found |= _ratios(group, _rounds(units, seed, budget_s))
     del padding
     return found
 
 
-def _rounds(group: Group, units: dict[str, Any], seed: int, budget_s: float) -> Any:
+def _rounds(units: dict[str, Any], seed: int, budget_s: float) -> Any:
     from precision_eval.measure.blocks import Candidate, Rounds
     from precision_eval.measure.timers import HostTimer
+    from precision_eval.proof.timing.calls import repeated
     from precision_eval.tracking.anchor import anchor_call
 
     candidates = {"anchor": Candidate(anchor_call())}
     for fix, unit in units.items():
-        with unit.block():
-            for variant, call in _calls(group, fix, unit.call).items():
-                candidates[f"{fix}|{variant}"] = Candidate(call, unit.block)
+        for variant, count in variants().items():
+            if fix != BASELINE or variant == PLAIN:
+                candidates[f"{fix}|{variant}"] = Candidate(repeated(unit.call, count), unit.block)
+    for one in candidates.values():
+        with one.block():
+            one.call()
     rounds = Rounds(candidates, HostTimer(), dict.fromkeys(candidates, 1), seed)
     rounds.run_until(budget_s, min_rounds=MIN_ROUNDS)
     return rounds
-
-
-def _calls(group: Group, fix: str, call: Any) -> dict[str, Any]:
-    """Return the blocks of a fix, warmed: the plain one, and for all but the baseline the slowed ones."""
-    from precision_eval.proof.timing.calls import repeated
-
-    plain = repeated(call, group.calls)
-    plain()
-    deltas = {name: delta for name, delta in VARIANTS.items() if delta and fix != BASELINE}
-    return {PLAIN: plain} | {name: slowed_call(plain, delta) for name, delta in deltas.items()}
 
 
 def _ratios(group: Group, rounds: Any) -> dict[str, dict[str, float]]:
@@ -149,6 +143,7 @@ def _median_ratio(rounds: Any, name: str, base: str) -> float:
 
 def _by_asv() -> dict[str, list[float]]:
     """Return one of asv's rounds: ``workload|fix|variant`` to its samples, seconds per call."""
+    from precision_eval.proof.timing.calls import repeated
     from precision_eval.proof.timing.tools import installed
 
     kind = installed("asv_runner.benchmarks.time").TimeBenchmark
@@ -156,12 +151,12 @@ def _by_asv() -> dict[str, list[float]]:
     for group in GROUPS:
         with _group(group) as units:
             for fix in group.fixes:
-                with units[fix].block():
-                    for variant, call in _calls(group, fix, units[fix].call).items():
-                        benchmark = kind("call", call, [])
+                for variant, count in variants().items():
+                    with units[fix].block():
+                        benchmark = kind("call", repeated(units[fix].call, count), [])
                         benchmark.do_setup()
                         samples = benchmark.do_run()["samples"]
-                        found[f"{group.workload}|{fix}|{variant}"] = [float(f"{value:.7g}") for value in samples]
+                    found[f"{group.workload}|{fix}|{variant}"] = [float(f"{value:.7g}") for value in samples]
     return found
 
 
@@ -174,7 +169,7 @@ def _exact() -> dict[str, dict[str, float]]:
 
     found = {}
     for group in GROUPS:
-        case = workload_by_id(group.workload).build(group.size, device="cpu", seed=0)
+        case = workload_by_id(group.workload).build(SIZE, device="cpu", seed=0)
         for fix in group.fixes:
             model = copy.deepcopy(case.model)
             with fix_by_id(fix).applied(model, mode=MODE) as applied:

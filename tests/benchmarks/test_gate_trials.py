@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import benchmarks.gate.__main__ as command
-from benchmarks.gate import asv_files, cells, figures, measuring, rules, simulated, slowing, tracked
+from benchmarks.gate import asv_files, cells, figures, measuring, rules, simulated, tracked
 from precision_eval import environment
 from precision_eval.errors import ParameterError
 from precision_eval.proof.trials import TrialFile
@@ -24,7 +24,7 @@ SETS, PROCESSES = 4, 6
 def made_line(seed, *, spread=0.001):
     """A set as it is measured, from drawn numbers; slowed calls are slower by exactly their delta."""
     rng = np.random.default_rng(seed)
-    factors = {name: 1.0 + delta for name, delta in cells.VARIANTS.items()}
+    factors = {name: count / cells.UNITS for name, count in cells.variants().items()}
 
     def process():
         found = {}
@@ -179,24 +179,7 @@ def test_injected_calls_do_what_they_say():
     x = torch.zeros(1000)
     plain = cpu_allocated_peak_bytes(grown, (x,))
     assert cpu_allocated_peak_bytes(cells.Holding(grown, 500), (x,)) == plain + 500
-    assert cells.VARIANTS == {"plain": 0.0, "slower_2": 0.02, "slower_5": 0.05}
-
-
-def test_a_slowed_call_works_for_a_fraction_of_the_plain_ones_time(monkeypatch):
-    """By a clock that counts work: 1 per item counted, 400 per plain call, 3 for counting nothing."""
-    spent = [0.0]
-
-    def work(amount):
-        spent[0] += amount
-
-    monkeypatch.setattr(slowing, "_count", lambda items: work(3.0 + items))
-    monkeypatch.setattr(slowing.time, "perf_counter", lambda: spent[0])
-    for delta, items in ((0.05, 17), (0.02, 5), (0.001, 0)):  # 20 - 3, 8 - 3; less than counting nothing takes
-        slowed = slowing.slowed_call(lambda: work(400.0), delta)
-        assert slowed.items == items
-        before = spent[0]
-        slowed()
-        assert spent[0] - before == 403.0 + items
+    assert cells.variants() == {"plain": 100, "slower_2": 102, "slower_5": 105}
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.01])
@@ -230,11 +213,7 @@ def test_processes_needed_have_limits():
     assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
 
 
-def test_a_slowed_call_answers_as_the_plain_one():
-    assert slowing.Slowed(lambda: "output", 10)() == "output"
-
-
-@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, slowing, tracked])
+@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, tracked])
 def test_asv_finds_no_benchmark_in_the_trials(module):
     names = re.compile(r"^(time|timeraw|track|mem|peakmem)_|^(Time|Timeraw|Track|Mem|PeakMem)[A-Z_]")
     assert [name for name in vars(module) if names.match(name)] == []
@@ -260,7 +239,7 @@ def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
     file = TrialFile(tmp_path / "sets.jsonl")
     with pytest.raises(SystemExit, match="set 2"):
         command._measure(file, options(tmp_path))
-    assert [line["key"] for line in file.read()] == [f"set/{n}/2/0.1/2/Testium/2.13.0" for n in (0, 1)]
+    assert [line["key"] for line in file.read()] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
     command._measure(file, options(tmp_path))
     assert sorted(asked) == [0, 1, 2, 2]
     command._measure(file, options(tmp_path, budget=0.2, sets=1))  # other conditions are other sets
@@ -327,7 +306,7 @@ def test_a_set_is_measured_for_real():
     assert len(found["processes"]) == 1
     assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
     for workload, fix in cells.CELLS:
-        for variant in cells.VARIANTS:
+        for variant in cells.variants():
             assert set(found["processes"][0][f"{workload}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
             assert found["asv"][0][f"{workload}|{fix}|{variant}"]
         exact = found["exact"][0][f"{workload}|{fix}"]
