@@ -54,10 +54,10 @@ def sides_of_asv(base: str, head: str, *, folder: Path, machine: str | None = No
     ParameterError
         A name has no results, the two are of different kinds, or they share no machine, environment or kind of build.
     """
-    by_version = [is_torch_version(name) for name in (base, head)]
+    sets = read_results(folder, machine=machine)
+    by_version = [_stands_for_a_version(name, sets) for name in (base, head)]
     if by_version[0] != by_version[1]:
         raise ParameterError(f"'{base}' and '{head}' are a commit and a torch version; give two of one kind")
-    sets = read_results(folder, machine=machine)
     chosen = [_matching(name, sets, version=by_version[0]) for name in (base, head)]
     here = _one_machine(chosen[0], chosen[1], names=(base, head))
     sides = [[one for one in some if one.machine == here] for some in chosen]
@@ -67,10 +67,28 @@ def sides_of_asv(base: str, head: str, *, folder: Path, machine: str | None = No
     return tuple(side_of_sets(name, [pair[index] for pair in pairs]) for index, name in enumerate((base, head)))  # type: ignore[return-value]
 
 
+def _stands_for_a_version(name: str, sets: Sequence[ResultSet]) -> bool:
+    """Tell a torch version from a tag that reads like one: ``v0.1.0``."""
+    return is_torch_version(name) and (_known_version(name, sets) is not None or _git_commit(name) is None)
+
+
+def _known_version(name: str, sets: Sequence[ResultSet]) -> str | None:
+    """Return the torch version with results that a name means (of ``2.13`` the last patch), None where there is none."""
+    match = _VERSION.fullmatch(name)
+    assert match is not None
+    wanted = tuple(int(part) for part in match.groups() if part is not None)
+    known = {_numbers(one.torch_version): one.torch_version for one in sets}
+    return known.get(max((numbers for numbers in known if numbers[: len(wanted)] == wanted), default=()))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+
+
 def _matching(name: str, sets: Sequence[ResultSet], *, version: bool) -> list[ResultSet]:
     """Return the sets that a name stands for."""
     if version:
-        wanted = ".".join(part or "0" for part in _VERSION.fullmatch(name).groups())  # type: ignore[union-attr]
+        wanted = _known_version(name, sets)
         found = [one for one in sets if one.torch_version == wanted]
         known = ", ".join(dict.fromkeys(one.torch_version for one in sets))
     else:

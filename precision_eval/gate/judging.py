@@ -27,6 +27,8 @@ Key = tuple[Place, str]
 
 _SCATTERED, _CELLS_TO_TELL = 2.0, 10
 _FIXES_TO_TELL = 3
+_OPPOSITE: Mapping[str, Verdict] = {"regression": "improvement", "improvement": "regression"}
+BASELINE = "full_float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +178,7 @@ def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
         if METRICS.get(key[1]) not in ("status", "paired"):
             changes[key] = _by_margin(key, *both, margins)
     found, priors, doubts = _by_noise(measured, margins)
+    found = _without_the_baselines_own(found)
     changes |= found
     return Comparison(
         base=base.name,
@@ -314,11 +317,29 @@ def _scatter_doubts(metric: str, tests: Mapping[Key, Test]) -> list[str]:
     ]
 
 
+def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Change]:
+    """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell.
+
+    Where it became faster, a ratio to it rises though its fix did not change; such a rise is shown and not called a
+    regression unless the fix is slower by the anchor too. Likewise the other way.
+    """
+    kept = dict(changes)
+    for (place, metric), one in changes.items():
+        own = changes.get((place, "latency_to_anchor"))
+        baseline = changes.get((place._replace(fix=BASELINE), "latency_to_anchor"))
+        if metric != "latency_ratio" or one.verdict not in _OPPOSITE or own is None or baseline is None:
+            continue
+        if baseline.verdict == _OPPOSITE[one.verdict] and own.verdict != one.verdict:
+            way = "faster" if baseline.verdict == "improvement" else "slower"
+            kept[place, metric] = replace(one, verdict="shown", note=f"{BASELINE} became {way}, by the anchor")
+    return kept
+
+
 def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
     """Say where every fix of a workload moved alike: then it may be ``full_float32``, their denominator, that moved."""
     groups: dict[tuple[str, ...], list[Change]] = {}
     for (place, metric), one in changes.items():
-        if metric == "latency_ratio":
+        if metric == "latency_ratio" and place.fix != BASELINE:  # its own is to a twin of it
             groups.setdefault((place.workload, place.mode, place.size, place.environment), []).append(one)
     doubts = []
     for (workload, mode, size, _), group in groups.items():

@@ -167,11 +167,53 @@ def test_all_ratios_moving_together_point_at_their_denominator():
     places = [dataclasses.replace(side(latency_ratio=PROCESSES)) for _ in range(1)]
     fixes = ("query_to_half", "bfloat16", "autocast")
     keys = [(PLACE._replace(fix=fix), "latency_ratio") for fix in fixes]
+    twin = {(PLACE._replace(fix="full_float32"), "latency_ratio"): as_figure((1.0, 1.001, 0.999, 1.0005, 0.9995))}
     slower = tuple(1.1 * one for one in PROCESSES)
-    base = dataclasses.replace(places[0], figures={key: as_figure(PROCESSES) for key in keys})
-    head = dataclasses.replace(places[0], figures={key: as_figure(slower) for key in keys})
+    base = dataclasses.replace(places[0], figures={key: as_figure(PROCESSES) for key in keys} | twin)
+    head = dataclasses.replace(places[0], figures={key: as_figure(slower) for key in keys} | twin)
     found = compare_sides(base, head, margins=Margins())
     assert any("full_float32 itself may have become faster" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize(
+    ("fix_to_anchor", "verdict", "failed"), [(1.0, "shown", False), (0.5, "shown", False), (1.3, "regression", True)]
+)
+def test_a_faster_baseline_is_no_regression_of_a_fix(fix_to_anchor, verdict, failed):
+    """full_float32 takes half as long; the fix takes as long as before, half as long, or longer, by the anchor."""
+    fix, baseline = PLACE, PLACE._replace(fix="full_float32")
+
+    def made(name, fix_s, baseline_s):
+        ratios = [tuple(scale * one for one in PROCESSES) for scale in (fix_s / baseline_s, fix_s, baseline_s)]
+        keys = [(fix, "latency_ratio"), (fix, "latency_to_anchor"), (baseline, "latency_to_anchor")]
+        figures = {key: as_figure(ratio) for key, ratio in zip(keys, ratios, strict=True)}
+        return Side(name=name, facts={}, remarks={}, figures=figures)
+
+    # the ratio must rise to be a verdict at all: beside a fix of half the time, a baseline of a quarter
+    after = 0.25 if fix_to_anchor == 0.5 else 0.5
+    found = compare_sides(made("base", 1.0, 1.0), made("head", fix_to_anchor, after), margins=Margins())
+    one = next(one for one in found.changes if (one.place, one.metric) == (fix, "latency_ratio"))
+    assert one.verdict == verdict
+    assert (one.note == "full_float32 became faster, by the anchor") is (verdict == "shown")
+    assert found.failed is failed
+
+
+def test_a_slower_baseline_is_no_improvement_of_a_fix():
+    baseline = PLACE._replace(fix="full_float32")
+
+    def made(name, scale):
+        figures = {
+            (PLACE, "latency_ratio"): as_figure(tuple(one / scale for one in PROCESSES)),
+            (PLACE, "latency_to_anchor"): as_figure(PROCESSES),
+            (baseline, "latency_to_anchor"): as_figure(tuple(scale * one for one in PROCESSES)),
+        }
+        return Side(name=name, facts={}, remarks={}, figures=figures)
+
+    found = compare_sides(made("base", 1.0), made("head", 2.0), margins=Margins())
+    assert {(one.place.fix, one.metric): one.verdict for one in found.changes} == {
+        ("kv_to_query", "latency_ratio"): "shown",
+        ("kv_to_query", "latency_to_anchor"): "unchanged",
+        ("full_float32", "latency_to_anchor"): "regression",
+    }
 
 
 @pytest.mark.parametrize(

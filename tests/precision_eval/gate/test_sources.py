@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from precision_eval.errors import ParameterError, RecordError
-from precision_eval.gate import Margins, Place, compare_sides, open_sides
+from precision_eval.gate import Margins, Place, asv_results, compare_sides, open_sides
 from precision_eval.gate.asv_results import is_torch_version, sides_of_asv
 from precision_eval.gate.run_folders import side_of_run
 
@@ -137,6 +137,22 @@ def test_two_torch_versions_of_asv_at_the_newest_common_commit(made, tmp_path):
     assert sides[0].remarks["commit"] == sides[1].remarks["commit"] == "b" * 12
     assert [one.remarks["torch"] for one in sides] == ["2.12.0", "2.13.0"]
     assert regressions(sides) == set()
+
+
+def test_a_minor_version_means_its_last_patch(made, tmp_path):
+    for torch in ("2.9.0", "2.9.1", "2.10.0"):
+        made.made_asv(tmp_path, commit=BASE, torch=torch)
+    sides = sides_of_asv("2.9", "2.10", folder=tmp_path)
+    assert [one.remarks["torch"] for one in sides] == ["2.9.1", "2.10.0"]
+
+
+def test_a_tag_that_reads_like_a_version_is_a_commit(made, tmp_path, monkeypatch):
+    made.made_asv(tmp_path, commit=BASE)
+    made.made_asv(tmp_path, commit=HEAD)
+    monkeypatch.setattr(asv_results, "_git_commit", lambda name: HEAD if name == "v0.1.0" else None)
+    assert sides_of_asv(BASE, "v0.1.0", folder=tmp_path)[1].remarks["commit"] == HEAD[:12]
+    with pytest.raises(ParameterError, match="a commit and a torch version"):
+        sides_of_asv(BASE, "v0.2.0", folder=tmp_path)
 
 
 def test_a_name_that_git_knows(made, tmp_path, monkeypatch):
