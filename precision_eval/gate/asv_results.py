@@ -73,7 +73,7 @@ def _stands_for_a_version(name: str, sets: Sequence[ResultSet]) -> bool:
 
 
 def _known_version(name: str, sets: Sequence[ResultSet]) -> str | None:
-    """Return the torch version with results that a name means (of ``2.13`` the last patch), None where there is none."""
+    """Return the torch version with results that a name means, the last patch of ``2.13``; None where there is none."""
     match = _VERSION.fullmatch(name)
     assert match is not None
     wanted = tuple(int(part) for part in match.groups() if part is not None)
