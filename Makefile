@@ -8,6 +8,7 @@
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
 # make bench-doctor  planted dtype faults, located or not; clean models; what observation costs
+# make docs-examples  run the worked examples and write what they print into their pages
 # make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor audio-ladder
+.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor docs-examples audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -85,6 +86,9 @@ bench-audio: $(VENV)/.installed-bench
 
 bench-doctor: $(STAMP)
 	$(BIN)/python -W ignore -m benchmarks.doctor --out runs/doctor.json
+
+docs-examples: $(STAMP)
+	$(BIN)/python tests/docs_examples.py docs/example-*.md
 
 audio-ladder: $(STAMP)
 	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder

@@ -6,7 +6,7 @@ when they are first used.
 
 Contents: ``compare_latency``, ``Candidate``, ``PairedRatio``; ``assess``, ``Assessment``; ``FIXES``, ``Fix``,
 ``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``; ``explain``, ``Explanation``; ``examine``,
-``Diagnosis``; ``load``, ``choose``, ``Constraints``; ``write_report`` and the errors.
+``Diagnosis``; ``fixed``, ``compare``, ``Costs``; ``load``, ``choose``, ``Constraints``; ``write_report``; the errors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from precision_eval.costs import Costs, compare
     from precision_eval.decide import Constraints
     from precision_eval.doctor import Diagnosis, examine
     from precision_eval.errors import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+    from precision_eval.from_outside import fixed
     from precision_eval.loading import choose, load
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
@@ -43,6 +45,7 @@ __all__ = [
     "Candidate",
     "CandidateError",
     "Constraints",
+    "Costs",
     "Diagnosis",
     "Explanation",
     "Fix",
@@ -57,10 +60,12 @@ __all__ = [
     "__version__",
     "assess",
     "choose",
+    "compare",
     "compare_latency",
     "examine",
     "explain",
     "fix_by_id",
+    "fixed",
     "load",
     "workload_by_id",
     "write_report",
@@ -71,11 +76,13 @@ _HOMES = {
     "Candidate": "precision_eval.measure.latency",
     "CandidateError": "precision_eval.errors",
     "Constraints": "precision_eval.decide",
+    "Costs": "precision_eval.costs",
     "Diagnosis": "precision_eval.doctor.diagnosis",
     "Explanation": "precision_eval.messages",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
+    "fixed": "precision_eval.from_outside",
     "IntegrityError": "precision_eval.errors",
     "PairedRatio": "precision_eval.statistics",
     "ParameterError": "precision_eval.errors",
@@ -86,6 +93,7 @@ _HOMES = {
     "WORKLOADS": "precision_eval.workloads",
     "assess": "precision_eval.measure.assess",
     "choose": "precision_eval.loading",
+    "compare": "precision_eval.costs",
     "compare_latency": "precision_eval.measure.latency",
     "examine": "precision_eval.doctor.examination",
     "explain": "precision_eval.messages",

@@ -4,12 +4,13 @@ Conventions: tables have one row per fix of a group, or one per record, with the
 identity, then ``measure.path.to.scalar`` with the unit in the name, as in the records. Missing is ``None``. Lists
 (series, raw samples) stay in the records. pandas is no dependency; it is imported where a data frame is asked for.
 
-Contents: :func:`load`, :func:`choose`, :class:`Run`, :class:`Comparison`, :class:`Choices`, :class:`LoadedRecord`,
-:class:`MissingPackageError`.
+Contents: :func:`load`, :func:`choose`, :class:`Run`, :class:`Choices`, :class:`MissingPackageError`; from
+:mod:`precision_eval.shown` also :class:`LoadedRecord`, :class:`Comparison`, :class:`LoadedChoice`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import html
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,66 +19,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from precision_eval.decide import Answer, Choice, Constraints, Contender, Group, Question, answer, groups_of
-from precision_eval.decide import parse_memory as _parse_memory
+from precision_eval.decide import Answer, Choice, Group, Question, answer, groups_of
 from precision_eval.decide.reading import status_of
 from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
 from precision_eval.experiment.pins import pins_text
 from precision_eval.record import Record, RecordFile, latest
 from precision_eval.report.data import read_environment
-from precision_eval.report.notebook import html_table, text_table
+from precision_eval.shown import Comparison, LoadedChoice, LoadedRecord, constraints_of, paragraphs, shown
 
 RECORDS_NAME = "records.jsonl"
 KINDS = ("fixes", "records")
-_SHOWN = ("time", "drift", "memory")
 
 
 class MissingPackageError(PrecisionEvalError, ImportError):
     """A package that this one does not depend on is asked for and not installed."""
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class LoadedRecord(Record):
-    """A record that shows itself in short; every field of :class:`~precision_eval.record.Record` is there."""
-
-    @property
-    def scalars(self) -> dict[str, Any]:
-        """The figures that are no lists: path to value."""
-        return dict(_scalars(self.data or {}))
-
-    def __repr__(self) -> str:
-        return f"<{self.cell}: {self.status}{_after(self.reason)}; {len(self.scalars)} figures>"
-
-    def _repr_html_(self) -> str:
-        rows = [("status", f"{self.status}{_after(self.reason)}"), *self.scalars.items()]
-        return html_table(self.cell, ("figure", "value"), rows)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The fixes of one group, side by side.
-
-    Attributes
-    ----------
-    group : Group
-        What the records say about each of them, or why they cannot be compared.
-    """
-
-    group: Group = field(repr=False)
-
-    def choose(self, *, policy: str = "balanced", **limits: Any) -> Choice:
-        """Choose in this group; limits as in :func:`choose`."""
-        from precision_eval.decide import choose_from
-
-        return choose_from(self.group, _constraints(**limits), policy=policy)
-
-    def __repr__(self) -> str:
-        return self.group.fault or f"{self.group.title}\n{text_table(*_comparison_table(self.group))}"
-
-    def _repr_html_(self) -> str:
-        if self.group.fault:
-            return f"<p>{html.escape(self.group.fault)}</p>"
-        return html_table(self.group.title, *_comparison_table(self.group))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -93,7 +48,7 @@ class Choices(Sequence[Choice]):
     answer: Answer
 
     def __getitem__(self, index: Any) -> Any:
-        return self.answer.choices[index]
+        return self._choices[index]
 
     def __len__(self) -> int:
         return len(self.answer.choices)
@@ -113,19 +68,18 @@ class Choices(Sequence[Choice]):
             raise ParameterError(f"no one fix is the answer everywhere ({each}); give workload, size or mode")
         return next(iter(found), None)
 
-    def __repr__(self) -> str:
-        from precision_eval.report.choice_text import headline
+    @cached_property
+    def _choices(self) -> tuple[LoadedChoice, ...]:
+        return tuple(shown(choice) for choice in self.answer.choices)
 
-        return "\n".join(f"{choice.group.title}, {choice.policy}: {headline(choice)}" for choice in self)
+    def __repr__(self) -> str:
+        return "\n".join([*map(repr, self), *self._unanswered()])
 
     def _repr_html_(self) -> str:
-        from precision_eval.report.choice_text import COLUMNS, headline, table_rows
+        return "".join(choice._repr_html_() for choice in self._choices) + paragraphs(self._unanswered())
 
-        return "".join(
-            f"<p><b>{html.escape(headline(choice))}</b></p>"
-            + html_table(f"{choice.group.title}, {choice.policy}", COLUMNS, table_rows(choice))
-            for choice in self
-        )
+    def _unanswered(self) -> list[str]:
+        return [f"{group.title}: {reason}" for group, reason in self.answer.unanswered]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +107,31 @@ class Run:
     def comparisons(self) -> tuple[Comparison, ...]:
         """The fixes side by side, one comparison per workload × size × mode × device × threads."""
         return tuple(Comparison(group=group) for group in groups_of(self.records.values(), run=str(self.path)))
+
+    def comparison(self, workload: str, *, size: str = "*", mode: str = "*", device: str = "*") -> Comparison:
+        """Return the one comparison of that place.
+
+        Parameters
+        ----------
+        workload, size, mode, device : str
+            Names or globs.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        ParameterError
+            None is there, or more than one; the message names them.
+        """
+        asked = (workload, size, mode, device)
+        found = [one for one in self.comparisons if _is_of(one.group, asked)]
+        if len(found) == 1:
+            return found[0]
+        there = "; ".join(one.group.title for one in found or self.comparisons)
+        what = f"{len(found)} comparisons are of" if found else "no comparison is of"
+        raise ParameterError(f"{what} {' · '.join(asked)}; give workload, size, mode and device of one of: {there}")
 
     def choose(self, **question: Any) -> Choices:
         """Choose a fix; see :func:`choose`."""
@@ -317,7 +296,7 @@ def choose(
     loaded = run if isinstance(run, Run) else load(run)
     question = Question(
         policy=policy,
-        constraints=_constraints(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
+        constraints=constraints_of(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
         workloads=(workload,),
         sizes=(size,),
         modes=(mode,),
@@ -329,16 +308,6 @@ def choose(
         plan=None if plan is None else Path(plan),
     )
     return Choices(answer=answer([comparison.group for comparison in loaded.comparisons], question))
-
-
-def _constraints(
-    *, max_drift: float | None = None, max_memory: str | int | None = None, min_speed: float | None = None
-) -> Constraints:
-    if isinstance(max_memory, str):
-        memory: dict[str, Any] = _parse_memory(max_memory)
-    else:
-        memory = {"max_memory_bytes": max_memory}
-    return Constraints(max_drift=max_drift, min_speed=min_speed, **memory)
 
 
 def _fix_row(records: Sequence[LoadedRecord]) -> dict[str, Any]:
@@ -365,34 +334,6 @@ def _pins(record: LoadedRecord) -> str:
     return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
 
 
-def _scalars(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _scalars(value, f"{prefix}{name}.")
-        elif value is not None and not isinstance(value, list):
-            yield f"{prefix}{name}", value
-
-
-def _comparison_table(group: Group) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    columns = ("fix", "status", f"time / {group.baseline or 'baseline'}", "drift", "memory")
-    return columns, [(row.fix, row.status, *_figures(row)) for row in group.rows]
-
-
-def _figures(row: Contender) -> Iterator[str]:
-    from precision_eval.report.wording import MISSING, fixed, memory_text, scientific, with_interval
-
-    for axis in _SHOWN:
-        found = row.estimate(axis)
-        if found is None:
-            yield MISSING
-        elif axis == "memory":
-            yield memory_text(found.value)
-        elif axis == "time":
-            texts = [fixed(value, decimals=3) for value in (found.value, found.low, found.high)]
-            yield texts[0] if found.low == found.high else with_interval(texts[0], texts[1], texts[2])
-        else:
-            yield scientific(found.value)
-
-
-def _after(reason: str | None) -> str:
-    return "" if not reason else f" ({' '.join(reason.split())[:80]})"
+def _is_of(group: Group, asked: tuple[str, ...]) -> bool:
+    names = (group.workload, group.size, group.mode, group.device)
+    return all(fnmatch.fnmatchcase(name, glob) for name, glob in zip(names, asked, strict=True))

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Severity = Literal["fault", "risk", "note"]
 Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "widening", "first_non_finite"]
@@ -125,6 +128,11 @@ class Finding:
     count: int = 1
     also_in: tuple[str, ...] = ()
     reason: str = ""
+
+    def __str__(self) -> str:
+        from .text import finding_text
+
+        return finding_text(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +262,10 @@ class Patch:
     diff: str
     origin: str
 
+    def __str__(self) -> str:
+        origin = f"{'or, at its origin: ' if self.diff else ''}{self.origin}" if self.origin else ""
+        return "\n".join(part for part in (self.diff.rstrip("\n"), origin) if part)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
@@ -348,6 +360,21 @@ class Diagnosis:
         from .text import as_text
 
         return as_text(self)
+
+    def __repr__(self) -> str:
+        from .text import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from .text import as_html
+
+        return as_html(self)
+
+    def __rich__(self) -> RenderableType:
+        from .text import rendered
+
+        return rendered(self)
 
 
 def _finite(value: Any) -> Any:

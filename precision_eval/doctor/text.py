@@ -1,11 +1,12 @@
 """A diagnosis for a terminal: where dtypes split, why, and what cures it; rich's renderables, or plain text.
 
-Contents: :func:`rendered`, :func:`as_text`.
+Contents: :func:`rendered`, :func:`as_text`, :func:`as_html`, :func:`finding_text`, :func:`summary`.
 """
 
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 110
 MOST_NOTES = 8
+_STATUSES = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}
 _COLOURS = {"fault": "red", "risk": "yellow", "note": "dim"}
 _KINDS = {
     "raise": "raised",
@@ -45,10 +47,69 @@ def as_text(diagnosis: Diagnosis) -> str:
     str
         Lines of at most 110 columns, without colours and without a newline at the end.
     """
+    return _plain(rendered(diagnosis))
+
+
+def as_html(diagnosis: Diagnosis) -> str:
+    """Write a diagnosis as HTML for a notebook's cell.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+
+    Returns
+    -------
+    str
+        One preformatted element with inline styles; the page's own colours where none is meant.
+    """
+    console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
+    console.print(rendered(diagnosis), crop=False)
+    style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+
+
+def finding_text(finding: Finding) -> str:
+    """Write one finding as plain text: what, where, the line, and how each operand came by its dtype.
+
+    Parameters
+    ----------
+    finding : Finding
+
+    Returns
+    -------
+    str
+        As :func:`as_text`, from the first column.
+    """
+    return textwrap.dedent(_plain(_finding(finding, history=True)))
+
+
+def summary(diagnosis: Diagnosis) -> str:
+    """Write a diagnosis as one line.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+
+    Returns
+    -------
+    str
+    """
+    first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
+    parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
+    if first is None:
+        parts.append("no fault")
+    else:
+        where = f"{first.op} in {first.module or 'the model itself'}"
+        parts.append(f"{'dtypes first split' if first.severity == 'fault' else 'a risk'} at {where} ({first.place})")
+    if diagnosis.remedies:
+        parts.append(f"{'cured' if diagnosis.faults else 'works'} by {', '.join(cures) or 'none of the fixes'}")
+    return f"<{'; '.join(parts)}>"
+
+
+def _plain(what: RenderableType) -> str:
     file = io.StringIO()
-    Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False).print(
-        rendered(diagnosis), crop=False
-    )
+    console = Console(file=file, width=WIDTH, no_color=True, highlight=False, force_terminal=False, force_jupyter=False)
+    console.print(what, crop=False)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
@@ -97,10 +158,9 @@ def _indented(text: str) -> RenderableType:
 
 
 def _answer(found: Diagnosis) -> Iterator[RenderableType]:
-    status = {"passed": "runs", "raised": "raises", "non_finite": "gives values that are not finite"}[found.status]
     yield Text.from_markup(
-        f"[bold]{escape(found.model)}[/bold] {status} (mostly {found.base_dtype}, {found.device}, torch "
-        f"{found.torch_version})"
+        f"[bold]{escape(found.model)}[/bold] {_STATUSES[found.status]} (mostly {found.base_dtype}, {found.device}, "
+        f"torch {found.torch_version})"
     )
     if found.message:
         yield _indented(escape(found.message))

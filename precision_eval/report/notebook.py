@@ -18,7 +18,16 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return an HTML table with a caption; every text is escaped."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    """Return an HTML table with a caption; every text is escaped.
+
+    Styles are inline, since a notebook keeps no sheet for a cell's output, and name no colour, so that dark and light
+    themes both do. Cells start at the left: most notebooks would push text to the right.
+    """
+    cell_style = ' style="text-align:left;vertical-align:top"'
+    head = "".join(f"<th{cell_style}>{html.escape(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td{cell_style}>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    caption = f'<caption style="caption-side:top;text-align:left;font-weight:bold">{html.escape(title)}</caption>'
+    table_style = ' style="font-variant-numeric:tabular-nums"'
+    return f"<table{table_style}>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

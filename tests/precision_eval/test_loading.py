@@ -113,6 +113,38 @@ def test_everything_shows_itself(run):
     assert str(run.records[LATENCY].data["ratio"]) in cells_of(run.records[LATENCY]._repr_html_())
 
 
+def test_what_does_not_run_says_why_below_the_table(run):
+    voice = run.comparison("voice", mode="eager")
+    assert "\nas_shipped: raised: Expected query, key, and value to have the same dtype" in repr(voice)
+    assert any("Expected query, key, and value" in text for text in cells_of(voice._repr_html_()))
+    doubts = [text for text in cells_of(voice._repr_html_()) if text.startswith("doubt: ")]
+    assert [f"doubt: {doubt}" for doubt in voice.group.doubts] == doubts
+
+
+def test_one_comparison_by_its_place(run):
+    voice = run.comparison("voice", mode="eager")
+    assert (voice.group.workload, voice.group.mode) == ("voice", "eager")
+    assert run.comparison("attention-dec*", size="dia", mode="eager").group.size == "dia"
+    with pytest.raises(ParameterError, match=r"2 comparisons are of voice .* eager · cpu, 1 thread; voice"):
+        run.comparison("voice")
+    with pytest.raises(ParameterError, match=r"no comparison is of vioce .* one of: .*voice · default · eager"):
+        run.comparison("vioce")
+
+
+def test_a_choice_shows_itself_in_short(run):
+    found = run.choose(workload="voice", mode="eager", policy="quality")
+    for choice in (found[0], run.comparison("voice", mode="eager").choose(policy="quality")):
+        first, *rest = repr(choice).splitlines()
+        assert first == f"voice · default · eager · cpu, 1 thread, quality: {choice.headline}"
+        assert choice.headline.startswith("Take full_float32: smallest drift")
+        assert all(line.startswith("  would change it: ") for line in rest)
+        assert rest
+        assert len(repr(choice)) < 1500  # not every field of every fix
+        assert choice.to_dict() == found.answer.choices[0].to_dict()
+        assert choice.headline in cells_of(choice._repr_html_())
+    assert repr(found).startswith(repr(found[0]))
+
+
 def test_html_is_escaped(run):
     from dataclasses import replace
 
