@@ -69,7 +69,7 @@ def find_chromium() -> str | None:
     return next((path for path in map(shutil.which, names) if path), None)
 
 
-def visit(url, *, width=1280, height=900, dark=False, screenshot=None, virtual_ms=6000):
+def visit(url, *, width=1280, height=900, dark=False, screenshot=None, virtual_ms=6000, flags=()):
     """Open a page in a new profile and return a :class:`Visit`.
 
     Parameters
@@ -83,10 +83,12 @@ def visit(url, *, width=1280, height=900, dark=False, screenshot=None, virtual_m
         Write a PNG here; then the DOM is empty.
     virtual_ms : int
         How long the page's own clock runs before it is read; 0 reads it when it has loaded.
+    flags : iterable of str
+        Of the browser, beside :data:`FLAGS`.
     """
     with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "net.json"
-        command = [_browser(), *FLAGS, f"--user-data-dir={folder}/profile", f"--log-net-log={log}"]
+        command = [_browser(), *FLAGS, *flags, f"--user-data-dir={folder}/profile", f"--log-net-log={log}"]
         command += ["--enable-logging=stderr", "--v=0", f"--window-size={width},{height}"]
         command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
         command += [f"--virtual-time-budget={virtual_ms}"] if virtual_ms else []

@@ -170,11 +170,19 @@ def run(
 
 @app.command(
     help=(
-        "Print the table of a run and write its figures, from the records alone.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]precision-eval report runs/first[/cyan]"
+        "Print the table of a run and write its figures and its page, report.html, from the records alone.\n\n"
+        "The page is one file that needs no network: the answer first, then charts that show their records, players of "
+        "every fix where the audio files are there, statuses and messages.\n\n"
+        "[bold]Examples[/bold]\n\n[cyan]precision-eval report runs/first[/cyan]\n\n"
+        "[cyan]precision-eval report runs/first --versions results/torch-versions[/cyan]  and what versions change"
     )
 )
-def report(run_dir: Annotated[Path, typer.Argument(help="Folder of a run; holds records.jsonl.")]) -> None:
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="Folder of a run; holds records.jsonl.")],
+    versions: Annotated[
+        Path | None, typer.Option(metavar="RESULTS", help="asv's results_dir over torch versions, for the page.")
+    ] = None,
+) -> None:
     """Report a run."""
     from rich.console import Console
 
@@ -182,9 +190,9 @@ def report(run_dir: Annotated[Path, typer.Argument(help="Folder of a run; holds 
 
     if not (run_dir / "records.jsonl").exists():
         raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
-    from precision_eval.report import write_report
+    from .page import report_and_page
 
-    write_report(run_dir, console=Console())
+    report_and_page(run_dir, console=Console(), versions_dir=versions)
 
 
 @app.command(

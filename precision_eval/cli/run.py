@@ -111,10 +111,10 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
     settled = _measure(request, draft, records, console)
     sweep(request.out)
-    from precision_eval.report import write_report
+    from .page import report_and_page
 
     if settled:
-        write_report(request.out, console=console)
+        report_and_page(request.out, console=console)
 
 
 def _check_fits(draft: Plan) -> None:

@@ -3,8 +3,8 @@
 Colours are Okabe and Ito's, told apart by the common kinds of colour blindness; markers and line styles carry the same
 distinction without colour. Figures are drawn on the Agg canvas, without pyplot, so no global state is touched.
 
-Contents: :func:`look_of`, :func:`new_figure`, :func:`save`, :func:`place_labels`, :func:`label_line_ends`,
-:class:`LeftOut`.
+Contents: :func:`look_of`, :func:`new_figure`, :func:`save`, :func:`place_labels`, :func:`free_spot`,
+:func:`label_line_ends`, :func:`spread`, :class:`LeftOut`.
 
 References
 ----------
@@ -147,7 +147,7 @@ def place_labels(
         probe = axes.text(0, 0, text, fontsize=fontsize)
         size = probe.get_window_extent(renderer)
         probe.remove()
-        left, bottom = _free_spot((x, y), radius, (size.width, size.height), taken, frame)
+        left, bottom = free_spot((x, y), radius, (size.width, size.height), taken, frame)
         taken.append((left, bottom, left + size.width, bottom + size.height))
         far = np.hypot(left + size.width / 2 - x, bottom + size.height / 2 - y) > radius + size.width / 2 + 16
         axes.annotate(
@@ -163,14 +163,26 @@ def place_labels(
         )
 
 
-def _free_spot(
+def free_spot(
     centre: tuple[float, float],
     radius: float,
     size: tuple[float, float],
     taken: Sequence[tuple[float, float, float, float]],
     frame: BboxBase,
 ) -> tuple[float, float]:
-    """Return the lower left corner (px) of the nearest place around `centre` that covers least of what is taken."""
+    """Return the corner of least x and y (px) of the nearest place around `centre` that covers least of what is taken.
+
+    Parameters
+    ----------
+    centre : (x, y)
+    radius : float
+        Of the mark at `centre`.
+    size : (width, height)
+        Of what is to be placed.
+    taken : sequence of (x0, y0, x1, y1)
+    frame : BboxBase
+        A place outside is a last resort.
+    """
     (x, y), (width, height) = centre, size
     best, least = (x + radius, y), float("inf")
     for ring in range(6):

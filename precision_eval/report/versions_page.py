@@ -19,6 +19,7 @@ from pathlib import Path
 from precision_eval.measure.files import written_whole
 from precision_eval.report.plots_versions import STATUS_LOOKS, drawings
 from precision_eval.report.style import save
+from precision_eval.report.templating import template_environment
 from precision_eval.report.versions_text import (
     METRIC_TITLES,
     Change,
@@ -32,6 +33,7 @@ from precision_eval.report.versions_text import (
 )
 from precision_eval.report.wording import scientific
 from precision_eval.versions.changes import ChangePoint
+from precision_eval.versions.points import build_words
 from precision_eval.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
 
 PAGE_NAME = "versions.html"
@@ -130,34 +132,28 @@ def write_page(story: VersionsStory, folder: Path, *, command: str = COMMAND) ->
 
 def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
     """Return the page's text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(TEMPLATE_NAME).render(
-        story=story,
-        axis=_axis(story),
-        headline=headline(story),
-        positions=positions_of(story),
-        dates=_dates(story),
-        build={True: "CUDA build, run on the CPU", False: "CPU build", None: "build not recorded"}[story.cuda_build],
-        hardware=_hardware(story.hardware),
-        pythons=", ".join(sorted({one.python for one in story.sets})),
-        statuses=[one for one in pictures if not one.workload],
-        workloads=[_workload(story, one, pictures) for one in story.workloads],
-        changes=[_row(change) for change in all_changes(story)],
-        sources=[
-            (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
-            for name, one in zip(story.positions, story.sets, strict=True)
-        ],
-        looks=STATUS_LOOKS,
-        command=command,
-        is_link=lambda text: text.startswith("https://"),
+    return (
+        template_environment()
+        .get_template(TEMPLATE_NAME)
+        .render(
+            story=story,
+            axis=_axis(story),
+            headline=headline(story),
+            positions=positions_of(story),
+            dates=dates_of(story),
+            build=build_words(story.sets),
+            hardware=_hardware(story.hardware),
+            pythons=", ".join(sorted({one.python for one in story.sets})),
+            statuses=[one for one in pictures if not one.workload],
+            workloads=[_workload(story, one, pictures) for one in story.workloads],
+            every_change=[_row(change) for change in all_changes(story)],
+            sources=[
+                (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
+                for name, one in zip(story.positions, story.sets, strict=True)
+            ],
+            looks=STATUS_LOOKS,
+            command=command,
+        )
     )
 
 
@@ -171,7 +167,7 @@ def _hardware(known: Mapping[str, str]) -> str:
     return ", ".join(part for part in (known.get("cpu", ""), cores, known.get("arch", ""), known.get("os", "")) if part)
 
 
-def _dates(story: VersionsStory) -> Mapping[str, str]:
+def dates_of(story: VersionsStory) -> Mapping[str, str]:
     """Return the day of each release that is known."""
     known = ((name, story.releases.get(name)) for name in story.positions)
     return {name: one.date.isoformat() for name, one in known if one is not None and one.date is not None}
@@ -255,7 +251,8 @@ def _row(change: Change) -> dict[str, str]:
     row |= {"metric": METRIC_TITLES.get(metric, metric), "upstream": ", ".join(one.id for one in change.explained_by)}
     if not isinstance(change, ChangePoint):
         return row | {"old": status_text(change.old), "new": status_text(change.new), "factor": "", "p": ""}
-    p_value = "exact" if change.p_value is None else scientific(change.p_value)
+    exact = f"{change.seeds} seeds" if change.seeds > 1 else "exact"
+    p_value = exact if change.p_value is None else scientific(change.p_value)
     return row | {
         "old": value_text(change.old, metric),
         "new": value_text(change.new, metric),

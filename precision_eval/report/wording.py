@@ -13,6 +13,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from precision_eval.messages.reading import cleaned, find_members
+
 MISSING = "–"
 
 METRIC_TITLES = {
@@ -22,13 +24,7 @@ METRIC_TITLES = {
 }
 """Metric key to (short name, unit, full name)."""
 
-_KNOWN_MESSAGES = (
-    r"Expected query, key, and value to have the same dtype[^\n]*?instead",
-    r"expected m1 and m2 to have the same dtype[^\n']*",
-    r"mat1 and mat2 must have the same dtype[^\n']*",
-    r"expected scalar type \w+ but found \w+",
-    r"Index put requires the source and destination dtypes match[^\n']*",
-)
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 _LONGEST_REASON = 200
 
 
@@ -60,7 +56,8 @@ def memory_text(size_bytes: float | None) -> str:
         return MISSING
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(size_bytes) >= scale:
-            return f"{size_bytes / scale:.3g} {unit}"
+            scaled = size_bytes / scale
+            return f"{scaled:.0f} {unit}" if abs(scaled) >= 999.5 else f"{scaled:.3g} {unit}"
     return f"{size_bytes:.0f} B"
 
 
@@ -105,15 +102,15 @@ def short_reason(reason: str | None) -> str:
     Returns
     -------
     str
-        The well-known sentence inside it where there is one, else the first line, at most 200 characters.
+        The last sentence of the message family (:mod:`precision_eval.messages`) inside it where there is one, else the
+        first line without memory addresses, at most 200 characters.
     """
     if not reason:
         return "no reason recorded"
-    for pattern in _KNOWN_MESSAGES:
-        found = re.search(pattern, reason)
-        if found:
-            return found.group(0).strip()
-    first = reason.strip().splitlines()[0]
+    found, _ = find_members(cleaned(reason))
+    if found:
+        return found[-1].sentence
+    first = _ADDRESS.sub("0x…", reason.strip().splitlines()[0])
     return first if len(first) <= _LONGEST_REASON else first[: _LONGEST_REASON - 1] + "…"
 
 

@@ -1,0 +1,36 @@
+"""Templates of pages: one environment for all of them, and what they share.
+
+Conventions: templates lie beside the modules that fill them; ``page_base.css`` and ``versions_changes.html`` here are
+shared. Values are escaped, and a name that is not given is an error.
+
+Contents: :func:`template_environment`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def template_environment(*folders: Path) -> Environment:
+    """Return an environment that finds templates in these folders, then among the shared ones.
+
+    Parameters
+    ----------
+    *folders : Path
+        Searched in order.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["web_address"] = lambda text: text.startswith("https://")
+    return environment
