@@ -9,6 +9,7 @@
 # make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
 # make bench-doctor  planted dtype faults, located or not; clean models; what observation costs
 # make docs-examples  run the worked examples and write what they print into their pages
+# make sensitivity  which layers and roles carry the drift, and a mixed policy made of that (about ten minutes)
 # make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor docs-examples audio-ladder
+.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor docs-examples sensitivity audio-ladder
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
@@ -89,6 +90,9 @@ bench-doctor: $(STAMP)
 
 docs-examples: $(STAMP)
 	$(BIN)/python tests/docs_examples.py docs/example-*.md
+
+sensitivity: $(STAMP)
+	$(BIN)/precision-eval sensitivity --out runs/sensitivity
 
 audio-ladder: $(STAMP)
 	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder

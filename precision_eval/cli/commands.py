@@ -8,6 +8,7 @@ from . import (
     app_choose as choosing,
     app_tools as tools,
     app_doctor as doctoring,
+    app_sensitivity as sensitivities,
     app_gate as gating,
     app_versions as versions,
     app_torch_sweep as torch_sweep,
@@ -15,4 +16,15 @@ from . import (
 )
 from .application import app
 
-__all__ = ["app", "asv_page", "choosing", "doctoring", "gating", "measuring", "tools", "torch_sweep", "versions"]
+__all__ = [
+    "app",
+    "asv_page",
+    "choosing",
+    "doctoring",
+    "gating",
+    "measuring",
+    "sensitivities",
+    "tools",
+    "torch_sweep",
+    "versions",
+]

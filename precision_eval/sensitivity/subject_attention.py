@@ -1,0 +1,29 @@
+"""The suite's attention workload as a subject; imports torch."""
+
+from __future__ import annotations
+
+from precision_eval.workloads.attention import SHAPES, build_attention
+
+from .sites import Rule
+from .subject import Subject
+
+
+def attention_subject(*, shape: str, rules: tuple[Rule, ...], seed: int) -> Subject:
+    """Build attention of one token on a float16 cache.
+
+    Parameters
+    ----------
+    shape : str
+        One of the workload's sizes.
+    rules : tuple of Rule
+    seed : int
+        Of query, key and value.
+
+    Returns
+    -------
+    Subject
+        A unit is a head of a sequence.
+    """
+    case = build_attention(shape, device="cpu", seed=seed, prefill=False)
+    units = SHAPES[shape].batch * SHAPES[shape].query_heads
+    return Subject(case.model, case.inputs, rules, units, lambda found: found.reshape(units, 1, -1))
