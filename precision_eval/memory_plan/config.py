@@ -7,7 +7,7 @@ The own schema is :class:`~precision_eval.memory_plan.models.ModelConfig` as JSO
 ``shipped`` (fields of :class:`~precision_eval.memory_plan.models.Shipped`). Keys that it does not know are refused.
 A Hugging Face file is told by its ``model_type``; keys without a bearing on memory are passed over there.
 
-Contents: :func:`read_config`, :func:`check_config`.
+Contents: :func:`read_config`, :func:`check_config`, :data:`MOST_PARTS`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from precision_eval.errors import ParameterError, unknown_name
 from precision_eval.formats import FORMATS
 from precision_eval.memory_plan.hugging_face import READERS
 from precision_eval.memory_plan.models import ModelConfig, Shipped, Stack
+
+MOST_PARTS = 1000
+"""Layers or embedding tables of a stack; published models have some hundred layers."""
 
 _ZERO_ALLOWED = (
     "outputs", "relative_buckets", "condition_width", "cross_heads", "cross_kv_heads", "cross_head_dim", "cross_width",
@@ -78,6 +81,12 @@ def _own(where: str, data: dict[str, Any]) -> ModelConfig:
 
 
 def _check_stack(where: str, stack: Stack) -> None:
+    for name in ("layers", "tables"):
+        count = getattr(stack, name)
+        if count > MOST_PARTS:
+            raise ParameterError(
+                f"{where}: {name} is {count}; a plan goes through each, and takes {MOST_PARTS} at most: correct it"
+            )
     if stack.heads % stack.kv_heads:
         raise ParameterError(
             f"{where}: {stack.heads} heads are no multiple of {stack.kv_heads} kv heads; each kv head serves a whole "
@@ -110,7 +119,8 @@ def check_config(config: ModelConfig) -> ModelConfig:
     Raises
     ------
     ParameterError
-        No stack, heads that do not divide, a fused projection whose heads do not fill the width, or cross attention
+        No stack, one of more than ``MOST_PARTS`` layers or tables, heads that do not divide, a fused projection whose
+        heads do not fill the width, or cross attention
         without an encoder of its width.
     UnknownNameError
         A dtype that is no format.

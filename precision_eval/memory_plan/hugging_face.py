@@ -2,7 +2,8 @@
 
 Conventions: keys and their defaults as in transformers' configuration classes [1]_. A key that is missing and has no
 default there is an error. Weights, norms and caches have the dtype of ``dtype`` (older: ``torch_dtype``); T5 in float16
-keeps its output projection ``wo`` in float32, as ``from_pretrained`` does.
+keeps its output projection ``wo`` in float32, as ``from_pretrained`` does. For Dia and T5 what landed is what
+transformers itself does, which is what is planned.
 
 Contents: :data:`READERS`.
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from precision_eval.errors import ParameterError
-from precision_eval.memory_plan.models import ModelConfig, Shipped, Stack
+from precision_eval.memory_plan.models import Activation, ModelConfig, Shipped, Stack
 
 
 def _int(where: str, data: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -108,8 +109,26 @@ def _gpt2(where: str, data: Mapping[str, Any]) -> ModelConfig:
     return ModelConfig(name=where, source=where, decoder=decoder, shipped=_one_dtype(data))
 
 
+_T5_ACTIVATIONS: Mapping[str, Activation] = {
+    "relu": "fused", "gelu": "fused", "silu": "fused", "swish": "fused", "gelu_new": "gelu_new",
+}  # fmt: skip
+
+
+def _t5_activation(where: str, data: Mapping[str, Any]) -> tuple[bool, Activation]:
+    """Whether T5's MLP is gated, and by what: ``relu``, or ``gated-gelu``, which stands for ``gelu_new``."""
+    value = data.get("feed_forward_proj", "relu")
+    gate, _, name = value.rpartition("-") if isinstance(value, str) else ("", "", "")
+    if gate not in ("", "gated") or name not in _T5_ACTIVATIONS:
+        known = ", ".join(_T5_ACTIVATIONS)
+        raise ParameterError(
+            f"{where}: 'feed_forward_proj' is {value!r}; expected one of {known}, alone or after 'gated-'"
+        )
+    return bool(gate), "gelu_new" if value == "gated-gelu" else _T5_ACTIVATIONS[name]
+
+
 def _t5(where: str, data: Mapping[str, Any]) -> ModelConfig:
     heads = _int(where, data, "num_heads")
+    gated, activation = _t5_activation(where, data)
     encoder = Stack(
         layers=_int(where, data, "num_layers"),
         width=_int(where, data, "d_model"),
@@ -119,7 +138,8 @@ def _t5(where: str, data: Mapping[str, Any]) -> ModelConfig:
         mlp_width=_int(where, data, "d_ff"),
         vocabulary=_int(where, data, "vocab_size"),
         max_length=_int(where, data, "n_positions", 512),
-        gated=str(data.get("feed_forward_proj", "relu")).startswith("gated"),
+        gated=gated,
+        activation=activation,
         positions="relative",
         relative_buckets=_int(where, data, "relative_attention_num_buckets", 32),
         norm="t5",
@@ -128,7 +148,7 @@ def _t5(where: str, data: Mapping[str, Any]) -> ModelConfig:
     dtype = _dtype(data)
     kept = "float32" if dtype == "float16" else ""
     shipped = Shipped(weights=dtype, norms=dtype, cache=dtype, mlp_out=kept)
-    return ModelConfig(name=where, source=where, encoder=encoder, shipped=shipped)
+    return ModelConfig(name=where, source=where, encoder=encoder, shipped=shipped, landed="planned")
 
 
 def _dia_stack(where: str, data: Mapping[str, Any], **more: Any) -> Stack:
@@ -147,11 +167,29 @@ def _dia_stack(where: str, data: Mapping[str, Any], **more: Any) -> Stack:
     )
 
 
+_DIA_DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
+"""transformers' default."""
+
+
+def _check_delays(where: str, data: Mapping[str, Any], channels: int) -> None:
+    """Refuse a delay pattern that is no list of delays, or not one per channel."""
+    delays = data.get("delay_pattern")
+    delays = _DIA_DELAYS if delays is None else delays
+    if not isinstance(delays, list | tuple) or any(type(delay) is not int or delay < 0 for delay in delays):
+        raise ParameterError(f"{where}: 'delay_pattern' is {delays!r}; expected a list of integers, 0 or more")
+    if len(delays) != channels:
+        raise ParameterError(
+            f"{where}: 'delay_pattern' has {len(delays)} delays, 'num_channels' of decoder_config is {channels}; "
+            "give one delay per channel"
+        )
+
+
 def _dia(where: str, data: Mapping[str, Any]) -> ModelConfig:
     text, audio = _part(where, data, "encoder_config"), _part(where, data, "decoder_config")
     encoder = _dia_stack(f"{where}: encoder_config", text)
     inside = f"{where}: decoder_config"
     channels = _int(inside, audio, "num_channels", 9)
+    _check_delays(where, data, channels)
     decoder = _dia_stack(
         inside,
         audio,
@@ -170,6 +208,7 @@ def _dia(where: str, data: Mapping[str, Any]) -> ModelConfig:
         encoder_length=encoder.max_length,
         guidance_rows=2,
         shipped=_one_dtype(data),
+        landed="planned",
     )
 
 

@@ -135,6 +135,10 @@ class ModelConfig:
     published_parameters : int or None
         As published, rounded as published.
     published_source : str
+    pins_math : bool
+        The source pins plain attention around each decode step.
+    beside : str
+        What runs or loads beside the stacks described here, and so is in no plan of them.
     """
 
     name: str
@@ -147,6 +151,8 @@ class ModelConfig:
     landed: Landed = "nothing"
     published_parameters: int | None = None
     published_source: str = ""
+    pins_math: bool = False
+    beside: str = ""
 
     @property
     def main(self) -> Stack:
@@ -154,6 +160,14 @@ class ModelConfig:
         stack = self.decoder or self.encoder
         assert stack is not None
         return stack
+
+    @property
+    def float16_mlp_out(self) -> str:
+        """Dtype of the MLP's output projection where the rest is loaded in float16; empty: float16 too.
+
+        transformers loads T5's ``wo`` in float32 then (``_keep_in_fp32_modules``), whatever dtype the file names.
+        """
+        return self.shipped.mlp_out or ("float32" if self.main.norm == "t5" else "")
 
 
 MODELS: tuple[ModelConfig, ...] = (
@@ -168,6 +182,11 @@ MODELS: tuple[ModelConfig, ...] = (
         shipped=Shipped(weights="bfloat16", norms="bfloat16", cache="float16", condition="float16"),
         published_parameters=1_200_000_000,
         published_source="metavoiceio/metavoice-src, README.md: 1.2B parameter base model",
+        pins_math=True,
+        beside=(
+            "the second stage, the speaker encoder and the codec, whose multi-band diffusion takes some 5 GB "
+            "(metavoice-src #66); and fam/llm/sample.py loads each checkpoint onto the device beside its model"
+        ),
     ),
     ModelConfig(
         name="dia-1.6b",

@@ -161,10 +161,10 @@ def norm_promotes(torch_version: str) -> bool:
     Returns
     -------
     bool
-        True up to 2.7: observed in 2.6 and no longer in 2.8; 2.7 was not looked at.
+        True up to 2.6; ``expectations.json`` holds what 2.6.0 and 2.7.1 do (pytorch PR #147203).
     """
     major, minor = torch_version.split(".")[:2]
-    return (int(major), int(minor)) < (2, 8)
+    return (int(major), int(minor)) < (2, 7)
 
 
 def check_request(request: Request) -> None:
@@ -208,7 +208,8 @@ def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
     Returns
     -------
     Dtypes
-        Those of the fix's storage, else those asked for, else as shipped.
+        Those of the fix's storage, else those asked for, else as shipped. Asking for float16 is what loading in
+        float16 gives: an MLP's output projection that the source keeps wide stays so.
     """
     shipped = request.config.shipped
     if fix.storage in ("float16", "bfloat16", "float32"):
@@ -216,13 +217,16 @@ def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
     asked = request.dtype != "as_shipped"
     cache = shipped.cache if request.kv_dtype == "as_shipped" else request.kv_dtype
     weights = request.dtype if asked else shipped.weights
+    mlp_out = weights if asked else shipped.mlp_out or weights
+    if asked and weights == "float16":
+        mlp_out = request.config.float16_mlp_out or weights
     condition = shipped.condition or shipped.weights
     if asked or request.kv_dtype != "as_shipped":
         condition = weights if asked else cache
     return Dtypes(
         weights=weights,
         norms=request.dtype if asked else shipped.norms,
-        mlp_out=request.dtype if asked else shipped.mlp_out or shipped.weights,
+        mlp_out=mlp_out,
         cache=cache,
         condition=condition,
         norm_output=weights if fix.storage == "per_workload" and request.config.landed == "norms_cast" else "",

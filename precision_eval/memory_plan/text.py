@@ -111,7 +111,7 @@ def plan_table(request: Request, plans: Sequence[FixPlan]) -> Table:
 
 
 def notes(request: Request, plans: Sequence[FixPlan]) -> list[str]:
-    """Say what the table cannot: why a fix does not run, and what to do where nothing fits.
+    """Say what the table cannot: why a fix does not run, what the model asks for, and what to do where nothing fits.
 
     Parameters
     ----------
@@ -125,12 +125,7 @@ def notes(request: Request, plans: Sequence[FixPlan]) -> list[str]:
     lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
     if any(plan.limited_by == "positions" for plan in plans):
         lines.append(f"* all {request.config.main.max_length} learned positions")
-    halved = [plan for plan in plans if plan.fix == "float16" and plan.status == "runs"]
-    if halved and request.config.shipped.mlp_out == "float32":
-        lines.append(
-            "float16 also stores the MLP's output projection in float16, which the source keeps in float32 because it "
-            "overflows: check for infinities, or keep as_shipped"
-        )
+    lines += _of_the_model(request)
     longest = request.config.main.max_length
     if request.length > longest:
         lines.append(f"length {request.length} is beyond the configuration's longest, {longest}")
@@ -145,8 +140,28 @@ def notes(request: Request, plans: Sequence[FixPlan]) -> list[str]:
     return lines
 
 
+def _of_the_model(request: Request) -> list[str]:
+    """What this model asks for beyond its sizes: a layer kept wide, pinned attention, and what runs beside it."""
+    config, lines = request.config, []
+    wide = config.float16_mlp_out
+    if wide not in ("", "float16"):
+        lines.append(
+            f"the fix float16, or .half(), also stores the MLP's output projection in float16, which the source keeps "
+            f"in {wide} because it overflows (cogvideo-t5-encoder ends in NaN): on a device whose format is float16 "
+            "take --dtype float16 with the fix as_shipped, which keeps it"
+        )
+    if config.pins_math and config.decoder and request.tokens == 1 and not request.math_attention:
+        lines.append(
+            "planned with fused attention; the source pins plain attention around each decode step, which "
+            "--math-attention plans"
+        )
+    if config.beside:
+        lines.append(f"not in this plan: {config.beside}")
+    return lines
+
+
 def device_lines(choices: Sequence[Choice]) -> list[str]:
-    """Say for each device which format to take, and which are native.
+    """Say for each device which format is its own, and which are native; :func:`notes` says what a model asks for.
 
     Parameters
     ----------
@@ -160,7 +175,7 @@ def device_lines(choices: Sequence[Choice]) -> list[str]:
     lines = []
     for choice in choices:
         kinds = ", ".join(f"{name} {found.kind}" for name, found in choice.formats.items())
-        lines.append(f"{choice.device}: take {choice.fix}; {kinds}")
+        lines.append(f"{choice.device}: its format is {choice.dtype}; {kinds}")
     if len(choices) == 1:
         lines += [f"  {reason}" for reason in choices[0].reasons]
     return lines

@@ -101,6 +101,8 @@ def _fallback(how: How) -> tuple[Verdict, str]:
 
 def _autocast(found: Found, op: str | None) -> tuple[Verdict, str]:
     site, dtypes = found.member.site, found.dtypes.values()
+    if found.member.id == "autocast_no_bfloat16":
+        return "depends", "where it takes the place of the autocast that raised: on CUDA it computes float16"
     if found.member.id == "autocast_other_half":
         return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
     if "float64" in dtypes:
@@ -126,6 +128,10 @@ def _one_dtype(found: Found, storage: str) -> tuple[Verdict, str]:
     member = found.member
     if member.kind == "index":
         return "does_not_cure", "the indices must be integers, whatever the model is stored in"
+    if member.id == "autocast_no_bfloat16":
+        if storage == "bfloat16":
+            return "does_not_cure", "the autocast that raised asks for bfloat16 too; stored so, it runs by emulation"
+        return "depends", "once the source's own autocast is out of the way, or asks for float16"
     if member.id == "autocast_other_half" and storage in _HALF:
         return "depends", f"where autocast's dtype is {storage} too, or autocast is off"
     if member.id in ("flash_attn_format", "sdpa_backend") and storage == "float32":
@@ -145,6 +151,8 @@ def _cast(found: Found, op: str | None, *, to_storage: bool) -> tuple[Verdict, s
     member = found.member
     if member.kind == "index":
         return "does_not_cure", "the indices must be integers"
+    if member.id == "autocast_no_bfloat16":
+        return "does_not_cure", "autocast refused its dtype before any operand was there"
     if member.kind == "format" and member.site != "norm":
         return "does_not_cure", "the operands may well agree; the kernel does not take their format"
     if member.id in ("addmv", "self_mat2") or (op is None and member.id == "scalar_type"):

@@ -269,6 +269,28 @@ CAUSES: tuple[Cause, ...] = (
         sources=("pytorch/pytorch #132715", "pytorch/pytorch PR #191125", "Parskatt/RoMa #2"),
     ),
     Cause(
+        id="no_bfloat16",
+        title="autocast asks for bfloat16 on a card without it",
+        explanation=(
+            "Cards below compute capability 8.0 (T4, V100, P100) do not compute bfloat16 natively. The first release "
+            "of MetaVoice asked for it by default, and torch refused when autocast's context was made: no tensor was "
+            "looked at."
+        ),
+        tell=(
+            "torch.cuda.get_device_capability() is below (8, 0). torch.cuda.is_bf16_supported() does not tell: newer "
+            "versions say True there, as emulation counts; ask with including_emulation=False."
+        ),
+        when=(When(("autocast_no_bfloat16",)),),
+        words=(r"fam/llm/sample", r"metavoice"),
+        fix=(
+            "float16 throughout or in autocast, which may then run out of memory or of float16's range: "
+            "`precision-eval plan --device t4` shows what fits. Nothing landed in metavoice-src but float16 as the "
+            "default on such cards"
+        ),
+        sources=("metavoiceio/metavoice-src #27", "metavoiceio/metavoice-src #66", "pytorch/pytorch #148322"),
+        workload="metavoice-t4",
+    ),
+    Cause(
         id="mask_dtype",
         title="the mask was made in another dtype than the query",
         explanation="A mask made as int64, or in the half format of another part of the model.",
@@ -342,7 +364,9 @@ def fits(cause: Cause, found: Found) -> bool:
 
 
 def _only_value_is_half(dtypes: dict[str, str]) -> bool:
-    return dtypes.get("query") == dtypes.get("key") == "float32" and dtypes.get("value") in HALF
+    """Whether the dtypes named are those; a sentence that was cut names fewer."""
+    wide = {dtypes.get(name, "float32") for name in ("query", "key")}
+    return wide == {"float32"} and dtypes.get("value", HALF[0]) in HALF
 
 
 def _holds(when: When, found: Found) -> bool:

@@ -8,12 +8,24 @@ as MSVC writes them (``struct c10::Half``, ``__int64``), ``ScalarType`` (``Half`
 (``torch.float16``), tensor types (``torch.cuda.HalfTensor``, ``CUDABFloat16Type``) and the element types of MLIR and
 Triton (``f16``, ``fp16``).
 
-Contents: :data:`SPELLINGS`, :data:`DTYPE_PATTERN`, :func:`dtype_name`, :func:`is_floating`.
+They are told apart without regard to capitals, as texts are quoted in any: no two spellings of unlike dtypes differ in
+capitals alone.
+
+Contents: :data:`SPELLINGS`, :data:`DTYPE_PATTERN`, :func:`lowered`, :func:`dtype_name`, :func:`is_floating`.
 """
 
 from __future__ import annotations
 
 import re
+from string import ascii_lowercase, ascii_uppercase
+
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def lowered(text: str) -> str:
+    """Turn ASCII capitals into small letters; every character keeps its place, which ``str.lower`` does not promise."""
+    return text.translate(_LOWER)
+
 
 _SCALAR_TYPES: dict[str, tuple[str, ...]] = {
     "float16": ("Half", "c10::Half", "half", "f16", "fp16"),
@@ -70,12 +82,15 @@ def _spellings() -> dict[str, str]:
 SPELLINGS: dict[str, str] = _spellings()
 """Canonical name of each spelling, without ``struct`` or ``class`` before it."""
 
+_BY_LOWERED = {lowered(spelling): name for spelling, name in SPELLINGS.items()}
+
 DTYPE_PATTERN = (
     r"(?:(?:struct|class)\s+)?(?:"
-    + "|".join(re.escape(spelling).replace(r"\ ", r"\s+") for spelling in sorted(SPELLINGS, key=len, reverse=True))
+    + "|".join(re.escape(spelling).replace(r"\ ", r"\s+") for spelling in sorted(_BY_LOWERED, key=len, reverse=True))
     + r")(?![\w:<])"
 )
-"""Regular expression of every spelling, the longest first; it has no groups and does not end inside a word."""
+"""Regular expression of every spelling in lowered text, the longest first; it has no groups and does not end inside a
+word."""
 
 
 def dtype_name(spelling: str) -> str:
@@ -84,7 +99,7 @@ def dtype_name(spelling: str) -> str:
     Parameters
     ----------
     spelling : str
-        As matched by :data:`DTYPE_PATTERN`; white space may be folded.
+        As matched by :data:`DTYPE_PATTERN`, in any capitals; white space may be folded.
 
     Returns
     -------
@@ -96,7 +111,7 @@ def dtype_name(spelling: str) -> str:
     KeyError
         No spelling known here.
     """
-    return SPELLINGS[re.sub(r"^(struct|class) ", "", " ".join(spelling.split()))]
+    return _BY_LOWERED[re.sub(r"^(struct|class) ", "", lowered(" ".join(spelling.split())))]
 
 
 def is_floating(name: str) -> bool:

@@ -18,6 +18,12 @@ ATTENTION: tuple[Member, ...] = (
             "and "
             "value.dtype: {value} instead",
         ),
+        beginnings=(
+            "Expected query, key, and value to have the same dtype, but got query.dtype: {query} key.dtype: {key}",
+            "Expected query, key, and value to have the same dtype, but got query.dtype: {query}, key.dtype: {key}",
+            "Expected query, key, and value to have the same dtype, but got query.dtype: {query}",
+            "Expected query, key, and value to have the same dtype",
+        ),
         ops=("scaled_dot_product_attention",),
         site="sdpa",
         operands=(_QUERY, _KEY, _VALUE),
@@ -36,6 +42,10 @@ ATTENTION: tuple[Member, ...] = (
             "{attn_mask} and query.dtype: {query} instead",
             "Expected attn_mask dtype to be bool or to match query dtype, but got attn_mask.dtype: {attn_mask} and "
             "query.dtype: {query} instead",
+        ),
+        beginnings=(
+            "Expected attn_mask dtype to be bool or float or to match query dtype",
+            "Expected attn_mask dtype to be bool or to match query dtype",
         ),
         ops=("scaled_dot_product_attention",),
         site="sdpa",
@@ -91,6 +101,10 @@ ATTENTION: tuple[Member, ...] = (
             "dtype torch.int32",
             "Query/Key/Value should all have the same dtype query.dtype: {query} key.dtype : {key} value.dtype: "
             "{value}",
+        ),
+        beginnings=(
+            "Query/Key/Value should all have the same dtype",
+            "Query/Key/Value should either all have the same dtype",
         ),
         ops=("memory_efficient_attention",),
         site="kernel",

@@ -74,6 +74,10 @@ LAYERS: tuple[Member, ...] = (
             "Input and hidden tensors are not the same dtype, found input tensor with {input} and hidden tensor with "
             "{hidden}",
         ),
+        beginnings=(
+            "Input and parameter tensors are not the same dtype",
+            "Input and hidden tensors are not the same dtype",
+        ),
         ops=("lstm", "gru", "rnn"),
         site="rnn",
         operands=(_INPUT, _WEIGHT, Operand("hidden", "activation", "the state handed in")),
@@ -133,6 +137,23 @@ LAYERS: tuple[Member, ...] = (
         sources=("pytorch aten/src/ATen/autocast_mode.h (prioritize)", "pytorch/pytorch #132715", "Parskatt/RoMa #2"),
     ),
     Member(
+        id="autocast_no_bfloat16",
+        sentences=(
+            "Current CUDA Device does not support bfloat16. Please switch dtype to float16",
+            "Current CUDA Device does not support bfloat16",
+        ),
+        ops=("torch.autocast",),
+        site="other",
+        kind="format",
+        asks="another dtype for autocast than bfloat16",
+        where="CUDA below compute capability 8.0; newer versions count emulation there, and do not raise",
+        sources=(
+            "pytorch torch/amp/autocast_mode.py (autocast.__init__)",
+            "metavoiceio/metavoice-src #27",
+            "pytorch/pytorch #148322",
+        ),
+    ),
+    Member(
         id="prelu",
         sentences=("prelu: Type promoting not supported. Got {input} and {weight}",),
         ops=("prelu",),
@@ -162,6 +183,7 @@ LAYERS: tuple[Member, ...] = (
         sentences=(
             "grid_sampler(): expected input and grid to have same dtype, but input has {input} and grid has {grid}",
         ),
+        beginnings=("grid_sampler(): expected input and grid to have same dtype",),
         ops=("grid_sample",),
         site="other",
         operands=(_INPUT, Operand("grid", "activation", "the sampling grid, often made in float32")),

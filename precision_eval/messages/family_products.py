@@ -38,6 +38,7 @@ PRODUCTS: tuple[Member, ...] = (
     Member(
         id="m1_m2",
         sentences=("expected m1 and m2 to have the same dtype, but got: {mat1} != {mat2}",),
+        beginnings=("expected m1 and m2 to have the same dtype",),
         ops=("mm", "linear"),
         site="linear",
         operands=(_MAT1, _MAT2),
@@ -51,6 +52,7 @@ PRODUCTS: tuple[Member, ...] = (
             "expected mat1 and mat2 to have the same dtype, but got: {mat1} != {mat2}",
             "expected mat1 and mat2 to have the same dtype, but got: {mat1}!= {mat2}",
         ),
+        beginnings=("expected mat1 and mat2 to have the same dtype",),
         ops=("mm", "linear"),
         site="linear",
         operands=(_MAT1, _MAT2),
@@ -86,6 +88,7 @@ PRODUCTS: tuple[Member, ...] = (
     Member(
         id="addmv",
         sentences=("addmv input tensors must have the same dtype, but got {self}, {mat1}, and {mat2}",),
+        beginnings=("addmv input tensors must have the same dtype",),
         ops=("mv", "addmv"),
         site="matmul",
         operands=(_SELF, _MAT1, Operand("mat2", "storage", "the vector")),
@@ -96,6 +99,7 @@ PRODUCTS: tuple[Member, ...] = (
     Member(
         id="dot",
         sentences=("dot : expected both vectors to have same dtype, but found {left} and {right}",),
+        beginnings=("dot : expected both vectors to have same dtype",),
         ops=("dot",),
         site="matmul",
         operands=(Operand("left", "activation", "the left vector"), Operand("right", "storage", "the right vector")),
@@ -117,6 +121,7 @@ PRODUCTS: tuple[Member, ...] = (
         sentences=(
             "multi_dot(): all tensors must have be the same dtype but tensor {#} is {left} and tensor {#} {right}",
         ),
+        beginnings=("multi_dot(): all tensors must have be the same dtype",),
         ops=("linalg.multi_dot",),
         site="matmul",
         operands=(Operand("left", "either", "the first factor"), Operand("right", "either", "another factor")),
@@ -163,6 +168,7 @@ PRODUCTS: tuple[Member, ...] = (
         sentences=(
             "Expected A and B to have the same dtype, but found A of type {left} and B of type {right} instead",
         ),
+        beginnings=("Expected A and B to have the same dtype",),
         ops=("linalg.solve", "linalg.solve_triangular", "linalg.lstsq"),
         site="other",
         operands=(Operand("left", "either", "the matrix A"), Operand("right", "either", "the right-hand side B")),

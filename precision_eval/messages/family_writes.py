@@ -14,6 +14,7 @@ WRITES: tuple[Member, ...] = (
             "Index put requires the source and destination dtypes match, got {destination} for the destination and "
             "{source} for the source",
         ),
+        beginnings=("Index put requires the source and destination dtypes match",),
         ops=("index_put",),
         site="cache_write",
         operands=(_DESTINATION, _SOURCE),
@@ -27,6 +28,7 @@ WRITES: tuple[Member, ...] = (
             "index_copy_(): self and source expected to have the same dtype, but got (self) {destination} and "
             "(source) {source}",
         ),
+        beginnings=("index_copy_(): self and source expected to have the same dtype",),
         ops=("index_copy",),
         site="cache_write",
         operands=(_DESTINATION, _SOURCE),
@@ -67,6 +69,7 @@ WRITES: tuple[Member, ...] = (
             "masked_scatter: expected self and source to have same dtypes but got{destination} and {source}",
             "masked_scatter: expected self and source to have same dtypes but got {destination} and {source}",
         ),
+        beginnings=("masked_scatter: expected self and source to have same dtypes",),
         ops=("masked_scatter",),
         site="cache_write",
         operands=(_DESTINATION, _SOURCE),
@@ -80,6 +83,7 @@ WRITES: tuple[Member, ...] = (
             "put_(): self and source expected to have the same dtype, but got self.dtype = {destination} and "
             "source.dtype = {source}",
         ),
+        beginnings=("put_(): self and source expected to have the same dtype",),
         ops=("put",),
         site="cache_write",
         operands=(_DESTINATION, _SOURCE),

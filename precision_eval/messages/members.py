@@ -2,7 +2,7 @@
 
 Conventions: a *sentence* is the literal text that is raised, with placeholders: ``{name}`` is a dtype, which becomes
 the operand of that name; ``{#}`` is a number; ``{*}`` is any short run of text within a line. White space may be
-folded differently in the text searched. This module loads no torch.
+folded differently in the text searched, or stand there escaped, and capitals do not count. This module loads no torch.
 
 Contents: :class:`Operand`, :class:`Member`, :func:`compiled_sentence`.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from .dtypes import DTYPE_PATTERN
+from .dtypes import DTYPE_PATTERN, lowered
 
 Site = Literal["sdpa", "kernel", "linear", "matmul", "norm", "cache_write", "conv", "rnn", "index", "gradient", "other"]
 Role = Literal["activation", "storage", "either"]
@@ -50,6 +50,9 @@ class Member:
         Name used in tests and in JSON.
     sentences : tuple of str
         What is raised, in every form known.
+    beginnings : tuple of str
+        What is left of a sentence that was cut, as titles of threads are: it names fewer dtypes, or none. Taken where
+        no whole sentence stands in that place.
     ops : tuple of str
         The operations that raise it; where there are several, the text around decides or it stays open.
     site : str
@@ -76,27 +79,30 @@ class Member:
     asks: str
     where: str
     sources: tuple[str, ...]
+    beginnings: tuple[str, ...] = ()
 
 
 _PLACEHOLDER = re.compile(r"\{([a-z_0-9]+|#|\*)\}")
 _LOOSE = {"#": r"\d+", "*": r"[^\n]{0,160}?"}
+WHITE_SPACE = r"(?:\s|\\[nrt])+"
+"""Pattern of a run of white space, which stands escaped in a ``repr`` and in JSON."""
 
 
 @cache
 def compiled_sentence(sentence: str) -> re.Pattern[str]:
-    """Compile a sentence to a regular expression.
+    """Compile a sentence to a regular expression for lowered text.
 
     Parameters
     ----------
     sentence : str
-        With placeholders.
+        With placeholders, in any capitals.
 
     Returns
     -------
     re.Pattern
         One named group per dtype; a run of white space matches any other.
     """
-    parts = _PLACEHOLDER.split(sentence)
+    parts = _PLACEHOLDER.split(lowered(sentence))
     found = [_literal(parts[0])]
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
         found.append(_LOOSE.get(name) or f"(?P<{name}>{DTYPE_PATTERN})")
@@ -107,4 +113,4 @@ def compiled_sentence(sentence: str) -> re.Pattern[str]:
 def _literal(text: str) -> str:
     """Escape text; white space becomes flexible, and a quote may stand escaped as in a ``repr``."""
     escaped = re.escape(text).replace("'", r"\\?'")
-    return re.sub(r"(\\ |\\\n|\\t)+", r"\\s+", escaped)
+    return re.sub(r"(?:\\\s)+", lambda _: WHITE_SPACE, escaped)

@@ -1,7 +1,8 @@
 """Reads a pasted text: finds the members' sentences in it, and what the text around says of the call.
 
-Conventions: terminal colours, box-drawing frames and the prefixes of distributed launchers are taken off first.
-Positions are those in the cleaned text. Where several sentences are found, the last is the one that surfaced: a
+Conventions: terminal colours, box-drawing frames and the prefixes of distributed launchers are taken off first, and a
+traceback that was written into one line, as in a log of JSON, is put back into lines. Positions are those in the
+cleaned text; capitals do not count. Where several sentences are found, the last is the one that surfaced: a
 compiler's error that was suppressed, or a chained exception, stands before it. Nothing here loads torch.
 
 Contents: :class:`Found`, :class:`Near`, :func:`cleaned`, :func:`find_members`, :func:`how_it_ran`, :func:`named_op`,
@@ -15,9 +16,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from .dtypes import dtype_name, is_floating
+from .dtypes import dtype_name, is_floating, lowered
 from .family import FAMILY
-from .members import Member, compiled_sentence
+from .members import WHITE_SPACE, Member, compiled_sentence
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
 
@@ -67,8 +68,15 @@ class Near:
     likeness: float
 
 
+_FRAME_IN_ONE_LINE = re.compile(r'\\n\s*File \\?"')
+_ESCAPED = re.compile(r"\\([\\nrt\"'])")
+_UNESCAPED = {"n": "\n", "r": "", "t": " "}
+
+
 def cleaned(text: str) -> str:
-    """Take colours, frames and prefixes off a pasted text."""
+    """Take colours, frames and prefixes off a pasted text, and put an escaped traceback back into lines."""
+    if _FRAME_IN_ONE_LINE.search(text):  # elsewhere a backslash may be a path's
+        text = _ESCAPED.sub(lambda match: _UNESCAPED.get(match[1], match[1]), text)
     return _NOISE.sub(" ", text)
 
 
@@ -87,18 +95,31 @@ def find_members(text: str) -> tuple[list[Found], list[str]]:
         Reasons why a sentence that is there is no dtype mismatch: its dtypes agree, or are no floating formats.
     """
     found: list[Found] = []
-    refused: list[str] = []
+    cut: list[Found] = []
+    refused: list[tuple[Found, str]] = []
+    searched = lowered(text)
     for member in FAMILY:
         for sentence in member.sentences:
-            for match in compiled_sentence(sentence).finditer(text):
-                dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
-                reason = _not_of_the_family(member, dtypes)
+            for one in _matches(member, sentence, text, searched):
+                reason = _not_of_the_family(member, one.dtypes)
                 if reason:
-                    refused.append(reason)
+                    refused.append((one, reason))
                 else:
-                    words = " ".join(match.group().split())
-                    found.append(Found(member, match.start(), match.end(), words, dtypes))
-    return _longest(found), refused
+                    found.append(one)
+        for beginning in member.beginnings:
+            cut += _matches(member, beginning, text, searched)
+    cut = [one for one in cut if not any(whole.start <= one.start < whole.end for whole, _ in refused)]
+    return _longest(found + cut), [reason for _, reason in refused]
+
+
+def _matches(member: Member, sentence: str, text: str, searched: str) -> list[Found]:
+    """Find one sentence, or the beginning of one, in a text and its lowered copy."""
+    found = []
+    for match in compiled_sentence(sentence).finditer(searched):
+        dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
+        words = re.sub(WHITE_SPACE, " ", text[match.start() : match.end()])
+        found.append(Found(member, match.start(), match.end(), words, dtypes))
+    return found
 
 
 def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:

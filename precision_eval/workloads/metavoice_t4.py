@@ -15,7 +15,9 @@ loader                  weights   speaker    cache    around the call           
 The workload here is the first, as the reporter of #27 had it after ``--dtype=float16``: float32 weights, a float16
 cache that slice assignment fills, and the source's own autocast in float16. Nothing disagrees, and what it costs is
 memory: weights of four bytes, and float16 copies of all of them that autocast keeps while its context lasts. A fix that
-stores one half format saves both. The second is the workload *metavoice-decode*, in these very dtypes.
+stores one half format saves both. By the memory plan the first stage alone still fits a T4, so it does not explain #27:
+the same memory holds the second stage and the codec, and each checkpoint beside its model while that is loaded. The
+second loader's state is the workload *metavoice-decode*, in these very dtypes.
 
 Which format a device computes in natively, bfloat16's emulation told apart, is
 :func:`precision_eval.memory_plan.devices.choose_format`'s to say; how much memory each fix needs, ``precision-eval
@@ -130,7 +132,8 @@ METAVOICE_T4 = Workload(
     explanation=(
         "What runs where bfloat16 is not native: float32 weights, a float16 cache, and the source's own autocast in "
         "float16. Nothing disagrees as shipped; the weights take twice what half storage does, and autocast's copies "
-        "half as much again, which is where a T4 ran out of memory."
+        "half as much again. This first stage alone fits a T4, and does not explain that its memory ran out: the "
+        "second stage, the codec and loading are not in it."
     ),
     source="metavoiceio/metavoice-src #27: fam/llm/sample.py, fam/llm/layers/attn.py, fam/llm/utils.py",
     upstream=(

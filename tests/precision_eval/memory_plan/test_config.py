@@ -6,7 +6,7 @@ import json
 import pytest
 
 from precision_eval.errors import ParameterError
-from precision_eval.memory_plan import MODELS, parameter_count
+from precision_eval.memory_plan import MODELS, model_by_name, parameter_count
 from precision_eval.memory_plan.config import read_config
 from precision_eval.memory_plan.plan import Request, plan_all
 
@@ -17,6 +17,13 @@ LLAMA = {"model_type": "llama", "hidden_size": 48, "num_hidden_layers": 2, "num_
          "torch_dtype": "bfloat16", "rope_theta": 1e4}  # fmt: skip
 T5 = {"model_type": "t5", "d_model": 32, "d_ff": 64, "d_kv": 4, "num_heads": 4, "num_layers": 2, "vocab_size": 50,
       "feed_forward_proj": "gated-gelu", "torch_dtype": "float16"}  # fmt: skip
+DIA_ENCODER = {"num_hidden_layers": 12, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096,
+               "vocab_size": 256, "max_position_embeddings": 1024}  # fmt: skip
+DIA_DECODER = {"num_hidden_layers": 18, "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4,
+               "intermediate_size": 8192, "vocab_size": 1028, "max_position_embeddings": 3072,
+               "num_channels": 9}  # fmt: skip
+DIA = {"model_type": "dia", "encoder_config": DIA_ENCODER, "decoder_config": DIA_DECODER, "torch_dtype": "float16",
+       "delay_pattern": [0, 8, 9, 10, 11, 12, 13, 14, 15]}  # fmt: skip
 
 
 def read(tmp_path, content):
@@ -50,6 +57,44 @@ def test_a_hugging_face_file(tmp_path):
     assert (found.decoder.head_dim, found.decoder.outputs, found.shipped.weights) == (12, 100, "bfloat16")
     encoder = read(tmp_path, T5)
     assert (encoder.decoder, encoder.shipped.mlp_out, encoder.encoder.gated) == (None, "float32", True)
+
+
+def test_the_published_t5_from_its_file(tmp_path):
+    published = T5 | {"d_model": 4096, "d_ff": 10240, "d_kv": 64, "num_heads": 64, "num_layers": 24,
+                      "vocab_size": 32128}  # fmt: skip
+    found, known = read(tmp_path, published), model_by_name("t5-xxl")
+    assert (found.encoder, found.shipped, found.landed) == (known.encoder, known.shipped, known.landed)
+
+
+def test_the_published_dia_from_its_file(tmp_path):
+    found = read(tmp_path, DIA)
+    assert parameter_count(found) == parameter_count(model_by_name("dia-1.6b"))
+    assert read(tmp_path, without(DIA, "delay_pattern")) == read(tmp_path, DIA | {"delay_pattern": None}) == found
+
+
+@pytest.mark.parametrize("content", [T5, DIA], ids=["t5", "dia"])
+def test_what_landed_is_what_transformers_does(tmp_path, content):
+    plans = {plan.fix: plan for plan in plan_all(Request(config=read(tmp_path, content), length=64))}
+    assert plans["upstream"].status == "runs"
+    assert plans["upstream"].total_bytes == plans["as_shipped"].total_bytes
+
+
+@pytest.mark.parametrize(
+    ("projection", "gated", "activation"),
+    [("relu", False, "fused"), ("gated-gelu", True, "gelu_new"), ("gelu", False, "fused"),
+     ("gated-silu", True, "fused"), ("gelu_new", False, "gelu_new")],
+)  # fmt: skip
+def test_t5_s_feed_forward_is_read(tmp_path, projection, gated, activation):
+    stack = read(tmp_path, T5 | {"feed_forward_proj": projection}).encoder
+    assert (stack.gated, stack.activation) == (gated, activation)
+    assert not read(tmp_path, without(T5, "feed_forward_proj")).encoder.gated
+
+
+def test_a_stack_of_a_billion_layers_is_refused_at_once(tmp_path):
+    for content in (LLAMA | {"num_hidden_layers": 10**9}, {"name": "x", "decoder": DECODER | {"tables": 10**9}}):
+        with pytest.raises(ParameterError, match="is 1000000000; a plan goes through each, and takes 1000 at most"):
+            read(tmp_path, content)
+    assert read(tmp_path, LLAMA | {"num_hidden_layers": 1000}).decoder.layers == 1000
 
 
 def without(data, key):
@@ -110,6 +155,16 @@ def without(data, key):
         (LLAMA | {"attention_bias": True}, "'attention_bias' is true, which no reader here knows"),
         (LLAMA | {"torch_dtype": "fp8"}, "unknown dtype of model.json, shipped weights: 'fp8'"),
         ({"model_type": "dia"}, "lacks 'encoder_config', an object"),
+        (DIA | {"delay_pattern": [0, 8, 9]}, "has 3 delays, 'num_channels' of decoder_config is 9; give one delay per"),
+        (DIA | {"delay_pattern": 9}, "'delay_pattern' is 9; expected a list of integers"),
+        (DIA | {"delay_pattern": [-1] * 9}, "expected a list of integers, 0 or more"),
+        (DIA | {"delay_pattern": [True] * 9}, "expected a list of integers, 0 or more"),
+        (without(DIA, "delay_pattern") | {"decoder_config": DIA_DECODER | {"num_channels": 4}}, "has 9 delays"),
+        (T5 | {"feed_forward_proj": 5}, "'feed_forward_proj' is 5; expected one of relu, gelu"),
+        (T5 | {"feed_forward_proj": None}, "'feed_forward_proj' is None; expected one of"),
+        (T5 | {"feed_forward_proj": "gated"}, "'feed_forward_proj' is 'gated'; expected one of"),
+        (T5 | {"feed_forward_proj": "open-gelu"}, "alone or after 'gated-'"),
+        (T5 | {"feed_forward_proj": "gated-gelu-new"}, "alone or after 'gated-'"),
     ],
 )  # fmt: skip
 def test_bad_files(tmp_path, content, message):

@@ -6,17 +6,19 @@ import math
 import pytest
 
 from precision_eval.errors import ParameterError, UnknownNameError
+from precision_eval.expectations import load_table
 from precision_eval.fixes.catalog import FIXES, fix_by_id
 from precision_eval.memory_plan import ModelConfig, Request, Stack, model_by_name, plan_all, plan_fix
 from precision_eval.memory_plan.ledger import DisagreementError, Meter, allocate, broadcast, promoted
 from precision_eval.memory_plan.machine import Machine, Sized, fused_workspace_bytes
 from precision_eval.memory_plan.models import Shipped
-from precision_eval.memory_plan.plan import LONGEST, largest_length
+from precision_eval.memory_plan.plan import LONGEST, largest_length, norm_promotes
 
 TINY = Stack(layers=1, width=4, heads=2, kv_heads=1, head_dim=2, mlp_width=8, vocabulary=10, max_length=16)
 TINY_CONFIG = ModelConfig(name="tiny", source="", decoder=TINY)
 META = model_by_name("metavoice-1b")
 DIA = model_by_name("dia-1.6b")
+T5 = model_by_name("t5-xxl")
 
 
 def request(config=TINY_CONFIG, **more):
@@ -110,6 +112,29 @@ def test_the_norm_s_output_decides_dia():
     assert plan_fix(old, fix_by_id("as_shipped")).reason == "attention: float32 meets float16"
     assert plan_fix(dataclasses.replace(old, fused_norm_promotes=False), fix_by_id("as_shipped")).status == "runs"
     assert plan_fix(old, fix_by_id("upstream")).status == "runs"
+
+
+def test_the_norm_s_promotion_is_the_recorded_one():
+    """Dia as shipped raises in eager where, and only where, the norm promotes."""
+    recorded = {version: column.cells["dia-decode/as_shipped/eager"].status for version, column in load_table().items()}
+    assert {"2.6.0", "2.7.1"} <= set(recorded)
+    assert {version: "raised" if norm_promotes(version) else "passed" for version in recorded} == recorded
+    assert not norm_promotes("2.10.0+cpu")
+
+
+def test_asking_for_float16_keeps_t5_s_wide_projection():
+    shipped, wide, narrow, brain = (
+        plan_fix(Request(config=T5, dtype=dtype, length=64), fix_by_id(fix)).weights_bytes
+        for dtype, fix in (
+            ("as_shipped", "as_shipped"), ("float16", "as_shipped"), ("float16", "float16"), ("bfloat16", "as_shipped")
+        )
+    )  # fmt: skip
+    assert wide == shipped == narrow + 2 * 24 * 10240 * 4096  # wo, two bytes more each
+    assert brain == narrow
+    unnamed = dataclasses.replace(T5, shipped=Shipped())  # a file that names no dtype is float32 throughout
+    assert plan_fix(Request(config=unnamed, dtype="float16", length=64), fix_by_id("as_shipped")).weights_bytes == wide
+    dia = plan_fix(Request(config=DIA, dtype="float16", length=64), fix_by_id("as_shipped"))
+    assert dia.weights_bytes == plan_fix(Request(config=DIA, length=64), fix_by_id("float16")).weights_bytes
 
 
 def test_asked_dtypes_replace_the_shipped_ones():

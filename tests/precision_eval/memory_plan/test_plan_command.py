@@ -25,7 +25,7 @@ def test_the_table():
     assert "1.248 B parameters" in text
     assert all(fix.id in text for fix in FIXES)
     assert "as_shipped raises: speaker projection: float16 meets bfloat16" in text
-    assert "t4: take float16; float16 native, bfloat16 emulated, float32 native" in text
+    assert "t4: its format is float16; float16 native, bfloat16 emulated, float32 native" in text
     assert "2048*" in text
     assert "* all 2048 learned positions" in text
 
@@ -40,8 +40,25 @@ def test_the_table_fits_a_terminal():
 def test_without_a_device_each_published_one_is_named():
     text = printed(model="metavoice-1b", device_memory="16GiB", fixes=("float16",))
     assert "in 16.0G" in text
-    assert "a100: take bfloat16" in text
-    assert "t4: take float16" in text
+    assert "a100: its format is bfloat16" in text
+    assert "t4: its format is float16" in text
+
+
+def test_a_t4_is_not_told_to_take_what_ends_in_nan():
+    for fixes in (("all",), ("as_shipped",)):  # whatever is planned: the line on the device stands below
+        text = printed(model="t5-xxl", device="t4", fixes=fixes)
+        assert "take --dtype float16 with the fix as_shipped" in text
+        assert "take float16" not in text
+    assert "as_shipped, which keeps it" not in printed(model="dia-1.6b", device="t4")
+
+
+def test_pinned_attention_and_what_runs_beside_are_said():
+    text = printed(model="metavoice-1b", device="t4")
+    assert "the source pins plain attention around each decode step, which --math-attention plans" in text
+    assert "not in this plan: the second stage" in text
+    assert "pins plain attention" not in printed(model="metavoice-1b", device="t4", math_attention=True)
+    assert "pins plain attention" not in printed(model="metavoice-1b", device="t4", tokens=64)  # a prefill
+    assert "pins plain attention" not in printed(model="dia-1.6b", device="t4")
 
 
 def test_what_does_not_fit_is_a_result():

@@ -12,7 +12,7 @@ from precision_eval.cli.explain import explain_command
 from precision_eval.errors import ParameterError
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.messages import CAUSES, FAMILY, explain
-from precision_eval.messages.dtypes import SPELLINGS, dtype_name
+from precision_eval.messages.dtypes import SPELLINGS, dtype_name, lowered
 from precision_eval.messages.explanation import link
 
 SDPA = (
@@ -46,6 +46,13 @@ def verdict(text, fix):
 )
 def test_spellings_come_to_one_name(spelling, name):
     assert dtype_name(spelling) == name
+
+
+def test_capitals_alone_tell_no_two_dtypes_apart():
+    by_lowered = {}
+    for spelling, name in SPELLINGS.items():
+        assert by_lowered.setdefault(spelling.lower(), name) == name, spelling
+    assert lowered("İ float") == "İ float"  # str.lower() makes two characters of it
 
 
 def test_every_canonical_name_is_a_dtype_of_torch():
@@ -82,6 +89,30 @@ def test_a_word_of_the_text_names_the_cause(text, first):
     causes = explain(text).causes
     assert causes[0].id == first
     assert causes[0].is_named
+
+
+NO_BFLOAT16 = "RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16."
+
+
+def test_a_card_without_bfloat16_is_told_what_stays_and_what_does_not():
+    found = explain('  File "/content/metavoice-src/fam/llm/sample.py", line 81, in __init__\n' + NO_BFLOAT16)
+    assert [cause.id for cause in found.causes] == ["no_bfloat16"]
+    assert found.causes[0].is_named
+    assert "including_emulation=False" in str(found)
+    verdicts = {fix: verdict(NO_BFLOAT16, fix) for fix in ("bfloat16", "float16", "kv_to_query", "autocast")}
+    assert verdicts == {
+        "bfloat16": "does_not_cure", "float16": "depends", "kv_to_query": "does_not_cure", "autocast": "depends",
+    }  # fmt: skip
+
+
+def test_torch_still_raises_the_sentence_where_the_card_lacks_bfloat16(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_: False)
+    with pytest.raises(RuntimeError) as caught:
+        torch.autocast("cuda", dtype=torch.bfloat16)
+    assert explain(caught.value).member == "autocast_no_bfloat16"
 
 
 def test_directions_are_told_apart():

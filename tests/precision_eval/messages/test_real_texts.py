@@ -301,6 +301,15 @@ REAL = [
         "grid_sample",
         {"input": "float16", "grid": "float32"},
     ),
+    # metavoiceio/metavoice-src #27
+    (
+        '  File "/content/metavoice-src/fam/llm/sample.py", line 81, in __init__\n'
+        '    nullcontext() if device_type == "cpu" else torch.amp.autocast(device_type=device_type, dtype=ptdtype)\n'
+        "RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16.",
+        "autocast_no_bfloat16",
+        "torch.autocast",
+        {},
+    ),
 ]  # fmt: skip
 
 
@@ -330,6 +339,14 @@ def test_members_are_named_once_and_say_where_they_come_from():
         assert named == {operand.name for operand in member.operands}, member.id
 
 
+@pytest.mark.parametrize(("text", "member", "op", "dtypes"), REAL)
+def test_capitals_do_not_count(text, member, op, dtypes):
+    for changed in (text.lower(), text.upper()):
+        found = explain(changed)
+        assert (found.member, dtypes_of(found)) == (member, dtypes)
+        assert found.sentence in " ".join(changed.split())
+
+
 def mutated(sentence):
     """Change one letter of the longest literal word."""
     words = [word for word in sentence.split() if word.isalpha()]
@@ -339,7 +356,12 @@ def mutated(sentence):
 
 @pytest.mark.parametrize(("text", "member", "op", "dtypes"), REAL)
 def test_a_mutated_pattern_is_caught(text, member, op, dtypes, monkeypatch):
-    broken = [m if m.id != member else replace(m, sentences=tuple(map(mutated, m.sentences))) for m in FAMILY]
+    broken = [
+        replace(m, sentences=tuple(map(mutated, m.sentences)), beginnings=tuple(map(mutated, m.beginnings)))
+        if m.id == member
+        else m
+        for m in FAMILY
+    ]
     monkeypatch.setattr(reading, "FAMILY", tuple(broken))
     assert explain(text).member != member
 
