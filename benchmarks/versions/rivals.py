@@ -3,7 +3,7 @@
 Conventions: a table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
 indices of the first version of each new level, per series. asv is imported when its rule runs.
 
-Contents: :data:`RULES`; :func:`ours`, :func:`by_factor`, :func:`by_asv`.
+Contents: :data:`RULES`, :func:`session_rules`; :func:`ours`, :func:`by_factor`, :func:`by_asv`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_eval.versions.changes import change_points
+from precision_eval.versions.changes import SESSION_MARGIN, change_points
 from precision_eval.versions.points import Point, ResultSet
 from precision_eval.versions.series import build_series
 
@@ -25,18 +25,27 @@ Table = Mapping[str, Sequence[Floats]]
 Found = dict[str, list[int]]
 
 
-def ours(table: Table) -> Found:
-    """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions."""
-    sets = [_result_set(table, number) for number in range(len(next(iter(table.values()))))]
+def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, float] | None = None) -> Found:
+    """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions.
+
+    Parameters
+    ----------
+    table : mapping
+    metric : str
+        That the ratios are said to be of; its margin counts.
+    margins : mapping of str to float, optional
+        None where all versions are of one session.
+    """
+    sets = [_result_set(table, number, metric) for number in range(len(next(iter(table.values()))))]
     positions = [one.torch_version for one in sets]
     found: Found = {name: [] for name in table}
-    for change in change_points(build_series(sets, positions), margins={}):
+    for change in change_points(build_series(sets, positions), margins=margins or {}):
         found[change.fix].append(positions.index(change.at))
     return found
 
 
-def _result_set(table: Table, number: int) -> ResultSet:
-    points = [_point(name, rows[number]) for name, rows in table.items()]
+def _result_set(table: Table, number: int, metric: str) -> ResultSet:
+    points = [_point(name, rows[number], metric) for name, rows in table.items()]
     return ResultSet(
         machine="trial",
         commit="0" * 40,
@@ -51,11 +60,11 @@ def _result_set(table: Table, number: int) -> ResultSet:
     )
 
 
-def _point(name: str, samples: Floats) -> Point:
+def _point(name: str, samples: Floats, metric: str) -> Point:
     return Point(
         mode="eager",
         workload="trial",
-        metric="latency_ratio",
+        metric=metric,
         fix=name,
         size="tiny",
         state="measured",
@@ -97,9 +106,22 @@ def _asv_weight(stats: Mapping[str, float]) -> float | None:
     return 2.0 / width if math.isfinite(width) and width > 0.0 else None
 
 
+OURS = "precision-eval versions"
+NO_MARGIN = "precision-eval versions, no margin"
+
 RULES: Mapping[str, Callable[[Table], Found]] = {
-    "precision-eval versions": ours,
+    OURS: ours,
     "factor 1.05": lambda table: by_factor(table, 1.05),
     "factor 1.1": lambda table: by_factor(table, 1.1),
     "asv step detection": by_asv,
 }
+
+
+def session_rules(metric: str) -> Mapping[str, Callable[[Table], Found]]:
+    """Return the rules where every version is a session of its own: ours with the margin it then has, and without."""
+    others = {name: rule for name, rule in RULES.items() if name != OURS}
+    return {
+        OURS: lambda table: ours(table, metric=metric, margins=SESSION_MARGIN),
+        NO_MARGIN: lambda table: ours(table, metric=metric),
+        **others,
+    }

@@ -5,14 +5,21 @@ In a table with steps half of the series have one each, up or down, at a random 
 included) and of a random size among ``SIZES``; the other half have none. Sizes are in standard deviations of the
 noise, of one *process* or, three or five processes being averaged, of a version's *value*, which is smaller by √3 or
 √5. Noise on the logarithm: normal, Student's t of 3 degrees of freedom (scaled to the same robust spread), or residuals
-of real processes about their cell's median, each series from a cell of its own, at that cell's own spread. A step
-counts as found at its own version only; *near* also counts the version beside it.
+of real processes about their cell's median, each series from a cell of its own, at that cell's own spread. Under
+*sessions* every version is a session of its own, as in a sweep: one of those of equal code that :mod:`.sessions`
+measured, with all its samples (:mod:`.session_noise`); steps are larger than the margin for that by so many SD of a
+process. A step counts as found at its own version only; *near* also counts the version beside it.
 
-    python -m benchmarks.versions.trials --out trials.json --residuals results/cpu/records.jsonl
+    python -m benchmarks.versions.trials --out trials.json --residuals results/cpu/records.jsonl \\
+        --sessions runs/versions/sessions.jsonl
 
-goes on where it stopped: conditions that the file holds are kept; under other settings it takes another file.
+goes on where it stopped: conditions that the file holds are kept; under other settings it takes another file. The
+sessions that were used stay in the file. Without any, the conditions that need them are left out, and that is said.
 
-Contents: :class:`Condition`, :func:`run_condition`, :func:`real_residuals`, :func:`main`.
+Targets are fixed here: :data:`LEAST_RECALL` of all steps, none of them below 3 SD; at most :data:`MOST_FALSE` of the
+reports where there is no step.
+
+Contents: :class:`Condition`, :func:`run_condition`, :func:`real_residuals`, :func:`about_sessions`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +36,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rivals import RULES, Table
+from precision_eval.environment import collect
+from precision_eval.errors import PrecisionEvalError
+from precision_eval.versions.changes import SESSION_MARGIN
+
+from .rivals import NO_MARGIN, OURS, RULES, Table, session_rules
+from .session_noise import Noise, estimated, made_table, measured_tables
+from .sessions import DEFAULT, METRICS, Sessions, read_sessions
 
 Floats = NDArray[np.float64]
 
@@ -38,6 +52,9 @@ SIZES = (3.0, 4.0, 6.0)
 SCALE = 0.01
 """Of made-up noise: 1 % between processes."""
 
+LEAST_RECALL = 0.90
+MOST_FALSE = 0.05
+
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
@@ -46,19 +63,25 @@ class Condition:
     Attributes
     ----------
     noise : str
-        ``"normal"``, ``"heavy"`` or ``"real"``.
+        ``"normal"``, ``"heavy"``, ``"real"`` or ``"sessions"``.
     processes : int
     unit : str
         ``"process"`` or ``"value"``: whose standard deviation a step is measured in.
+    metric : str
+        Of which the ratios are; counts under *sessions* only.
     """
 
     noise: str
     processes: int
     unit: str
+    metric: str = "latency_ratio"
 
     @property
     def name(self) -> str:
         """As in the file."""
+        if self.noise == "sessions":
+            margin = f"{100 * SESSION_MARGIN[self.metric]:.0f} %"
+            return f"sessions, {self.metric}, {self.processes} processes, steps in SD of a {self.unit} beyond {margin}"
         return f"{self.noise} noise, {self.processes} processes, steps in SD of a {self.unit}"
 
 
@@ -69,6 +92,8 @@ CONDITIONS = (
     Condition(noise="real", processes=5, unit="process"),
     Condition(noise="normal", processes=3, unit="value"),
     Condition(noise="real", processes=3, unit="value"),
+    Condition(noise="sessions", processes=3, unit="process"),
+    Condition(noise="sessions", processes=3, unit="process", metric="latency_to_anchor"),
 )
 
 
@@ -131,7 +156,13 @@ def _table(
 
 
 def run_condition(
-    condition: Condition, *, tables: int, null_tables: int, seed: int, residuals: Sequence[tuple[Floats, float]]
+    condition: Condition,
+    *,
+    tables: int,
+    null_tables: int,
+    seed: int,
+    residuals: Sequence[tuple[Floats, float]],
+    sessions: Sessions | None = None,
 ) -> dict[str, Any]:
     """Run every rule on the same tables.
 
@@ -143,6 +174,8 @@ def run_condition(
     seed : int
     residuals : sequence of (array, float)
         As of :func:`real_residuals`; may be empty where the noise is made up.
+    sessions : mapping, optional
+        As of :func:`~.sessions.read_sessions`, where the noise is of sessions.
 
     Returns
     -------
@@ -150,8 +183,65 @@ def run_condition(
         Per rule: recall by size and by version, false reports per series and per report.
     """
     rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
-    made = [_table(condition, rng, residuals, steps=number < tables) for number in range(tables + null_tables)]
-    return {name: _scored(rule, made, tables) for name, rule in RULES.items()}
+    rules = RULES
+    if condition.noise == "sessions":
+        rules, metric = session_rules(condition.metric), condition.metric
+        measured = measured_tables(sessions or {}, metric)
+        made = [
+            made_table(measured, rng, versions=VERSIONS, sizes=SIZES, metric=metric, steps=number < tables)
+            for number in range(tables + null_tables)
+        ]
+    else:
+        made = [_table(condition, rng, residuals, steps=number < tables) for number in range(tables + null_tables)]
+    return {name: _scored(rule, made, tables) for name, rule in rules.items()}
+
+
+def session_noises(sessions: Sessions, metric: str) -> dict[str, dict[str, Noise]]:
+    """Return the noise of every series of a metric: workload → fix → noise."""
+    return {
+        workload: {fix: estimated(ratios) for fix, ratios in metrics[metric].items()}
+        for workload, metrics in sessions.items()
+    }
+
+
+def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, Any]:
+    """Return what sessions differ by, what is reported of them as they were measured, and the ratios themselves.
+
+    Parameters
+    ----------
+    source, sessions : mapping
+        As of :func:`~.sessions.read_sessions`.
+
+    Returns
+    -------
+    dict
+        Plain data. Per metric: ``session_sd`` and ``process_sd`` by series, ``largest_difference`` (of the means of two
+        sessions of a series, as a factor less 1), the ``margin``, and ``as_measured``: series in which a change is
+        reported, of all, with the margin and without.
+    """
+    metrics = {}
+    for metric in METRICS:
+        noises = {
+            f"{workload}/{fix}": noise
+            for workload, members in session_noises(sessions, metric).items()
+            for fix, noise in members.items()
+        }
+        tables, rules = measured_tables(sessions, metric), session_rules(metric)
+        counted = {
+            word: [sum(bool(places) for table in tables for places in rules[rule](table).values()), len(noises)]
+            for word, rule in (("with", OURS), ("without", NO_MARGIN))
+        }
+        metrics[metric] = {
+            "session_sd": {name: round(noise.session_sd, 5) for name, noise in noises.items()},
+            "process_sd": {name: round(noise.process_sd, 5) for name, noise in noises.items()},
+            "largest_difference": round(math.expm1(max(noise.largest_difference for noise in noises.values())), 5),
+            "margin": SESSION_MARGIN[metric],
+            "as_measured": counted,
+        }
+    first = next(iter(next(iter(sessions.values())).values()))
+    count = len(next(iter(first.values())))
+    held = {"source": dict(source), "count": count, "workloads": list(sessions), "metrics": metrics}
+    return held | {"ratios": sessions}
 
 
 def _scored(rule: Any, made: Sequence[tuple[Table, Mapping[str, tuple[int, float]]]], tables: int) -> dict[str, Any]:
@@ -223,27 +313,77 @@ def _content(path: Path, settings: Mapping[str, Any], parser: argparse.ArgumentP
     return content
 
 
-def main() -> None:
-    """Run the conditions that the file lacks, and print a line for each rule."""
+def _with_sessions(content: dict[str, Any], path: Path, parser: argparse.ArgumentParser) -> Sessions | None:
+    """Return the sessions of the file of trials, else those measured, which come to stand in it; None without any."""
+    held = content.get("sessions")
+    if held and any(one["margin"] != SESSION_MARGIN[metric] for metric, one in held["metrics"].items()):
+        held = content["sessions"] = about_sessions(held["source"], held["ratios"])
+    if not path.exists():
+        return None if held is None else dict(held["ratios"])
+    try:
+        source, sessions = read_sessions(path)
+    except (PrecisionEvalError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    if held is None:
+        content["sessions"] = about_sessions(source, sessions)
+    elif held["ratios"] != sessions:
+        parser.exit(2, f"{parser.prog}: --out holds trials of other sessions than {path}; give another --out\n")
+    return sessions
+
+
+def _store(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the file whole: a stopped run loses a condition and no more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.versions.trials", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--residuals", type=Path, default=Path("results/cpu/records.jsonl"))
+    parser.add_argument("--sessions", type=Path, default=DEFAULT, help="of benchmarks.versions.sessions")
     parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--null-tables", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slice-s", type=float, default=math.inf, help="begin no condition after this long")
+    return parser
+
+
+def main() -> None:
+    """Run the conditions that the file lacks, and print a line for each rule."""
+    parser = _parser()
     given = parser.parse_args()
+    started = time.monotonic()
     residuals = _noise_on_record(given.residuals, parser)
     settings = {"tables": given.tables, "null_tables": given.null_tables, "seed": given.seed, "cells": len(residuals)}
     settings |= {"versions": VERSIONS, "series": SERIES, "median_spread": float(np.median([s for _, s in residuals]))}
     content = _content(given.out, settings, parser)
+    content["targets"] = {"recall": LEAST_RECALL, "false": MOST_FALSE}
+    known = {condition.name for condition in CONDITIONS}  # under another margin a condition has another name
+    content["conditions"] = {name: one for name, one in content["conditions"].items() if name in known}
+    sessions = _with_sessions(content, given.sessions, parser)
     for condition in CONDITIONS:
+        if condition.noise == "sessions" and sessions is None:
+            print(f"{condition.name}: left out; python -m benchmarks.versions.sessions measures what it needs")
+            continue
         if condition.name not in content["conditions"]:
+            if time.monotonic() - started > given.slice_s:
+                print("conditions still to do; the same command goes on from here")
+                break
             found = run_condition(
-                condition, tables=given.tables, null_tables=given.null_tables, seed=given.seed, residuals=residuals
+                condition,
+                tables=given.tables,
+                null_tables=given.null_tables,
+                seed=given.seed,
+                residuals=residuals,
+                sessions=sessions,
             )
-            content["conditions"][condition.name] = asdict(condition) | {"rules": found}
-            given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            content["environment"] = collect("cpu")
+            commit = content["environment"]["package"]["git_commit"]
+            content["conditions"][condition.name] = asdict(condition) | {"rules": found, "commit": commit}
+            _store(given.out, content)
         print(condition.name, flush=True)
         for rule, scores in content["conditions"][condition.name]["rules"].items():
             shown = {name: scores[name] for name in ("recall", "recall_near", "recall_by_size")}

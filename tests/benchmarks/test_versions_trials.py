@@ -93,9 +93,8 @@ def command(tmp_path, monkeypatch):
 
     def run(*options):
         asked.clear()
-        given = {"--out": tmp_path / "trials.json", "--residuals": records} | dict(
-            zip(*[iter(options)] * 2, strict=True)
-        )
+        given = {"--out": tmp_path / "trials.json", "--residuals": records, "--sessions": tmp_path / "none.jsonl"}
+        given |= dict(zip(*[iter(options)] * 2, strict=True))
         monkeypatch.setattr(sys, "argv", ["trials", *(str(word) for pair in given.items() for word in pair)])
         try:
             trials.main()
@@ -107,7 +106,9 @@ def command(tmp_path, monkeypatch):
 
 
 def test_trials_go_on_and_are_never_overwritten_by_other_settings(tmp_path, command, capsys):
-    assert command("--tables", 3) == (0, len(trials.CONDITIONS))
+    needing_none = [one for one in trials.CONDITIONS if one.noise != "sessions"]
+    assert command("--tables", 3) == (0, len(needing_none))
+    assert f"{trials.CONDITIONS[-1].name}: left out" in capsys.readouterr().out
     path = tmp_path / "trials.json"
     content = json.loads(path.read_text())
     content["conditions"].pop(trials.CONDITIONS[0].name)
