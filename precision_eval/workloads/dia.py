@@ -42,8 +42,9 @@ BYTES = 256
 NORM_EPS = 1e-5
 LONGEST_TIMESCALE = 10_000.0
 ATTENTION_SCALE = 1.0
-FULL_PARAMETERS = 1_611_160_576
-"""Of the published model; ``precision-eval plan`` counts them."""
+DECODER_PARAMETERS = 1_359_214_592
+ENCODER_PARAMETERS = 251_945_984
+"""Of the published model's two halves, each a workload of its own; ``precision-eval plan`` counts their sum."""
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
 # 1/√(its inputs). Attention logits spread by 2: with unit logits the mean over thousands of random values would leave
@@ -286,7 +287,7 @@ DIA_DECODE = Workload(
         "decode", asdict(D4790DD), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_decoder, state=D4790DD),
-    full_parameters=FULL_PARAMETERS,
+    full_parameters=DECODER_PARAMETERS,
     by_default=False,
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip
@@ -307,7 +308,8 @@ DIA_DECODE_PR45 = Workload(
         "decode", asdict(BEFORE_PR45), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_decoder, state=BEFORE_PR45),
-    full_parameters=FULL_PARAMETERS,
+    full_parameters=DECODER_PARAMETERS,
+    bytes_per_parameter=4.0,  # the embeddings alone are narrower
     by_default=False,
     upstream="PR #45 (9d0e434)",
 )  # fmt: skip
@@ -327,7 +329,7 @@ DIA_ENCODE = Workload(
         "encode", asdict(D4790DD), {name: asdict(size) for name, size in ENCODER_SIZES.items()}, *_DRAW
     ),
     make=partial(_build_encoder, state=D4790DD),
-    full_parameters=FULL_PARAMETERS,
+    full_parameters=ENCODER_PARAMETERS,
     by_default=False,
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip

@@ -3,7 +3,8 @@
 Conventions: nothing here edits a class. A case's model is a :class:`~precision_eval.zoo.wrapped.ZooModel`, a thin
 module around the library's own object that holds its caches as buffers and returns one tensor; the fixes reach the
 library's forward code through it. Checkpoints are safetensors only, from a folder or the hub, and are loaded whole or
-not at all. This module loads no torch until something is built.
+not at all: what a config and the files' headers say is checked before a weight is read, and what was loaded before it
+is handed out. This module loads no torch until something is built.
 
 Contents: :class:`ZooEntry`, :func:`imported`, :func:`load_checked`, :func:`as_dtype`, :func:`keeping_float64`.
 """
@@ -11,27 +12,26 @@ Contents: :class:`ZooEntry`, :func:`imported`, :func:`load_checked`, :func:`as_d
 from __future__ import annotations
 
 import importlib
-import json
+import inspect
 import warnings
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from precision_eval.errors import ParameterError, UnsupportedError, unknown_name
 from precision_eval.workloads.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.zoo.loaded import check_buffers, check_finite, check_whole, held_back
+from precision_eval.zoo.stored import check_dtypes, check_family, check_memory, one_line, read_config, stored_tensors
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-#: How safetensors names the dtypes that a model's ``config.json`` may promise.
-STORED_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-NAMES_SHOWN = 4
+LIBRARIES = ("transformers", "diffusers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,15 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     return cast("torch.dtype", getattr(torch, name))
 
 
-def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dtype, subfolder: str = "") -> nn.Module:
+def load_checked(
+    model_class: Any,
+    path_or_name: str | Path,
+    *,
+    dtype: torch.dtype,
+    subfolder: str = "",
+    check: Callable[[Any, Path], None] | None = None,
+    example: str = "",
+) -> nn.Module:
     """Load a checkpoint whole, or refuse it.
 
     Parameters
@@ -209,6 +217,11 @@ def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dty
         What the weights are loaded in; modules that the class keeps in float32 stay there.
     subfolder : str
         Where in the folder the model is.
+    check : callable, optional
+        ``check(config, path)``, called before a weight is read, with the class's config as an object and the file it
+        was read from. Raises ParameterError for values that the class takes and a call cannot use.
+    example : str
+        A checkpoint on the hub that fits, for the message.
 
     Returns
     -------
@@ -218,41 +231,72 @@ def load_checked(model_class: Any, path_or_name: str | Path, *, dtype: torch.dty
     Raises
     ------
     ParameterError
-        No such folder or model; no config; no safetensors file or a damaged one; a dtype in it other than its config
-        says; a tensor missing, left over or of another shape than the config's.
+        Before a weight is read: no such folder or model; no config, or another class's; a quantised checkpoint; no
+        safetensors file, an absent or a damaged one; a dtype in it other than its config says; weights that do not
+        fit in memory; a value that cannot be used. After: a tensor missing, left over or of another shape than the
+        config's; an integer in a floating tensor's place; a weight that is not finite.
     """
     folder = _folder(path_or_name, subfolder)
-    config = _config(folder)
-    _check_stored_dtypes(folder, config, model_class)
-    name = model_class.__name__
-    try:
-        model, info = model_class.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, output_loading_info=True, local_files_only=True
-        )
-    except (RuntimeError, ValueError, OSError, KeyError, TypeError, _invalid_config()) as error:
-        raise ParameterError(
-            f"{folder} does not load as a {name}: {str(error).strip().splitlines()[0]}; expected a checkpoint whose "
-            "tensors have the names and shapes of its config.json: fetch it again, or correct the config"
-        ) from error
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-        names = sorted(str(key) for key in info.get(kind) or ())
-        if names:
-            raise ParameterError(
-                f"{folder} is no whole checkpoint of its {name} config: {kind.replace('_', ' ')}: {_some(names)}; "
-                "expected every tensor of the config and no other: fetch it again, or correct config.json"
-            )
+    config = read_config(folder)
+    check_family(model_class, config, folder, example=example)
+    tensors = stored_tensors(folder)
+    kept_wide = tuple(getattr(model_class, "_keep_in_fp32_modules", None) or ())
+    check_dtypes(folder, config, tensors, kept_wide=kept_wide)
+    check_memory(folder, tensors, dtype=str(dtype).removeprefix("torch."), kept_wide=kept_wide)
+    with held_back(*LIBRARIES):
+        if check is not None:
+            check(_class_config(model_class, config, folder), folder / "config.json")
+        model, info = _built(model_class, folder, dtype)
+        check_whole(model_class.__name__, info, folder)
+        check_buffers(model, tensors, folder)
+        check_finite(model, folder)
     return cast("nn.Module", model.eval())
 
 
-def _invalid_config() -> type[Exception]:
-    """Return what huggingface_hub raises on a config whose values are of wrong types; no builtin's subclass."""
-    error: type[Exception] = imported("huggingface_hub.errors").StrictDataclassError
-    return error
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return what the libraries raise on a config or a file that they cannot use."""
+    # of a value of the wrong type; no builtin's subclass
+    invalid: type[Exception] = imported("huggingface_hub.errors").StrictDataclassError
+    return (RuntimeError, ValueError, OSError, LookupError, TypeError, AttributeError, ArithmeticError, invalid)
 
 
-def _some(names: list[str]) -> str:
-    rest = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + rest
+def _class_config(model_class: Any, config: Mapping[str, Any], folder: Path) -> Any:
+    """Complete a config by the defaults of its class, without building a model."""
+    if getattr(model_class, "config_class", None) is None:  # diffusers: the class's own arguments
+        arguments = inspect.signature(model_class.__init__).parameters.values()
+        defaults = {known.name: known.default for known in arguments if known.default is not known.empty}
+        return SimpleNamespace(**{**defaults, **config})
+    try:
+        return model_class.config_class.from_pretrained(folder, local_files_only=True)
+    except _refusals() as error:
+        raise ParameterError(
+            f"{folder / 'config.json'} is no {model_class.config_class.__name__}: {one_line(error)}; expected a config "
+            "that the class takes: fetch it again, or correct it"
+        ) from error
+
+
+def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Mapping[str, Any]]:
+    """Let the library load, which says what does not fit; shapes that differ are told and not raised."""
+    import torch
+
+    default_dtype = torch.get_default_dtype()
+    try:
+        model, info = model_class.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # else both raise without a name; refused by check_whole
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except _refusals() as error:
+        raise ParameterError(
+            f"{folder} does not load as a {model_class.__name__}: {one_line(error)}; expected a checkpoint whose "
+            "tensors have the names and shapes of its config.json: fetch it again, or correct the config"
+        ) from error
+    finally:
+        torch.set_default_dtype(default_dtype)  # which diffusers leaves at the model's where a class raises
+    return model, info
 
 
 def _folder(path_or_name: str | Path, subfolder: str) -> Path:
@@ -275,70 +319,10 @@ def _folder(path_or_name: str | Path, subfolder: str) -> Path:
                 return fetched / inside
     except (OSError, ValueError) as error:
         raise ParameterError(
-            f"'{path_or_name}' is no folder here and the hub did not give it: {str(error).strip().splitlines()[0]}; "
+            f"'{path_or_name}' is no folder here and the hub did not give it: {one_line(error)}; "
             "give a folder, or a model that this machine can fetch"
         ) from error
     return fetched
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ParameterError(f"{folder} has no config.json; give the folder that save_pretrained wrote")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ParameterError(f"{path} is no JSON ({error}); fetch it again") from error
-    if not isinstance(config, dict):
-        raise ParameterError(f"{path} holds a {type(config).__name__}; expected an object; fetch it again")
-    return config
-
-
-def _check_stored_dtypes(folder: Path, config: dict[str, Any], model_class: Any) -> None:
-    """Refuse a checkpoint with floating tensors of another dtype than its config says."""
-    promised = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
-    # float16 checkpoints of such classes rightly hold these modules in float32
-    kept = (*(getattr(model_class, "_keep_in_fp32_modules", None) or ()),) if promised == "float16" else ()
-    wrong: dict[str, list[str]] = {}
-    stored = _stored_dtypes(folder)
-    if not promised and len(set(stored.values())) > 1:
-        counts = ", ".join(f"{count} of {dtype}" for dtype, count in Counter(stored.values()).items())
-        raise ParameterError(
-            f"{folder}: its safetensors hold tensors of several dtypes ({counts}), and config.json names none; store "
-            "it again in one, with model.to(...).save_pretrained(...)"
-        )
-    for name, found in stored.items():
-        if not promised or found == promised or (found == "float32" and set(kept) & set(name.split("."))):
-            continue
-        wrong.setdefault(found, []).append(name)
-    if wrong:
-        found, names = sorted(wrong.items())[0]
-        raise ParameterError(
-            f"{folder}: config.json says dtype {promised}, but its safetensors hold {found} in {_some(sorted(names))}; "
-            f"store it again with model.to(torch.{promised}).save_pretrained(...), or correct the config"
-        )
-
-
-def _stored_dtypes(folder: Path) -> dict[str, str]:
-    """Read the dtype of each floating tensor from the headers of a folder's safetensors files."""
-    from safetensors import SafetensorError, safe_open
-
-    # a variant ("model.fp16.safetensors") is not what is loaded
-    files = sorted(path for path in folder.glob("*.safetensors") if "." not in path.stem)
-    if not files:
-        raise ParameterError(
-            f"{folder} has no safetensors file; pickled checkpoints are refused: convert it with "
-            "model.save_pretrained(folder)"
-        )
-    found: dict[str, str] = {}
-    for path in files:
-        try:
-            with safe_open(path, framework="numpy") as tensors:
-                stored = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ParameterError(f"{path} is damaged or no safetensors file ({error}); fetch it again") from error
-        found |= {name: STORED_DTYPES[kind] for name, kind in stored.items() if kind in STORED_DTYPES}
-    return found
 
 
 def keeping_float64(*, factories: bool = False) -> AbstractContextManager[Any]:

@@ -126,23 +126,14 @@ def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: i
     seed : int
         Of text and codes.
     frames : int
-        Slots in use after the step.
+        Slots in use after the step; no more than the config's ``max_position_embeddings``.
 
     Returns
     -------
     Case
         Input: tokens ``(2, 1, channels)`` int64. Output: logits ``(2, 1, channels, vocabulary)``.
-
-    Raises
-    ------
-    ParameterError
-        The cache of the config is too short.
     """
     decoder, bytes_read = dia.config.decoder_config, dia.config.encoder_config.max_position_embeddings
-    if frames > decoder.max_position_embeddings:
-        raise ParameterError(
-            f"the config's max_position_embeddings is {decoder.max_position_embeddings}; {frames} slots are needed"
-        )
     dia.requires_grad_(False).to(device=device)
     for parameter in dia.parameters():  # not the buffers: a cast would round the inverse timescales
         parameter.data = parameter.data.to(dtype)

@@ -16,9 +16,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precision_eval.errors import ParameterError
 from precision_eval.workloads.base import Case
 from precision_eval.workloads.imaginairy import LABELS
 from precision_eval.zoo.base import ZooEntry, as_dtype, imported, load_checked
+from precision_eval.zoo.stored import check_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -79,11 +81,30 @@ def _tiny(*, device: str, seed: int) -> Case:
     return _case(unet, config=CONFIG, frames=FRAMES, side=SIDE, device=device, seed=seed)
 
 
+def _check_config(config: Any, path: Path) -> None:
+    """Refuse what diffusers' config takes and a step cannot use: see :func:`load_checked`."""
+    for name in ("num_frames", "in_channels", "cross_attention_dim", "addition_time_embed_dim"):
+        check_whole_number(config, name, least=1, path=path)
+    if config.sample_size is not None:
+        check_whole_number(config, "sample_size", least=1, path=path)
+    embedded = len(LABELS) * config.addition_time_embed_dim
+    if config.projection_class_embeddings_input_dim != embedded:
+        raise ParameterError(
+            f"{path} says addition_time_embed_dim {config.addition_time_embed_dim} and "
+            f"projection_class_embeddings_input_dim {config.projection_class_embeddings_input_dim}; expected the "
+            f"second to be {len(LABELS)} times the first, {embedded}, one for each added id; correct the config"
+        )
+
+
 def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
     """Load a UNet: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     diffusers = imported("diffusers")
     unet = load_checked(
-        diffusers.UNetSpatioTemporalConditionModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER
+        diffusers.UNetSpatioTemporalConditionModel,
+        path_or_name,
+        dtype=dtype,
+        subfolder=PIPELINE_FOLDER,
+        check=_check_config,
     )
     config: Any = unet.config
     side = config["sample_size"] or SIDE

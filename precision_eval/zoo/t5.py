@@ -17,8 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precision_eval.errors import ParameterError
 from precision_eval.workloads.base import Case
 from precision_eval.zoo.base import ZooEntry, as_dtype, imported, load_checked
+from precision_eval.zoo.stored import check_whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +42,13 @@ CONFIG: dict[str, Any] = {
     "num_heads": 4,
     "feed_forward_proj": "gated-gelu",
     "dropout_rate": 0.0,
+}
+
+#: The smallest that a call can use of what a config says; ids 0 and 1 are padding and end.
+LEAST = {
+    **dict.fromkeys(("d_model", "d_kv", "d_ff", "num_layers", "num_heads", "relative_attention_max_distance"), 1),
+    "vocab_size": 3,
+    "relative_attention_num_buckets": 4,
 }
 
 
@@ -98,10 +107,31 @@ def _tiny(*, device: str, seed: int) -> Case:
     return _case(encoder, vocabulary=CONFIG["vocab_size"], tokens=TOKENS, prompt=PROMPT, device=device, seed=seed)
 
 
+def _check_config(config: Any, path: Path) -> None:
+    """Refuse what transformers' config takes and a call cannot use: see :func:`load_checked`."""
+    for name, least in LEAST.items():
+        check_whole_number(config, name, least=least, path=path)
+    buckets, farthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
+    if farthest <= buckets // 4:  # half the buckets are for either side, and half of those hold one distance each
+        raise ParameterError(
+            f"{path} says relative_attention_max_distance {farthest} and relative_attention_num_buckets {buckets}; "
+            f"expected a distance beyond {buckets // 4}; correct the config"
+        )
+    named, gated = config.feed_forward_proj, config.feed_forward_proj.startswith("gated-")
+    activation = "gelu_new" if named == "gated-gelu" else named.removeprefix("gated-")
+    if (config.is_gated_act, config.dense_act_fn) != (gated, activation):
+        raise ParameterError(
+            f"{path} says feed_forward_proj {named!r}, but is_gated_act {config.is_gated_act} and dense_act_fn "
+            f"{config.dense_act_fn!r}, which win; expected {gated} and {activation!r}, or neither; correct the config"
+        )
+
+
 def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
     """Load a T5 encoder: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     transformers = imported("transformers")
-    encoder = load_checked(transformers.T5EncoderModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER)
+    encoder = load_checked(
+        transformers.T5EncoderModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER, check=_check_config
+    )
     vocabulary: int = encoder.config.vocab_size  # type: ignore[union-attr, assignment]
     return _case(encoder, vocabulary=vocabulary, tokens=226, prompt=60, device=device, seed=seed)
 

@@ -1,10 +1,18 @@
+"""What is asked of every checkpoint, on a real T5 of transformers; the names; and what keeps float64.
+
+Nothing here is skipped: without the extra ``zoo`` these tests fail.
+"""
+
 import json
 import subprocess
 import sys
+import tempfile
 import types
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
@@ -13,96 +21,133 @@ from precision_eval.workloads import WORKLOADS
 from precision_eval.zoo import ZOO, ZOO_WORKLOADS, zoo_entry_by_id
 from precision_eval.zoo import base as zoo_base
 from precision_eval.zoo.base import as_dtype, imported, keeping_float64, load_checked
+from precision_eval.zoo.loaded import check_buffers
+from precision_eval.zoo.stored import StoredTensor, check_dtypes
+
+T5 = transformers.T5EncoderModel
+SMALL = {"vocab_size": 16, "d_model": 8, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+FEED_FORWARD = "encoder.block.0.layer.1.DenseReluDense"
+GATE, WO, NORM = f"{FEED_FORWARD}.wi_0.weight", f"{FEED_FORWARD}.wo.weight", "encoder.final_layer_norm.weight"
 
 
-class Net(torch.nn.Module):
-    """A class that loads as the libraries' do; only what load_checked asks of them."""
-
-    def __init__(self):
-        super().__init__()
-        self.wi = torch.nn.Linear(2, 3, bias=False)
-        self.wo = torch.nn.Linear(3, 2, bias=False)
-
-    @classmethod
-    def from_pretrained(cls, folder, *, dtype, use_safetensors, output_loading_info, local_files_only):
-        assert use_safetensors
-        assert output_loading_info
-        assert local_files_only
-        model, stored = cls(), load_file(folder / "model.safetensors")
-        shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-        mismatched = [(n, tuple(v.shape), shapes[n]) for n, v in stored.items() if n in shapes and v.shape != shapes[n]]
-        if any("raise" in name for name in stored):
-            raise RuntimeError("size mismatch\nmore lines")
-        info = {
-            "missing_keys": shapes.keys() - stored.keys(),
-            "unexpected_keys": stored.keys() - shapes.keys(),
-            "mismatched_keys": mismatched,
-            "error_msgs": [],
-        }
-        if not any(info.values()):
-            model.load_state_dict(stored)
-        return model.to(dtype), info
+@pytest.fixture(scope="module")
+def whole():
+    """The tensors of a real, small T5, and its config in JSON's types; as transformers itself writes them."""
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(0)
+        T5(transformers.T5Config(**SMALL, feed_forward_proj="gated-gelu")).half().save_pretrained(folder)
+        config = json.loads((Path(folder) / "config.json").read_text())
+        return load_file(Path(folder) / "model.safetensors"), config
 
 
-class Keeping(Net):
-    _keep_in_fp32_modules = ("wo",)
+@pytest.fixture
+def stored(whole):
+    """Write the checkpoint again in a dtype, its tensors changed; its config says that dtype, or none."""
+    tensors, config = whole
+
+    def write(folder, change=dict, *, dtype=torch.float16, promises=True):
+        folder.mkdir(exist_ok=True)
+        written = change({name: value.to(dtype) for name, value in tensors.items()})
+        save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
+        values = {name: value for name, value in config.items() if name != "dtype"}
+        said = {} if not promises else {"dtype": str(dtype).removeprefix("torch.")}
+        (folder / "config.json").write_text(json.dumps(values | said))
+        return folder
+
+    return write
 
 
-def stored(folder, tensors=None, *, dtype=torch.float16, config=None):
-    folder.mkdir(exist_ok=True)
-    whole = {name: value.to(dtype).contiguous() for name, value in Net().state_dict().items()}
-    save_file(whole if tensors is None else tensors(whole), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(config or {"dtype": str(dtype).removeprefix("torch.")}))
-    return folder
-
-
-def test_a_whole_checkpoint_loads(tmp_path):
+def test_a_whole_checkpoint_loads(tmp_path, stored):
     folder = stored(tmp_path / "whole")
-    model = load_checked(Net, folder, dtype=torch.bfloat16)
+    model = load_checked(T5, folder, dtype=torch.bfloat16)
     assert not model.training
-    assert model.wi.weight.dtype is torch.bfloat16
-    assert torch.equal(model.wo.weight, load_file(folder / "model.safetensors")["wo.weight"].bfloat16())
-    assert load_checked(Net, tmp_path, dtype=torch.float16, subfolder="whole").wi.weight.dtype is torch.float16
+    assert model.get_parameter(GATE).dtype is torch.bfloat16
+    assert torch.equal(model.get_parameter(WO), load_file(folder / "model.safetensors")[WO].bfloat16())
+    inside = load_checked(T5, tmp_path, dtype=torch.float16, subfolder="whole")
+    assert (inside.get_parameter(GATE).dtype, inside.get_parameter(WO).dtype) == (torch.float16, torch.float32)
+
+
+def with_value(name, value):
+    return lambda tensors: tensors | {name: torch.full_like(tensors[name], value)}
+
+
+def with_dtype(name, dtype):
+    return lambda tensors: tensors | {name: tensors[name].to(dtype)}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda whole: {"wi.weight": whole["wi.weight"]}, r"missing keys: wo\.weight; expected every tensor"),
-        (lambda whole: whole | {"new": whole["wi.weight"].clone()}, r"unexpected keys: new;"),
-        (lambda whole: whole | {"wi.weight": torch.zeros(9, 9).half()}, r"mismatched keys: \('wi\.weight', \(9, 9\)"),
-        (lambda whole: whole | {"raise": torch.zeros(1).half()}, r"does not load as a Net: size mismatch; expected"),
         (
-            lambda whole: whole | {"wo.weight": whole["wo.weight"].float()},
-            r"says dtype float16, .*float32 in wo\.weight",
+            lambda tensors: {name: value for name, value in tensors.items() if name != NORM},
+            rf"no whole checkpoint of its T5EncoderModel config: missing keys: {NORM}; expected every tensor .* fetch",
         ),
+        (lambda tensors: tensors | {"new": torch.zeros(1).half()}, r"unexpected keys: new;"),
+        (
+            lambda tensors: tensors | {GATE: torch.zeros(9, 8).half()},
+            rf"mismatched keys: {GATE} is \(9, 8\) in the file and \(16, 8\) by the config; expected .* config\.json",
+        ),
+        (with_dtype(GATE, torch.float32), rf"says dtype float16, but .* hold float32 in {GATE}; store it again"),
+        (with_dtype(GATE, torch.int8), rf"hold I8 in {GATE}; expected float16: give the checkpoint .* quantised"),
+        (with_dtype(GATE, torch.float8_e4m3fn), rf"hold F8_E4M3 in {GATE}; expected float16: give"),
+        (with_dtype(GATE, torch.float8_e5m2), rf"hold F8_E5M2 in {GATE}; expected float16: give"),
+        (with_dtype(GATE, torch.int64), rf"integers in {GATE} \(I64\), which are floating in the model; expected"),
+        (with_dtype(GATE, torch.uint8), rf"integers in {GATE} \(U8\), which are floating in the model; expected"),
+        (with_value(GATE, float("nan")), rf"holds NaN in {GATE}; expected finite weights: fetch it again"),
+        (with_value(GATE, float("inf")), rf"infinities in {GATE} in float32; expected finite .* fetch it again"),
     ],
 )
-def test_what_differs_from_its_config_is_refused(change, message, tmp_path):
-    with pytest.raises(ParameterError, match=message):
-        load_checked(Net, stored(tmp_path / "torn", change), dtype=torch.float32)
+def test_what_differs_from_its_config_is_refused(change, message, tmp_path, stored):
+    with pytest.raises(ParameterError, match=message) as refusal:
+        load_checked(T5, stored(tmp_path / "torn", change), dtype=torch.float32)
+    assert "\n" not in str(refusal.value)
 
 
-def test_modules_kept_in_float32_are_no_mismatch(tmp_path):
-    folder = stored(tmp_path / "kept", lambda whole: whole | {"wo.weight": whole["wo.weight"].float()})
-    load_checked(Keeping, folder, dtype=torch.float16)
+def test_a_config_that_promises_no_dtype_lets_no_packed_tensor_in_either(tmp_path, stored):
+    folder = stored(tmp_path / "packed", with_dtype(GATE, torch.int8), dtype=torch.float32)
+    with pytest.raises(ParameterError, match=rf"hold I8 in {GATE}; expected float32: give"):
+        load_checked(T5, folder, dtype=torch.float16)
+    folder = stored(tmp_path / "packed", with_dtype(GATE, torch.int8), dtype=torch.float32, promises=False)
+    with pytest.raises(ParameterError, match=rf"hold I8 in {GATE}; expected float16 or bfloat16 or float32 or float64"):
+        load_checked(T5, folder, dtype=torch.float16)
+
+
+def test_weights_beyond_the_dtypes_range_are_refused_in_that_dtype_only(tmp_path, stored):
+    folder = stored(tmp_path / "wide", with_value(GATE, 1e6), dtype=torch.float32)
+    with pytest.raises(ParameterError, match=rf"infinities in {GATE} in float16; .* wider range, bfloat16 or float32"):
+        load_checked(T5, folder, dtype=torch.float16)
+    assert load_checked(T5, folder, dtype=torch.bfloat16).get_parameter(GATE).isfinite().all()
+
+
+def test_buffers_of_integers_are_no_packed_weights():
+    floating = StoredTensor(kind="F16", shape=(2,))
+    counter = StoredTensor(kind="I64", shape=())
+    check_dtypes(Path("here"), {"dtype": "float16"}, {"weight": floating, "num_batches_tracked": counter}, kept_wide=())
+    norm = torch.nn.BatchNorm1d(2)
+    check_buffers(norm, {"weight": floating, "num_batches_tracked": counter}, Path("here"))
+    with pytest.raises(ParameterError, match=r"integers in weight \(I64\)"):
+        check_buffers(norm, {"weight": StoredTensor(kind="I64", shape=(2,))}, Path("here"))
+
+
+def test_modules_kept_in_float32_are_no_mismatch(tmp_path, stored):
+    folder = stored(tmp_path / "kept", with_dtype(WO, torch.float32))
+    load_checked(T5, folder, dtype=torch.float16)
     (stored(tmp_path / "wide", dtype=torch.float32) / "model.safetensors").rename(folder / "model.fp32.safetensors")
-    load_checked(Keeping, folder, dtype=torch.float16)  # a variant beside it is not what is loaded
-    folder = stored(tmp_path / "wrong", lambda whole: whole | {"wi.weight": whole["wi.weight"].float()})
-    with pytest.raises(ParameterError, match=r"hold float32 in wi\.weight; store it again with model\.to"):
-        load_checked(Keeping, folder, dtype=torch.float16)
-    (folder / "config.json").write_text('{"layers": 2}')  # a config that promises no dtype
-    with pytest.raises(
-        ParameterError, match=r"several dtypes \(1 of float32, 1 of float16\), and config\.json names none"
-    ):
-        load_checked(Net, folder, dtype=torch.float16)
-    load_checked(Net, stored(tmp_path / "even", config={"layers": 2}), dtype=torch.float16)
+    load_checked(T5, folder, dtype=torch.float16)  # a variant beside it is not what is loaded
+    folder = stored(tmp_path / "wrong", with_dtype(GATE, torch.float32))
+    with pytest.raises(ParameterError, match=rf"hold float32 in {GATE}; store it again with model\.to"):
+        load_checked(T5, folder, dtype=torch.float16)
+    folder = stored(tmp_path / "wrong", with_dtype(GATE, torch.float32), promises=False)
+    with pytest.raises(ParameterError, match=r"several dtypes \(\d+ of float\d+, .*, and config\.json names none"):
+        load_checked(T5, folder, dtype=torch.float16)
+    (stored(tmp_path / "even") / "model.safetensors").rename(folder / "model.safetensors")
+    load_checked(T5, folder, dtype=torch.float16)
 
 
-def test_folders_that_are_no_checkpoint(tmp_path):
+def test_folders_that_are_no_checkpoint(tmp_path, stored):
     def refused(folder, message):
         with pytest.raises(ParameterError, match=message):
-            load_checked(Net, folder, dtype=torch.float16)
+            load_checked(T5, folder, dtype=torch.float16)
 
     refused(tmp_path / "nowhere", r"no folder .*nowhere; give one with config\.json")
     refused("./nowhere", r"no folder \./nowhere")
@@ -119,7 +164,21 @@ def test_folders_that_are_no_checkpoint(tmp_path):
         refused(folder, message)
 
 
-def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch):
+def test_a_checkpoint_in_parts(tmp_path, stored):
+    parts = tmp_path / "parts"
+    load_checked(T5, stored(tmp_path / "one"), dtype=torch.float16).save_pretrained(parts, max_shard_size="1KB")
+    assert (parts / "model.safetensors.index.json").is_file()
+    load_checked(T5, parts, dtype=torch.float16)
+    last = sorted(parts.glob("*.safetensors"))[-1]
+    last.unlink()
+    with pytest.raises(ParameterError, match=rf"index\.json names {last.name}, not found beside it; fetch it again"):
+        load_checked(T5, parts, dtype=torch.float16)
+    (parts / "model.safetensors.index.json").write_text('{"weight_map": 5}')
+    with pytest.raises(ParameterError, match=r"index\.json is no index of safetensors files .*; fetch it again"):
+        load_checked(T5, parts, dtype=torch.float16)
+
+
+def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch, stored):
     asked = []
 
     def snapshot_download(name, *, allow_patterns):
@@ -129,13 +188,15 @@ def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch):
         return str(stored(tmp_path / "fetched"))
 
     monkeypatch.setattr(zoo_base, "imported", lambda name: types.SimpleNamespace(snapshot_download=snapshot_download))
-    load_checked(Net, "owner/model", dtype=torch.float16)
+    load_checked(T5, "owner/model", dtype=torch.float16)
     assert asked == [("owner/model", ["*.json", "*.safetensors"])]
-    with pytest.raises(ParameterError, match=r"'owner/absent' is no folder here and the hub did not give it: 404;"):
-        load_checked(Net, "owner/absent", dtype=torch.float16)
+    with pytest.raises(
+        ParameterError, match=r"'owner/absent' is no folder here and the hub .* it: 404 not found; give"
+    ):
+        load_checked(T5, "owner/absent", dtype=torch.float16)
 
 
-def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch):
+def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch, stored):
     asked = []
 
     def snapshot_download(name, *, allow_patterns):
@@ -143,7 +204,7 @@ def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch):
         return str(stored(tmp_path / "fetched"))
 
     monkeypatch.setattr(zoo_base, "imported", lambda name: types.SimpleNamespace(snapshot_download=snapshot_download))
-    load_checked(Net, "owner/model", dtype=torch.float16, subfolder="unet")
+    load_checked(T5, "owner/model", dtype=torch.float16, subfolder="unet")
     assert asked == ["unet/*.json", "*.json"]
 
 
