@@ -140,7 +140,10 @@ def sweep(
     budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Then halve each bracket of a crossing so many times.")] = 0,
+    refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no job that would end later; the same command goes on.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
 ) -> None:
@@ -161,6 +164,7 @@ def sweep(
             processes=processes,
             seed=seed,
             refine=refine,
+            minutes=minutes,
             quick=quick,
             report_only=report,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,9 @@ class Request:
     budget_s : float or None
         Seconds of timed rounds per point, over all its processes.
     refine : int
-        Then halve the bracket of every crossing so many times.
+        Then halve so many times the gap between lengths that holds a crossing.
+    minutes : float or None
+        Start no job that would end later; None sets no limit.
     quick : bool
         Begin from :data:`~precision_eval.sweep.plan.QUICK` instead of :data:`~precision_eval.sweep.plan.FULL`.
     report_only : bool
@@ -55,6 +58,7 @@ class Request:
     processes: int | None = None
     seed: int | None = None
     refine: int = 0
+    minutes: float | None = None
     quick: bool = False
     report_only: bool = False
 
@@ -87,29 +91,39 @@ def sweep_command(request: Request) -> None:
     """
     if request.out.exists() and not request.out.is_dir():
         raise ParameterError(f"--out {request.out} is a file; give a folder")
+    if request.minutes is not None and not 0.0 < request.minutes < math.inf:
+        raise ParameterError(f"--minutes {request.minutes:g}; give a finite number above 0, or leave it out")
     console = Console()
     file = TrialFile(request.out / "lengths.jsonl")
     sweep = request.sweep()  # bad names end here, before anything is started
     if not request.report_only:
         try:
-            _measure(sweep, request.refine, file, console)
+            left = _measure(sweep, request, file, console)
         except KeyboardInterrupt:
             console.print("Stopped. Jobs that were finished are kept; the same command goes on from there.")
             sys.exit(EXIT_INTERRUPTED)
+        if left:
+            console.print(f"Out of time with {left} lines to measure; the same command goes on from there.")
+            if not file.read():
+                return
     _report(request.out, file, console)
 
 
-def _measure(sweep: Sweep, rounds: int, file: TrialFile, console: Console) -> None:
-    """Run what is missing under a bar that is redrawn between jobs only: nothing observes while timing."""
+def _measure(sweep: Sweep, request: Request, file: TrialFile, console: Console) -> int:
+    """Run what is missing and return how many lines the time limit left out.
+
+    The bar, or elsewhere than on a terminal a line, is drawn between jobs only: nothing observes while timing.
+    """
     from precision_eval.environment import collect, store_environment
     from precision_eval.experiment.executor import IsolatedExecutor
-    from precision_eval.sweep.lengths import refine, run_sweep
+    from precision_eval.sweep.lengths import TimeLimit, refine, run_sweep
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     columns_left = (*columns, TimeRemainingColumn(elapsed_when_finished=False))
-    limit_s = 120.0 + len(sweep.lengths) * (60.0 + 4.0 * sweep.budget_s)
+    limit = TimeLimit() if request.minutes is None else TimeLimit(60.0 * request.minutes)
+    worker_limit_s = 120.0 + len(sweep.lengths) * (60.0 + 4.0 * sweep.budget_s)
     with (
-        IsolatedExecutor(1, timeout_s=limit_s, preload=_preload(sweep)) as executor,
+        IsolatedExecutor(1, timeout_s=worker_limit_s, preload=_preload(sweep)) as executor,
         Progress(*columns_left, console=console, auto_refresh=False, disable=not console.is_terminal) as progress,
     ):
         environment = executor.submit(collect, "cpu").result()  # in a worker, so that torch is not loaded here
@@ -118,9 +132,13 @@ def _measure(sweep: Sweep, rounds: int, file: TrialFile, console: Console) -> No
 
         def show(done: int, total: int, what: str) -> None:
             progress.update(task, completed=done, total=total, description=what[:64], refresh=True)
+            if not console.is_terminal:
+                console.print(f"{done}/{total} {what}", highlight=False, soft_wrap=True)
 
-        run_sweep(sweep, file, executor, environment=sha, progress=show)
-        refine(sweep, file, executor, environment=sha, rounds=rounds, progress=show)
+        left = run_sweep(sweep, file, executor, environment=sha, progress=show, limit=limit)
+        if left:
+            return left
+        return refine(sweep, file, executor, environment=sha, rounds=request.refine, progress=show, limit=limit)
 
 
 def _preload(sweep: Sweep) -> tuple[str, ...]:

@@ -73,6 +73,9 @@ class Crossing:
         The ratio goes from below 1 to above 1 as the length grows.
     between : tuple of int
         The two measured lengths with decided signs that bracket it, whatever the shape of the curve between them.
+    jump : tuple of int, optional
+        Two measured lengths in the bracket between which the curve is known to jump: then there is no straight line,
+        and `length`, `low` and `high` say nothing. Ratios alone do not tell; see :mod:`.findings`.
     """
 
     length: float
@@ -80,6 +83,7 @@ class Crossing:
     high: float
     rising: bool
     between: tuple[int, int]
+    jump: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,22 @@
 """What each configuration says: its crossover, and that in words.
 
-Conventions: the ratio that crosses is ``kv_to_query`` over ``query_to_half``; above 1 the latter is faster.
+Conventions: the ratio that crosses is ``kv_to_query`` over ``query_to_half``; above 1 the latter is faster. The place
+of a crossing is read off a straight line, unless page faults jump in its bracket: where the copy of the cache has
+outgrown what the C library uses again, its cost rises at one length, so that only the bracket is known.
 
-Contents: :class:`Finding`, :func:`findings_of`, :func:`sentence`, :func:`faster`, :func:`slots`.
+Contents: :class:`Finding`, :func:`findings_of`, :func:`jump_of_faults`, :func:`sentence`, :func:`faster`,
+:func:`slots`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 from .crossover import Crossing, Crossover, find_crossover
-from .lines import Series
+from .lines import LengthPoint, Series
 from .plan import TO_HALF, TO_QUERY
 
 
@@ -35,8 +40,51 @@ def findings_of(series: Sequence[Series], *, seed: int = 0) -> tuple[Finding, ..
     found = []
     for one in series:
         points = one.crossover_points()
-        found.append(Finding(series=one, crossover=find_crossover(points, seed=seed) if points else None))
+        crossover = _with_jumps(find_crossover(points, seed=seed), one) if points else None
+        found.append(Finding(series=one, crossover=crossover))
     return tuple(found)
+
+
+def _with_jumps(crossover: Crossover, series: Series) -> Crossover:
+    """Mark crossings in whose bracket page faults jump."""
+    crossings = tuple(
+        replace(one, jump=jump_of_faults(series.points, between=one.between)) for one in crossover.crossings
+    )
+    return replace(crossover, crossings=crossings)
+
+
+def jump_of_faults(points: Sequence[LengthPoint], *, between: tuple[int, int]) -> tuple[int, int] | None:
+    """Find the lengths between which the page faults of ``kv_to_query`` jump.
+
+    A copy that takes its pages from the system at every call has so many faults per slot at any length, and one that
+    uses them again none. A jump is a change of the median count per slot, over processes, by more than a factor of two
+    from one length to the next, to or from one fault per call at least. Where that is seen without need, a crossing's
+    place is left open that could have been given.
+
+    Parameters
+    ----------
+    points : sequence of LengthPoint
+        Shortest first.
+    between : tuple of int
+        Look from this length to that.
+
+    Returns
+    -------
+    tuple of int or None
+        From below the first jump to above the last; None where there is none, or faults were not counted.
+    """
+    low, high = between
+    faults = {
+        point.length: median(point.page_faults[TO_QUERY])
+        for point in points
+        if low <= point.length <= high and point.page_faults.get(TO_QUERY)
+    }
+    jumps = []
+    for a, b in pairwise(faults):
+        less, more = sorted((faults[a] / a, faults[b] / b))
+        if more > 2.0 * less and max(faults[a], faults[b]) >= 1.0:
+            jumps.append((a, b))
+    return (jumps[0][0], jumps[-1][1]) if jumps else None
 
 
 def faster(sign: int) -> str:
@@ -79,8 +127,14 @@ def sentence(crossover: Crossover | None) -> str:
 
 def _crossing(one: Crossing) -> str:
     below, above = (-1, 1) if one.rising else (1, -1)
-    return (
-        f"between {slots(one.between[0])} and {slots(one.between[1])}, on a straight line at {slots(one.length)} "
-        f"[{slots(one.low)}, {slots(one.high)}]: "
-        f"{faster(below)} is faster below, {faster(above)} above"
-    )
+    order = f"{faster(below)} is faster below, {faster(above)} above"
+    if one.jump == one.between:
+        return f"in a jump of page faults between {_span(one.jump)}: {order}"
+    if one.jump is not None:
+        return f"between {_span(one.between)}, with a jump of page faults between {_span(one.jump)}: {order}"
+    place = f"{slots(one.length)} [{slots(one.low)}, {slots(one.high)}]"
+    return f"between {_span(one.between)}, on a straight line at {place}: {order}"
+
+
+def _span(lengths: tuple[int, int]) -> str:
+    return f"{slots(lengths[0])} and {slots(lengths[1])}"

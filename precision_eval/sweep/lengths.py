@@ -2,16 +2,22 @@
 
 Conventions: a job runs while nothing else does. Its lines are appended when it has finished, so a stopped sweep goes on
 with the jobs that are missing. A worker that crashes, hangs or runs out of memory is tried once more length by length;
-what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run.
+what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run. A time limit
+stops between jobs.
 
-Contents: :class:`LineFile`, :func:`run_sweep`, :func:`refine`, :func:`middles`, :func:`measure_in_worker`.
+Contents: :class:`LineFile`, :class:`TimeLimit`, :func:`run_sweep`, :func:`refine`, :func:`middles`,
+:func:`measure_in_worker`.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 from precision_eval.experiment.cells import failed
@@ -22,11 +28,12 @@ from precision_eval.experiment.executor import (
     WorkerTimedOutError,
 )
 
+from .crossover import Crossing
 from .findings import findings_of
 from .lines import Line, Series, line_of, series_of
 from .plan import FIXES, Configuration, Job, Sweep, split
 
-_NARROW = 1.02  # of a bracket: its ends are 2 % apart
+_NARROW = 1.02  # of a gap: its ends are 2 % apart
 
 
 class LineFile(Protocol):
@@ -39,6 +46,38 @@ class LineFile(Protocol):
         """Append one line."""
 
 
+@dataclass
+class TimeLimit:
+    """Says whether another job may start: it may if, taking as long per length as the longest so far, it ends in time.
+
+    Parameters
+    ----------
+    limit_s : float
+        From now; infinite by default.
+    clock : callable
+        Seconds.
+    """
+
+    limit_s: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+    _began_s: float = field(init=False)
+    _longest_s: float = field(init=False, default=0.0)  # per length
+
+    def __post_init__(self) -> None:
+        self._began_s = self.clock()
+
+    def allows(self, lengths: int) -> bool:
+        """Say whether a job of so many lengths may start."""
+        return self.clock() - self._began_s + self._longest_s * lengths < self.limit_s
+
+    def timed(self, lengths: int, job: Callable[[], list[Line] | None]) -> list[Line] | None:
+        """Run a job and learn from it."""
+        began_s = self.clock()
+        lines = job()
+        self._longest_s = max(self._longest_s, (self.clock() - began_s) / lengths)
+        return lines
+
+
 def run_sweep(
     sweep: Sweep,
     file: LineFile,
@@ -46,7 +85,8 @@ def run_sweep(
     *,
     environment: str,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> None:
+    limit: TimeLimit | None = None,
+) -> int:
     """Measure what is missing.
 
     Parameters
@@ -60,6 +100,13 @@ def run_sweep(
         SHA-256 of the environment; lines measured in another one are measured again.
     progress : callable
         Called as ``progress(done, total, what)`` before every job and at the end; counts lines.
+    limit : TimeLimit, optional
+        No job is started that it does not allow.
+
+    Returns
+    -------
+    int
+        Lines that the time limit has left unmeasured.
 
     Raises
     ------
@@ -70,7 +117,9 @@ def run_sweep(
     """
     pending = sweep.jobs(environment, done=_settled(file))
     total = len(sweep.configurations()) * len(sweep.lengths) * sweep.processes
-    _run_jobs(pending, file, executor, total=total, processes=sweep.processes, progress=progress)
+    return _run_jobs(
+        pending, file, executor, total=total, processes=sweep.processes, progress=progress, limit=limit or TimeLimit()
+    )
 
 
 def refine(
@@ -81,8 +130,9 @@ def refine(
     environment: str,
     rounds: int,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> None:
-    """Measure in the middle of every bracket of a crossing, again and again.
+    limit: TimeLimit | None = None,
+) -> int:
+    """Measure in the bracket of every crossing, again and again; see :func:`middles`.
 
     A bracket needs no shape of the curve between its ends, unlike the place on a straight line; a jump is found only by
     making it narrow.
@@ -91,27 +141,62 @@ def refine(
     ----------
     sweep : Sweep
         As it was run.
-    file, executor, environment, progress
+    file, executor, environment, progress, limit
         As for :func:`run_sweep`.
     rounds : int
-        Halvings, in the logarithm of the length; fewer where every bracket is narrower than 2 %.
+        Halvings, in the logarithm of the length; fewer where every gap is narrower than 2 %.
+
+    Returns
+    -------
+    int
+        Lines of the round that the time limit has left unmeasured.
     """
     for _ in range(rounds):
         jobs = sweep.jobs(environment, done=_settled(file), lengths=middles(series_of(file.read())))
-        if not jobs:
-            return
         total = sum(len(job.lengths) for job in jobs)
-        _run_jobs(jobs, file, executor, total=total, processes=sweep.processes, progress=progress)
+        if not jobs:
+            break
+        left = _run_jobs(
+            jobs, file, executor, total=total, processes=sweep.processes, progress=progress, limit=limit or TimeLimit()
+        )
+        if left:
+            return left
+    return 0
 
 
 def middles(series: Sequence[Series]) -> dict[Configuration, tuple[int, ...]]:
-    """Return the middle of every bracket that is wider than 2 %, by configuration."""
+    """Return where to measure next, by configuration.
+
+    The ends of a crossing's bracket have decided signs; lengths between them, if there are any, have none. To halve the
+    bracket would meet those again. Hence the middle of the gap between two neighbouring measured lengths that holds the
+    crossing: that of the jump where page faults jump, else the one in which the straight line puts it.
+
+    Parameters
+    ----------
+    series : sequence of Series
+
+    Returns
+    -------
+    dict of Configuration to tuple of int
+        New lengths; none in gaps narrower than 2 %.
+    """
     found = {}
     for finding in findings_of(series):
-        brackets = [one.between for one in finding.crossover.crossings] if finding.crossover else []
-        lengths = {round(math.sqrt(low * high)) for low, high in brackets if high > _NARROW * low}
-        found[finding.series.configuration] = tuple(sorted(lengths))
+        crossings = finding.crossover.crossings if finding.crossover else ()
+        measured = [point.length for point in finding.series.points]
+        gaps = {_gap(one, measured) for one in crossings}
+        lengths = {round(math.sqrt(low * high)) for low, high in gaps if high > _NARROW * low}
+        found[finding.series.configuration] = tuple(sorted(lengths - set(measured)))
     return found
+
+
+def _gap(crossing: Crossing, measured: Sequence[int]) -> tuple[int, int]:
+    """Return the neighbouring measured lengths that hold a crossing; the widest gap of a jump over several."""
+    low, high = crossing.jump or crossing.between
+    gaps = [(a, b) for a, b in pairwise(measured) if low <= a and b <= high]
+    if crossing.jump is None:
+        gaps = [gap for gap in gaps if gap[0] <= crossing.length <= gap[1]]
+    return max(gaps, key=lambda gap: gap[1] / gap[0])
 
 
 def _settled(file: LineFile) -> set[str]:
@@ -127,20 +212,23 @@ def _run_jobs(
     total: int,
     processes: int,
     progress: Callable[[int, int, str], None],
-) -> None:
-    """Run jobs one after the other and append their lines."""
+    limit: TimeLimit,
+) -> int:
+    """Run jobs one after the other, append their lines, return how many the time limit left out."""
     done = total - sum(len(job.lengths) for job in pending)
-    while pending:
+    while pending and limit.allows(len(pending[0].lengths)):
         job = pending.pop(0)
         progress(done, total, f"{job.configuration.title}, process {job.process + 1} of {processes}")
-        lines = _lines(job, executor)
+        lines = limit.timed(len(job.lengths), partial(_lines, job, executor))
         if lines is None:
             pending = split(job) + pending
             continue
         for line in lines:
             file.append(line)
         done += len(lines)
-    progress(done, total, "done")
+    left = sum(len(job.lengths) for job in pending)
+    progress(done, total, "out of time" if left else "done")
+    return left
 
 
 def measure_in_worker(job: Job) -> list[Line]:

@@ -2,7 +2,8 @@
 
 Conventions: one line per configuration, length and process. A ratio over several processes is their mean log-ratio
 with the spread between processes as its error (:func:`~precision_eval.statistics.over_processes`). Only lines of the
-campaign of the *last* line are read: other environments, budgets or seeds are another measurement.
+campaign of the *last* line are read: other environments, budgets or seeds are another measurement. Lines of another
+revision of the measuring are refused.
 
 Contents: :func:`line_of`, :class:`LengthPoint`, :class:`Series`, :func:`series_of`.
 """
@@ -18,10 +19,10 @@ from precision_eval.experiment.cells import Outcome
 from precision_eval.statistics import PairedRatio, over_processes
 
 from .crossover import Point, point_of
-from .plan import FIXES, TO_HALF, TO_QUERY, Configuration, Job
+from .plan import FIXES, REVISION, TO_HALF, TO_QUERY, Configuration, Job
 
 CASTS, NULL = "casts", "null"
-"""Names of ratios beside the fixes: ``kv_to_query`` over ``query_to_half``, and the baseline over itself."""
+"""Names of ratios beside the fixes: ``kv_to_query`` over ``query_to_half``, and a copy of the baseline over it."""
 
 Line = dict[str, Any]
 _TOGETHER = {CASTS: 1, NULL: 3, TO_HALF: 3, TO_QUERY: 3}  # ratios that share the error rate of their group
@@ -50,6 +51,7 @@ def line_of(
     return {
         "key": job.key(length),
         "campaign": job.campaign,
+        "revision": REVISION,
         "configuration": asdict(job.configuration),
         "length": length,
         "process": job.process,
@@ -70,7 +72,8 @@ class LengthPoint:
     processes : int
         Processes that gave the ratio of the two casts.
     ratios : mapping of str to PairedRatio
-        ``query_to_half`` and ``kv_to_query`` over ``full_float32``; ``casts``: the second over the first; ``null``.
+        ``query_to_half`` and ``kv_to_query`` over ``full_float32``; ``casts``: the second over the first; ``null``: a
+        copy of ``full_float32`` over it.
     page_faults : mapping of str to tuple of float
         Per fix and process, per call.
     failures : mapping of str to str
@@ -134,7 +137,7 @@ def series_of(lines: Sequence[Line]) -> tuple[Series, ...]:
     Raises
     ------
     RecordError
-        A line lacks something.
+        A line lacks something, or another revision measured it.
     """
     try:
         mine = [line for line in lines if line["campaign"] == lines[-1]["campaign"]]
@@ -142,6 +145,7 @@ def series_of(lines: Sequence[Line]) -> tuple[Series, ...]:
         for line in mine:
             lengths = grouped.setdefault(Configuration(**line["configuration"]), {})
             lengths.setdefault(line["length"], []).append(line)
+        _check_revision(mine)
         return tuple(
             Series(configuration=one, points=tuple(_point(n, lengths[n]) for n in sorted(lengths)))
             for one, lengths in grouped.items()
@@ -150,6 +154,16 @@ def series_of(lines: Sequence[Line]) -> tuple[Series, ...]:
         raise RecordError(
             f"the lines are not those of a length sweep ({error!r}); remove lengths.jsonl and run it again"
         ) from error
+
+
+def _check_revision(lines: Sequence[Line]) -> None:
+    """Raise where another revision has measured; lines of the first state none."""
+    strange = {line.get("revision", 1) for line in lines} - {REVISION}
+    if strange:
+        raise RecordError(
+            f"the sweep was measured by revision {min(strange)}, this reads revision {REVISION}, whose ratios are made "
+            "in another way; measure again: precision-eval sweep"
+        )
 
 
 def _point(length: int, lines: Sequence[Line]) -> LengthPoint:

@@ -1,15 +1,20 @@
 """One job of the sweep, in a worker of its own: build attention at a length, put the fixes on, time them; loads torch.
 
 Conventions: the cache has as many slots as the length says, all of them in use, under the boolean mask that both
-systems pass; one query per head. Two groups are timed, half of the budget each: all three fixes with ``full_float32``
-as the baseline (which takes part twice, as its own null), and the two casts against each other, with ``query_to_half``
-as the baseline. Caches of the processor are warm with what the candidate before has left.
+systems pass; one query per head. Every fix has a copy of the cache to itself. Two groups are timed, half of the budget
+each: all three fixes with ``full_float32`` as the baseline, and the two casts against each other, with
+``query_to_half`` as the baseline. Caches of the processor are warm with what the candidate before has left.
+
+The baseline's null is a further copy of it with tensors of its own. The baseline itself, run a second time in each
+round, would find its cache in the processor's, which no other candidate does: equal copies then seemed up to a quarter
+slower than it at 128 to 1,024 slots, and nothing apart at 2,048.
 
 A line on file
 --------------
-``key``, ``campaign``, ``configuration`` (as :class:`~precision_eval.sweep.plan.Configuration` has it), ``length``,
-``process``; ``status`` and ``reason`` (fix → text); ``ratios`` (name → :class:`~precision_eval.statistics.PairedRatio`
-as data: ``null``, both casts, and ``casts`` for the one over the other); ``page_faults`` (fix → per call).
+``key``, ``campaign``, ``revision`` (:data:`~precision_eval.sweep.plan.REVISION`), ``configuration`` (as
+:class:`~precision_eval.sweep.plan.Configuration` has it), ``length``, ``process``; ``status`` and ``reason`` (fix →
+text); ``ratios`` (name → :class:`~precision_eval.statistics.PairedRatio` as data: ``null``, both casts, and ``casts``
+for the one over the other); ``page_faults`` (fix → per call).
 
 Contents: :func:`measure_job`, :func:`build_case`.
 """
@@ -33,7 +38,7 @@ from precision_eval.workloads import Case
 from precision_eval.workloads.attention import SHAPES, attention_case
 
 from .lines import CASTS, NULL, Line, line_of
-from .memory import hold_memory, page_faults_per_call
+from .memory import hold_memory, large_room_taken, page_faults_per_call
 from .plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Configuration, Job
 
 
@@ -81,19 +86,12 @@ def build_case(configuration: Configuration, length: int, *, seed: int) -> Case:
 
 def _measured(job: Job, length: int) -> Line:
     """Put the fixes on, time them, count page faults."""
-    case = build_case(job.configuration, length, seed=job.seed)
-    outcomes: dict[str, Outcome] = {}
-    candidates: dict[str, Candidate] = {}
     with ExitStack() as stack:
-        for fix in FIXES:
-            found = generic.prepared(_cell(job, length), fix, case, stack)
-            if isinstance(found, Candidate):
-                candidates[fix], outcomes[fix] = found, passed(fix, {})
-            else:
-                outcomes[fix] = found
+        candidates, twin, outcomes = _prepared(job, length, stack)
         try:
-            ratios = _ratios(job, length, candidates)
-            faults = {fix: page_faults_per_call(one) for fix, one in candidates.items()}
+            with large_room_taken(job.configuration.memory):
+                ratios = _ratios(job, length, candidates, twin)
+                faults = {fix: page_faults_per_call(one) for fix, one in candidates.items()}
         except CandidateError as error:
             ratios, faults = {}, {}
             outcomes |= {fix: failure_of(fix, error) for fix in candidates}
@@ -102,7 +100,26 @@ def _measured(job: Job, length: int) -> Line:
     return line_of(job, length, outcomes, ratios=ratios, page_faults=faults)
 
 
-def _ratios(job: Job, length: int, candidates: dict[str, Candidate]) -> dict[str, PairedRatio]:
+def _prepared(
+    job: Job, length: int, stack: ExitStack
+) -> tuple[dict[str, Candidate], Candidate | None, dict[str, Outcome]]:
+    """Put the fixes on; return those that work, a second copy of the baseline, and what became of each fix."""
+    prepared = partial(
+        generic.prepared, _cell(job, length), case=build_case(job.configuration, length, seed=job.seed), stack=stack
+    )
+    found, twin = {fix: prepared(fix) for fix in FIXES}, None
+    if isinstance(found[BASELINE], Candidate):
+        copied = prepared(BASELINE)
+        if isinstance(copied, Candidate):
+            twin = copied
+        else:  # such as no memory for it: a baseline without its null is not timed
+            found[BASELINE] = copied
+    candidates = {fix: one for fix, one in found.items() if isinstance(one, Candidate)}
+    outcomes = {fix: passed(fix, {}) if isinstance(one, Candidate) else one for fix, one in found.items()}
+    return candidates, twin, outcomes
+
+
+def _ratios(job: Job, length: int, candidates: dict[str, Candidate], twin: Candidate | None) -> dict[str, PairedRatio]:
     """Time both groups, as far as their members work."""
     compare = partial(
         compare_latency,
@@ -113,8 +130,8 @@ def _ratios(job: Job, length: int, candidates: dict[str, Candidate]) -> dict[str
         threads=job.configuration.threads,
     )
     found: dict[str, PairedRatio] = {}
-    if BASELINE in candidates and len(candidates) > 1:
-        found = compare(candidates, baseline=BASELINE, null=True)
+    if twin is not None and len(candidates) > 1:
+        found = compare(candidates, baseline=BASELINE, null=twin)
         found[NULL] = found.pop(BASELINE)
     if TO_HALF in candidates and TO_QUERY in candidates:
         casts = {fix: candidates[fix] for fix in (TO_HALF, TO_QUERY)}

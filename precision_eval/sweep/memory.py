@@ -7,7 +7,9 @@ nothing. The threshold begins at 128 KiB, rises to the size of the blocks that a
 32 MiB: what a cast costs depends on what the process did before. Hence three states in which it does not:
 
 - ``grown``: the threshold is at its largest, as in a process that has loaded a model; by glibc's own rules from there
-  on. Other C libraries are left as they are.
+  on. Free room of 32 MiB or more that building and compiling have left inside the heap is taken while calls are timed
+  (:func:`large_room_taken`), for glibc would serve some large blocks from it and others not, by the process's history.
+  Other C libraries are left as they are.
 - ``kept``: freed memory stays with the process (``M_MMAP_MAX`` 0, ``M_TRIM_THRESHOLD`` off), as with allocators that
   keep what is freed.
 - ``returned``: blocks of 128 KiB or more go back to the system at once (``M_MMAP_THRESHOLD`` fixed).
@@ -17,12 +19,14 @@ References
 ----------
 .. [1] Linux manual page mallopt(3): the dynamic mmap threshold, M_MMAP_MAX, M_TRIM_THRESHOLD.
 
-Contents: :func:`hold_memory`, :func:`page_faults_per_call`.
+Contents: :func:`hold_memory`, :func:`large_room_taken`, :func:`page_faults_per_call`.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.errors import UnsupportedError, unknown_name
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # malloc.h
 _JUST_BELOW_LARGEST_BYTES = (32 << 20) - (16 << 10)  # DEFAULT_MMAP_THRESHOLD_MAX on 64 bits, less header and page
+_LARGEST_BYTES = 32 << 20  # a block of this size comes from the heap's free room, or else from the system
+_IS_MAPPED = 0b10  # in the size field before a block: it came from the system
+_MOST_BLOCKS = 64  # where glibc is told never to map, its heap grows by every block
 _SETTINGS: dict[str, tuple[tuple[int, int], ...]] = {
     "grown": (),
     "untouched": (),
@@ -64,14 +71,72 @@ def hold_memory(state: str) -> None:
             raise UnsupportedError(f"memory {state}: the C library refused mallopt({name}, {value})")
 
 
+@contextmanager
+def large_room_taken(state: str) -> Iterator[int]:
+    """Leave the heap no free room for a block of 32 MiB; give back what was taken.
+
+    Nothing is done in other states than ``grown``, or where memory is not allocated by glibc.
+
+    Parameters
+    ----------
+    state : str
+
+    Yields
+    ------
+    int
+        Bytes taken; address space only, no page of them is touched.
+    """
+    library = _allocator()
+    if state != "grown" or not _is_glibc(library):
+        yield 0
+        return
+    taken: list[int] = []
+    while len(taken) < _MOST_BLOCKS:
+        block = library.malloc(_LARGEST_BYTES)
+        if _is_mapped(block):
+            library.free(block)
+            break
+        taken.append(block)
+    try:
+        yield len(taken) * _LARGEST_BYTES
+    finally:
+        for block in taken:
+            library.free(block)
+
+
+def _is_glibc(library: Any) -> bool:
+    """Say whether this process's malloc is glibc's own, and not that of a library loaded before it."""
+    import ctypes
+
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    own, used = ctypes.CDLL("libc.so.6").malloc, library.malloc
+    return ctypes.cast(own, ctypes.c_void_p).value == ctypes.cast(used, ctypes.c_void_p).value
+
+
+def _is_mapped(block: int | None) -> bool:
+    """Say whether a block of glibc's came from the system by itself; so does none at all, for want of memory."""
+    import ctypes
+
+    if block is None:
+        return True
+    return bool(ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value & _IS_MAPPED)
+
+
 def _grow() -> None:
     """Take and free a block just below the largest threshold: freeing it sets the threshold to its size."""
+    library = _allocator()
+    library.free(library.malloc(_JUST_BELOW_LARGEST_BYTES))
+
+
+def _allocator() -> Any:
+    """Return the C library with the types of malloc and free."""
     import ctypes
 
     library = ctypes.CDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     library.free.restype, library.free.argtypes = None, [ctypes.c_void_p]
-    library.free(library.malloc(_JUST_BELOW_LARGEST_BYTES))
+    return library
 
 
 def _glibc() -> Any:

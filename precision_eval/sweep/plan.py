@@ -6,7 +6,7 @@ configurations for process 0 come first, then those for process 1, and so on: wh
 of the spread between processes. States of memory other than the first are measured with the first mode and thread count
 only.
 
-Contents: :class:`Configuration`, :class:`Job`, :class:`Sweep`, :data:`FULL`, :data:`QUICK`.
+Contents: :data:`REVISION`, :class:`Configuration`, :class:`Job`, :class:`Sweep`, :data:`FULL`, :data:`QUICK`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ MEMORY_STATES = ("grown", "kept", "returned", "untouched")
 """See :mod:`precision_eval.sweep.memory`."""
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
+
+REVISION = 2
+"""Of how a point is measured, in every line and campaign: revisions are never compared. In revision 1 (lines without
+one) the baseline was its own null, and its ratios to others at short lengths were off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ class Job:
     budget_s : float
         Seconds of timed rounds per length in this worker.
     campaign : str
-        Environment, budget, number of processes and seed: lines of unlike campaigns are not compared.
+        Environment, revision, budget, number of processes and seed: lines of unlike campaigns are not compared.
     seed : int
     """
 
@@ -127,7 +131,7 @@ class Sweep:
     memory: tuple[str, ...] = ("grown", "kept", "returned")
     batch: int = 2
     budget_s: float = 1.5
-    processes: int = 3
+    processes: int = 6
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -155,7 +159,7 @@ class Sweep:
 
     def campaign(self, environment: str) -> str:
         """Name what all lines of this sweep have in common; `environment` is a SHA-256."""
-        return f"{environment[:12]}/{self.budget_s:g}s/{self.processes}p/s{self.seed}"
+        return f"{environment[:12]}/r{REVISION}/{self.budget_s:g}s/{self.processes}p/s{self.seed}"
 
     def jobs(
         self,
@@ -215,5 +219,7 @@ def _check_names(kind: str, names: tuple[str, ...], known: Iterable[str]) -> Non
 
 
 FULL = Sweep()
-QUICK = Sweep(lengths=(64, 512, 2048), modes=("eager",), threads=(1,), memory=("grown", "kept"), budget_s=0.6)
+QUICK = Sweep(
+    lengths=(64, 512, 2048), modes=("eager",), threads=(1,), memory=("grown", "kept"), budget_s=0.6, processes=3
+)
 """About a minute; a first look, with wide intervals."""

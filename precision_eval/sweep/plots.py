@@ -1,9 +1,10 @@
 """``lengths.png`` and ``lengths.svg``: latency of the two casts over ``full_float32``, by length, a panel each.
 
 Conventions: both axes are logarithmic; bands are 95 % intervals; colours and markers are the fixes' own. The two lines
-cross where the ratio of the casts does; a pale band marks the two lengths between which the order turns,
-a darker one the interval on a straight line between them, both from the casts' own comparison.
-Lengths without a decided order that lie in no such band are hollow.
+cross where the ratio of the casts does; a pale band marks the two lengths between which the order turns, a darker one
+the interval on a straight line between them, both from the casts' own comparison. Where page faults jump in between,
+there is no such line, and the two lengths stand alone. Lengths without a decided order that lie in no such band are
+hollow.
 
 Contents: :func:`draw`, :func:`draw_lengths`.
 """
@@ -74,10 +75,13 @@ def _draw_panel(axes: Axes, finding: Finding) -> None:
         _draw_fix(axes, finding, fix, hollow)
     for one in finding.crossover.crossings if finding.crossover else ():
         axes.axvspan(*one.between, color=_BRACKET, linewidth=0, zorder=0.5)
-        axes.axvspan(one.low, one.high, color=_CROSSING, alpha=0.6, linewidth=0, zorder=1)
-        axes.axvline(one.length, color=INK, linewidth=0.9, linestyle="--", zorder=2)
+        place = f"{slots(one.between[0])}\nto {slots(one.between[1])}"
+        if one.jump is None:
+            axes.axvspan(one.low, one.high, color=_CROSSING, alpha=0.6, linewidth=0, zorder=1)
+            axes.axvline(one.length, color=INK, linewidth=0.9, linestyle="--", zorder=2)
+            place = f"{slots(one.length)}\n[{slots(one.low)}, {slots(one.high)}]"
         axes.annotate(
-            f"{slots(one.length)}\n[{slots(one.low)}, {slots(one.high)}]",
+            place,
             (one.between[0], 0.98),
             xycoords=("data", "axes fraction"),
             xytext=(-4, 0),

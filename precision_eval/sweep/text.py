@@ -9,6 +9,7 @@ Contents: :func:`crossover_json`, :func:`summary_markdown`, :func:`answer`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from statistics import median
@@ -17,18 +18,20 @@ from typing import Any
 from precision_eval.report.wording import MISSING, duration_text, join
 from precision_eval.statistics import PairedRatio
 
+from .crossover import Crossover
 from .findings import Finding, faster, sentence, slots
-from .lines import CASTS, LengthPoint
-from .plan import BASELINE, TO_HALF, TO_QUERY
+from .lines import CASTS, NULL, LengthPoint
+from .plan import BASELINE, REVISION, TO_HALF, TO_QUERY
 
 _KEPT = ("ratio", "ratio_low", "ratio_high", "verdict", "minimum_detectable_effect", "median_s", "baseline_median_s",
          "blocks", "clock", "preempted_fraction", "process_ratios", "doubts")  # fmt: skip
 
 
 _STATES = (
-    "Memory: *grown* (where nothing else is said) is glibc's own rule in a process that has loaded a model: blocks "
-    "below 32 MiB are used again, larger ones are taken from the system at every call; *kept*: all freed memory is "
-    "used again; *returned*: none of 128 KiB or more is; *untouched*: as the lengths measured before have left it."
+    "Memory: *grown* (where nothing else is said) is glibc's own rule in a process that has loaded a model and has no "
+    "room of 32 MiB free: blocks below that are used again, larger ones are taken from the system at every call; "
+    "*kept*: all freed memory is used again; *returned*: none of 128 KiB or more is; *untouched*: as the lengths "
+    "measured before have left it."
 )
 
 
@@ -46,13 +49,23 @@ def crossover_json(findings: Sequence[Finding], *, campaign: str) -> str:
             "id": finding.series.configuration.id,
             **asdict(finding.series.configuration),
             "says": sentence(finding.crossover),
-            "crossover": None if finding.crossover is None else asdict(finding.crossover),
+            "crossover": None if finding.crossover is None else _crossover_data(finding.crossover),
             "points": [_point_data(point) for point in finding.series.points],
         }
         for finding in findings
     ]
-    data = {"ratio": f"{TO_QUERY} / {TO_HALF}", "campaign": campaign, "configurations": configurations}
+    head = {"ratio": f"{TO_QUERY} / {TO_HALF}", "campaign": campaign, "revision": REVISION}
+    data = head | {"configurations": configurations}
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _crossover_data(crossover: Crossover) -> dict[str, Any]:
+    """Plain data; a crossing in a jump has no place on a straight line."""
+    data = asdict(crossover)
+    for crossing in data["crossings"]:
+        if crossing["jump"] is not None:
+            crossing |= {"length": None, "low": None, "high": None}
+    return data
 
 
 def _point_data(point: LengthPoint) -> dict[str, Any]:
@@ -82,13 +95,14 @@ def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
         "# The two casts at decode, by length of the cache",
         f"One query per head, all slots in use, batch {batch}; `{TO_HALF}` runs attention in the cache's dtype, "
         f"`{TO_QUERY}` casts keys and values to float32 at every step. Ratios of latency with 95 % intervals, over "
-        f"several processes; above 1 takes longer. Environment, budget, processes and seed: `{campaign}`.",
+        f"several processes; above 1 takes longer. Environment, revision, budget, processes and seed: `{campaign}`.",
         "![ratios by length](lengths.png)",
         "## Where the order turns",
         _table(("configuration", "crossover"), [(_title(one), sentence(one.crossover)) for one in findings]),
-        "A crossing's place is read off a straight line over the logarithm of the length, and so is its interval: "
-        "where the ratio jumps, only the two lengths around it are certain. Crossings that come in pairs between "
-        "neighbouring lengths are not seen. " + _STATES,
+        f"Every ratio is over {_processes(findings)}. A crossing's place is read off a straight line over the "
+        "logarithm of the length, and so is its interval; where page faults jump, the ratio does, and only the two "
+        "lengths around the crossing are given. Crossings that come in pairs between neighbouring lengths are not "
+        "seen. " + _STATES,
         "## Which cast is faster",
         "\n".join(f"- {line}" for line in answer(findings)),
         f"## `{TO_QUERY}` ÷ `{TO_HALF}`",
@@ -97,6 +111,10 @@ def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
         _by_length(findings, lambda point: _ratio(point.ratios.get(TO_HALF))),
         f"## `{TO_QUERY}` ÷ `{BASELINE}`",
         _by_length(findings, lambda point: _ratio(point.ratios.get(TO_QUERY))),
+        f"## A copy of `{BASELINE}` ÷ `{BASELINE}`",
+        "The null. The copy has tensors of its own, as every candidate has: the baseline run twice would find its "
+        "cache in the processor's the second time, and all others would seem slower than they are.",
+        _by_length(findings, lambda point: _ratio(point.ratios.get(NULL))),
         f"## Median latency of `{TO_HALF}` and `{TO_QUERY}`",
         _by_length(findings, lambda point: _medians(point.ratios.get(CASTS))),
         f"## Page faults per call of `{TO_QUERY}`",
@@ -134,7 +152,35 @@ def answer(findings: Sequence[Finding]) -> list[str]:
         )
     elif len({one.series.configuration.memory for one in findings}) > 1:
         lines.append("No length was found at which the state of memory alone turns the order.")
-    return lines
+    return [*lines, *_null(findings)]
+
+
+def _null(findings: Sequence[Finding]) -> list[str]:
+    """One sentence on how far equal copies of the baseline came out apart, none where there is no null."""
+    found = [
+        (abs(math.log(ratio.ratio)), f"{_title(one)}, {slots(point.length)} slots", ratio)
+        for one in findings
+        for point in one.series.points
+        if (ratio := point.ratios.get(NULL)) is not None
+    ]
+    if not found:
+        return []
+    ratios = sorted(ratio.ratio for _, _, ratio in found)
+    off = sum(ratio.verdict in ("slower", "faster") for _, _, ratio in found)
+    _, where, worst = max(found, key=lambda one: one[0])
+    return [
+        f"Null: a copy of `{BASELINE}` with tensors of its own takes {median(ratios):.3g} × its time in the middle of "
+        f"{len(found)} points and {_ratio(worst)} at the farthest ({where}); {off} of them are called slower or faster."
+    ]
+
+
+def _processes(findings: Sequence[Finding]) -> str:
+    """Say over how many processes: ``6 processes``, ``3 to 6 processes``."""
+    counts = sorted({point.processes for one in findings for point in one.series.points if point.processes})
+    if not counts:
+        return "no process"
+    span = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    return f"{span} process{'es' if counts[-1] > 1 else ''}"
 
 
 def _at_longest(group: Sequence[Finding], longest: int) -> list[str]:

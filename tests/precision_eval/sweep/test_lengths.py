@@ -18,9 +18,9 @@ from precision_eval.experiment.executor import (
 from precision_eval.proof.trials import TrialFile
 from precision_eval.statistics import over_processes, paired_log_ratios
 from precision_eval.sweep.findings import findings_of
-from precision_eval.sweep.lengths import middles, refine, run_sweep
+from precision_eval.sweep.lengths import TimeLimit, middles, refine, run_sweep
 from precision_eval.sweep.lines import CASTS, series_of
-from precision_eval.sweep.plan import BASELINE, FULL, QUICK, TO_HALF, Sweep
+from precision_eval.sweep.plan import BASELINE, FULL, QUICK, REVISION, TO_HALF, Sweep
 
 ENVIRONMENT = "ab" * 32
 
@@ -136,14 +136,25 @@ def test_a_lost_worker_costs_one_length_and_is_tried_again(made, tmp_path):
 
 
 class Jump(Made):
-    """The ratio of the casts jumps from 1/2 to 2 at 700 slots, with memory kept it is 1/2 throughout."""
+    """The ratio of the casts jumps from 1/2 to 2 at 700 slots, with memory kept it is 1/2 throughout.
+
+    At the lengths in `unsteady` a process has the ratio given for it instead; `faults` are per call from 700 on.
+    """
+
+    def __init__(self, made, *, unsteady=None, faults=0.0):
+        super().__init__(made)
+        self.unsteady, self.faults = unsteady or {}, faults
 
     def submit(self, fn, job):
         self.jobs.append(job)
         future: Future = Future()
-        kept = job.configuration.memory == "kept"
-        future.set_result([self.made.line(job, n, casts=0.5 if n < 700 or kept else 2.0) for n in job.lengths])
+        future.set_result([self.line(job, length) for length in job.lengths])
         return future
+
+    def line(self, job, length):
+        above = length >= 700 and job.configuration.memory != "kept"
+        casts = self.unsteady[length][job.process] if length in self.unsteady else 2.0 if above else 0.5
+        return self.made.line(job, length, casts=casts, faults=self.faults if above else 0.0)
 
 
 def test_refining_narrows_the_bracket_of_a_jump(made, tmp_path):
@@ -163,6 +174,81 @@ def test_refining_narrows_the_bracket_of_a_jump(made, tmp_path):
     ended = len(executor.jobs)
     refine(sweep, file, executor, rounds=5, **options)
     assert len(executor.jobs) == ended
+
+
+LOW, HIGH = (0.2, 0.5, 1.2), (0.6, 2.0, 7.0)  # by process; with 3 of them neither decides
+
+
+@pytest.mark.parametrize(("faults", "first"), [(0.0, 724), (5600.0, 724)])
+def test_refining_goes_on_past_a_length_without_a_decided_order(made, tmp_path, faults, first):
+    """Half of the bracket 256 to 1024 is 512, which is measured already."""
+    sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
+    file, executor = TrialFile(tmp_path / "lengths.jsonl"), Jump(made, unsteady={512: LOW}, faults=faults)
+    run_sweep(sweep, file, executor, environment=ENVIRONMENT)
+    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    assert crossing.between == (256, 1024)
+    assert list(middles(series_of(file.read())).values()) == [(first,)]
+    refine(sweep, file, executor, environment=ENVIRONMENT, rounds=20)
+    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    low, high = crossing.between
+    assert low < 700 <= high <= 1.02 * low
+
+
+def test_a_jump_of_page_faults_is_refined_where_it_is(made, tmp_path):
+    """Where faults say nothing, an unsteady length that leans to the far side pulls the straight line to its own."""
+    sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
+    found = {}
+    for faults in (0.0, 5600.0):
+        file = TrialFile(tmp_path / f"{faults:g}.jsonl")
+        executor = Jump(made, unsteady={512: HIGH}, faults=faults)
+        run_sweep(sweep, file, executor, environment=ENVIRONMENT)
+        found[faults] = list(middles(series_of(file.read())).values())
+    assert found == {0.0: [(362,)], 5600.0: [(724,)]}
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_time_limit_expects_of_a_job_what_the_longest_took():
+    clock = Clock()
+    limit = TimeLimit(60.0, clock)
+    assert limit.allows(6)
+
+    def job():
+        clock.now += 12.0
+        return []
+
+    assert limit.timed(2, job) == []  # 6 s per length; 12 s are over
+    assert (limit.allows(7), limit.allows(8), limit.allows(9)) == (True, False, False)
+    clock.now = 160.0
+    assert not limit.allows(1)
+    assert TimeLimit(clock=clock).allows(10**9)
+
+
+def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):
+    clock = Clock()
+
+    class Slow(Made):
+        def submit(self, fn, job):
+            clock.now += 10.0 * len(job.lengths)
+            return super().submit(fn, job)
+
+    sweep, file, told = made.small(processes=4), TrialFile(tmp_path / "lengths.jsonl"), []
+    options = {"environment": ENVIRONMENT, "progress": lambda *what: told.append(what)}
+    left = run_sweep(sweep, file, Slow(made), limit=TimeLimit(70.0, clock), **options)
+    assert (left, len(file.read()), told[-1]) == (6, 6, (6, 12, "out of time"))
+    assert {line["process"] for line in file.read()} == {0, 1}  # whole processes of every configuration
+    assert run_sweep(sweep, file, Slow(made), limit=TimeLimit(1e3, clock), **options) == 0
+    assert len(file.read()) == 12
+    jump = TrialFile(tmp_path / "jump.jsonl")
+    run_sweep(sweep, jump, Jump(made), environment=ENVIRONMENT)
+    assert refine(sweep, jump, Jump(made), rounds=3, environment=ENVIRONMENT, limit=TimeLimit(0.0, clock)) == 4
 
 
 @pytest.mark.parametrize(
@@ -208,6 +294,19 @@ def test_only_the_last_campaign_is_read(made):
     (series,) = series_of([made.line(old, 64), made.line(old, 256), made.line(new, 64)])
     assert [point.length for point in series.points] == [64]
     assert series_of([]) == ()
+
+
+def test_another_revision_is_never_mixed_in(made):
+    (job, _) = made.small().jobs(ENVIRONMENT)
+    assert f"/r{REVISION}/" in job.campaign
+    new = made.line(job, 64)
+    assert new["revision"] == REVISION
+    old = made.line(replace(job, campaign=job.campaign.replace(f"/r{REVISION}", "")), 64)
+    del old["revision"]  # as lines were before
+    (series,) = series_of([old, new])
+    assert series.points[0].processes == 1
+    with pytest.raises(RecordError, match=f"measured by revision 1, this reads revision {REVISION}.*measure again"):
+        series_of([old])
 
 
 def test_foreign_lines_are_refused():

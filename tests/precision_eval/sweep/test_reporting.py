@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.sweep.crossover import Crossing, Crossover
-from precision_eval.sweep.findings import findings_of, sentence
+from precision_eval.sweep.findings import findings_of, jump_of_faults, sentence
 from precision_eval.sweep.lines import series_of
 from precision_eval.sweep.plan import TO_QUERY
 from precision_eval.sweep.plots import draw, draw_lengths
@@ -32,7 +32,9 @@ def findings(made, casts, *, faults=0.0, **options):
     """Findings of a sweep whose ratio of the casts is ``casts(configuration, length)``."""
     sweep = made.small(processes=3, **options)
     lines = [
-        made.line(job, length, casts=casts(job.configuration, length), faults=faults)
+        made.line(
+            job, length, casts=casts(job.configuration, length), faults=faults(length) if callable(faults) else faults
+        )
         for job in sweep.jobs(ENVIRONMENT)
         for length in job.lengths
     ]
@@ -63,6 +65,16 @@ RISING = Crossing(length=1449.6, low=1300.2, high=1601.0, rising=True, between=(
             f"2 crossings {BETWEEN} 1,450 [1,300, 1,601]: kv_to_query is faster below, query_to_half above; "
             f"{BETWEEN} 1,800 [1,300, 1,601]: query_to_half is faster below, kv_to_query above; not decided at 64",
         ),
+        (
+            crossover("one", crossings=(replace(RISING, jump=(1024, 2048)),)),
+            "one crossing in a jump of page faults between 1,024 and 2,048: kv_to_query is faster below, query_to_half "
+            "above",
+        ),
+        (
+            crossover("one", crossings=(replace(RISING, between=(512, 2048), jump=(1024, 2048)),)),
+            "one crossing between 512 and 2,048, with a jump of page faults between 1,024 and 2,048: kv_to_query is "
+            "faster below, query_to_half above",
+        ),
     ],
 )
 def test_sentences(found, text):
@@ -89,6 +101,79 @@ def test_a_known_crossing_is_found_from_lines_and_written(made, tmp_path):
     assert [path.name for path in files] == ["lengths.png", "lengths.svg"]
     assert "query → cache dtype" in files[1].read_text()
     assert "one crossing" not in "".join(answer(found))
+
+
+@pytest.mark.parametrize(
+    ("faults", "between", "jump"),
+    [
+        ({64: 0, 256: 0, 1024: 0}, (64, 1024), None),
+        ({64: 0, 256: 0, 1024: 8194}, (64, 1024), (256, 1024)),
+        ({64: 0, 256: 0, 1024: 8194}, (64, 256), None),  # beside the bracket
+        ({64: 514, 256: 2050, 1024: 8194}, (64, 1024), None),  # 8 per slot throughout: memory returned
+        ({64: 514, 256: 2050, 1024: 0}, (64, 1024), (256, 1024)),
+        ({64: 0, 256: 1000, 1024: 8194}, (64, 1024), (64, 1024)),  # two jumps
+        ({64: 0, 256: 0.25, 1024: 0.75}, (64, 1024), None),  # strays
+        ({64: 64, 256: 512, 1024: 2048}, (64, 1024), None),  # twice as many per slot is no jump
+        ({64: 64, 256: 513, 1024: 2048}, (64, 1024), (64, 256)),
+        ({64: 0, 1024: 8194}, (64, 1024), (64, 1024)),  # not counted at 256
+        ({}, (64, 1024), None),
+    ],
+)
+def test_jumps_by_hand(made, faults, between, jump):
+    (job,) = made.small(processes=1).jobs(ENVIRONMENT)
+    lines = [made.line(job, length, faults=faults.get(length, 0.0)) for length in job.lengths]
+    for line in lines:
+        if line["length"] not in faults:
+            line["page_faults"] = {}
+    (series,) = series_of(lines)
+    assert jump_of_faults(series.points, between=between) == jump
+
+
+def test_a_jump_has_no_place_on_a_straight_line(made, tmp_path):
+    """A ratio of 1/2 below a jump and 2 above it: every place in between is possible, half-way is not found."""
+    options = {"casts": lambda _, length: 0.5 if length < 1000 else 2.0}
+    smooth = findings(made, **options)
+    jump = findings(made, **options, faults=lambda length: 8.0 * length if length > 1000 else 0.25)
+    assert "on a straight line at 5" in sentence(smooth[0].crossover)
+    assert sentence(jump[0].crossover).startswith("one crossing in a jump of page faults between 256 and 1,024: kv_to")
+    text = summary_markdown(jump, campaign="c")
+    assert "straight line at" not in text
+    (found,) = json.loads(crossover_json(jump, campaign="c"))["configurations"][0]["crossover"]["crossings"]
+    assert (found["length"], found["low"], found["high"]) == (None, None, None)
+    assert (found["between"], found["jump"]) == ([256, 1024], [256, 1024])
+    assert draw(jump, tmp_path)
+    labels = {
+        name: [text.get_text() for axes in draw_lengths(one).axes for text in axes.texts]
+        for name, one in (("smooth", smooth), ("jump", jump))
+    }
+    assert labels["jump"] == ["256\nto 1,024"]
+    assert "[" in labels["smooth"][0]
+
+
+def test_the_null_and_the_processes_are_stated(made):
+    sweep = made.small(processes=3)
+    lines = [
+        made.line(job, length, null=1.1 if length == 256 else 1.0)
+        for job in sweep.jobs(ENVIRONMENT)
+        for length in job.lengths
+    ]
+    found = findings_of(series_of(lines))
+    told = answer(found)[-1]
+    assert told.startswith(
+        "Null: a copy of `full_float32` with tensors of its own takes 1 × its time in the middle of 3"
+    )
+    assert "points and 1.1 [1." in told
+    assert told.endswith(
+        "at the farthest (metavoice float16, eager, 1 thread, 256 slots); 1 of them are called slower or faster."
+    )
+    text = summary_markdown(found, campaign="c")
+    assert "Every ratio is over 3 processes." in text
+    assert "## A copy of `full_float32` ÷ `full_float32`" in text
+    fewer = summary_markdown(findings_of(series_of(lines[:-1])), campaign="c")
+    assert "Every ratio is over 2 to 3 processes." in fewer
+    for line in lines:
+        del line["ratios"]["null"]
+    assert "Null" not in "".join(answer(findings_of(series_of(lines))))
 
 
 def test_the_answer_says_where_memory_turns_the_order(made):

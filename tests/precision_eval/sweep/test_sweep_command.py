@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from precision_eval.cli.sweep import Request, sweep_command
-from precision_eval.errors import RecordError, UnknownNameError, UnsupportedError
+from precision_eval.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.experiment import generic
+from precision_eval.measure.latency import Candidate
 from precision_eval.proof.trials import TrialFile
 from precision_eval.sweep import measuring, memory
 from precision_eval.sweep.lines import CASTS, NULL, series_of
 from precision_eval.sweep.measuring import build_case, measure_job
-from precision_eval.sweep.plan import FIXES, FULL, QUICK, TO_HALF, TO_QUERY, Configuration, Job
+from precision_eval.sweep.plan import BASELINE, FIXES, FULL, QUICK, TO_HALF, TO_QUERY, Configuration, Job
 
 TINY = Configuration(shape="tiny", cache_dtype="float16", batch=2, mode="eager", threads=1, memory="grown")
 
@@ -73,6 +76,12 @@ def test_bad_requests_end_before_anything_is_started(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_limit_that_is_none(tmp_path, minutes):
+    with pytest.raises(ParameterError, match="give a finite number above 0"):
+        sweep_command(Request(out=tmp_path, minutes=minutes))
+
+
 def test_ctrl_c_ends_with_130(tmp_path, monkeypatch, capsys):
     from precision_eval.cli import sweep
 
@@ -104,6 +113,121 @@ def test_cases_have_the_systems_shapes_with_every_slot_in_use(shape, heads, scal
     again = build_case(where, 96, seed=0)
     assert torch.equal(again.model.value, case.model.value)
     assert not torch.equal(build_case(where, 96, seed=1).inputs[0], query)
+
+
+def storages_of(candidate):
+    """The storages of what a candidate computes with, but for the query, which all share."""
+    model = candidate.call.func.model
+    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers()) if one.numel() > 1}
+
+
+def given_by_a_job(monkeypatch, change=lambda candidates, options: None):
+    """What a job gives to each comparison of latencies, after a change: candidates, options, storages of all."""
+    given, compare = [], measuring.compare_latency
+
+    def seen(candidates, **options):
+        change(candidates, options)
+        timed = [*candidates.values(), *(one for one in options.values() if isinstance(one, Candidate))]
+        given.append((candidates, options, [storages_of(one) for one in timed]))
+        return compare(candidates, **options)
+
+    monkeypatch.setattr(measuring, "compare_latency", seen)
+    measure_job(job_of(64))
+    return given
+
+
+def check_own_tensors(given):
+    """The null of the first group is a further candidate, and nobody shares a cache with anybody."""
+    (candidates, _, storages), _ = given
+    assert len(storages) == len(candidates) + 1
+    assert min(map(len, storages)) >= 2  # key and value
+    assert len(set().union(*storages)) == sum(map(len, storages))
+
+
+def test_the_null_is_a_copy_with_tensors_of_its_own(monkeypatch):
+    given = given_by_a_job(monkeypatch)
+    check_own_tensors(given)
+    (candidates, options, _), (casts, others, _) = given
+    assert options["null"].call.func.fix == candidates[BASELINE].call.func.fix
+    assert (list(casts), "null" in others) == ([TO_HALF, TO_QUERY], False)
+
+
+def itself(candidates, options):
+    if "null" in options:
+        options["null"] = True
+
+
+def on_its_tensors(candidates, options):
+    if "null" in options:
+        own = candidates[BASELINE]
+        options["null"] = Candidate(partial(own.call.func, *own.call.args), own.block)
+
+
+@pytest.mark.parametrize("fault", [itself, on_its_tensors])
+def test_a_null_on_the_baselines_own_tensors_would_be_seen(monkeypatch, fault):
+    given = given_by_a_job(monkeypatch, fault)
+    with pytest.raises(AssertionError):
+        check_own_tensors(given)
+
+
+def test_a_baseline_that_cannot_be_copied_is_not_timed(monkeypatch):
+    measured, calls = generic.prepared, []
+
+    def once(cell, fix, case, stack):
+        calls.append(fix)
+        if calls.count("full_float32") > 1:
+            return generic.failed(fix, "out_of_memory", "planted")
+        return measured(cell, fix, case, stack)
+
+    monkeypatch.setattr(generic, "prepared", once)
+    (line,) = measure_job(job_of(64))
+    assert line["status"] == {"full_float32": "out_of_memory", TO_HALF: "passed", TO_QUERY: "passed"}
+    assert set(line["ratios"]) == {CASTS}
+
+
+ROOM = """
+import ctypes
+from precision_eval.sweep.memory import hold_memory, large_room_taken, _allocator, _is_mapped
+hold_memory("grown")
+library = _allocator()
+blocks = [library.malloc(20 << 20) for _ in range(2)]
+fence = library.malloc(100 << 10)
+for block in blocks:
+    library.free(block)
+def comes_from_the_system():
+    block = library.malloc(32 << 20)
+    found = _is_mapped(block)
+    library.free(block)
+    return found
+found = [comes_from_the_system()]
+for state in ("kept", "returned", "untouched", "grown"):
+    with large_room_taken(state) as taken:
+        found += [taken >> 20, comes_from_the_system()]
+print(*found, comes_from_the_system())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room in glibc's heap")
+def test_large_blocks_come_from_the_system_while_room_is_taken():
+    """40 MiB lie free below a block that is in use: 32 MiB are served from there, unless that is taken."""
+    done = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", *["0", "False"] * 3, "32", "True", "False"]
+
+
+NEVER_MAPPED = """
+from precision_eval.sweep.memory import large_room_taken
+with large_room_taken("grown") as taken:
+    print(taken >> 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_a_heap_that_never_maps_is_not_filled_without_end():
+    environment = {**os.environ, "MALLOC_MMAP_MAX_": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", NEVER_MAPPED], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.split() == ["2048"]
 
 
 def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
