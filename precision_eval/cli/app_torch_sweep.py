@@ -16,6 +16,9 @@ others go on. What is measured stays: the same command goes on where it was stop
 every benchmark are skipped. On Linux say which build of torch to take: a CPU build from an index named in
 PRECISION_EVAL_TORCH_INDEX, or [cyan]slim[/cyan], the CUDA wheel without CUDA's libraries.
 
+Latencies come last and in rounds, the versions in turn, so that what the machine does from one hour to the next is
+among a version's samples and is not taken for a change of torch.
+
 Exit code 1 where a benchmark failed, 2 where a version could not be installed.
 
 [bold]Examples[/bold]
@@ -51,6 +54,14 @@ def torch_sweep(
         Names | None, typer.Option(metavar="NAME=VALUE", help="Overrides one of asv's, such as rounds=1.")
     ] = None,
     config: Annotated[Path, typer.Option(help="asv's configuration.")] = Path("asv.versions.json"),
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Visits to each version for the latencies, a process each; 1 measures all of a version's processes in "
+            "one go. [dim]default: 3, or 1 with --remove-environments[/dim]",
+        ),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Install and measure nothing; print what would be.")] = False,
 ) -> None:
     """Sweep torch versions."""
@@ -69,5 +80,6 @@ def torch_sweep(
             machine=machine,
             attributes=tuple(attribute or ()),
             plan_only=plan,
+            rounds=rounds,
         )
     )

@@ -11,8 +11,9 @@ from .application import app, flowing, split
 
 _VERSIONS_HELP = """Show what torch releases changed: status, drift, latency and memory of each fix, version by version.
 
-Reads asv's results. Drift and bytes repeat exactly, so any change of theirs is real; latency ratios are judged against
-the spread between processes, at a false discovery rate of 5 % over all fixes of a workload, and each change has its
+Reads asv's results. Bytes repeat exactly, so any change of theirs is real; drift does too, but of one seed, so a small
+change counts only where several seeds were measured. Latency ratios are judged against the spread between processes, at
+a false discovery rate of 5 % over all fixes of a workload, and against what sessions differ by; each change has its
 interval. A status that turns over is shown with the change in torch that did it, or as unexplained. Tables on a
 terminal, Markdown in a pipe.
 

@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.errors import ParameterError, PrecisionEvalError
+from precision_eval.tracking.effort import PROCESS_VARIABLE
 from precision_eval.versions.environments import (
     Note,
     TorchEnvironment,
@@ -30,15 +30,13 @@ from precision_eval.versions.environments import (
     serves,
 )
 from precision_eval.versions.installing import BUILD_VARIABLE, Installer, build_for_here, find_installer
+from precision_eval.versions.sweep_costs import NOTES_NAME, cost_kept
 from precision_eval.versions.sweep_plan import (
     Configuration,
     check_build,
-    check_room,
     choose_versions,
     configuration_for,
     environment_name,
-    expected_bytes,
-    gigabytes,
     known_machines,
     machine_name,
     missing_benchmarks,
@@ -50,11 +48,16 @@ from precision_eval.versions.sweep_plan import (
     select_benchmarks,
     selection,
 )
+from precision_eval.versions.sweep_room import gigabytes
+from precision_eval.versions.sweep_rounds import read_visits, unfinished, visit_times
 
 from . import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from .torch_sweep_asv import know_machine, last_words, machine_file
+from .torch_sweep_rounds import measure_in_turn, measured_otherwise
+from .torch_sweep_shown import show_plan, show_tally
 
 EXIT_INCOMPLETE = 1
-RECORD_NAME = "environments.jsonl"  # not .json: asv takes every .json below its results for one of them
+ROUNDS = 3  # as many as a session has processes: the same samples, spread over time
 DISCOVER = "just-discover"  # asv's word for: list the benchmarks, measure none
 
 
@@ -82,6 +85,9 @@ class Request:
         Settings for asv, such as ``rounds=1``.
     plan_only : bool
         Install and measure nothing; print what would be.
+    rounds : int or None
+        How often the versions are visited in turn for the latencies; 1 measures all processes of a version in one
+        session. None: :data:`ROUNDS`, or 1 where environments do not stay.
     """
 
     config: Path = Path("asv.versions.json")
@@ -95,6 +101,7 @@ class Request:
     machine: str | None = None
     attributes: tuple[str, ...] = ()
     plan_only: bool = False
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +119,15 @@ class Sweep:
     machine: str
     request: Request
 
+    @property
+    def rounds(self) -> int:
+        """How often the versions are visited for the latencies."""
+        return self.request.rounds or (ROUNDS if self.request.keep else 1)
+
+    def note(self, version: str) -> Note | None:
+        """Return what a finished environment says of itself."""
+        return read_note(self.environment(version))
+
     def environment(self, version: str) -> TorchEnvironment:
         """Return what a version asks for."""
         return TorchEnvironment(version=version, python=self.python, root=self.configuration.root, base=self.base)
@@ -126,7 +142,7 @@ class Sweep:
         """
         name = environment_name(version, self.python)
         files = result_files(self.results, commit=self.commit, name=name, machine=self.machine)
-        note = read_note(self.environment(version))
+        note = self.note(version)
         there = note.build if note is not None and serves(note, self.build) else self.build
         check_build(files, build or there)
         return files
@@ -139,8 +155,22 @@ class Sweep:
         ParameterError
             There are results of another build of torch.
         """
-        known, files = read_benchmarks(self.results), self.files(version)
-        return None if known is None else missing_benchmarks(select_benchmarks(known, self.request.bench), files)
+        files = self.files(version)
+        if read_benchmarks(self.results) is None:
+            return None
+        return tuple(sorted({*missing_benchmarks(self.known(), files), *self.turned(version)[0]}))
+
+    def known(self) -> dict[str, str]:
+        """Return the chosen benchmarks, name → version."""
+        return select_benchmarks(read_benchmarks(self.results) or {}, self.request.bench)
+
+    def turned(self, version: str) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Return the latencies that lack rounds, with the rounds they have, and those measured otherwise."""
+        if self.rounds == 1:
+            return {}, ()
+        where = {"machine": self.machine, "commit": self.commit}
+        noted = visit_times(read_visits(self.results), environment=environment_name(version, self.python), **where)
+        return unfinished(self.known(), self.files(version), noted, rounds=self.rounds)
 
     @property
     def log(self) -> Path:
@@ -176,7 +206,7 @@ def torch_sweep_command(request: Request) -> None:
     """
     console = Console(highlight=False)
     sweep = plan_sweep(request)
-    _show_plan(sweep, console)
+    show_plan(sweep, console)
     if request.plan_only:
         return
     try:
@@ -184,7 +214,7 @@ def torch_sweep_command(request: Request) -> None:
     except KeyboardInterrupt:
         console.print("Stopped. What was measured is kept; the same command goes on from there.")
         sys.exit(EXIT_INTERRUPTED)
-    _show_tally(tally, sweep, console)
+    show_tally(tally, sweep, console)
     sys.exit(tally.exit_code)
 
 
@@ -205,6 +235,13 @@ def plan_sweep(request: Request) -> Sweep:
     if any(not re.fullmatch(r"\w+=\S+", one) for one in request.attributes):
         raise ParameterError(f"--attribute {' '.join(request.attributes)}: give each as name=value, such as rounds=1")
     select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])  # no pattern that is none gets further
+    if request.rounds is not None and request.rounds < 1:
+        raise ParameterError(f"--rounds {request.rounds}: give 1 or more")
+    if not request.keep and (request.rounds or 1) > 1:
+        raise ParameterError(
+            f"--rounds {request.rounds} comes back to every environment, which --remove-environments removes; "
+            "give --keep-environments, or --rounds 1"
+        )
     installer = find_installer()
     return Sweep(
         configuration=configuration,
@@ -215,7 +252,7 @@ def plan_sweep(request: Request) -> Sweep:
         build=build_for_here(request.torch_build, installer),
         installer=installer,
         commit=_commit(configuration.root, request.commit),
-        machine=machine_name(request.machine, known_machines(_machine_file())),
+        machine=machine_name(request.machine, known_machines(machine_file())),
         request=request,
     )
 
@@ -239,54 +276,12 @@ def _commit(root: Path, revision: str) -> str:
     return found.stdout.strip()
 
 
-def _show_plan(sweep: Sweep, console: Console) -> None:
-    """Print versions, disk and state; refuse what does not fit.
-
-    Raises
-    ------
-    DiskSpaceError
-        The environments do not fit.
-    ParameterError
-        The results are of another build.
-    """
-    table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
-    needed: list[int] = []
-    for version in sweep.versions:
-        note, left = read_note(sweep.environment(version)), sweep.missing(version)
-        measure = "all" if left is None else f"{len(left)} benchmarks" if left else "nothing"
-        if note is not None:
-            table.add_row(version, f"there ({note.torch_version}, {note.build})", gigabytes(note.bytes), measure)
-        elif left == ():
-            table.add_row(version, "not needed", "", measure)
-        else:
-            size = expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
-            needed.append(size)
-            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", gigabytes(size), measure)
-    console.print(table)
-    place = next(one for one in (sweep.base, *sweep.base.parents) if one.exists())
-    free = shutil.disk_usage(place).free
-    peak = check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
-    console.print(
-        f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
-        f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}",
-        soft_wrap=True,
-    )
-    if _changed(sweep.configuration.root):
-        console.print(
-            "Packages have changes that are not committed: asv installs them as of the commit.", style="yellow"
-        )
-
-
-def _changed(root: Path) -> bool:
-    words = ["git", "-C", str(root), "status", "--porcelain", "--", "precision_eval", "audio_metrics"]
-    return bool(subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip())
-
-
 def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
     """Go through the versions; one that fails does not stop the others."""
     tally = Tally()
     total = len(sweep.versions)
     listed = False
+    waiting: list[str] = []
     for number, version in enumerate(sweep.versions, start=1):
         title = f"[{number}/{total}] torch {version}"
         if (listed or read_note(sweep.environment(version)) is None) and sweep.missing(version) == ():
@@ -302,18 +297,39 @@ def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
             continue
         _record(sweep, note)
         started = time.monotonic()
-        trouble = _measure(sweep, version, lambda text, title=title: say(f"{title}: {text}"), list_first=not listed)  # type: ignore[misc]
+        folder = sweep.environment(version).folder
+        with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=folder, on_disk=note.bytes):
+            trouble = _measure(sweep, version, lambda text, title=title: say(f"{title}: {text}"), list_first=not listed)  # type: ignore[misc]
         listed = listed or read_benchmarks(sweep.results) is not None
         if trouble:
             tally.incomplete[version] = trouble
             say(f"{title}: {trouble}")
+        elif sweep.turned(version)[0]:
+            waiting.append(version)
         else:
             tally.finished.append(version)
             say(f"{title}: complete after {time.monotonic() - started:.0f} s")
         if not sweep.request.keep:
             shutil.rmtree(sweep.environment(version).folder, ignore_errors=True)
             shutil.rmtree(_own_cache(sweep), ignore_errors=True)
+    _rounds(sweep, waiting, tally, say)
     return tally
+
+
+def _rounds(sweep: Sweep, versions: Sequence[str], tally: Tally, say: Callable[[str], None]) -> None:
+    """Measure the latencies of versions in turn, and say what became of them."""
+
+    def run(version: str, pattern: str, number: int) -> str:
+        code, output = _asv(sweep, _configuration_file(sweep, version), pattern, number)
+        return f"{last_words(output)} (all of it: {sweep.log})" if code == EXIT_INCOMPLETE else ""
+
+    known = [one for one in sweep.versions if one not in tally.not_installed] if read_benchmarks(sweep.results) else []
+    if said := measured_otherwise(sweep, known):
+        say(said)
+    trouble = measure_in_turn(sweep, versions, run, say)
+    tally.incomplete |= trouble
+    tally.finished += [version for version in versions if version not in trouble]
+    tally.finished.sort(key=sweep.versions.index)
 
 
 def _own_cache(sweep: Sweep) -> Path:
@@ -334,7 +350,7 @@ def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
 
 def _record(sweep: Sweep, note: Note) -> None:
     """Keep the note beside the results, once."""
-    path = sweep.results / RECORD_NAME
+    path = sweep.results / NOTES_NAME
     line = json.dumps(asdict(note), sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -345,17 +361,15 @@ def _record(sweep: Sweep, note: Note) -> None:
 
 def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_first: bool) -> str:
     """Run asv for each class with something missing; return what went wrong, "" where nothing did."""
-    path = sweep.base / f"asv-torch{version}.json"
-    content = configuration_for(
-        sweep.configuration, version, python=sweep.python, base=sweep.base, results=sweep.results
-    )
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path = _configuration_file(sweep, version)
     if list_first or read_benchmarks(sweep.results) is None:
         say("listing the benchmarks")
         code, output = _asv(sweep, path, DISCOVER)
         if code or read_benchmarks(sweep.results) is None:
-            return f"asv cannot list the benchmarks: {_last_words(output)} (all of it: {sweep.log})"
-    waiting = runs(sweep.missing(version) or (), read_durations(sweep.results))
+            return f"asv cannot list the benchmarks: {last_words(output)} (all of it: {sweep.log})"
+    in_turn = sweep.turned(version)[0]
+    now = [name for name in sweep.missing(version) or () if name not in in_turn]
+    waiting = runs(now, read_durations(sweep.results))
     failed: list[str] = []
     for number, names in enumerate(waiting, start=1):
         classes = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in names))
@@ -363,20 +377,37 @@ def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_fir
         code, output = _asv(sweep, path, selection(names))
         left = set(names) & set(sweep.missing(version) or ())
         if left and code == EXIT_INCOMPLETE:  # asv's own failure: it would be the same for the others
-            return f"{classes}: {_last_words(output)} (all of it: {sweep.log})"
+            return f"{classes}: {last_words(output)} (all of it: {sweep.log})"
         failed += sorted(left)
     if failed:
         return f"{len(failed)} benchmarks failed in every case: {', '.join(failed)} (all of it: {sweep.log})"
     return ""
 
 
-def _asv(sweep: Sweep, configuration: Path, pattern: str) -> tuple[int, str]:
-    """Run asv in one environment; return its exit code (2: a case failed) and what it printed."""
+def _configuration_file(sweep: Sweep, version: str) -> Path:
+    """Write asv's configuration of one version."""
+    path = sweep.base / f"asv-torch{version}.json"
+    content = configuration_for(
+        sweep.configuration, version, python=sweep.python, base=sweep.base, results=sweep.results
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _asv(sweep: Sweep, configuration: Path, pattern: str, turn: int = 0) -> tuple[int, str]:
+    """Run asv in one environment; return its exit code (2: a case failed) and what it printed.
+
+    In a turn, from 1, one process of the latencies is timed, and its samples are added to those of the turns before.
+    """
     python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
-    _know_machine(sweep.machine, environ, configuration)
+    know_machine(sweep.machine, environ, configuration)
     words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern]
     words += ["--record-samples", "--no-pull", "--show-stderr", "--machine", sweep.machine]
+    if turn:
+        environ[PROCESS_VARIABLE] = str(turn - 1)
+        words[-2:-2] = ["--append-samples"] if turn > 1 else []
     words += [word for one in sweep.request.attributes for word in ("--attribute", one)]
     return _logged([sys.executable, "-m", "asv", *words], environ, sweep)
 
@@ -388,40 +419,3 @@ def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tu
     with sweep.log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     return done.returncode, done.stdout
-
-
-def _machine_file() -> Path:
-    return Path.home() / ".asv-machine.json"
-
-
-def _know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
-    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal.
-
-    Raises
-    ------
-    RecordError
-        asv's file of machines cannot be read, or asv cannot write it.
-    """
-    path = _machine_file()
-    if name in known_machines(path):
-        return
-    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes", "--machine", name]
-    done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RecordError(f"asv cannot note this machine down: {_last_words(done.stdout + done.stderr)}; see {path}")
-
-
-def _last_words(output: str) -> str:
-    """Return the end of what asv printed, in one line."""
-    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"error|fail", line, re.IGNORECASE)]
-    return "; ".join((errors or lines)[-2:])[:400] or "it ended without a word"
-
-
-def _show_tally(tally: Tally, sweep: Sweep, console: Console) -> None:
-    """Print what became of the versions."""
-    console.print(f"{len(tally.finished)} of {len(sweep.versions)} torch versions measured; results in {sweep.results}")
-    for version, reason in (*tally.not_installed.items(), *tally.incomplete.items()):
-        console.print(f"not complete: torch {version}: {reason.removeprefix(f'torch {version}: ')}", soft_wrap=True)
-    if tally.exit_code:
-        console.print("The same command tries again what is missing, and nothing else.")

@@ -76,6 +76,13 @@ def versions_command(request: Request) -> None:
 
     if request.html is not None and request.html.exists() and not request.html.is_dir():
         raise ParameterError(f"--html {request.html} is a file; give a folder")
+    given = (("torch", "--torch", request.torch, "commit"), ("commit", "--commit", request.commit, "torch"))
+    for axis, option, value, other in given:
+        if request.axis == axis and value is not None:
+            raise ParameterError(
+                f"{option} {value} would choose one place on the axis, and all of them are shown; leave it out, or "
+                f"give --by {other}"
+            )
     choice = Choice(
         axis=request.axis,
         workloads=request.workloads,

@@ -1,12 +1,14 @@
 """Writes the result tables of a run into a README, so that its numbers are regenerated and never typed.
 
 ``python -m precision_eval.report.readme RUN_DIR [--claims FILE] [--voice FILE] [--proof FILE] [--sweep DIR] [--audio
-FILE] [--versions DIR] [--doctor FILE]`` replaces what stands between ``<!-- results:begin -->`` and ``<!-- results:end
--->``, and likewise for the others by their names; everything outside is left byte for byte.
+FILE] [--versions DIR] [--doctor FILE] [--gate FILE] [--change-points FILE] [--choose FILE] [--asv-cost FILE]`` replaces
+what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for the others by their names;
+everything outside is left byte for byte.
 
 Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`sweep_markdown`,
-:func:`audio_markdown`, :func:`versions_markdown`, :func:`doctor_markdown`, :func:`write_block`,
-:func:`update_readme`, :func:`main`.
+:func:`audio_markdown`, :func:`doctor_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`; the blocks of
+trials are those of :mod:`.readme_trials`, what torch releases changed that of :mod:`.readme_versions`, what the sweep
+and asv cost those of :mod:`.readme_costs`.
 """
 
 from __future__ import annotations
@@ -15,18 +17,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from precision_eval.errors import ParameterError, PrecisionEvalError
 from precision_eval.report.data import Run, load_run
 from precision_eval.report.proofs import proofs_markdown
+from precision_eval.report.readme_costs import asv_cost_markdown
+from precision_eval.report.readme_trials import change_points_markdown, choose_markdown, gate_markdown
+from precision_eval.report.readme_versions import versions_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
-
-if TYPE_CHECKING:
-    from precision_eval.report.versions_text import Group
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
@@ -132,41 +133,6 @@ def audio_markdown(path: Path) -> str:
     return "\n".join(rows)
 
 
-def versions_markdown(folder: Path, *, relative_to: Path) -> str:
-    """Return what changed between torch versions, those changes first that upstream explains.
-
-    Parameters
-    ----------
-    folder : Path
-        asv's results, one file per torch version.
-    relative_to : Path
-        Folder that links start from.
-    """
-    from precision_eval.report.versions_text import headline, positions_of
-    from precision_eval.versions.results import read_results
-    from precision_eval.versions.telling import tell
-
-    place = Path(os.path.relpath(folder, relative_to)).as_posix()
-    story = tell(read_results(folder))
-    rows = ["| torch | what changed | where | upstream |", "|---|---|---|---|"]
-    for position in positions_of(story):
-        told = [(change.reference.split()[0], groups) for change, groups in position.explained]
-        for link, groups in [*told, ("unexplained", position.unexplained)]:
-            source = link if link == "unexplained" else f"[{'/'.join(link.split('/')[-2:])}]({link})"
-            shown = list({_sort_of(one): one for one in reversed(groups)}.values())[::-1]
-            rows += [f"| {position.name} | {one.what}: {one.change} | {one.where} | {source} |" for one in shown]
-            more = len(groups) - len(shown)
-            if more:
-                rows.append(f"| {position.name} | the same of other fixes: {more} more | – | {source} |")
-    return f"{headline(story)}\n\n" + "\n".join(rows) + f"\n\nFrom the asv results in `{place}`."
-
-
-def _sort_of(group: Group) -> tuple[str, str]:
-    """Of which one line is enough: a metric, or a turn of the status."""
-    metric = group.changes[0].key[2]
-    return metric, group.change if metric == "status" else ""
-
-
 def doctor_markdown(path: Path) -> str:
     """Return the figures that ``python -m benchmarks.doctor --out`` stored."""
     stored = json.loads(path.read_text(encoding="utf-8"))
@@ -224,6 +190,23 @@ def update_readme(readme: Path, run: Run) -> bool:
     return write_block(readme, "results", results_markdown(run, relative_to=readme.resolve().parent))
 
 
+def _blocks(relative_to: Path) -> dict[str, Callable[[Path], str]]:
+    """Return what makes each block beside the results of a file or folder; its name is the option's."""
+    return {
+        "claims": claims_markdown,
+        "voice": voice_markdown,
+        "proof": proofs_markdown,
+        "audio": audio_markdown,
+        "sweep": lambda folder: sweep_markdown(folder.resolve(), relative_to=relative_to),
+        "doctor": doctor_markdown,
+        "versions": lambda folder: versions_markdown(folder.resolve(), relative_to=relative_to),
+        "gate": gate_markdown,
+        "change-points": change_points_markdown,
+        "choose": choose_markdown,
+        "asv-cost": asv_cost_markdown,
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m precision_eval.report.readme", description=__doc__.splitlines()[0])
@@ -235,26 +218,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--audio", type=Path, help="file of `python -m benchmarks.audio --out`")
     parser.add_argument("--versions", type=Path, help="folder of `precision-eval torch-sweep`")
     parser.add_argument("--doctor", type=Path, help="file of `python -m benchmarks.doctor --out`")
+    parser.add_argument("--gate", type=Path, help="file of `python -m benchmarks.gate --out`")
+    parser.add_argument("--change-points", type=Path, help="file of `python -m benchmarks.versions.trials --out`")
+    parser.add_argument("--choose", type=Path, help="file of `python -m benchmarks.choose --out`")
+    parser.add_argument("--asv-cost", type=Path, help="file of `python -m benchmarks.cost --out`")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     chosen = parser.parse_args(arguments)
     try:
         changed = update_readme(chosen.readme, load_run(chosen.run_dir.resolve()))
-        if chosen.claims:
-            changed |= write_block(chosen.readme, "claims", claims_markdown(chosen.claims))
-        if chosen.voice:
-            changed |= write_block(chosen.readme, "voice", voice_markdown(chosen.voice))
-        if chosen.proof:
-            changed |= write_block(chosen.readme, "proof", proofs_markdown(chosen.proof))
-        if chosen.audio:
-            changed |= write_block(chosen.readme, "audio", audio_markdown(chosen.audio))
-        if chosen.sweep:
-            content = sweep_markdown(chosen.sweep.resolve(), relative_to=chosen.readme.resolve().parent)
-            changed |= write_block(chosen.readme, "sweep", content)
-        if chosen.doctor:
-            changed |= write_block(chosen.readme, "doctor", doctor_markdown(chosen.doctor))
-        if chosen.versions:
-            content = versions_markdown(chosen.versions.resolve(), relative_to=chosen.readme.resolve().parent)
-            changed |= write_block(chosen.readme, "versions", content)
+        for name, make in _blocks(chosen.readme.resolve().parent).items():
+            place = getattr(chosen, name.replace("-", "_"))
+            if place:
+                changed |= write_block(chosen.readme, name, make(place))
     except (PrecisionEvalError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
 """What changed at which version, put into lines: changes of a kind are gathered, those that upstream explains first.
 
-Conventions: a *group* holds the changes at one position that have the same explanation, kind, fix and direction; it
-becomes one line that names its workloads. Factors are new over old.
+Conventions: a *group* holds the changes between two positions that have the same explanation, kind, fix and direction;
+it becomes one line that names its workloads. Factors are new over old.
 
 Contents: :class:`Group`, :class:`Position`, :func:`positions_of`, :func:`headline`; :func:`value_text`,
 :func:`factor_text`, :data:`METRIC_TITLES`.
@@ -40,7 +40,7 @@ MOST_NAMES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Changes that one line tells.
+    """Changes that one line tells; all lie between the same two positions.
 
     Attributes
     ----------
@@ -50,12 +50,15 @@ class Group:
         ``"raised → passed"``, or the factor or its range.
     where : str
         Workloads and modes.
+    before : str
+        The last position with the old value.
     changes : tuple of Change
     """
 
     what: str
     change: str
     where: str
+    before: str
     changes: tuple[Change, ...]
 
 
@@ -120,10 +123,11 @@ def _groups(changes: Iterable[Change]) -> tuple[Group, ...]:
     return tuple(_group(members) for members in groups)
 
 
-def _kind(change: Change) -> tuple[str, str, str, bool]:
+def _kind(change: Change) -> tuple[str, str, str, bool, str]:
     if isinstance(change, StatusChange):
-        return ("status", change.fix, f"{change.old} → {change.new}", False)
-    return (change.metric, change.fix, "up" if change.factor > 1.0 else "down", change.with_baseline)
+        return ("status", change.fix, f"{change.old} → {change.new}", False, change.before)
+    way = "up" if change.factor > 1.0 else "down"
+    return (change.metric, change.fix, way, change.with_baseline, change.before)
 
 
 def _weight(change: Change) -> float:
@@ -141,6 +145,7 @@ def _group(members: tuple[Change, ...]) -> Group:
         what=f"{first.fix}: {METRIC_TITLES.get(metric, metric)}{note}",
         change=_change_text(members),
         where=_where(members),
+        before=first.before,
         changes=members,
     )
 
@@ -152,11 +157,17 @@ def _change_text(members: Sequence[Change]) -> str:
     points = [change for change in members if isinstance(change, ChangePoint)]
     if len(points) == 1:
         old, new = (value_text(value, first.metric) for value in (first.old, first.new))
-        return f"{old} → {new}, {factor_text(first.factor, first.factor_interval)}"
+        return f"{old} → {new}, {factor_text(first.factor, first.factor_interval)}{_seeds(points)}"
     low, high = min(one.factor for one in points), max(one.factor for one in points)
     if f"{low:.2g}" == f"{high:.2g}":
-        return factor_text(low)
-    return f"{factor_text(low)} to {factor_text(high)}"
+        return f"{factor_text(low)}{_seeds(points)}"
+    return f"{factor_text(low)} to {factor_text(high)}{_seeds(points)}"
+
+
+def _seeds(points: Sequence[ChangePoint]) -> str:
+    """Say over how many seeds, where all are of several."""
+    counts = {one.seeds for one in points}
+    return f" over {counts.pop()} seeds" if len(counts) == 1 and 1 not in counts else ""
 
 
 def _where(members: Sequence[Change]) -> str:

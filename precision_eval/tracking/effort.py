@@ -1,17 +1,25 @@
 """How much is measured: :data:`FULL` for a history, :data:`QUICK` to see that everything runs.
 
-Conventions: seconds. Quick figures are no data: fewer processes, shorter streams, and tiny sizes where there are any.
+Conventions: seconds. A sweep that visits torch versions in rounds times one process of the paired latency at each
+visit and says which in :data:`PROCESS_VARIABLE`: the number is part of the seed of its order and memory. Quick figures
+are no data: fewer processes, shorter streams, and tiny sizes where there are any.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from precision_eval.errors import ParameterError
 from precision_eval.experiment.cells import Options
 
 DEVICE = "cpu"
 THREADS = 1
 """Intra-op threads: what a history needs is the same every time, and a runner's cores are not its own."""
+
+PROCESS_VARIABLE = "PRECISION_EVAL_LATENCY_PROCESS"
+"""Number of the one process to time, from 0; all of an effort's where it is not set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +55,25 @@ QUICK = Effort(
     tiny=True,
     compiled_fixes=("as_shipped", "full_float32"),
 )
+
+
+def process_numbers(effort: Effort, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
+    """Return the numbers of the processes in which latencies are to be timed.
+
+    Parameters
+    ----------
+    effort : Effort
+    environ : mapping, optional
+        Variables; those of this process where not given.
+
+    Raises
+    ------
+    ParameterError
+        :data:`PROCESS_VARIABLE` holds no number.
+    """
+    asked = (os.environ if environ is None else environ).get(PROCESS_VARIABLE)
+    if not asked:
+        return tuple(range(effort.options.processes))
+    if not asked.isdecimal():
+        raise ParameterError(f"{PROCESS_VARIABLE} is {asked!r}; expected the number of a process, or unset it")
+    return (int(asked),)

@@ -21,7 +21,7 @@ from precision_eval.experiment.measures import CellResult, Measure, measure_by_n
 from precision_eval.measure.files import written_whole
 
 from .children import ChildFailure, in_children
-from .effort import Effort
+from .effort import Effort, process_numbers
 from .metrics import Figure, Metric
 from .place import Place, raise_unless_passed
 
@@ -160,7 +160,7 @@ def _timed(place: Place, measure: Measure, fixes: tuple[str, ...], folder: Path,
     from .paired import over_processes, timed_in_process
 
     cell = place.cell(fixes, measure.name, effort.options)
-    runs = [(cell, process) for process in range(effort.options.processes)]
+    runs = [(cell, process) for process in process_numbers(effort)]
     answers = in_children(timed_in_process, runs, at_once=1, limit_s=effort.limit_s)
     broken = next((answer for answer in answers if isinstance(answer, ChildFailure)), None)
     if broken is not None:

@@ -11,6 +11,8 @@ series
     Values of one metric over torch versions or commits, and their noise.
 changes
     Change points with significance.
+drift_seeds
+    Drift over several seeds, which decides about changes that one seed cannot.
 statuses
     Where a status turns over.
 upstream
@@ -19,4 +21,6 @@ story, telling
     All of it for one folder, which is what the page shows, and how it is put together.
 table, export
     The same as rows of text, as Markdown, JSON and CSV.
+sweep_plan, sweep_room, sweep_rounds, sweep_costs
+    A sweep over torch versions: what is to do, its disk, its rounds, what it took.
 """

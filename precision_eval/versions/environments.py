@@ -38,6 +38,7 @@ from .installing import (
     INDEX_VARIABLE,
     TOOLS,
     Installer,
+    asks_for_cuda,
     fitting_constraints,
     project_requirements,
     reason_of,
@@ -222,7 +223,10 @@ def _fill(
     wanted = [f"torch=={environment.version}"]
     run(installer.install(python, wanted, dependencies=False, constraints=None, index=index))
     site = Path(run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]).strip())
-    needs = torch_requirements(_metadata(site), python=environment.python, cuda=build == "cuda")
+    metadata = _metadata(site)
+    if build == "cpu" and asks_for_cuda(metadata):  # it would not even import without those libraries
+        raise EnvironmentBuildError(_not_cpu(environment, "a CUDA build"))
+    needs = torch_requirements(metadata, python=environment.python, cuda=build == "cuda")
     say("installing what torch and the project need")
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
@@ -234,11 +238,15 @@ def _fill(
     say("importing torch")
     found = json.loads(run([str(python), "-W", "ignore", "-c", _INSPECT]).splitlines()[-1])
     if build == "cpu" and found["cuda"]:
-        raise EnvironmentBuildError(
-            f"a CPU build of torch {environment.version} was asked for and {found['torch_version']} came; "
-            f"name an index of CPU builds in {INDEX_VARIABLE}, or take --torch-build slim or cuda"
-        )
+        raise EnvironmentBuildError(_not_cpu(environment, found["torch_version"]))
     return found, stand_ins
+
+
+def _not_cpu(environment: TorchEnvironment, came: str) -> str:
+    return (
+        f"a CPU build of torch {environment.version} was asked for and {came} came; name an index of CPU builds in "
+        f"{INDEX_VARIABLE}, or take --torch-build slim or cuda"
+    )
 
 
 def _interpreter_of(environment: TorchEnvironment) -> str:

@@ -15,11 +15,11 @@ Conventions: versions as text; commands as lists of words, none is run here. Not
 
 Contents
 --------
-:class:`Installer`, :func:`find_installer`
-    uv, or venv and pip.
+:class:`Installer`, :func:`find_installer`, :func:`cache_folder`
+    uv, or venv and pip; where uv keeps what it fetched.
 :func:`choose_build`, :func:`build_for_here`
     Which build of torch.
-:func:`torch_requirements`, :func:`project_requirements`, :func:`fitting_constraints`
+:func:`torch_requirements`, :func:`asks_for_cuda`, :func:`project_requirements`, :func:`fitting_constraints`
     Which packages, at which versions.
 :func:`reason_of`
     An installer's failure in one line, with its remedy.
@@ -48,7 +48,8 @@ CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch-triton)(-.*)?$")
 
 _NO_NETWORK = re.compile(
     r"error sending request|dns error|Failed to fetch|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity"
+    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity",
+    re.IGNORECASE,
 )
 
 
@@ -92,6 +93,25 @@ def find_installer() -> Installer:
     """Return uv, on the path or beside this Python, else pip."""
     beside = Path(sys.executable).parent / "uv"
     return Installer(uv=shutil.which("uv") or (str(beside) if beside.exists() else None))
+
+
+def cache_folder(installer: Installer, environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return where uv keeps what it has fetched; None under pip, whose cache holds no unpacked packages.
+
+    Parameters
+    ----------
+    installer : Installer
+    environ : mapping, optional
+        Variables; those of this process where not given. A place named in a file of uv's settings is not seen.
+    """
+    if installer.uv is None:
+        return None
+    variables = os.environ if environ is None else environ
+    named = variables.get("UV_CACHE_DIR")
+    if named:
+        return Path(named).absolute()
+    home = variables.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "uv"
 
 
 def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, system: str, machine: str) -> str:
@@ -165,6 +185,20 @@ def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, 
     return tuple(needs)
 
 
+def asks_for_cuda(metadata: str) -> bool:
+    """Say whether a torch asks for libraries of CUDA, as only CUDA builds do.
+
+    Parameters
+    ----------
+    metadata : str
+        Its wheel's METADATA.
+    """
+    from packaging.requirements import Requirement
+
+    needs = email.message_from_string(metadata).get_all("Requires-Dist", [])
+    return any(Requirement(text).name.startswith(("nvidia-", "cuda-")) for text in needs)
+
+
 def project_requirements(root: Path) -> tuple[str, ...]:
     """Return what the project asks for at run time, without torch."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -209,6 +243,11 @@ def reason_of(output: str, version: str, python: str) -> str:
     """
     if "No space left on device" in output:
         return f"torch {version}: no room left on the disk; free some, or give --remove-environments"
+    if re.search(r"network (connectivity )?(is|was) disabled", output, re.IGNORECASE):
+        return (
+            f"torch {version}: uv is told to stay offline and its cache lacks a package; unset UV_OFFLINE, or fill the "
+            "cache where there is a network"
+        )
     if _NO_NETWORK.search(output):
         return f"torch {version}: the package index cannot be reached; connect, or name a mirror as uv or pip read it"
     if re.search(r"torch==\S* has no wheels|only found wheels for `?torch", output):

@@ -4,7 +4,7 @@ Conventions: a *point* is one fix at one size of one benchmark; times are second
 *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*.
 
 Contents: :class:`Point`, :class:`ResultSet`, :data:`STATES`; :func:`compared_hardware`, :func:`check_one_machine`,
-:func:`check_one_build`, :func:`status_of`, :func:`status_name`.
+:func:`check_one_build`, :func:`build_words`, :func:`status_of`, :func:`status_name`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class Point:
     interval_99 : tuple of float or None
         asv's own, where it is finite.
     unit, benchmark_version : str
+    visits : tuple of float
+        When each of the samples was taken, seconds since 1970, where a sweep visited the versions in rounds; else
+        empty.
     """
 
     mode: str
@@ -57,6 +60,7 @@ class Point:
     interval_99: tuple[float, float] | None
     unit: str
     benchmark_version: str
+    visits: tuple[float, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -76,6 +80,9 @@ class ResultSet:
         Three numbers, such as ``"2.13.0"``: what ran where that was recorded, else what was asked for.
     cuda_build : bool or None
         None where it was not recorded.
+    build : str or None
+        As the environment says it: ``"cpu"``, ``"slim"`` (a CUDA build without CUDA's libraries) or ``"cuda"``; None
+        where it does not.
     date_ms : int
         Of the commit, milliseconds since 1970.
     source : Path
@@ -95,6 +102,7 @@ class ResultSet:
     source: Path
     hardware: Mapping[str, str]
     points: Mapping[Key, Point]
+    build: str | None = None
 
 
 def compared_hardware(one: ResultSet) -> dict[str, str]:
@@ -146,6 +154,17 @@ def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
             "speed and memory on the same CPU; compare builds of one kind, each from its own results folder"
         )
     return True if cuda else False if cpu else None
+
+
+def build_words(sets: Iterable[ResultSet]) -> str:
+    """Return which builds of torch ran, for a heading."""
+    sets = tuple(sets)
+    cuda, kinds = check_one_build(sets), {one.build for one in sets}
+    if kinds == {"slim"}:
+        return "slim builds (CUDA builds without CUDA's libraries)"
+    if cuda is None and len(kinds) == 1:
+        cuda = {"cpu": False, "cuda": True}.get(str(*kinds))
+    return {True: "CUDA builds, run on the CPU", False: "CPU builds", None: "build not recorded"}[cuda]
 
 
 def status_of(point: Point | None) -> str | None:

@@ -4,7 +4,8 @@ Conventions: a *folder* is asv's ``results_dir``: one folder per machine with ``
 commit and environment, format version 2, and ``benchmarks.json`` beside the machines. A benchmark is named
 ``MODE.WORKLOAD.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
 are left alone. ``null`` is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not
-hold is *absent*. Times are seconds, sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
+hold is *absent*. When samples were taken, where a sweep was in rounds, is in its ``rounds.jsonl``. Times are seconds,
+sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
 
 Contents: :func:`read_results`; :class:`Point`, :class:`ResultSet`, :func:`check_one_machine`, :func:`check_one_build`
 and :func:`status_of` are those of :mod:`.points`.
@@ -17,6 +18,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from precision_eval.errors import RecordError, unknown_name
 from precision_eval.expectations import release, version_key
 
 from .points import STATES, Key, Point, ResultSet, check_one_build, check_one_machine, status_of
+from .sweep_rounds import Visit, read_visits, visit_times
 
 __all__ = [
     "STATES",
@@ -91,7 +94,7 @@ def read_results(folder: Path, *, machine: str | None = None) -> tuple[ResultSet
             raise unknown_name("machine", machine, names)
         files = {names[machine]: files[names[machine]]}
     sets = [
-        _read_file(path, _hardware_file(home), _benchmarks(home.parent))
+        _read_file(path, _hardware_file(home), _benchmarks(home.parent), read_visits(home.parent))
         for home, paths in files.items()
         for path in paths
     ]
@@ -151,7 +154,9 @@ def _benchmarks(folder: Path) -> dict[str, dict[str, Any]]:
 _UPDATE = "run `asv update`, or the asv that wrote it"
 
 
-def _read_file(path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, dict[str, Any]]) -> ResultSet:
+def _read_file(
+    path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, dict[str, Any]], visits: Sequence[Visit]
+) -> ResultSet:
     content = _load(path)
     if content.get("version") != FORMAT_VERSION:
         raise RecordError(
@@ -162,6 +167,7 @@ def _read_file(path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, di
             name: dict(zip(content["result_columns"], row, strict=False)) for name, row in content["results"].items()
         }
         params = dict(content["params"])
+        where = {"machine": params["machine"], "commit": content["commit_hash"], "environment": content["env_name"]}
         return ResultSet(
             machine=str(params["machine"]),
             commit=str(content["commit_hash"]),
@@ -174,7 +180,8 @@ def _read_file(path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, di
             hardware={
                 name: str(known[name]) for known in (dict(hardware) | params,) for name in HARDWARE if name in known
             },
-            points=_points(rows, benchmarks),
+            points=_points(rows, benchmarks, visit_times(visits, **where)),
+            build=(content.get("env_vars") or {}).get("TORCH_BUILD"),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         if isinstance(error, RecordError):
@@ -233,7 +240,12 @@ def _cuda_build(
     return True if label.startswith("cu") else False if label == "cpu" else None
 
 
-def _points(rows: Mapping[str, dict[str, Any]], benchmarks: Mapping[str, dict[str, Any]]) -> dict[Key, Point]:
+Times = Mapping[tuple[str, str], tuple[float, ...]]
+
+
+def _points(
+    rows: Mapping[str, dict[str, Any]], benchmarks: Mapping[str, dict[str, Any]], times: Times
+) -> dict[Key, Point]:
     """Return the points of a file, and those that ``benchmarks.json`` names beyond them as absent."""
     points: dict[Key, Point] = {}
     for name in sorted({*rows, *benchmarks}):
@@ -241,7 +253,7 @@ def _points(rows: Mapping[str, dict[str, Any]], benchmarks: Mapping[str, dict[st
         if place is None:
             continue
         known = benchmarks.get(name, {})
-        found = _points_of(name, place, rows[name], known) if name in rows else []
+        found = _points_of(name, place, rows[name], known, times) if name in rows else []
         points |= {point.key: point for point in found}
         for fix, size in _combinations(name, known.get("params") or [], known):
             missing = _point(place, fix, size, "absent", known, str(known.get("version", "")))
@@ -279,13 +291,16 @@ def _text(value: str) -> str:
         return str(value)
 
 
-def _points_of(name: str, place: tuple[str, str, str], row: Mapping[str, Any], known: Mapping[str, Any]) -> list[Point]:
+def _points_of(
+    name: str, place: tuple[str, str, str], row: Mapping[str, Any], known: Mapping[str, Any], times: Times
+) -> list[Point]:
     combinations = _combinations(name, row["params"], known)
     size = len(combinations)
     values, samples, low, high = (
         _each(name, row, column, size) for column in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b")
     )
     version = str(row.get("version") or known.get("version") or "")
+    visits = times.get((name, version), ())
     found = []
     for (fix, label), value, kept, *bounds in zip(combinations, values, samples, low, high, strict=True):
         if value is None or math.isnan(value):
@@ -294,7 +309,8 @@ def _points_of(name: str, place: tuple[str, str, str], row: Mapping[str, Any], k
             continue
         interval = (bounds[0], bounds[1]) if all(b is not None and math.isfinite(b) for b in bounds) else None
         numbers = tuple(float(one) for one in kept or ())
-        found.append(_point(place, fix, label, "measured", known, version, float(value), numbers, interval))
+        point = _point(place, fix, label, "measured", known, version, float(value), numbers, interval)
+        found.append(replace(point, visits=visits[: len(numbers)] if len(visits) >= len(numbers) else ()))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A sweep over torch versions before and between its runs: which versions, how much disk, what is measured already.
+"""A sweep over torch versions before and between its runs: which versions, what is measured already.
 
 Conventions: versions as text, ordered as numbers; sizes in bytes; asv's names ``MODULE.CLASS.METHOD``; result files in
 asv's format 2. Only files are read here: nothing is installed or run, and neither torch nor asv is imported.
@@ -9,8 +9,6 @@ Contents
     ``asv.versions.json``, and the one-version configuration that a run is given.
 :func:`choose_versions`
     What ``--versions`` means.
-:func:`expected_bytes`, :func:`check_room`
-    What environments take on disk, and whether it is there.
 :func:`known_machines`, :func:`machine_name`
     The name under which asv keeps this machine's results.
 :func:`read_benchmarks`, :func:`result_files`, :func:`check_build`, :func:`missing_benchmarks`
@@ -29,32 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_eval.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.errors import ParameterError, RecordError
 
 LEAST = (2, 6)
-RESERVE_BYTES = 1_000_000_000  # kept free for downloads under way, asv's checkouts and the results
-
-# Measured on x86-64 Linux under Python 3.11, rounded up to 10 MB: torch alone as installed, with stand-ins.
-SLIM_BYTES = {
-    "2.6.0": 1_580_000_000,
-    "2.7.1": 1_650_000_000,
-    "2.8.0": 1_730_000_000,
-    "2.9.1": 1_760_000_000,
-    "2.10.0": 1_790_000_000,
-    "2.11.0": 1_170_000_000,
-    "2.12.1": 1_160_000_000,
-    "2.13.0": 1_130_000_000,
-    "2.14.1": 1_180_000_000,
-    "2.15.0": 1_180_000_000,
-}
-# For a version that is not listed: the largest slim one, the CPU build of 2.13.0, the CUDA builds with their libraries.
-LARGEST_BYTES = {"cpu": 800_000_000, "slim": 1_800_000_000, "cuda": 7_000_000_000}
 RUN_S = 180.0  # an interruption costs no more than about this, or one class of benchmarks
-OTHER_BYTES = 600_000_000  # numpy, scipy, numba, librosa, ...: once under uv, per version under pip
-
-
-class DiskSpaceError(PrecisionEvalError, OSError):
-    """What is about to be installed does not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +71,7 @@ def read_configuration(path: Path) -> Configuration:
     """
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        versions = tuple(raw["matrix"]["req"]["torch"])
+        versions = raw["matrix"]["req"]["torch"]
         wanted = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
         lacking = [key for key in wanted if key not in raw]
     except OSError as error:
@@ -107,6 +83,10 @@ def read_configuration(path: Path) -> Configuration:
         raise ParameterError(f'{path} is no asv configuration with "matrix": {{"req": {{"torch": [...]}}}}') from error
     if lacking:
         raise ParameterError(f"{path} lacks {', '.join(lacking)}")
+    if not isinstance(versions, list) or not versions or not all(isinstance(one, str) for one in versions):
+        raise ParameterError(
+            f'{path} has {json.dumps(versions)} as torch versions; expected a list of texts, such as ["2.8.0", "2.9.1"]'
+        )
     return Configuration(path=path.resolve(), raw=raw, versions=tuple(sorted(versions, key=numbers)))
 
 
@@ -166,57 +146,6 @@ def choose_versions(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ..
             version = max(patches, key=numbers)
         chosen.append(version)
     return tuple(sorted(set(chosen), key=numbers))
-
-
-def expected_bytes(version: str, build: str, *, shared: bool, first: bool) -> int:
-    """Return what an environment takes at most, before it is made.
-
-    Parameters
-    ----------
-    version, build : str
-        Of torch.
-    shared : bool
-        uv: files that all environments have in common are stored once.
-    first : bool
-        The first one that is made; under uv it brings what the others share.
-    """
-    torch_bytes = SLIM_BYTES.get(version, LARGEST_BYTES[build]) if build == "slim" else LARGEST_BYTES[build]
-    return torch_bytes + (OTHER_BYTES if first or not shared else 0)
-
-
-def check_room(needed: Sequence[int], *, free: int, where: Path, keep: bool) -> int:
-    """Return what the sweep needs at its fullest, or refuse.
-
-    Parameters
-    ----------
-    needed : sequence of int
-        Bytes per environment that is still to be made.
-    free : int
-        Bytes free where they go.
-    where : Path
-        That place, for the message.
-    keep : bool
-        Environments stay; else each is removed before the next, and the largest counts.
-
-    Raises
-    ------
-    DiskSpaceError
-        It would not fit.
-    """
-    peak = (sum(needed) if keep else max(needed)) + RESERVE_BYTES if needed else 0
-    if peak > free:
-        remedy = "name fewer --versions, or another disk with --environments"
-        if keep and len(needed) > 1:
-            remedy = f"give --remove-environments ({gigabytes(max(needed) + RESERVE_BYTES)} at a time), {remedy}"
-        raise DiskSpaceError(
-            f"{len(needed)} environments need {gigabytes(peak)}, {gigabytes(free)} are free at {where}; {remedy}"
-        )
-    return peak
-
-
-def gigabytes(size: int) -> str:
-    """Return a size in GB (10^9 bytes)."""
-    return f"{size / 1e9:.1f} GB"
 
 
 def environment_name(version: str, python: str) -> str:
@@ -341,7 +270,7 @@ def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> 
     """
     done: set[str] = set()
     for path in files:
-        for name, fields in _rows(path).items():
+        for name, fields in result_rows(path).items():
             values = fields.get("result")
             measured = isinstance(values, list) and any(value is not None for value in values)
             if measured and fields.get("version") == benchmarks.get(name):
@@ -360,7 +289,7 @@ def _content(path: Path) -> dict[str, Any] | None:
     return content if as_written and isinstance(content.get("env_vars") or {}, dict) else None
 
 
-def _rows(path: Path) -> dict[str, dict[str, Any]]:
+def result_rows(path: Path) -> dict[str, dict[str, Any]]:
     """Return benchmark → column → value of a result file; empty where it is damaged."""
     content = _content(path)
     if content is None:
@@ -376,7 +305,7 @@ def read_durations(results: Path) -> dict[str, float]:
     """Return the seconds that each benchmark took, at most, in any result file of a folder."""
     longest: dict[str, float] = {}
     for path in results.glob("*/*-torch-py*.json"):
-        for name, fields in _rows(path).items():
+        for name, fields in result_rows(path).items():
             taken = fields.get("duration")
             if isinstance(taken, int | float):
                 longest[name] = max(longest.get(name, 0.0), taken)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .changes import ChangePoint
+from .points import build_words
 from .statuses import StatusChange
 from .story import Cell, FixTable, VersionsStory, WorkloadStory
 from .upstream import UpstreamChange
@@ -116,13 +117,15 @@ def change_text(change: ChangePoint) -> str:
     if change.factor_interval is None:
         return f"{levels} (×{change.factor:.3g})"
     low, high = change.factor_interval
-    return f"{levels} (×{change.factor:.3g} [{low:.3g}, {high:.3g}])"
+    seeds = f" over {change.seeds} seeds" if change.seeds > 1 else ""
+    return f"{levels} (×{change.factor:.3g} [{low:.3g}, {high:.3g}]{seeds})"
 
 
 def change_rows(story: VersionsStory, changes: Sequence[ChangePoint]) -> Iterator[tuple[str, ...]]:
     """Yield a row of text per change point; see ``CHANGE_COLUMNS``."""
     for one in changes:
-        p_value = "exact" if one.adjusted_p_value is None else f"{one.adjusted_p_value:.1g}"
+        exact = "of its seeds" if one.seeds > 1 else "exact"
+        p_value = exact if one.adjusted_p_value is None else f"{one.adjusted_p_value:.1g}"
         cause = _cause(story, one.explained_by)
         if one.with_baseline:
             cause = f"float32 itself changed here; {cause}"
@@ -152,12 +155,10 @@ def _cause(story: VersionsStory, explained_by: Sequence[UpstreamChange]) -> str:
 
 def heading(story: VersionsStory) -> str:
     """Say in one line what was read."""
-    what = "torch versions" if story.axis == "torch" else "commits"
-    build = {True: "CUDA builds of torch, run on the CPU", False: "CPU builds", None: "build not recorded"}[
-        story.cuda_build
-    ]
+    what = "torch version" if story.axis == "torch" else "commit"
+    count = f"{len(story.positions)} {what}{'' if len(story.positions) == 1 else 's'}"
     cpu = story.hardware.get("cpu")
-    return f"{len(story.positions)} {what} on {story.machine}{f' ({cpu})' if cpu else ''}, {build}"
+    return f"{count} on {story.machine}{f' ({cpu})' if cpu else ''}, {build_words(story.sets)}"
 
 
 def markdown(story: VersionsStory) -> str:

@@ -19,15 +19,27 @@ from precision_eval.expectations import version_key
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.tracking.effort import DEVICE
 
-from .changes import FALSE_SHARE, SESSION_MARGIN, ChangePoint, change_points, reach
+from .changes import (
+    FALSE_SHARE,
+    SESSION_MARGIN,
+    TURN_MARGIN,
+    ChangePoint,
+    SmallDrift,
+    change_points,
+    drifts_of_one_seed,
+    reach,
+)
+from .drift_seeds import SeedDrift, read_drift_seeds
 from .points import ResultSet, check_one_build, check_one_machine
-from .series import PAIRED, Series, SeriesPoint, build_series
+from .series import EXACT, PAIRED, Series, SeriesPoint, build_series, in_turn
 from .statuses import StatusChange, status_at, status_changes
 from .story import Cell, FixTable, VersionsStory, WorkloadStory
 from .upstream import Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")
 SHORT_COMMIT = 8
+MOST_SMALL = 4
+"""Drifts of one seed that a note names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +99,8 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
     positions = tuple(_position(one, choice.axis) for one in chosen)
     series = _named(build_series(chosen, positions), choice)
     known = [one for one in upstream.changes if one.device in ("any", DEVICE)]
-    changes = change_points(series, known, axis=choice.axis)
+    seeds = _seeds_beside(chosen) if choice.axis == "torch" else ()
+    changes = change_points(series, known, axis=choice.axis, seeds=seeds)
     turned = status_changes(series, known, axis=choice.axis)
     names = dict.fromkeys(one.workload for one in series)
     workloads = tuple(_workload(name, series, positions, changes, turned) for name in names)
@@ -103,8 +116,38 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
         cuda_build=cuda_build,
         workloads=workloads,
         upstream=_used(known, (*changes, *turned)),
-        notes=(*notes, *_doubts(series, positions)),
+        notes=(*notes, *_doubts(series, positions), *_small_drifts(drifts_of_one_seed(series, changes, seeds))),
     )
+
+
+def _seeds_beside(sets: Sequence[ResultSet]) -> tuple[SeedDrift, ...]:
+    """Return the drifts over seeds that lie beside the results, of the same processor where the results name theirs."""
+    folders = dict.fromkeys(one.source.parent.parent for one in sets)
+    cpus = {one.hardware.get("cpu") for one in sets} - {None, ""}
+    found = (one for folder in folders for one in read_drift_seeds(folder))
+    return tuple(one for one in found if not cpus or one.cpu in cpus)
+
+
+def _small_drifts(found: Sequence[SmallDrift]) -> list[str]:
+    """Name the drifts that move by less than is called, largest first."""
+    if not found:
+        return []
+    ordered = sorted(found, key=lambda one: -abs(math.log(one.factor)))
+    shown = [_small_drift(one) for one in ordered if one.over_seeds or one in ordered[:MOST_SMALL]]
+    more = f"; and {len(found) - len(shown)} smaller" if len(found) > len(shown) else ""
+    return [
+        f"drift is of one seed, so a move within ×{EXACT['drift']:g} is shown and not called a change unless several "
+        f"seeds were measured: {'; '.join(shown)}{more}"
+    ]
+
+
+def _small_drift(one: SmallDrift) -> str:
+    mode, workload, _, fix, size = one.key
+    told = f"{workload}/{fix} ({mode}, {size}) ×{one.factor:.3g} at {one.at}"
+    if one.over_seeds is None:
+        return told
+    low, high = one.over_seeds.interval
+    return f"{told}, over {one.over_seeds.seeds} seeds ×{one.over_seeds.factor:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _is_known(one: ResultSet, upstream: Upstream) -> bool:
@@ -255,17 +298,39 @@ def _doubts(series: Sequence[Series], positions: Sequence[str]) -> list[str]:
     )
     if not_finite:
         notes.append(f"not finite, so left out of series: {', '.join(not_finite)}")
-    if any(one.metric in PAIRED and one.noise is not None for one in series):
+    return [*notes, *_sessions(series), *_too_few(series)]
+
+
+def _sessions(series: Sequence[Series]) -> list[str]:
+    """Say what the noise of latencies holds."""
+    judged = [one for one in series if one.metric in PAIRED and one.noise is not None and len(one.points) > 1]
+    turned = [all(in_turn([p for p in run if p.samples]) for run in one.runs) for one in judged]
+    notes = []
+    if not all(turned):
+        which = "" if not any(turned) else f" of {', '.join(_workloads_of(judged, turned, False))}"
         notes.append(
-            "noise of latency ratios: the spread between processes of one version; what differs from one session to "
-            f"the next is not in it, so a step is called only where its interval lies beyond {_margins()}, a judgement "
-            "and no calibration"
+            f"latencies{which}: each version or commit was measured in one session, and what differs from one session "
+            "to the next is not in the noise between its processes, so a step is called only where its interval lies "
+            f"beyond {_margins(SESSION_MARGIN)}, chosen after smaller steps did not come back when torch versions were "
+            "measured in turn, as torch-sweep now does"
         )
-    return [*notes, *_too_few(series)]
+    if any(turned):
+        notes.append(
+            f"latencies of {', '.join(_workloads_of(judged, turned, True))}: versions were measured in turn, so the "
+            f"noise holds what sessions differ by; a step is called where its interval lies beyond "
+            f"{_margins(TURN_MARGIN)}, a judgement and no calibration"
+        )
+    return notes
 
 
-def _margins() -> str:
-    return " and ".join(f"{100 * margin:g} % ({metric})" for metric, margin in SESSION_MARGIN.items())
+def _workloads_of(series: Sequence[Series], turned: Sequence[bool], wanted: bool) -> list[str]:
+    return sorted({one.workload for one, is_turned in zip(series, turned, strict=True) if is_turned == wanted})
+
+
+def _margins(margins: Mapping[str, float]) -> str:
+    if len(set(margins.values())) == 1:
+        return f"{100 * max(margins.values()):g} %"
+    return " and ".join(f"{100 * margin:g} % ({metric})" for metric, margin in margins.items())
 
 
 def _too_few(series: Sequence[Series]) -> list[str]:

@@ -2,8 +2,9 @@
 
 Conventions: both are data, in ``upstream.json``. A date is the day (UTC) on which the first file of a release was
 uploaded to the package index; null where it is not known. A change holds *since* a version: it explains what differs
-between a version before and that one or a later one. Patterns are globs on the names of workloads, fixes, modes and
-metrics; a change of status may have to go from one given status to another. How an entry was confirmed is part of it.
+between a version before and that one or a later one. Patterns are globs on the names of workloads, fixes, sizes, modes
+and metrics; a change of status may have to go from one given status to another. How an entry was confirmed is part of
+it.
 
 Contents: :class:`Release`, :class:`UpstreamChange`, :class:`Upstream`; :func:`load_upstream`, :func:`explanations`.
 """
@@ -52,7 +53,7 @@ class UpstreamChange:
     id : str
     since : str
         First release that has it, among those looked at.
-    workloads, fixes, modes, metrics : tuple of str
+    workloads, fixes, sizes, modes, metrics : tuple of str
         Globs; one of each must match.
     device : str
         ``"cpu"`` or ``"cuda"`` where it holds on that device only, else ``"any"``.
@@ -62,6 +63,8 @@ class UpstreamChange:
         What changed, in one or two sentences.
     reference : str
         Pull request, issue or commit; several are separated by spaces.
+    certain : bool
+        Whether the cause was tried in isolation; else it was read or is likely.
     confirmed : str
         How it is known that this is the cause, or that it is only likely.
     """
@@ -78,6 +81,8 @@ class UpstreamChange:
     text: str
     reference: str
     confirmed: str
+    sizes: tuple[str, ...] = ("*",)
+    certain: bool = False
 
     def explains(self, key: Key, *, before: str, at: str) -> bool:
         """Say whether this is about what `key` names, and came between two torch versions.
@@ -89,8 +94,14 @@ class UpstreamChange:
         before, at : str
             The last version with the old value and the first with the new one.
         """
-        mode, workload, metric, fix, _ = key
-        pairs = ((mode, self.modes), (workload, self.workloads), (metric, self.metrics), (fix, self.fixes))
+        mode, workload, metric, fix, size = key
+        pairs = (
+            (mode, self.modes),
+            (workload, self.workloads),
+            (metric, self.metrics),
+            (fix, self.fixes),
+            (size, self.sizes),
+        )
         named = all(any(fnmatchcase(name, glob) for glob in globs) for name, globs in pairs)
         return named and version_key(before) < version_key(self.since) <= version_key(at)
 
@@ -178,5 +189,7 @@ def _change(entry: Mapping[str, Any]) -> UpstreamChange:
     version_key(entry["since"])
     if entry["device"] not in DEVICES:
         raise ValueError(f"{entry['id']}: device is {entry['device']}, expected one of {', '.join(DEVICES)}")
-    globs = {name: tuple(entry[name]) for name in ("workloads", "fixes", "modes", "metrics")}
+    if not isinstance(entry["certain"], bool):
+        raise ValueError(f"{entry['id']}: certain is {entry['certain']!r}, expected true or false")
+    globs = {name: tuple(entry[name]) for name in ("workloads", "fixes", "sizes", "modes", "metrics")}
     return UpstreamChange(**{**entry, **globs})

@@ -11,7 +11,7 @@ from precision_eval.cli import torch_sweep
 from precision_eval.cli.torch_sweep import Request, plan_sweep, run_sweep, torch_sweep_command
 from precision_eval.errors import IntegrityError, ParameterError
 from precision_eval.versions.environments import EnvironmentBuildError, Note
-from precision_eval.versions.sweep_plan import DiskSpaceError
+from precision_eval.versions.sweep_room import DiskSpaceError
 
 ROOT = Path(__file__).resolve().parents[3]
 COLUMNS = ["result", "params", "version", "started_at"]
@@ -118,6 +118,22 @@ def test_a_sweep_measures_every_class_in_every_version(machine):
     assert machine.ran == [(version, group) for version in tally.finished for group in ("eager.a", "eager.b")]
     lines = (machine.request.results / "environments.jsonl").read_text().splitlines()
     assert [json.loads(line)["torch_version"] for line in lines] == ["2.6.0+cu1", "2.8.0+cu1", "2.10.0+cu1"]
+
+
+def test_a_sweep_writes_down_what_each_version_took_also_where_it_was_stopped(machine):
+    machine.stop_at = ("2.8.0", "eager.b")
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(plan_sweep(machine.request), ignore)
+    run_sweep(plan_sweep(machine.request), ignore)
+    lines = (machine.request.results / "costs.jsonl").read_text().splitlines()
+    found = [(one["version"], one["finished"], one["bytes"], one["shared_bytes"]) for one in map(json.loads, lines)]
+    assert found == [
+        ("2.6.0", True, 10, 0),
+        ("2.8.0", False, 10, 0),
+        ("2.8.0", True, 10, 0),
+        ("2.10.0", True, 10, 0),
+    ]
+    assert {json.loads(line)["commit"] for line in lines} == {"c" * 40}
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(machine, capsys):

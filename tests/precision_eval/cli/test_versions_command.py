@@ -76,6 +76,8 @@ def test_globs_choose(folder):
         (("--results", "{}", "--machine", "lap"), "unknown machine 'lap'"),
         (("--results", "{}", "--workload", "dia-decodes"), "unknown workload 'dia-decodes'; did you mean dia-decode?"),
         (("--results", "{}", "--by", "day"), "unknown axis 'day'; expected torch or commit"),
+        (("--results", "{}", "--torch", "2.6.0"), "--torch 2.6.0 would choose one place on the axis"),
+        (("--results", "{}", "--by", "commit", "--commit", "abc"), "leave it out, or give --by torch"),
         (("--results", "{}", "--html", "{}/benchmarks.json"), "is a file; give a folder"),
     ],
 )

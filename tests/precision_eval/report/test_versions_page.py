@@ -187,6 +187,21 @@ class TestAnswer:
         groups = positions_of(changed)[0].unexplained
         assert [group.change.rpartition("×")[2][:4] for group in groups] == ["0.02", "1.10"]
 
+    def test_lines_say_against_what_where_they_differ_in_it(self, story):
+        workload = story.workloads[0]
+        (first,) = workload.changes
+        second = dataclasses.replace(first, before="2.6.0", metric="drift", seeds=8)
+        workload = dataclasses.replace(workload, changes=(first, second))
+        changed = dataclasses.replace(story, workloads=(workload,))
+        at = positions_of(changed)[0]
+        assert at.since == ""
+        groups = [group for _, groups in at.explained for group in groups]
+        assert {group.before for group in groups} == {"2.6.0", "2.9.1"}
+        text = render_page(changed, ())
+        assert all(f"; against {before})" in text for before in ("2.6.0", "2.9.1"))
+        assert "over 8 seeds" in text
+        assert "; against" not in render_page(story, ())
+
     def test_from_nothing_has_no_factor(self):
         assert factor_text(float("inf")) == "from 0"
 

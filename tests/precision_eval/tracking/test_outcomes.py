@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from precision_eval.errors import ParameterError
 from precision_eval.experiment.cells import failed, passed
 from precision_eval.experiment.measures import CellResult
 from precision_eval.tracking import (
@@ -18,6 +19,7 @@ from precision_eval.tracking import (
     outcomes_of,
 )
 from precision_eval.tracking.children import ChildFailure
+from precision_eval.tracking.effort import PROCESS_VARIABLE, process_numbers
 from precision_eval.tracking.paired import timed_in_process
 
 DECODE = Place(workload="attention-decode", mode="eager", size="dia")
@@ -81,6 +83,17 @@ def test_one_that_crashes_costs_itself_only(cells, tmp_path):
         figure(DECODE, "bfloat16", metric_by_id("drift"), folder=tmp_path, effort=FULL)
     assert figure(DECODE, "float16", metric_by_id("drift"), folder=tmp_path, effort=FULL) == 0.5
     assert figure(DECODE, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=FULL) == 1
+
+
+def test_a_round_of_a_sweep_times_one_process_by_its_number(cells, tmp_path, monkeypatch):
+    monkeypatch.setenv(PROCESS_VARIABLE, "2")
+    found = figure(DECODE, "bfloat16", metric_by_id("latency_ratio"), folder=tmp_path, effort=FULL)
+    assert found == (3.0,)
+    assert {process for cell, process in cells.cells if cell.measure == "latency"} == {2}
+    monkeypatch.setenv(PROCESS_VARIABLE, "two")
+    with pytest.raises(ParameterError, match="PRECISION_EVAL_LATENCY_PROCESS is 'two'"):
+        process_numbers(FULL)
+    assert process_numbers(QUICK, {}) == (0,)
 
 
 def test_latency_times_what_runs_in_several_processes(cells, tmp_path):

@@ -10,6 +10,8 @@ from precision_eval.versions import environments
 from precision_eval.versions.environments import EnvironmentBuildError, TorchEnvironment, build_environment, read_note
 from precision_eval.versions.installing import (
     Installer,
+    asks_for_cuda,
+    cache_folder,
     choose_build,
     fitting_constraints,
     project_requirements,
@@ -67,6 +69,19 @@ def test_torch_asks_without_cuda():
     assert "triton==3.2.0" in torch_requirements(METADATA, python="3.11", cuda=True)
 
 
+def test_a_cuda_build_is_known_by_what_it_asks_for():
+    assert asks_for_cuda(METADATA)
+    assert not asks_for_cuda("".join(line for line in METADATA.splitlines(keepends=True) if "cuda" not in line))
+
+
+def test_uvs_cache_is_where_its_variables_say(tmp_path):
+    uv = Installer(uv="uv")
+    assert cache_folder(uv, {"UV_CACHE_DIR": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
+    assert cache_folder(uv, {"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "uv"
+    assert cache_folder(uv, {}) == Path.home() / ".cache" / "uv"
+    assert cache_folder(Installer(uv=None), {"UV_CACHE_DIR": str(tmp_path)}) is None
+
+
 def test_constraints_give_way_to_torch():
     text = "# why\nsympy==1.14.0\nfilelock==4.2.11\ntorch==2.13.0\nsetuptools==84.2.1\nx==1; python_version >= '3.13'\n"
     needs = torch_requirements(METADATA, python="3.11", cuda=False)
@@ -112,6 +127,17 @@ def test_commands_of_uv_and_of_pip():
         (
             "ERROR: Could not find a version\nERROR: No matching distribution found for torch==9",
             "does not exist, has no wheel for Python 3.13, or pip",
+        ),
+        # uv under UV_OFFLINE=1, with the index in its cache and without
+        (
+            "  x Failed to download `torch==2.9.0`\n  cause: Network connectivity is disabled, but the requested data "
+            "wasn't found in the cache for: `file.whl`",
+            "uv is told to stay offline",
+        ),
+        (
+            "error: No solution found\n  cause: Because torch was not found in the cache and you require torch==2.9.0\n"
+            "hint: Packages were unavailable because the network was disabled.",
+            "unset UV_OFFLINE",
         ),
         ("error: Failed to fetch: x\n  cause: error sending request for url (x)", "index cannot be reached"),
         (
@@ -192,8 +218,14 @@ def test_another_build_is_made_anew(fake):
 
 def test_a_cpu_build_that_is_none_is_refused_and_leaves_nothing(fake):
     with pytest.raises(
-        EnvironmentBuildError, match=r"CPU build of torch 2\.6\.0 was asked for and 2\.6\.0\+cu124 came"
+        EnvironmentBuildError, match=r"CPU build of torch 2\.6\.0 was asked for and a CUDA build came; name an index of"
     ):
+        build_environment(wanted(fake), build="cpu", installer=Installer(uv=str(fake / "uv")))
+    assert not wanted(fake).folder.exists()
+    assert len((fake / "log").read_text().splitlines()) == 2  # its needs are not even fetched, nor is it imported
+    without = "".join(line for line in METADATA.splitlines(keepends=True) if "cuda" not in line)
+    (fake / "METADATA").write_text(without)
+    with pytest.raises(EnvironmentBuildError, match=r"was asked for and 2\.6\.0\+cu124 came; name an index of"):
         build_environment(wanted(fake), build="cpu", installer=Installer(uv=str(fake / "uv")))
     assert not wanted(fake).folder.exists()
 

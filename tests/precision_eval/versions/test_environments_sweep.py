@@ -4,14 +4,11 @@ from pathlib import Path
 import pytest
 
 from precision_eval.errors import ParameterError, RecordError
-from precision_eval.versions import sweep_plan
+from precision_eval.versions import sweep_plan, sweep_room
 from precision_eval.versions.sweep_plan import (
-    DiskSpaceError,
     check_build,
-    check_room,
     choose_versions,
     configuration_for,
-    expected_bytes,
     known_machines,
     machine_name,
     missing_benchmarks,
@@ -22,6 +19,7 @@ from precision_eval.versions.sweep_plan import (
     select_benchmarks,
     selection,
 )
+from precision_eval.versions.sweep_room import DiskSpaceError, check_cache_room, check_room, expected_bytes
 
 ROOT = Path(__file__).resolve().parents[3]
 KNOWN = ("2.6.0", "2.7.0", "2.7.1", "2.10.0")
@@ -56,7 +54,7 @@ def test_the_projects_configuration_covers_every_minor_version():
     plain = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))
     for key in ("benchmark_dir", "launch_method", "project", "version"):
         assert found.raw[key] == plain[key], key
-    assert set(sweep_plan.SLIM_BYTES) == set(found.versions)
+    assert set(sweep_room.SLIM_BYTES) == set(found.versions)
 
 
 def test_a_run_is_given_one_version_and_absolute_places(tmp_path):
@@ -69,6 +67,12 @@ def test_a_run_is_given_one_version_and_absolute_places(tmp_path):
     assert (Path(made["benchmark_dir"]) / "__init__.py").exists()
 
 
+def whole(versions):
+    """A configuration with everything in it; `versions` as JSON."""
+    places = '"repo": ".", "benchmark_dir": "b", "env_dir": "e", "results_dir": "r", "html_dir": "h"'
+    return f'{{"matrix": {{"req": {{"torch": {versions}}}}}, {places}}}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -76,6 +80,9 @@ def test_a_run_is_given_one_version_and_absolute_places(tmp_path):
         ("{", "is no asv configuration"),
         ("[]", "is no asv configuration"),
         ('{"matrix": {"req": {"torch": ["2.6.0"]}}, "repo": "."}', "lacks benchmark_dir, env_dir"),
+        (whole("[2.8]"), r"has \[2\.8\] as torch versions; expected a list of texts"),
+        (whole('"2.13.0"'), r'has "2\.13\.0" as torch versions; expected a list of texts'),
+        (whole("[]"), r"has \[\] as torch versions"),
     ],
 )
 def test_a_bad_configuration_is_named(tmp_path, content, message):
@@ -88,15 +95,15 @@ def test_a_bad_configuration_is_named(tmp_path, content, message):
 
 def test_disk_counts_what_is_shared_once():
     first = expected_bytes("2.6.0", "slim", shared=True, first=True)
-    assert first - expected_bytes("2.6.0", "slim", shared=True, first=False) == sweep_plan.OTHER_BYTES
+    assert first - expected_bytes("2.6.0", "slim", shared=True, first=False) == sweep_room.OTHER_BYTES
     assert expected_bytes("2.6.0", "slim", shared=False, first=False) == first
-    assert expected_bytes("2.99.0", "slim", shared=True, first=False) == sweep_plan.LARGEST_BYTES["slim"]
-    assert expected_bytes("2.6.0", "cuda", shared=True, first=False) == sweep_plan.LARGEST_BYTES["cuda"]
-    assert max(sweep_plan.SLIM_BYTES.values()) <= sweep_plan.LARGEST_BYTES["slim"]
+    assert expected_bytes("2.99.0", "slim", shared=True, first=False) == sweep_room.LARGEST_BYTES["slim"]
+    assert expected_bytes("2.6.0", "cuda", shared=True, first=False) == sweep_room.LARGEST_BYTES["cuda"]
+    assert max(sweep_room.SLIM_BYTES.values()) <= sweep_room.LARGEST_BYTES["slim"]
 
 
 def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
-    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_plan.RESERVE_BYTES
+    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_room.RESERVE_BYTES
     assert check_room(needed, free=5_000_000_000 + reserve, where=tmp_path, keep=True) == 5_000_000_000 + reserve
     with pytest.raises(
         DiskSpaceError,
@@ -107,6 +114,14 @@ def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(DiskSpaceError, match=r"name fewer --versions, or another disk with --environments"):
         check_room(needed, free=3_900_000_000, where=tmp_path, keep=False)
     assert check_room([], free=0, where=tmp_path, keep=True) == 0
+
+
+def test_a_cache_on_another_disk_must_fit_too(tmp_path):
+    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_room.RESERVE_BYTES
+    check_cache_room(needed, free=5_000_000_000 + reserve, where=tmp_path)
+    check_cache_room([], free=0, where=tmp_path)
+    with pytest.raises(DiskSpaceError, match=r"cache at .* may take 6\.0 GB, 5\.9 GB are free there; .*UV_CACHE_DIR"):
+        check_cache_room(needed, free=5_900_000_000, where=tmp_path)
 
 
 BENCHMARKS = {"eager.a.time_call": "1", "eager.a.track_status": "2", "eager.b.track_status": "3"}
