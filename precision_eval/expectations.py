@@ -8,7 +8,8 @@ line, addresses and paths left out. Only statuses are compared with a column of 
 no torch.
 
 Contents: :class:`Expectation`, :class:`Column`, :class:`Change`, :class:`Difference`; :func:`load_table`,
-:func:`save_table`, :func:`observe`, :func:`column_for`, :func:`differences`, :func:`changes`, :func:`updated`.
+:func:`save_table`, :func:`observe`, :func:`check_inductor`, :func:`column_for`, :func:`differences`, :func:`changes`,
+:func:`updated`.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ def observe(
         if mode not in MODES:
             raise ParameterError(f"unknown mode '{mode}'; expected {' or '.join(MODES)}")
     if "compiled-inductor" in modes:
-        _check_inductor()
+        check_inductor()
     column = Column()
     for workload in workloads:
         if SIZE not in workload.sizes:
@@ -238,8 +239,14 @@ def observe(
     return column
 
 
-def _check_inductor() -> None:
-    """Compile something trivial; raise where even that fails."""
+def check_inductor() -> None:
+    """Compile something trivial.
+
+    Raises
+    ------
+    UnsupportedError
+        Even that fails.
+    """
     import warnings
 
     import torch

@@ -42,7 +42,11 @@ def test_the_table_of_fixes_is_the_registry():
     assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == [fix.id for fix in FIXES]
 
 
-@pytest.mark.parametrize("block", ["results", "claims", "voice", "proof", "sweep", "audio", "versions", "doctor"])
+BLOCKS = ["results", "claims", "voice", "proof", "sweep", "audio", "versions", "doctor"]
+BLOCKS += ["asv-cost", "change-points", "choose", "gate"]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
 def test_numbers_have_their_markers(block):
     assert README.count(f"<!-- {block}:begin -->") == README.count(f"<!-- {block}:end -->") == 1
 

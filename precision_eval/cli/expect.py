@@ -140,3 +140,17 @@ def _print_changes(console: Console, found: list[Change], versions: tuple[str, .
     for change in found:
         table.add_row(change.cell, spans_text(change))
     console.print(table)
+    _print_operations(console)
+
+
+def _print_operations(console: Console) -> None:
+    """Print what torch's own operations do with mixed dtypes, beside the cells that rest on them."""
+    from precision_eval.report.version_notes import operations_table
+
+    found = operations_table()
+    table = RichTable(title=found.title, caption="`python -m precision_eval.versions.operations` runs them here")
+    for column in found.columns:
+        table.add_column(column, overflow="fold")
+    for row in found.rows:
+        table.add_row(*row)
+    console.print(table)

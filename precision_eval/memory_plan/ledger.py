@@ -4,7 +4,7 @@ Conventions: bytes. A :class:`Sized` has a shape and a dtype and no values; its 
 :class:`Meter` when the last reference to it goes, as torch's is (CPython counts references). So code written like a
 model's forward takes and gives memory in the order in which the model does, and the highest level is its peak. Three
 kinds are told apart: ``activations``, ``casts`` (copies that a fix makes) and ``workspace`` (what a kernel takes for
-itself, and copies that the source makes of a cache).
+itself; the copy of a cache that MetaVoice's source makes in eager is not counted).
 
 Not counted: Python numbers in arithmetic (some ten bytes each), the scratch that oneDNN and cuBLAS take beside the
 allocator, and rounding (512 bytes per tensor on CUDA).

@@ -2,8 +2,8 @@
 
 ``python -m precision_eval.report.pages RUN_DIR PAGE...`` replaces, in each Markdown page, what stands between
 ``<!-- WORKLOAD:begin -->`` and ``<!-- WORKLOAD:end -->`` for every workload that has such markers there; everything
-outside is left byte for byte. ``WORKLOAD.versions`` is what depends on the torch version there, ``environment`` what
-the run was measured with.
+outside is left byte for byte. ``WORKLOAD.versions`` is what depends on the torch version there, ``operations`` what
+torch's own operations do by version, ``environment`` what the page's workloads were measured with.
 
 Contents: :func:`system_table`, :func:`write_page`, :func:`main`.
 """
@@ -13,21 +13,22 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from precision_eval.errors import ParameterError, PrecisionEvalError
 from precision_eval.report.data import Row, Run, Section, figure_of, load_run, memory_bytes
+from precision_eval.report.provenance import doubt_notes, latency_notes
 from precision_eval.report.readme import write_block
 from precision_eval.report.tables import Table, confidence_text
-from precision_eval.report.text import environment_line, markdown_table
-from precision_eval.report.version_notes import version_table
+from precision_eval.report.tables_parts import sampler_text, shares_text
+from precision_eval.report.text import environment_markdown, markdown_table
+from precision_eval.report.version_notes import operations_table, version_table
 from precision_eval.report.wording import MISSING, fixed, memory_text, scientific, short_reason, with_interval
 
-_PARTS = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
-_FEWEST_POSITIONS = 20
 _VERSIONS = ".versions"
+_ENVIRONMENT = "environment"
+_OPERATIONS = "operations"
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
@@ -43,7 +44,8 @@ def system_table(run: Run, workload: str) -> Table:
     -------
     Table
         Status in either mode, drift and what it consists of (shares of the mean square error), latency over
-        ``full_float32`` of the same mode, memory of a call. Messages are the notes.
+        ``full_float32`` of the same mode, memory of a call. The notes are messages, how latency was measured, and
+        the records' doubts.
 
     Raises
     ------
@@ -56,18 +58,19 @@ def system_table(run: Run, workload: str) -> Table:
         raise ParameterError(f"{run.directory} holds nothing of the workload '{workload}'; it holds {held}")
     rows = {mode: {row.fix: row for row in section.fixes} for mode, section in sections.items()}
     fixes = list(dict.fromkeys(fix for found in rows.values() for fix in found))
-    first = next(iter(sections.values()))
+    ordered = tuple(sections.values())
+    first = ordered[0]
     columns = ["fix", *sections, "drift", "cast / compute / rounding / cross, %"]
     columns += [f"latency, {mode} {confidence_text(section)}".strip() for mode, section in sections.items()]
     columns.append("storage + peak extra")
-    if any(_sampler(row) != MISSING for found in rows.values() for row in found.values()):
+    if any(sampler_text(row) != MISSING for found in rows.values() for row in found.values()):
         columns.append("nucleus moved by the sampler alone")
     return Table(
         title=f"{workload} · {first.size} · {first.device}, {first.threads} thread{'' if first.threads == 1 else 's'}",
         columns=tuple(columns),
         rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()])[: len(columns)] for fix in fixes),
         kinds=("passed",) * len(fixes),
-        notes=tuple(_messages(sections.values())),
+        notes=(*_messages(ordered), *latency_notes(ordered), *doubt_notes(ordered)),
     )
 
 
@@ -80,29 +83,11 @@ def _cells(fix: str, rows: Sequence[Row | None]) -> tuple[str, ...]:
         fix,
         *(MISSING if row is None else row.status for row in rows),
         scientific(figure_of(drift, "relative_error")),
-        _shares(drift),
+        shares_text(drift),
         *(MISSING if row is None else _latency(row) for row in rows),
         MISSING if memory is None else f"{memory_text(memory[0])} + {memory_text(memory[1])}",
-        next((text for row in present if (text := _sampler(row)) != MISSING), MISSING),
+        next((text for row in present if (text := sampler_text(row)) != MISSING), MISSING),
     )
-
-
-def _sampler(row: Row) -> str:
-    """Share of positions whose nucleus the sampler's own rounding changes; a single position makes no share."""
-    data = row.data("sampler")
-    positions, changed = figure_of(data, "positions"), figure_of(data, "changed_nucleus")
-    if positions is None or changed is None or positions < _FEWEST_POSITIONS:
-        return MISSING
-    return f"{100.0 * changed:.0f} % of {positions:.0f}"
-
-
-def _shares(drift: Mapping[str, Any] | None) -> str:
-    """Shares of the total mean square error in per cent; they add up to 100 with the cross-term."""
-    total = figure_of(drift, "split", "total_mse")
-    parts = [figure_of(drift, "split", name) for name in _PARTS]
-    if not total or any(part is None for part in parts):
-        return MISSING
-    return " / ".join(fixed(100.0 * float(part or 0.0) / total, decimals=0) for part in parts)
 
 
 def _latency(row: Row) -> str:
@@ -112,7 +97,7 @@ def _latency(row: Row) -> str:
     return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
 
 
-def _messages(sections: Sequence[Section] | Any) -> list[str]:
+def _messages(sections: Iterable[Section]) -> list[str]:
     """One line per distinct message, with the fixes and modes that ended in it."""
     shared: dict[tuple[str, str], list[str]] = {}
     for section in sections:
@@ -144,14 +129,17 @@ def write_page(page: Path, run: Run) -> bool:
     if not names:
         raise ParameterError(f"{page} has no markers; put <!-- WORKLOAD:begin --> and <!-- WORKLOAD:end --> in it")
     changed = False
+    workloads = {name for name in names if name not in (_ENVIRONMENT, _OPERATIONS) and not name.endswith(_VERSIONS)}
     for name in names:
-        changed |= write_block(page, name, _block(run, name))
+        changed |= write_block(page, name, _block(run, name, workloads))
     return changed
 
 
-def _block(run: Run, name: str) -> str:
-    if name == "environment":
-        return environment_line(run)
+def _block(run: Run, name: str, workloads: Collection[str]) -> str:
+    if name == _ENVIRONMENT:
+        return environment_markdown(run, workloads or None)
+    if name == _OPERATIONS:
+        return markdown_table(operations_table(), heading=True)
     if name.endswith(_VERSIONS):
         versions = version_table(run, workload=name.removesuffix(_VERSIONS))
         return "Nothing here depends on it." if versions is None else markdown_table(versions, heading=True)

@@ -1,14 +1,13 @@
 """The report as text: Rich tables on a console, and the same content as Markdown.
 
 Contents: :func:`print_report`, :func:`markdown_report`, :func:`markdown_table`, :func:`findings`,
-:func:`environment_line`, :data:`READING_GUIDE`, :func:`reading_guide`.
+:func:`environment_line`, :func:`environment_markdown`, :data:`READING_GUIDE`, :func:`reading_guide`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -17,8 +16,10 @@ from rich.table import Table as RichTable
 
 from precision_eval.report.data import Run, figure_of
 from precision_eval.report.findings import findings_of
-from precision_eval.report.tables import Table, tables_of
-from precision_eval.report.version_notes import version_table
+from precision_eval.report.provenance import environment_lines, facts_line
+from precision_eval.report.tables import Table
+from precision_eval.report.tables_parts import all_tables
+from precision_eval.report.version_notes import operations_table, version_table
 
 READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
@@ -35,17 +36,6 @@ READING_GUIDE = (
     "Overlapping intervals are a tie. One machine, one build, one set of seeds: measure on yours before you ship.",
 )
 
-_ENVIRONMENT = (
-    ("torch", "torch.version"),
-    ("python", "platform.python"),
-    ("system", "platform.system"),
-    ("processor", "cpu.model"),
-    ("usable cores", "cpu.usable_cores"),
-    ("device", "device.name"),
-    ("device model", "device.model"),
-    ("commit", "package.git_commit"),
-)
-
 _WIDEST_CELL = 44
 _GAP = 3
 _EDGE = 3
@@ -55,12 +45,12 @@ _STYLES = {"passed": "", "failed": "red", "reference": "dim"}
 def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     """Print every table, the findings, the reading guide and where the files are."""
     console.print()
-    if line := environment_line(run):
+    for line in environment_lines(run):
         console.print(line, style="dim", highlight=False, markup=False)
     if run.torn_bytes:
         console.print(f"The last record is torn ({run.torn_bytes} bytes) and not counted; run again to resume.")
     for section in run.sections:
-        for table in tables_of(run, section):
+        for table in all_tables(run, section):
             console.print(table.title, style="bold", highlight=False, markup=False)
             for part in _rich_tables(table, width=console.width):
                 console.print(part)
@@ -133,15 +123,16 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
     left_out : sequence of str
         One line per figure that could not be drawn, with the reason.
     """
-    parts = [f"# Report of `{run.directory.name}`", environment_line(run)]
+    parts = [f"# Report of `{run.directory.name}`", environment_markdown(run)]
     parts.append("## What the numbers say")
     parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
     for section in run.sections:
         parts.append(f"## {section.title}")
-        for table in tables_of(run, section):
+        for table in all_tables(run, section):
             parts.append(markdown_table(table, heading=table.title != section.title))
     if (versions := version_table(run)) is not None:
         parts += [f"## {versions.title}", markdown_table(versions, heading=False)]
+        parts.append(markdown_table(operations_table(), heading=True))
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
     parts += [f"- Left out: {line}" for line in left_out]
@@ -198,16 +189,21 @@ def _width(table: Table, column: int) -> int:
 
 
 def environment_line(run: Run) -> str:
-    """Return what a run was measured with, in one line; empty where its environment is not stored."""
-    found = [(name, _at(run.environment, path)) for name, path in _ENVIRONMENT]
-    return "; ".join(f"{name}: {value}" for name, value in found if value is not None)
+    """Return what a run was last measured with, in one line; empty where its environment is not stored."""
+    return facts_line(run.environment)
 
 
-def _at(environment: Mapping[str, Any], path: str) -> Any:
-    node: Any = environment
-    for name in path.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node
+def environment_markdown(run: Run, workloads: Collection[str] | None = None) -> str:
+    """Return what a run was measured with, a list below the first line where that is several environments.
+
+    Parameters
+    ----------
+    run : Run
+    workloads : collection of str, optional
+        Only what measured these.
+    """
+    lines = environment_lines(run, workloads)
+    return "\n".join([*lines[:1], *([""] if lines[1:] else []), *(f"- {line}" for line in lines[1:])])
 
 
 def _caption(path: Path) -> str:

@@ -5,7 +5,11 @@ stands in its rows. A compiled cell of a run is held to what was recorded with I
 that was, else to ``aot_eager``, which traces alike. Only cells of a run whose recorded status turns over between
 versions are listed; cells with pinned settings are left out.
 
-Contents: :class:`VersionNote`, :func:`version_notes`, :func:`version_table`, :func:`spans_text`.
+Beside it stands what torch's own operations do by version (:mod:`precision_eval.versions.operations`): the operations
+behind those statuses, and such as upstream names that no workload meets.
+
+Contents: :class:`VersionNote`, :func:`version_notes`, :func:`version_table`, :func:`operations_table`,
+:func:`spans_text`.
 """
 
 from __future__ import annotations
@@ -18,8 +22,11 @@ from precision_eval.expectations import SIZE, Change, Column, changes, column_fo
 from precision_eval.report.data import Run, Section
 from precision_eval.report.tables import Table
 from precision_eval.report.wording import MISSING
+from precision_eval.versions.operations import PROBES, Outcomes, load_outcomes
 
 TITLE = "Statuses that depend on the torch version"
+OPERATIONS_TITLE = "What torch's own operations give, by version"
+_MODES = {"eager": "eager", "compiled-aot_eager": "compiled by aot_eager", "compiled-inductor": "compiled by Inductor"}
 _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 
 
@@ -121,6 +128,42 @@ def version_table(run: Run, *, workload: str | None = None, table: Mapping[str, 
     )
 
 
+def operations_table(outcomes: Outcomes | None = None) -> Table:
+    """Return the output dtype of each probed operation over the recorded torch versions, one column per mode.
+
+    Parameters
+    ----------
+    outcomes : mapping of str to mapping, optional
+        By torch version; the package's own by default.
+
+    Returns
+    -------
+    Table
+    """
+    outcomes = load_outcomes() if outcomes is None else outcomes
+    rows = []
+    for probe in PROBES:
+        cells = []
+        for mode in _MODES:
+            key = f"{probe.id}/{mode}"
+            found = [(version, column[key]) for version, column in outcomes.items() if key in column]
+            same = len({what for _, what in found}) == 1
+            cells.append(f"{found[0][1]} in each" if same else _spans(found) or MISSING)
+        rows.append((probe.id, probe.title, *cells, probe.source))
+    return Table(
+        title=OPERATIONS_TITLE,
+        columns=("probe", "operation", *_MODES.values(), "upstream"),
+        rows=tuple(rows),
+        kinds=("passed",) * len(rows),
+        notes=(
+            f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
+            "`python -m precision_eval.versions.operations` probes the torch at hand.",
+            "No workload here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
+            "returns float32 from 2.12 on by pytorch #174824.",
+        ),
+    )
+
+
 def spans_text(change: Change) -> str:
     """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``.
 
@@ -129,12 +172,16 @@ def spans_text(change: Change) -> str:
     change : Change
         Its versions, oldest first; what lies between two recorded versions is not known.
     """
+    return _spans([(version, expectation.status) for version, expectation in change.by_version])
+
+
+def _spans(by_version: Sequence[tuple[str, str]]) -> str:
     spans: list[tuple[str, list[str]]] = []
-    for version, expectation in change.by_version:
-        if spans and spans[-1][0] == expectation.status:
+    for version, found in by_version:
+        if spans and spans[-1][0] == found:
             spans[-1][1].append(version)
         else:
-            spans.append((expectation.status, [version]))
+            spans.append((found, [version]))
     return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
 
 

@@ -13,6 +13,8 @@ changes
     Change points with significance.
 drift_seeds
     Drift over several seeds, which decides about changes that one seed cannot.
+operations
+    What torch's own operations do with mixed dtypes, per version.
 statuses
     Where a status turns over.
 upstream

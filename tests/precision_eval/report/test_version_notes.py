@@ -8,11 +8,19 @@ import json
 import pytest
 from rich.console import Console
 
-from precision_eval.expectations import Change, Column, Expectation
+from precision_eval.expectations import MODES, Change, Column, Expectation
 from precision_eval.report.data import load_run
 from precision_eval.report.pages import main
 from precision_eval.report.text import markdown_report, print_report
-from precision_eval.report.version_notes import TITLE, spans_text, version_notes, version_table
+from precision_eval.report.version_notes import (
+    OPERATIONS_TITLE,
+    TITLE,
+    operations_table,
+    spans_text,
+    version_notes,
+    version_table,
+)
+from precision_eval.versions.operations import PROBES
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 
@@ -95,3 +103,23 @@ def test_the_report_and_a_page_show_it_with_the_packages_own_table(run_dir, tmp_
     page.write_text("<!-- dia-decode.versions:begin -->\n<!-- dia-decode.versions:end -->\n")
     assert main([str(run_dir), str(page)]) == 0
     assert "raised up to 2.6.0" in page.read_text()
+
+
+def test_operations_are_told_by_version_and_mode():
+    keys = [f"{probe.id}/{mode}" for probe in PROBES for mode in MODES]
+    outcomes = {version: dict.fromkeys(keys, "raised") for version in ("2.6.0", "2.9.1", "2.10.0")}
+    outcomes["2.6.0"]["matmul-3d/compiled-inductor"] = "float32"
+    table = operations_table(outcomes)
+    cells = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert cells["matmul-3d"]["compiled by Inductor"] == "float32 up to 2.6.0, raised from 2.9.1"
+    assert cells["matmul-3d"]["eager"] == "raised in each"
+    assert cells["matmul-3d"]["upstream"] == "pytorch #172183"
+    assert operations_table({}).rows[0][2] == "–"
+
+
+def test_operations_stand_in_the_report_and_on_a_page(run_dir, tmp_path):
+    assert f"**{OPERATIONS_TITLE}**" in markdown_report(load_run(run_dir), figures=[], left_out=[])
+    page = tmp_path / "dia.md"
+    page.write_text("<!-- operations:begin -->\n<!-- operations:end -->\n")
+    assert main([str(run_dir), str(page)]) == 0
+    assert "| `rms-norm` |" in page.read_text()

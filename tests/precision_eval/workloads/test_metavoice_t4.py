@@ -2,13 +2,19 @@
 
 import dataclasses
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
 from precision_eval.errors import UnsupportedError
+from precision_eval.expectations import load_table
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
+from precision_eval.memory_plan import Request, model_by_name, plan_fix
+from precision_eval.memory_plan.devices import device_by_name
+from precision_eval.memory_plan.text import shown_bytes
+from precision_eval.messages import explain
 from precision_eval.workloads.metavoice import METAVOICE_DECODE, METAVOICE_DECODE_FLOAT32
 from precision_eval.workloads.metavoice_t4 import METAVOICE_T4, T4, Loaded, default_dtype, loaded
 
@@ -111,6 +117,31 @@ def test_it_can_be_compiled():
     compiled = torch.compile(case.model, backend="eager")
     for one, other in zip(compiled(*case.inputs), case.model(*case.inputs), strict=True):
         assert torch.allclose(one.float(), other.float(), atol=2e-2)
+
+
+def test_the_first_stage_alone_does_not_explain_the_report():
+    """What is said of #27's memory is what the plan of that state gives."""
+    config, device = model_by_name("metavoice-1b"), device_by_name("t4")
+    asked = Request(config=config, dtype="float32", kv_dtype="float16", device_memory_bytes=device.memory_bytes)
+    plan = plan_fix(asked, fix_by_id("autocast"))
+    assert (plan.status, plan.fits) == ("runs", True)
+    assert "fits a T4, and does not explain" in METAVOICE_T4.explanation
+    page = " ".join((Path(__file__).resolve().parents[3] / "docs" / "metavoice-t4.md").read_text("utf-8").split())
+    needed, held = (shown_bytes(size).replace("G", " GiB") for size in (plan.total_bytes, device.memory_bytes))
+    assert f"needs {needed} of the T4's {held} for the first stage" in page
+
+
+def test_the_page_shows_the_exact_message():
+    page = (Path(__file__).resolve().parents[3] / "docs" / "metavoice-t4.md").read_text("utf-8")
+    quoted = next(line for line in page.splitlines() if line.startswith("> "))
+    found = explain(quoted)
+    assert found.member == "autocast_no_bfloat16"
+    assert found.causes[0].workload == METAVOICE_T4.id
+
+
+def test_wording_is_no_part_of_the_digest():
+    assert dataclasses.replace(METAVOICE_T4, explanation="other words").digest == METAVOICE_T4.digest
+    assert {column.digests["metavoice-t4"] for column in load_table().values()} == {METAVOICE_T4.digest}
 
 
 def test_the_workload():

@@ -1,0 +1,118 @@
+"""What a run was measured with, and how sure its latencies are: from records, nothing invented."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from precision_eval.report.data import load_run
+from precision_eval.report.pages import main
+from precision_eval.report.provenance import doubt_notes, environment_lines, latency_notes
+from precision_eval.report.text import markdown_report
+
+
+def environment(commit):
+    return {"torch": {"version": "2.13.0"}, "device": {"name": "cpu"}, "package": {"git_commit": commit}}
+
+
+@pytest.fixture
+def run_dir(synthetic, tmp_path):
+    """Two environments: all of eager under the first, compiled latency of w2 under the second."""
+    made = synthetic(tmp_path)
+    for workload in ("w1", "w2"):
+        made.add(workload, "cpu", "eager", "float16", "drift", {"relative_error": 1e-3})
+        made.add(workload, "cpu", "eager", "float16", "latency", made.latency(1.5, "float16"))
+        for fix in ("float16", "bfloat16"):
+            made.add(workload, "cpu", "compiled", fix, "latency", made.latency(1.5, fix))
+    shas = []
+    for name, commit in (("environment-old.json", "aaa+changes"), ("environment.json", "bbb")):
+        text = json.dumps(environment(commit))
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        shas.append(hashlib.sha256(text.encode()).hexdigest())
+    for record in made.records:
+        late = record["mode"] == "compiled" and record["workload"] == "w2"
+        record["environment"] = shas[late]
+        record["started_at"] = f"2026-11-2{1 + late}T10:00:00+00:00"
+        if record["measure"] == "latency":
+            eager = record["mode"] == "eager"
+            record["options"] = {"seed": 0, "processes": 5 if eager else 1, "budget_s": 5.0 if eager else 2.0}
+    made.write()
+    return tmp_path
+
+
+def rewritten(run_dir, change):
+    lines = [json.loads(line) for line in (run_dir / "records.jsonl").read_text().splitlines()]
+    for record in lines:
+        change(record)
+    (run_dir / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in lines))
+    return load_run(run_dir)
+
+
+def test_each_environment_is_said_to_have_measured_what_it_did(run_dir):
+    shared, old, new = environment_lines(load_run(run_dir))
+    assert shared == "torch: 2.13.0; device: cpu"
+    assert old == "commit: aaa with changes not committed: eager: drift and latency; compiled: latency of `w1`"
+    assert new == "commit: bbb: compiled: latency of `w2`"
+
+
+def test_a_page_names_only_those_of_its_own_workloads(run_dir, tmp_path):
+    (line,) = environment_lines(load_run(run_dir), {"w1"})
+    assert line == "torch: 2.13.0; device: cpu; commit: aaa+changes"  # not that of environment.json
+    page = tmp_path / "page.md"
+    blocks = ("environment", "w1", "w2")
+    page.write_text("".join(f"<!-- {n}:begin -->\n<!-- {n}:end -->\n" for n in blocks), encoding="utf-8")
+    assert main([str(run_dir), str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "device: cpu\n\n- commit: aaa with" in text
+    assert "- commit: bbb: compiled: latency of `w2`\n<!-- environment:end -->" in text
+    assert "- commit: bbb: compiled: latency of `w2`\n" in markdown_report(load_run(run_dir), figures=[], left_out=[])
+
+
+def test_a_workload_split_between_environments_names_the_fixes(run_dir):
+    old = hashlib.sha256((run_dir / "environment-old.json").read_bytes()).hexdigest()
+    run = rewritten(run_dir, lambda r: r.update(environment=old) if r["fix"] == "bfloat16" else None)
+    assert environment_lines(run)[-1] == "commit: bbb: compiled: latency of `w2` (`float16`)"
+    assert environment_lines(run)[1].endswith("compiled: latency of `w1` and `w2` (`bfloat16`)")
+
+
+def test_an_environment_without_its_file_is_named_by_its_digest(run_dir):
+    (run_dir / "environment-old.json").write_text("{torn")
+    lines = environment_lines(load_run(run_dir))
+    assert lines[0] == "torch: 2.13.0; device: cpu; commit: bbb"
+    assert ", whose file is not here: eager: drift and latency" in lines[1]
+    assert lines[2].startswith("environment ")
+
+
+def test_how_latency_was_measured(run_dir):
+    sections = [section for section in load_run(run_dir).sections if section.workload == "w1"]
+    assert latency_notes(sections) == [
+        "Latency, eager: 5 processes, 5 s for all fixes and processes together.",
+        "Latency, compiled: 1 process, 2 s for all fixes together, its intervals without what differs between "
+        "processes.",
+    ]
+    run = rewritten(run_dir, lambda record: record.update(options={}))
+    assert latency_notes(run.sections) == []
+
+
+def test_doubts_of_any_measure_are_kept_and_alike_ones_share_a_line(run_dir):
+    said = {
+        "float16": "loaded: 46 % of 5 blocks, -3.5 % in float16 (#2)",
+        "bfloat16": "loaded: 9 % of 5 blocks, 1 % in float16 (#2)",
+    }
+
+    def change(record):
+        record["data"]["doubts"] = []
+        if record["workload"] == "w1" and record["mode"] == "compiled":
+            record["data"]["doubts"] = [said[record["fix"]]]
+        if record["measure"] == "drift":
+            record["data"]["doubts"] = ["no yardstick\n\nWhile executing 4711"]
+
+    run = rewritten(run_dir, change)
+    w1 = [section for section in run.sections if section.workload == "w1"]
+    assert doubt_notes(w1) == [
+        "Doubt, eager drift of `float16`: no yardstick",
+        "Doubt, compiled latency of every fix: loaded: 9 to 46 % of 5 blocks, -3.5 to 1 % in float16 (#2)",
+    ]
+    assert doubt_notes([section for section in run.sections if section.workload == "w2"][1:]) == []
