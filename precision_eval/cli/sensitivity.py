@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +131,7 @@ def _report(request: Request, console: Console) -> None:
     from precision_eval.report.readme import write_block
     from precision_eval.sensitivity.campaign import write_summary
     from precision_eval.sensitivity.plots import draw
-    from precision_eval.sensitivity.text import answer, csv_text, markdown
+    from precision_eval.sensitivity.text import answer, brief, csv_text, markdown
 
     summary = write_summary(request.out)
     (request.out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
@@ -142,7 +143,8 @@ def _report(request: Request, console: Console) -> None:
         console.print(line, style="bold", highlight=False)
     written = [request.out / TEXT_NAME, request.out / CSV_NAME, *drawn]
     if request.docs is not None:
-        write_block(request.docs, BLOCK, markdown(summary))
+        folder = Path(os.path.relpath(request.out, request.docs.parent)).as_posix()
+        write_block(request.docs, BLOCK, brief(summary, folder=folder))
         written.append(request.docs)
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
 

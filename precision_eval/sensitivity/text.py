@@ -1,7 +1,7 @@
 """The ranked tables and the contests as Markdown and CSV, from a summary alone; loads neither torch nor numpy.
 
-Contents: :func:`markdown`, :func:`map_markdown`, :func:`contest_markdown`, :func:`search_markdown`, :func:`answer`,
-:func:`csv_text`.
+Contents: :func:`markdown`, :func:`brief`, :func:`map_markdown`, :func:`contest_markdown`, :func:`search_markdown`,
+:func:`answer`, :func:`csv_text`.
 """
 
 from __future__ import annotations
@@ -196,6 +196,27 @@ def markdown(summary: Mapping[str, Any]) -> str:
     found += [map_markdown(one) for one in summary["maps"]]
     found += [search_markdown(one) for one in summary["searches"]]
     return "\n".join([*lines, "", *found]).rstrip()
+
+
+def brief(summary: Mapping[str, Any], *, folder: str) -> str:
+    """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is.
+
+    Parameters
+    ----------
+    summary : dict
+    folder : str
+        Of the results, as links of the page begin.
+
+    Returns
+    -------
+    str
+    """
+    lines = [f"- {sentence}" for sentence in answer(summary)]
+    found = [contest_markdown(one) for one in summary["contests"]]
+    names = [f"{one['target']}-{one['format']}" for one in summary["maps"]]
+    pictures = [f"![drift that each site adds alone, {name}]({folder}/figures/{name}.png)\n" for name in names]
+    rest = f"Every map and search, with its checks: [sensitivity.md]({folder}/sensitivity.md)."
+    return "\n".join([*lines, "", *found, *pictures, rest])
 
 
 def csv_text(summary: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -56,6 +57,13 @@ def out(tmp_path_factory):
     )
     sensitivity_command(request)
     return folder
+
+
+def test_the_page_links_what_is_there(out):
+    page = next(out.glob("*.md"))
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    assert len(links) >= 2  # a figure of the map, and all tables
+    assert [link for link in links if not (page.parent / link).is_file()] == []
 
 
 def test_tables_say_what_the_summary_says(out):
