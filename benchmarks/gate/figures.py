@@ -18,10 +18,14 @@ import numpy as np
 
 from benchmarks.gate.cells import CELLS, DELTAS, PLAIN, slowed
 from benchmarks.gate.rules import ASV_RULES, FACTORS, Cell, Fault, Sets, asv_says, gate_says
+from precision_eval.gate import Margins
 from precision_eval.statistics import wilson_interval
 
 MOST_FALSE_ALARMS = 0.01
 LEAST_RECALL = 0.95
+OTHER_MARGINS = (0.005, 0.002)
+"""Of latency, beside the gate's own; looked at after the first full trial, and so without a target."""
+
 PROCESS_COUNTS = (3, 5, 10, 20, 40, 80)
 
 Says = Callable[[int, int, Fault], set[Cell]]
@@ -65,6 +69,12 @@ def _rules(sets: Sets, processes: int) -> Iterator[tuple[str, Says, tuple[str, .
             return gate_says(sets, base, head, fault, processes=n)
 
         yield f"gate, {n} processes a side", gate, (*slower, "drift", "memory"), n == processes
+    for margin in OTHER_MARGINS:
+
+        def narrow(base: int, head: int, fault: Fault, margin: float = margin) -> set[Cell]:
+            return gate_says(sets, base, head, fault, processes=processes, margins=Margins(latency=margin))
+
+        yield f"gate, all processes, margin {100 * margin:g} %", narrow, slower, False
     for rule, factor in itertools.product(ASV_RULES, FACTORS):
 
         def asv(base: int, head: int, fault: Fault, rule: Any = rule, factor: float = factor) -> set[Cell]:

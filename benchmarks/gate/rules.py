@@ -54,7 +54,9 @@ def read_sets(lines: Sequence[Mapping[str, Any]], folder: Path) -> Sets:
     return Sets(sides, results, conf)
 
 
-def gate_says(sets: Sets, base: int, head: int, fault: Fault, *, processes: int) -> set[Cell]:
+def gate_says(
+    sets: Sets, base: int, head: int, fault: Fault, *, processes: int, margins: Margins | None = None
+) -> set[Cell]:
     """Ask the gate, giving it the first so many processes of each side."""
     ours, theirs = (sets.sides[number, PLAIN] for number in (base, head))
     figures = dict(theirs.figures)
@@ -62,7 +64,9 @@ def gate_says(sets: Sets, base: int, head: int, fault: Fault, *, processes: int)
         (workload, fix), variant = fault
         worse = sets.sides[head, variant].figures
         figures |= {key: one for key, one in worse.items() if (key[0].workload, key[0].fix) == (workload, fix)}
-    found = compare_sides(_first(ours, ours.figures, processes), _first(theirs, figures, processes), margins=Margins())
+    found = compare_sides(
+        _first(ours, ours.figures, processes), _first(theirs, figures, processes), margins=margins or Margins()
+    )
     return {(one.place.workload, one.place.fix) for one in found.of("regression")}
 
 
