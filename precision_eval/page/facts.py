@@ -4,7 +4,7 @@ Conventions: a cell is a :class:`~.figures.Figure`, a :class:`~.figures.Ranged`,
 measured. Columns that no row can fill are left out by the tables.
 
 Contents: :class:`Fact`, :data:`COSTS`, :func:`lines_of`, :func:`memory_of`, :func:`time_of`, :func:`drift_of`,
-:func:`operands_of`, :func:`size_text`.
+:func:`operands_of`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def drift_of(row: Row) -> Ranged | None:
 def memory_of(row: Row) -> Figure | None:
     """Return storage and peak of a call together."""
     record = record_of(row, "memory")
-    peak, stored = (figure(record, name, write=size_text) for name in ("allocated_peak_bytes", "storage_bytes"))
+    peak, stored = (figure(record, name, write=memory_text) for name in ("allocated_peak_bytes", "storage_bytes"))
     if peak is None or stored is None:
         return peak
-    return combined("sum", stored, peak, write=size_text)
+    return combined("sum", stored, peak, write=memory_text)
 
 
 def diverged_of(row: Row) -> tuple[Figure, Figure] | None:
@@ -126,13 +126,6 @@ def _share(row: Row, section: Section) -> Cell:
     return None if found is None else found[0]
 
 
-def size_text(size_bytes: float) -> str:
-    """Write bytes as a report does, but ``1020 KiB`` where that falls into powers of ten just below the next unit."""
-    text = memory_text(size_bytes)
-    number, _, unit = text.partition(" ")
-    return f"{float(number):.0f} {unit}" if "e" in number else text
-
-
 def _three(value: float) -> str:
     return fixed(value, decimals=3)
 
@@ -160,8 +153,8 @@ COSTS: tuple[Fact, ...] = (
     Fact(key="drift", title="drift", read=lambda row, section: drift_of(row)),
     Fact(key="kl", title="KL, nats", read=_kl),
     Fact(key="memory", title="memory, all", read=lambda row, section: memory_of(row)),
-    Fact(key="stored", title="stored", read=_of("storage_bytes", "memory", write=size_text)),
-    Fact(key="peak", title="extra at the peak of a call", read=_of(_PEAK, "memory", write=size_text)),
+    Fact(key="stored", title="stored", read=_of("storage_bytes", "memory", write=memory_text)),
+    Fact(key="peak", title="extra at the peak of a call", read=_of(_PEAK, "memory", write=memory_text)),
     Fact(key="diverged", title="streams diverged", read=_share),
     Fact(key="streams", title="of streams", read=_of("streams", "divergence", write=_whole)),
     Fact(key="sound", title="sound, × null", read=lambda row, section: sound_of(row)),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
-from precision_eval.page.facts import size_text
 from precision_eval.page.figures import Figure, combined, pointer
 from precision_eval.page.lines import series_at
 from precision_eval.page.looks import DARK, LIGHT, MARK_CONTRAST, TEXT_CONTRAST, contrast, marker, palette_of
@@ -128,10 +127,6 @@ class TestLooks:
 
 
 class TestFigures:
-    def test_sizes_just_below_the_next_unit(self):
-        assert size_text(1016.25 * 1024) == "1020 KiB"
-        assert (size_text(24 * 2**20), size_text(18022)) == ("24 MiB", "17.6 KiB")
-
     def test_pointer_by_hand(self):
         assert pointer("data", "ulp_quantiles", "0.5") == "/data/ulp_quantiles/0.5"
         assert pointer("a/b", "c~d", 3) == "/a~1b/c~0d/3"  # RFC 6901, section 3

@@ -152,7 +152,7 @@ def test_nothing_is_loaded_from_elsewhere_and_no_folder_of_this_machine_is_named
 
 def test_what_is_without_sound_is_listed(section):
     listed = section.html.partition('sound-without">')[2]
-    assert "<b>as_shipped</b>: not synthesised, raised: RuntimeError: Expected query, key, and value" in listed
+    assert "<b>as_shipped</b>: not synthesised, raised: Expected query, key, and value" in listed
 
 
 def test_a_lost_file_costs_its_row_only(tmp_path):

@@ -86,7 +86,7 @@ def test_the_block_is_written_and_the_rest_of_the_document_left(out):
     assert text.startswith("before\n<!-- sensitivity:begin -->\n")
     assert text.endswith("\n<!-- sensitivity:end -->\nafter\n")
     assert "old" not in text
-    assert "attention-decode · tiny · bfloat16" in text
+    assert "- attention-decode, bfloat16: " in text
 
 
 def test_figures_are_there_as_png_and_svg(out):
