@@ -387,6 +387,8 @@ def _versus(one: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
     interval = bootstrap_interval(logs, seed=SEED, trim=0.0)
     drift_low, drift_high = math.exp(interval.low), math.exp(interval.high)
     time_low, time_high = _inverse(ratio.verdict_high, unknown=0.0), _inverse(ratio.verdict_low)
+    if not ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # too few blocks for an interval
+        time_low, time_high = 0.0, UNBOUNDED
     return Versus(
         fix=one.id,
         status=one.status,
