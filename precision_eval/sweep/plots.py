@@ -62,7 +62,7 @@ def draw_lengths(findings: Sequence[Finding]) -> Figure:
         if index < len(findings) <= index + columns:
             axes.set_xlabel("slots of the cache, all in use", fontsize=9.5, color=INK)
             axes.tick_params(labelbottom=True)
-    figure.legend(handles=_handles(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.legend(handles=_handles(findings), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     figure.suptitle("The two casts at decode, by length of the cache", x=0.01, ha="left", fontsize=12)
     return figure
 
@@ -137,14 +137,20 @@ def _thinned(lengths: Sequence[int]) -> list[int]:
     return kept
 
 
-def _handles() -> list[Line2D | Patch]:
+def _handles(findings: Sequence[Finding]) -> list[Line2D | Patch]:
+    """Return the key to what these panels show, and to nothing else."""
+    crossovers = [one.crossover for one in findings if one.crossover]
+    crossings = [crossing for one in crossovers for crossing in one.crossings]
     handles: list[Line2D | Patch] = [
         Line2D([], [], color=look_of(fix).colour, marker=look_of(fix).marker, label=title)
         for fix, title in _TITLES.items()
     ]
-    handles.append(
-        Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", label="order undecided")
-    )
-    handles.append(Patch(color=_BRACKET, label="the order turns in here (95 %)"))
-    handles.append(Patch(color=_CROSSING, alpha=0.6, label="crossing of straight lines, 95 % interval"))
+    if any(one.undecided_lengths for one in crossovers):
+        handles.append(
+            Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", label="order undecided")
+        )
+    if crossings:
+        handles.append(Patch(color=_BRACKET, label="the order turns in here (95 %)"))
+    if any(one.jump is None for one in crossings):
+        handles.append(Patch(color=_CROSSING, alpha=0.6, label="crossing of straight lines, 95 % interval"))
     return handles

@@ -148,6 +148,8 @@ def test_a_jump_has_no_place_on_a_straight_line(made, tmp_path):
     }
     assert labels["jump"] == ["256\nto 1,024"]
     assert "[" in labels["smooth"][0]
+    keys = [[text.get_text() for text in draw_lengths(one).legends[0].get_texts()] for one in (smooth, jump)]
+    assert ["straight lines" in " ".join(key) for key in keys] == [True, False]  # the key names what is drawn
 
 
 def test_the_null_and_the_processes_are_stated(made):

@@ -307,10 +307,10 @@ def test_the_command_says_how_to_open_and_compare(site, tmp_path, capsys):
 def test_the_command_line_takes_a_published_page_offline(tmp_path):
     from typer.testing import CliRunner
 
-    from precision_eval.cli import app_asv_page
+    from precision_eval.cli.commands import app
 
     (tmp_path / "index.html").write_text('<script src="https://code.jquery.com/jquery-3.3.1.min.js"></script>')
-    done = CliRunner().invoke(app_asv_page.app, ["asv-page", "--html", str(tmp_path)])
+    done = CliRunner().invoke(app, ["asv-page", "--html", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert remote_tags((tmp_path / "index.html").read_text()) == ()
     assert "http.server" in done.output
