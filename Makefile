@@ -61,7 +61,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -p no:benchmark $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark $(PYTEST_ARGS)
 
 asv: $(STAMP)
 	$(BIN)/asv machine --yes

@@ -180,7 +180,11 @@ def run(
 def report(
     run_dir: Annotated[Path, typer.Argument(help="Folder of a run; holds records.jsonl.")],
     versions: Annotated[
-        Path | None, typer.Option(metavar="RESULTS", help="asv's results_dir over torch versions, for the page.")
+        Path | None,
+        typer.Option(
+            metavar="RESULTS",
+            help="asv's results_dir over torch versions, for the page; by default torch-versions beside the run.",
+        ),
     ] = None,
 ) -> None:
     """Report a run."""

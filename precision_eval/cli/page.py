@@ -1,6 +1,6 @@
 """Writes a run's report and then its page; what ``report`` does, and ``run`` at its end.
 
-Contents: :func:`report_and_page`.
+Contents: :func:`report_and_page`, :func:`versions_beside`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+VERSIONS_NAME = "torch-versions"
+"""Folder beside a run where ``torch-sweep`` leaves its results unless told otherwise."""
+
 
 def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | None = None) -> None:
     """Print the report, write its files and the page.
@@ -20,7 +23,8 @@ def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | Non
     run_dir : Path
     console : rich.console.Console
     versions_dir : Path, optional
-        asv's ``results_dir`` over torch versions, for the page.
+        asv's ``results_dir`` over torch versions, for the page. None takes :data:`VERSIONS_NAME` beside the run where
+        that holds results.
 
     Raises
     ------
@@ -32,5 +36,25 @@ def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | Non
 
     write_report(run_dir, console=console)
     with console.status("making the page"):
-        page = write_page(run_dir, versions_dir=versions_dir)
+        page = write_page(run_dir, versions_dir=versions_dir or versions_beside(run_dir, console))
     console.print(f"The page, for a browser: {page}", highlight=False, markup=False, soft_wrap=True)
+
+
+def versions_beside(run_dir: Path, console: Console) -> Path | None:
+    """Return the results over torch versions beside a run; None where there are none to tell of.
+
+    Results that cannot be told of cost a run no page: what is wrong with them is printed.
+    """
+    folder = (run_dir if run_dir.name else run_dir.resolve()).parent / VERSIONS_NAME
+    if not folder.is_dir():
+        return None
+    from precision_eval.errors import PrecisionEvalError
+    from precision_eval.versions.results import read_results
+    from precision_eval.versions.telling import tell
+
+    try:
+        tell(read_results(folder))
+    except PrecisionEvalError as error:
+        console.print(f"The page goes without torch versions: {error}", highlight=False, markup=False, soft_wrap=True)
+        return None
+    return folder

@@ -119,7 +119,7 @@ def test_polarity_of_both_changes_nothing(pair):
     assert inverted.lag_correlation < -0.9
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(gain_db=st.floats(-30, 10), seed=st.integers(0, 1000))
 def test_a_gain_is_all_level(gain_db, seed):
     x = 0.05 * np.random.default_rng(seed).standard_normal(2 * FS)

@@ -50,7 +50,7 @@ def test_clean_signals_have_none(speaking):
     assert am.jumps_per_min(noise, sample_rate_hz=FS) == 0.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(at=st.integers(0, 3 * FS), block_windows=st.integers(1, 5), sign=st.sampled_from([-1.0, 1.0]))
 def test_a_step_is_found_where_it_is(at, block_windows, sign):
     t = np.arange(3 * FS + 4000) / FS

@@ -80,7 +80,7 @@ def test_the_gate_is_absolute():
             assert (last.spectra.active[0, 4:] == expected).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(n=st.integers(472, 60000), block_windows=st.integers(1, 9), fs=st.sampled_from([8000, 8001, 11025]))
 def test_every_frame_and_sample_is_in_one_block_and_its_own_half_window(n, block_windows, fs):
     grid = FrameGrid(fs, n)

@@ -57,7 +57,7 @@ def test_long_series_are_grouped():
     assert high - low == pytest.approx(theirs[3] - theirs[2], rel=0.2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40), fraction=st.floats(0, 1))
 def test_quantiles_are_numpys(values, fraction):
     values = np.array(values)

@@ -40,7 +40,7 @@ def test_the_mean_over_resolutions_is_auralosses(padded_pair, oracles):
     assert distance(x, y) == pytest.approx(oracles["spectral"]["multi_resolution"], rel=0.02)  # other ends and floor
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(gain_db=st.floats(-30, 10), seed=st.integers(0, 1000))
 def test_a_gain(gain_db, seed):
     x = 0.05 * np.random.default_rng(seed).standard_normal(FS)
@@ -48,7 +48,7 @@ def test_a_gain(gain_db, seed):
     assert distance(x, k * x, floor=1e-30) == pytest.approx(abs(1 - k) + abs(np.log(k)), abs=1e-11)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(n=st.integers(1200, 60000), seed=st.integers(0, 1000))
 def test_windows_make_the_whole_at_any_length(n, seed):
     rng = np.random.default_rng(seed)

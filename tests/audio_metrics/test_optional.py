@@ -139,7 +139,7 @@ def test_active_series_on_request(pair):
         assert {"mean", "median", "p95", "worst", "slope_per_min"} <= set(full)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(n=st.integers(1200, 9 * FS), gain_db=st.floats(-20, 20), seed=st.integers(0, 1000))
 def test_any_length_and_gain(n, gain_db, seed):
     x = 0.05 * np.random.default_rng(seed).standard_normal(n)

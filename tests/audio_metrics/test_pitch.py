@@ -33,7 +33,7 @@ def test_against_mir_eval(pitch_tracks, oracles):
         assert found.value(name) == pytest.approx(oracles["pitch"][name], abs=1e-9), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10000), cut=st.integers(0, 50))
 def test_parts_make_the_whole(seed, cut):
     rng = np.random.default_rng(seed)

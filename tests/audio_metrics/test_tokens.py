@@ -28,7 +28,7 @@ def test_by_hand():
     assert np.isnan(am.first_token_divergence(a, a.copy()))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(first=SEQUENCES, second=SEQUENCES)
 def test_against_scipy_and_loops(first, second):
     p, q = np.bincount(first, minlength=7) / len(first), np.bincount(second, minlength=7) / len(second)

@@ -107,7 +107,7 @@ def test_silence_and_bad_samples_are_errors(pair):
         am.snr_db(x, y)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
     cuts=st.sets(st.integers(1, 299), max_size=8),

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from precision_eval.cli import main
 
@@ -43,3 +44,36 @@ def test_versions_that_are_not_there_end_in_one_line(run_dir, command, tmp_path,
     assert command("report", run_dir, "--versions", tmp_path / "nowhere") == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
     assert not (run_dir / "report.html").exists()
+
+
+SWEEP = TESTS.parent / "results/torch-versions"
+
+
+def test_versions_beside_the_run_are_told_of(run_dir, command):
+    (run_dir.parent / "torch-versions").symlink_to(SWEEP)
+    assert command("report", run_dir) == 0
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "precision-eval versions --results torch-versions" in page
+    assert "What changed at each version" in page
+
+
+def test_versions_beside_the_run_that_are_damaged_cost_it_no_page(run_dir, command, capsys):
+    (run_dir.parent / "torch-versions").mkdir()
+    assert command("report", run_dir) == 0
+    said = capsys.readouterr().out
+    assert "The page goes without torch versions: " in said
+    assert "What changed at each version" not in (run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_where_versions_are_looked_for(tmp_path, monkeypatch):
+    from precision_eval.cli.page import versions_beside
+
+    (tmp_path / "runs/torch-versions").parent.mkdir()
+    (tmp_path / "runs/torch-versions").symlink_to(SWEEP)
+    (tmp_path / "runs/main").mkdir()
+    monkeypatch.chdir(tmp_path)
+    console = Console()
+    assert versions_beside(Path("runs/main"), console) == Path("runs/torch-versions")
+    monkeypatch.chdir(tmp_path / "runs/main")
+    assert versions_beside(Path(), console).samefile(SWEEP)
+    assert versions_beside(Path("elsewhere/main"), console) is None

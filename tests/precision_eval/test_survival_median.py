@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_eval.errors import ParameterError
@@ -73,7 +73,6 @@ class TestMedian:
         reached = [t for t in grid if _bound(low, curve, t) <= 0.5 + 1e-12]
         assert found.low == (reached[0] if reached else None)
 
-    @settings(deadline=None)
     @given(UNITS)
     def test_interval_holds_the_median(self, units):
         found = median_survival(kaplan_meier(*arrays(units)))

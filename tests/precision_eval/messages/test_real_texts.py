@@ -382,7 +382,7 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(real=st.sampled_from(REAL), before=st.lists(LINES, max_size=60), after=st.lists(LINES, max_size=30))
 def test_a_sentence_is_found_anywhere_in_a_long_log(real, before, after):
     text, member, _, dtypes = real
@@ -390,7 +390,7 @@ def test_a_sentence_is_found_anywhere_in_a_long_log(real, before, after):
     assert (found.member, dtypes_of(found)) == (member, dtypes)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(text=st.text(max_size=300))
 def test_arbitrary_text_is_not_claimed(text):
     if text.strip():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -109,7 +109,6 @@ class TestPrediction:
         steps = BIN_STEPS * np.arange(1, course.shape[1] + 1)
         assert Prediction(hazard).survival(steps) == pytest.approx(expected)
 
-    @settings(deadline=None)
     @given(arrays(np.float64, (3, 4), elements=st.floats(1e-6, 0.5)))
     def test_median_is_where_half_are_left(self, hazard):
         prediction = Prediction(hazard)
