@@ -183,7 +183,7 @@ def _attention(size: Size) -> Scenario:
         name="attention",
         arguments=(
             *("--workload", "attention-*", "--size", "tiny", "--device", "cpu", "--budget", "0.05"),
-            *("--workers", "4", "--timeout", "8"),
+            *("--workers", "4", "--timeout", "12"),
         ),
         fixes=("full_float32", *fixes.values()),
         later_fixes=("kv_to_query",),
