@@ -3,8 +3,8 @@
 import copy
 import hashlib
 import json
-import re
 import math
+import re
 
 import pytest
 
