@@ -23,38 +23,33 @@ def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | Non
     run_dir : Path
     console : rich.console.Console
     versions_dir : Path, optional
-        asv's ``results_dir`` over torch versions, for the page. None takes :data:`VERSIONS_NAME` beside the run where
-        that holds results.
+        asv's ``results_dir`` over torch versions, for the page. None takes :data:`VERSIONS_NAME` beside the run; where
+        that cannot be told of, what is wrong is printed and the page goes without.
 
     Raises
     ------
     RecordError
         There are no records, or they or the versions cannot be read.
     """
+    from precision_eval.errors import PrecisionEvalError
     from precision_eval.page import write_page
     from precision_eval.report import write_report
 
     write_report(run_dir, console=console)
+    beside = None if versions_dir else versions_beside(run_dir)
     with console.status("making the page"):
-        page = write_page(run_dir, versions_dir=versions_dir or versions_beside(run_dir, console))
+        try:
+            page = write_page(run_dir, versions_dir=versions_dir or beside)
+        except PrecisionEvalError as error:
+            if beside is None:
+                raise
+            said = f"The page goes without torch versions: {error}"  # nobody asked for them: they cost a run no page
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
+            page = write_page(run_dir)
     console.print(f"The page, for a browser: {page}", highlight=False, markup=False, soft_wrap=True)
 
 
-def versions_beside(run_dir: Path, console: Console) -> Path | None:
-    """Return the results over torch versions beside a run; None where there are none to tell of.
-
-    Results that cannot be told of cost a run no page: what is wrong with them is printed.
-    """
+def versions_beside(run_dir: Path) -> Path | None:
+    """Return the folder of results over torch versions beside a run; None where there is none."""
     folder = (run_dir if run_dir.name else run_dir.resolve()).parent / VERSIONS_NAME
-    if not folder.is_dir():
-        return None
-    from precision_eval.errors import PrecisionEvalError
-    from precision_eval.versions.results import read_results
-    from precision_eval.versions.telling import tell
-
-    try:
-        tell(read_results(folder))
-    except PrecisionEvalError as error:
-        console.print(f"The page goes without torch versions: {error}", highlight=False, markup=False, soft_wrap=True)
-        return None
-    return folder
+    return folder if folder.is_dir() else None

@@ -375,9 +375,9 @@ def _combined(ratios: Sequence[PairedRatio], candidates: int) -> PairedRatio:
     return over_processes(ratios, candidates=candidates) if len(ratios) > 1 else ratios[0]
 
 
-def _inverse(ratio: float, *, unknown: float = UNBOUNDED) -> float:
-    """Return 1 / ratio, at most :data:`UNBOUNDED`; `unknown` where few noisy blocks leave no bound (0 or NaN)."""
-    return min(1.0 / ratio, UNBOUNDED) if ratio > 0.0 else unknown
+def _inverse(ratio: float) -> float:
+    """Return 1 / ratio, at most :data:`UNBOUNDED`: few noisy blocks may leave a bound at 0."""
+    return min(1.0 / ratio, UNBOUNDED) if ratio > 0.0 else UNBOUNDED
 
 
 def _versus(one: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
@@ -386,9 +386,9 @@ def _versus(one: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
     logs = np.log(drift / one.drift)
     interval = bootstrap_interval(logs, seed=SEED, trim=0.0)
     drift_low, drift_high = math.exp(interval.low), math.exp(interval.high)
-    time_low, time_high = _inverse(ratio.verdict_high, unknown=0.0), _inverse(ratio.verdict_low)
-    if not ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # too few blocks for an interval
-        time_low, time_high = 0.0, UNBOUNDED
+    time_low, time_high = 0.0, UNBOUNDED
+    if ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # else too few blocks for an interval: empty, or NaN
+        time_low, time_high = _inverse(ratio.verdict_high), _inverse(ratio.verdict_low)
     return Versus(
         fix=one.id,
         status=one.status,

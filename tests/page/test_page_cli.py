@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from precision_eval.cli import main
 
@@ -72,8 +71,7 @@ def test_where_versions_are_looked_for(tmp_path, monkeypatch):
     (tmp_path / "runs/torch-versions").symlink_to(SWEEP)
     (tmp_path / "runs/main").mkdir()
     monkeypatch.chdir(tmp_path)
-    console = Console()
-    assert versions_beside(Path("runs/main"), console) == Path("runs/torch-versions")
+    assert versions_beside(Path("runs/main")) == Path("runs/torch-versions")
     monkeypatch.chdir(tmp_path / "runs/main")
-    assert versions_beside(Path(), console).samefile(SWEEP)
-    assert versions_beside(Path("elsewhere/main"), console) is None
+    assert versions_beside(Path()).samefile(SWEEP)
+    assert versions_beside(Path("elsewhere/main")) is None

@@ -87,7 +87,6 @@ def test_attention_in_blocks_is_attention(heads, masked, dtype):
 def test_a_bound_that_the_blocks_do_not_give_is_a_number_all_the_same():
     assert contests._inverse(0.5) == 2.0
     assert contests._inverse(0.0) == contests._inverse(1e-300) == contests.UNBOUNDED
-    assert contests._inverse(float("nan"), unknown=0.0) == contests._inverse(0.0, unknown=0.0) == 0.0
     assert outcome_of((0.1, 0.2), (0.5, contests.UNBOUNDED)) == "undecided"
 
 
