@@ -2,7 +2,9 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -88,6 +90,15 @@ def test_a_bound_that_the_blocks_do_not_give_is_a_number_all_the_same():
     assert contests._inverse(0.5) == 2.0
     assert contests._inverse(0.0) == contests._inverse(1e-300) == contests.UNBOUNDED
     assert outcome_of((0.1, 0.2), (0.5, contests.UNBOUNDED)) == "undecided"
+
+
+@pytest.mark.parametrize("bounds", [(math.nan, math.nan), (1.2, 1.1), (0.5, 0.8)])
+def test_an_interval_that_does_not_hold_its_ratio_decides_nothing(bounds):
+    drift = np.array([1e-3, 2e-3, 3e-3, 4e-3])
+    uniform = contests._Fix(id="bfloat16", status="passed", message="", drift=drift, call_s=1e-3)
+    ratio = SimpleNamespace(ratio=1.0, verdict_low=bounds[0], verdict_high=bounds[1], median_s=1e-3, doubts=())
+    found = contests._versus(uniform, drift / 2, ratio)
+    assert (found.time_low, found.time_high, found.outcome) == (0.0, contests.UNBOUNDED, "undecided")
 
 
 @pytest.mark.parametrize(
