@@ -3,8 +3,6 @@
 Conventions: `direction` says which is better; None where neither is (a description of a signal). `aligned` says
 whether sample n of the estimate has to belong to sample n of the reference. `n_signals` is 1 for a description of one
 signal.
-
-Contents: :data:`METRICS`, :func:`metric_by_name`; :class:`~audio_metrics.metric.Metric` is what each entry is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""METRICS, part: metrics of a reference and an estimate that belong together sample by sample.
-
-Contents: :data:`ALIGNED`.
-"""
+"""METRICS, part: metrics of a reference and an estimate that belong together sample by sample."""
 
 from __future__ import annotations
 

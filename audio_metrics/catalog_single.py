@@ -1,7 +1,4 @@
-"""METRICS, part: descriptions of one signal, faults that need no reference, and metrics of tokens.
-
-Contents: :data:`SINGLE` and :data:`TOKENS`.
-"""
+"""METRICS, part: descriptions of one signal, faults that need no reference, and metrics of tokens."""
 
 from __future__ import annotations
 

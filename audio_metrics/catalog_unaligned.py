@@ -1,7 +1,4 @@
-"""METRICS, part: distances of two recordings that need no alignment.
-
-Contents: :data:`UNALIGNED`.
-"""
+"""METRICS, part: distances of two recordings that need no alignment."""
 
 from __future__ import annotations
 

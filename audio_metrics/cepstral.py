@@ -4,9 +4,6 @@ Conventions: 80 mel bands (Slaney), natural log of band power floored on the ban
 named ``mel_mcd_db`` because it is not comparable with SPTK's or the literature's mel-cepstral distortions: with the
 constant (10/ln 10)/√M it is the RMS level difference of the smoothed mel spectrum in dB, level removed. c0, the
 level, is reported apart.
-
-Contents: kernels :func:`frame_mel_mcd_db`, :func:`frame_level_error_db`; metrics :func:`mel_mcd_db`,
-:func:`level_error_db`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ Conventions: one pass over both signals in blocks, in the dtype of the signals, 
 out, a window with such a sample has no SNR, and a file with one has no SNR as a whole. SI-SDR does not remove means.
 The lag is reported and not corrected. Metrics that cost more than the pass itself (:data:`OPTIONAL`) are measured on
 request, each in a pass of its own.
-
-Contents: :func:`compare`, :func:`compare_files`; from other modules :class:`Comparison`, :func:`ratio_to_null`,
-:data:`SUMMARISED`, :data:`DISTANCES`, :data:`OPTIONAL`.
 """
 
 from __future__ import annotations

@@ -6,16 +6,6 @@ so block size changes nothing. Samples that are not finite are measured around.
 *Jump*: the largest fourth difference of the samples in a cell of 10 ms is more than 16 times the RMS of the others in
 the cell and its neighbours. Clean speech stays under 15; a splice is found where it stands out of what is spoken, so
 a count of 0 is no proof.
-
-*Exact repeat*: 50 ms of samples (single precision) that occurred before, bit for bit. Which stretches are compared is
-decided by the samples themselves (about eight a second), so a repeat is found at any distance; memory grows by about
-a kilobyte per second. Stretches under −60 dB re full scale are left out.
-
-*Loop score*: in windows of 20 s, the largest normalised autocorrelation of the mel-cepstra c1 to c24 over lags of 0.3
-to 8 s, their mean over active frames removed and inactive frames left out. 1 for an exact loop; speech stays under 0.2.
-
-Contents: :class:`Jumps`, :class:`Repeats`, :class:`Loops`; metrics :func:`jumps_per_min`, :func:`repeat_fraction`,
-:func:`loop_score`.
 """
 
 from __future__ import annotations
@@ -51,13 +41,7 @@ def _samples(block: Block) -> np.ndarray:
 
 
 class Jumps:
-    """Finds jumps in one signal.
-
-    Attributes
-    ----------
-    starts : list of int
-        First samples of the cells that hold one.
-    """
+    """Finds jumps in one signal."""
 
     def __init__(self, grid: FrameGrid) -> None:
         self.starts: list[int] = []
@@ -98,14 +82,7 @@ class Jumps:
 
 
 class Repeats:
-    """Finds stretches of samples that occurred before.
-
-    Attributes
-    ----------
-    n_compared, n_repeated : int
-    first : tuple of int or None
-        Samples at which the first repeat and its original start.
-    """
+    """Finds stretches of samples that occurred before."""
 
     def __init__(self, grid: FrameGrid) -> None:
         self.n_compared = self.n_repeated = 0
@@ -151,13 +128,7 @@ class Repeats:
 
 
 class Loops:
-    """Scores windows of 20 s for periodic content.
-
-    Attributes
-    ----------
-    scores, lags_s : list of float
-        Per window; NaN where under a quarter of the frames are active.
-    """
+    """Scores windows of 20 s for periodic content."""
 
     def __init__(self, grid: FrameGrid) -> None:
         self.scores: list[float] = []
@@ -201,21 +172,7 @@ class Loops:
 
 
 def loop_score_of(features: np.ndarray, used: np.ndarray, *, lags: tuple[int, int]) -> tuple[float, float]:
-    """Largest normalised autocorrelation of vectors over time, and its lag.
-
-    Parameters
-    ----------
-    features : np.ndarray, shape (n_frames, d)
-    used : np.ndarray of bool, shape (n_frames,)
-        Frames that count.
-    lags : tuple of int
-        Shortest and longest lag in frames.
-
-    Returns
-    -------
-    score, lag : float
-        NaN where under a quarter of the frames are used, or all of them are equal.
-    """
+    """Largest normalised autocorrelation of vectors over time, and its lag."""
     n_frames = len(used)
     longest = min(lags[1], n_frames - 1)
     if used.sum() < _LEAST_ACTIVE * n_frames or longest < lags[0]:

@@ -4,15 +4,6 @@ Conventions: a recording is described by the mean and covariance (n − 1) of it
 band power) and by its long-term average spectrum; windows of digital silence and frames that a non-finite sample
 touches are left out. These distances shrink with length and are never zero between two honest readings: use 60 s or
 more, and read them as a ratio to the distance of two references.
-
-The maximum mean discrepancy compares windows of 60 s (a last one is kept from half its length; a shorter recording is
-one window), the first with the first and so on, each on every k-th frame so that it holds 200 at most; its value is
-the mean over windows. The kernel is exp(−d²/2σ²), σ the median distance within the reference's window. The estimate
-is unbiased; pairs of frames at the same place of both windows are left out of the cross term too, so that equal
-signals are at exactly 0 and an aligned copy is judged as fairly as another reading.
-
-Contents: :class:`Moments`, :func:`signal_moments`, :func:`frechet_distance_of`, :func:`frechet_distance`,
-:func:`sampled_cepstra`, :func:`discrepancy_of`, :func:`maximum_mean_discrepancy`.
 """
 
 from __future__ import annotations
@@ -31,14 +22,7 @@ DISCREPANCY_MAX_FRAMES = 200
 
 
 class Moments:
-    """Running mean power spectrum, and mean and scatter of the mel-cepstra, of one signal.
-
-    Parameters
-    ----------
-    n_bins : int
-    cepstra : bool
-        Whether mel-cepstra are wanted too.
-    """
+    """Running mean power spectrum, and mean and scatter of the mel-cepstra, of one signal."""
 
     def __init__(self, n_bins: int, *, cepstra: bool) -> None:
         self.n_frames = 0
@@ -94,19 +78,7 @@ class Moments:
 
 
 def signal_moments(source: Source, *, floor: float, cepstra: bool) -> Moments:
-    """Moments of a whole signal.
-
-    Parameters
-    ----------
-    source : Source
-    floor : float
-    cepstra : bool
-
-    Raises
-    ------
-    ParameterError
-        A sample is not finite, or the signal is shorter than a frame.
-    """
+    """Moments of a whole signal."""
     moments: Moments | None = None
     wanted = Wanted(attributes=("power_sum", "cepstra") if cepstra else ("power_sum",))
     for grid, block in blocks([source], floor=floor, wanted=wanted):
@@ -122,11 +94,7 @@ def signal_moments(source: Source, *, floor: float, cepstra: bool) -> Moments:
 
 
 def frechet_distance_of(reference: Moments, estimate: Moments) -> float:
-    """Fréchet distance ‖μ − μ̂‖² + tr(C + Ĉ − 2·(C^½ Ĉ C^½)^½) of two sets of moments.
-
-    The root's trace is the sum of the roots of the eigenvalues of the symmetric product, so no general matrix root is
-    needed; eigenvalues that rounding makes negative count as 0.
-    """
+    """Fréchet distance ‖μ − μ̂‖² + tr(C + Ĉ − 2·(C^½ Ĉ C^½)^½) of two sets of moments."""
     first, second = reference.covariance, estimate.covariance
     values, vectors = np.linalg.eigh(first)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -181,19 +149,7 @@ def long_windows(grid: FrameGrid, window_s: float) -> tuple[int, int]:
 
 
 def sampled_cepstra(source: Source, *, floor: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Every k-th frame's mel-cepstra of each window of 60 s, in order.
-
-    Parameters
-    ----------
-    source : Source
-    floor : float
-
-    Yields
-    ------
-    places : np.ndarray of int, shape (n,)
-        Index of each frame in its window; n ≤ 200. Frames in digital silence or with bad samples are left out.
-    cepstra : np.ndarray, shape (n, 25)
-    """
+    """Every k-th frame's mel-cepstra of each window of 60 s, in order."""
     grid = FrameGrid(source.sample_rate_hz, source.n_samples)
     window_samples, n_windows = long_windows(grid, DISCREPANCY_WINDOW_S)
     firsts = -(-np.arange(n_windows + 1) * window_samples // grid.hop_samples)
@@ -228,24 +184,7 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def discrepancy_of(
     reference: np.ndarray, estimate: np.ndarray, places: tuple[np.ndarray, np.ndarray] | None = None
 ) -> float:
-    """Unbiased squared maximum mean discrepancy of two sets of vectors.
-
-    Parameters
-    ----------
-    reference, estimate : np.ndarray, shape (n, d) and (m, d), float64
-    places : tuple of np.ndarray of int, shape (n,) and (m,), optional
-        Pairs of equal place are left out of the cross term; none are if not given.
-
-    Returns
-    -------
-    float
-        About 0 for sets of one distribution, negative as often as positive; NaN for fewer than two vectors on either
-        side, or where all of the reference's are equal.
-
-    References
-    ----------
-    .. [1] A. Gretton et al., "A kernel two-sample test", J. Machine Learning Research 13, 2012, lemma 6.
-    """
+    """Unbiased squared maximum mean discrepancy of two sets of vectors."""
     if min(len(reference), len(estimate)) < 2:
         return float("nan")
     within = _squared_distances(reference, reference)

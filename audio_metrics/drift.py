@@ -5,9 +5,6 @@ of the 80 mel bands' level in dB over the active frames (absolute gate). *Drift*
 same file's first minute; *difference* is the distance from the same window of a reference, which needs no alignment
 within the window. Both are the RMS over bands, in dB; a change of level counts. A window with fewer than two active
 frames has no value. A steady fault shows in the difference only, a creeping one in the drift.
-
-Contents: :func:`window_statistics`, :func:`drifts_of`, :func:`differences_of`; metrics :func:`mel_mean_drift_db`,
-:func:`mel_spread_drift_db`, :func:`mel_mean_difference_db`, :func:`mel_spread_difference_db`.
 """
 
 from __future__ import annotations
@@ -25,14 +22,7 @@ _DB_PER_NEPER_OF_POWER = 10.0 / np.log(10.0)
 
 
 class WindowStatistics:
-    """Running sums per window of one signal of the pass.
-
-    Parameters
-    ----------
-    grid : FrameGrid
-    signal : int
-        Which signal of the pass.
-    """
+    """Running sums per window of one signal of the pass."""
 
     def __init__(self, grid: FrameGrid, signal: int = 0) -> None:
         self._signal = signal

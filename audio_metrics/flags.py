@@ -1,8 +1,4 @@
-"""Doubts and findings that go with a result, and strict JSON.
-
-Contents: :class:`Flag`, :func:`json_number`, :func:`json_numbers`, :func:`pair_flags`, :func:`signal_flags`,
-:func:`storage_flags`.
-"""
+"""Doubts and findings that go with a result, and strict JSON."""
 
 from __future__ import annotations
 

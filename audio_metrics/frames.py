@@ -5,15 +5,6 @@ round(256 · fs / 24000)`` and a window of four hops), no padding, transform len
 |X|² / Σ w²``, so that white noise of variance v has P = v in every bin. A tail that fills no frame is dropped and
 counted. Logarithms see ``max(P, floor)``; nothing else is floored. The transform runs in the dtype of the signal
 (float32, or float64 for identities); whatever is summed is summed in float64.
-
-Windows over time are 1 s long and start at 0; each has two halves. A frame belongs to the window of its first sample.
-A last window is kept from half its length. A block is a whole number of windows with all their frames, so a window's
-sums do not depend on the size of the blocks, and memory does not grow with the length. Both signals go through the
-same transforms at the same places, so that equal signals have equal spectra to the last bit. What is wanted of every
-frame is worked out piece by piece, while its bins are in the cache; large arrays are used again for the next block.
-
-Contents: :class:`FrameGrid`, :class:`Wanted`, :class:`Block`, :func:`blocks`; from :mod:`~audio_metrics.spectra`
-:class:`Spectra`, :data:`FLOOR`, :data:`GATE_DB`.
 """
 
 from __future__ import annotations
@@ -57,18 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class FrameGrid:
-    """Where frames and windows lie in a signal.
-
-    Parameters
-    ----------
-    sample_rate_hz : int
-    n_samples : int
-
-    Raises
-    ------
-    ParameterError
-        The signal is shorter than one frame.
-    """
+    """Where frames and windows lie in a signal."""
 
     sample_rate_hz: int
     n_samples: int
@@ -138,16 +118,7 @@ _SUMMED = ("floored_bins", "power_sum")  # over frames; other attributes have va
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is worked out of the frames of every block while they are in the cache.
-
-    Attributes
-    ----------
-    kernels : mapping of str to callable
-        Spectra of some frames → float64 values, shape (n_frames,).
-    attributes : tuple of str
-        Attributes of :class:`Spectra`: ``floored_bins``, ``power_sum``, ``bin_sum``, ``log_bands``, ``cepstra``.
-        Others, and these when they are not named here, are worked out of the whole block when they are asked for.
-    """
+    """What is worked out of the frames of every block while they are in the cache."""
 
     kernels: Mapping[str, FrameKernel] = field(default_factory=dict)
     attributes: tuple[str, ...] = ()
@@ -155,32 +126,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Block:
-    """A whole number of windows of one or two signals, with the frames that start in them.
-
-    Attributes
-    ----------
-    first_window, stop_window : int
-    first_frame : int
-        Index in the whole signal of the block's first frame.
-    samples : tuple of np.ndarray, each of shape (n,)
-        With zeros where a sample was not finite.
-    bad : tuple of np.ndarray of bool or None
-        Where a sample was not finite; None where nowhere.
-    half_starts : np.ndarray, shape (n_halves,)
-        First sample of each half window, counted from the block's first sample.
-    half_of_frame : np.ndarray, shape (n_frames,)
-        Index into `half_starts`.
-    nonzero : np.ndarray of bool, shape (n_signals, n_halves)
-        Whether a half window holds a sample other than zero.
-    finite : np.ndarray of bool, shape (n_signals, n_frames)
-        Frames that no bad sample touches.
-    peak : tuple of float
-        Largest finite magnitude.
-    spectra : Spectra
-    values : dict of str to np.ndarray, shape (n_frames,)
-        Of the kernels that were wanted.
-    workspace : Workspace
-    """
+    """A whole number of windows of one or two signals, with the frames that start in them."""
 
     first_window: int
     stop_window: int
@@ -282,28 +228,7 @@ def blocks(
     block_windows: int = BLOCK_WINDOWS,
     wanted: Wanted = Wanted(),
 ) -> Iterator[tuple[FrameGrid, Block]]:
-    """Read sources of equal length together, block by block.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-        One, or a reference and an estimate; same sample rate, dtype and length.
-    floor : float
-        Smallest power that a logarithm sees, ≥ 0. With 0, an empty bin gives infinities.
-    block_windows : int
-        Windows of 1 s read at once.
-    wanted : Wanted
-
-    Yields
-    ------
-    FrameGrid, Block
-        Power and what else is one value per bin is overwritten by the next block: copy what is to be kept.
-
-    Raises
-    ------
-    ParameterError
-        Shorter than one frame, or an unusable `floor` or `block_windows`.
-    """
+    """Read sources of equal length together, block by block."""
     if not (np.isfinite(floor) and floor >= 0.0):
         raise ParameterError(f"floor is {floor!r}; expected a finite power of at least 0")
     if block_windows < 1:

@@ -4,17 +4,6 @@ Conventions: recordings of one window, 60 s meant and 10 s at least, are describ
 everything is of active frames (absolute gate) but for the floor. Mel bands are in dB with a floor at −140 dB, so that
 quiet pauses keep their level; windows of digital silence are left out. Distances between two honest readings are not
 0: a null of pairs of references gives the scale (:class:`NullModel`).
-
-- *level*: mean of each band's level over active frames, smoothed to 8 cosine coefficients over the bands;
-- *noise floor*: 1 % quantile of each band's level over all frames that are not digital silence, what is heard in
-  pauses; 6 coefficients;
-- *course*: slope of each band's level over the window, least squares, in dB per minute; 6 coefficients;
-- *clock skew*: Theil and Sen's slope of the lag between the courses of the mel-cepstra c1 to c24 in cells of 2.5 s. It
-  has a value only where both readings follow one script in time (median correlation of 0.3 or more).
-
-Contents: :class:`Description`, :func:`describe`, :data:`FREE_RUNNING`, :func:`free_running_distances`,
-:class:`NullModel`; metrics :func:`band_level_distance_db`, :func:`tilt_difference_db_per_octave`,
-:func:`noise_floor_difference_db`, :func:`course_difference_db_per_min`, :func:`clock_skew_ppm`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Conventions: as in :mod:`audio_metrics.comparison`; a window that is exactly zer
 Flatness and centroid are means over frames that are not all zero, and again over active frames. Jumps, exact repeats,
 loops and drift are those of :mod:`audio_metrics.detectors` and :mod:`audio_metrics.drift`; what they find is flagged
 with its time.
-
-Contents: :func:`inspect`, :func:`inspect_file`, :class:`Inspection`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Conventions: late is positive; the peak of the magnitude of the cross-correlation within ± `max_lag_s`, so that an
 inverted copy has a lag too; the smallest lag where several are equal. Signals are read in excerpts, so memory is
 constant; :func:`lag_s` reads all of them, ``compare`` 8 s, evenly spread.
-
-Contents: :func:`lag_s`, :func:`measure_lag`, :class:`Lag`.
 """
 
 from __future__ import annotations
@@ -26,15 +24,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class Lag:
-    """A lag and how far to believe it.
-
-    Attributes
-    ----------
-    lag_s : float
-        Late is positive; NaN where either signal is silent.
-    correlation : float
-        Correlation coefficient at that lag; near 0 the lag means nothing, negative where inverted.
-    """
+    """A lag and how far to believe it."""
 
     lag_s: float
     correlation: float
@@ -43,20 +33,7 @@ class Lag:
 def measure_lag(
     reference: Source, estimate: Source, *, max_lag_s: float = MAX_LAG_S, max_excerpts: int | None = MAX_EXCERPTS
 ) -> Lag:
-    """Lag of one source against another of equal length.
-
-    Parameters
-    ----------
-    reference, estimate : Source
-    max_lag_s : float
-        Largest lag looked for.
-    max_excerpts : int, optional
-        Read at most that many excerpts of 2 × `max_lag_s`, evenly spread; None reads everything.
-
-    Returns
-    -------
-    Lag
-    """
+    """Lag of one source against another of equal length."""
     n_lags = round(max_lag_s * reference.sample_rate_hz)
     if n_lags < 1:
         raise ParameterError(f"max_lag_s is {max_lag_s!r}; expected at least one sample, as 0.5")

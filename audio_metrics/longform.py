@@ -5,17 +5,6 @@ are starts of windows in seconds. ``p95`` is the value that 95 % of the windows 
 worst one, so both depend on whether higher or lower is better. The slope is Theil and Sen's, per minute, with the 95
 % interval of Sen; it takes windows as independent, so with a strong course of its own in the signal the interval is
 too narrow. Thirds are the first and last ``n // 3`` windows.
-
-``t_div`` is the start of the first half-second window whose mel MCD exceeds 9 dB while its SNR is under 3 dB and a
-quarter of its reference frames are active. An estimate of exact zeros has an infinite MCD there. (A log-spectral
-distance alone cannot tell: plain noise at 45 dB SNR scores as much as some divergence.) The thresholds were set before
-the ladder of known degradations was measured (``results/audio-ladder/table.md``), and were kept after it: on 6 rungs
-with other words they find every active half second, on 42 with the same words all false alarms lie on one, speech 5 ms
-late under noise at 20 dB SNR. 10 dB would raise fewer there and miss nothing either, 12 dB misses 1 % of the half
-seconds of one rung; moving the threshold on the data that judge it would only hide how narrow that margin is.
-
-Contents: :class:`Series`, :class:`Summary`, :func:`summarise`, :func:`theil_sen`, :func:`worse_quantile`,
-:func:`diverged`, :func:`distance_ratio`.
 """
 
 from __future__ import annotations
@@ -104,23 +93,7 @@ def summarise(
     mean: float | None = None,
     active: Summary | None = None,
 ) -> Summary:
-    """Summarise a series.
-
-    Parameters
-    ----------
-    series : Series
-    direction : {"lower", "higher"}
-        Which is better.
-    whole_file : float
-    mean : float, optional
-        Mean to report; that over the windows if not given.
-    active : Summary, optional
-
-    Returns
-    -------
-    Summary
-        NaN where no window has a value.
-    """
+    """Summarise a series."""
     defined = np.sort(series.value[~np.isnan(series.value)])
     from_best = defined if direction == "lower" else defined[::-1]
     third = len(series.value) // 3
@@ -153,22 +126,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def worse_quantile(values: np.ndarray, fraction: float, *, direction: Direction) -> float:
-    """The value that a fraction of the values are no worse than.
-
-    Parameters
-    ----------
-    values : np.ndarray, shape (n,)
-        May hold infinities; no NaN.
-    fraction : float
-        0.5 is the median, 1.0 the worst.
-    direction : {"lower", "higher"}
-        Which is better.
-
-    Returns
-    -------
-    float
-        Interpolated linearly between neighbours; NaN for no values.
-    """
+    """The value that a fraction of the values are no worse than."""
     rising = np.sort(values)
     return _quantile(rising if direction == "lower" else rising[::-1], fraction)
 

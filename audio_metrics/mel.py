@@ -3,8 +3,6 @@
 Slaney's scale (linear to 1 kHz, logarithmic above) and area normalisation, 80 bands from 0 Hz to half the sample
 rate, in float64; orthonormal DCT-II, of which rows 0 to 24 are kept. Written out here because the import of librosa
 alone would cost more than measuring ten minutes of audio; the tests hold the tables against librosa's and scipy's.
-
-Contents: :func:`mel_filter_bank`, :func:`band_centres_hz`, :func:`cosine_basis`, :class:`MelBands`, :func:`product`.
 """
 
 from __future__ import annotations
@@ -34,23 +32,7 @@ def _hz_to_mel(hz: float) -> float:
 
 
 def mel_filter_bank(sample_rate_hz: int, n_fft: int) -> np.ndarray:
-    """Triangular mel filters.
-
-    Parameters
-    ----------
-    sample_rate_hz : int
-    n_fft : int
-        Length of the transform in samples.
-
-    Returns
-    -------
-    np.ndarray, shape (80, n_fft // 2 + 1), float64
-        Each row has unit area over frequency in Hz (Slaney's normalisation).
-
-    References
-    ----------
-    .. [1] M. Slaney, "Auditory Toolbox", 1998; as in ``librosa.filters.mel(htk=False, norm="slaney")``.
-    """
+    """Triangular mel filters."""
     bin_hz = np.arange(n_fft // 2 + 1) * (sample_rate_hz / n_fft)
     edge_hz = _mel_to_hz(np.linspace(0.0, _hz_to_mel(sample_rate_hz / 2), N_MELS + 2))
     step_hz = np.diff(edge_hz)
@@ -75,22 +57,7 @@ def cosine_basis(n_bands: int = N_MELS, n_coefficients: int = N_CEPSTRA) -> np.n
 
 
 def product(rows: np.ndarray, matrix: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
-    """Matrix product in pieces so small that BLAS starts no threads for them.
-
-    Threads would cost several times the processor time of the whole pass, and make bits depend on their number. Pieces
-    are cut alike in each signal, so that equal signals have equal products to the last bit.
-
-    Parameters
-    ----------
-    rows : np.ndarray, shape (..., n, k), float64
-    matrix : np.ndarray, shape (k, m), float64
-    out : np.ndarray, shape (..., n, m), float64, optional
-        Where the result goes.
-
-    Returns
-    -------
-    np.ndarray, shape (..., n, m), float64
-    """
+    """Matrix product in pieces so small that BLAS starts no threads for them."""
     result = np.empty((*rows.shape[:-1], matrix.shape[1])) if out is None else out
     step = max(1, _SMALL_PRODUCT // matrix.size)
     for start in range(0, rows.shape[-2], step):
@@ -100,16 +67,7 @@ def product(rows: np.ndarray, matrix: np.ndarray, *, out: np.ndarray | None = No
 
 
 class MelBands:
-    """The filter bank cut into groups of neighbouring bands, each a product over the few bins it touches.
-
-    The dense product would cost as much as half the Fourier transforms; a filter's weights are zero outside a short
-    range of bins.
-
-    Parameters
-    ----------
-    sample_rate_hz : int
-    n_fft : int
-    """
+    """The filter bank cut into groups of neighbouring bands, each a product over the few bins it touches."""
 
     def __init__(self, sample_rate_hz: int, n_fft: int) -> None:
         bank = mel_filter_bank(sample_rate_hz, n_fft)

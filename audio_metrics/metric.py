@@ -1,7 +1,4 @@
-"""What is said of a metric, as data.
-
-Contents: :class:`Metric`.
-"""
+"""What is said of a metric, as data."""
 
 from __future__ import annotations
 

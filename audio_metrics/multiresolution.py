@@ -5,11 +5,6 @@ Conventions: three resolutions in *samples*, as in auraloss (transform 1024, 204
 only. Per resolution: spectral convergence (pooled over the frames) plus the mean absolute difference of natural-log
 magnitudes; then the mean over resolutions. A frame belongs to the 1 s window of its first sample; windows in which
 either signal is exactly zero are left out with all their frames, and so are frames that a non-finite sample touches.
-
-Seven times the Fourier transforms of the shared pass, so ``compare`` measures it only on request.
-
-Contents: :class:`Resolution`, :data:`RESOLUTIONS`, :class:`ResolutionSums`, :func:`resolution_sums`,
-:func:`multi_resolution_stft_distance`.
 """
 
 from __future__ import annotations
@@ -47,17 +42,7 @@ RESOLUTIONS = (
 
 @dataclass(frozen=True)
 class ResolutionSums:
-    """Sums per 1 s window and resolution, each of shape (n_resolutions, n_started_windows).
-
-    Attributes
-    ----------
-    error, energy : np.ndarray
-        Σ (A − Â)² and Σ A² over frames and bins.
-    log_l1 : np.ndarray
-        Sum over frames of the mean over bins of ``|ln A − ln Â|``.
-    frames : np.ndarray
-        Frames that were summed.
-    """
+    """Sums per 1 s window and resolution, each of shape (n_resolutions, n_started_windows)."""
 
     error: np.ndarray
     energy: np.ndarray
@@ -103,13 +88,7 @@ class _Transform:
 def resolution_sums(
     reference: Source, estimate: Source, *, resolutions: Sequence[Resolution] = RESOLUTIONS, floor: float = FLOOR
 ) -> ResolutionSums:
-    """Sums of an aligned pair, read in windows of 1 s.
-
-    Raises
-    ------
-    ParameterError
-        Shorter than the longest window, or an unusable floor.
-    """
+    """Sums of an aligned pair, read in windows of 1 s."""
     longest = max(resolution.window_samples for resolution in resolutions)
     if reference.n_samples < longest:
         raise ParameterError(f"the signals have {reference.n_samples} samples; expected at least {longest}")

@@ -4,8 +4,6 @@ Conventions: each has its own windows over time: 1 s (multi-resolution STFT), 5 
 (STOI, PESQ), 60 s (discrepancy, differences of statistics). A window without a value is NaN, a file without one too;
 nothing here raises for silence. With a stop time, aligned metrics see the signals up to the last whole second before
 it.
-
-Contents: :data:`OPTIONAL`, :func:`check_names`, :func:`n_passes`, :func:`optional_summaries`.
 """
 
 from __future__ import annotations
@@ -39,13 +37,7 @@ OPTIONAL = (
 
 
 def check_names(names: Collection[str]) -> tuple[str, ...]:
-    """The names in the order of :data:`OPTIONAL`, each once.
-
-    Raises
-    ------
-    ParameterError
-        One is unknown, or `names` is a string.
-    """
+    """The names in the order of :data:`OPTIONAL`, each once."""
     if isinstance(names, str):
         raise ParameterError(f"metrics is the string {names!r}; expected a collection of names, as ({names!r},)")
     for name in names:
@@ -128,24 +120,7 @@ def optional_summaries(
     stop_s: float,
     on_progress: Callable[[float], None],
 ) -> dict[str, Summary]:
-    """Measure the named metrics of an aligned pair.
-
-    Parameters
-    ----------
-    pair : tuple of Source
-    names : collection of str
-        See :func:`check_names`.
-    floor : float
-    stop_s : float
-        Where aligned metrics stop; NaN for nowhere.
-    on_progress : callable
-        Called after each pass with the fraction done.
-
-    Returns
-    -------
-    dict of str to Summary
-        In the order of :data:`OPTIONAL`.
-    """
+    """Measure the named metrics of an aligned pair."""
     summaries = {}
     total = n_passes(names)
     for index, (asked, measure) in enumerate(_wanted(names)):

@@ -5,13 +5,6 @@ one segment), each is scored by itself, and a file's value is the mean: the cost
 on long files as it does from about four minutes. A segment in which either signal is exactly zero, that holds a bad
 sample, or in which the library finds nothing to judge has no value. Neither is a headline: STOI saturates (0.9999 at
 40 dB SNR) and PESQ misses a spectral tilt.
-
-``pystoi`` resamples to 10 kHz inside, as STOI is defined there. PESQ is defined at 8000 Hz (narrow band, P.862.1) and
-16000 Hz (wide band, P.862.2); other rates are refused, never resampled.
-
-Both libraries come with the extra ``perceptual``.
-
-Contents: :func:`segment_scores`, :data:`SCORERS`; metrics :func:`stoi`, :func:`pesq`.
 """
 
 from __future__ import annotations
@@ -68,25 +61,7 @@ SCORERS: dict[str, Scorer] = {"stoi": _stoi_of, "pesq": _pesq_of}
 
 
 def segment_scores(reference: Source, estimate: Source, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of all segments of an aligned pair.
-
-    Parameters
-    ----------
-    reference, estimate : Source
-    name : {"stoi", "pesq"}
-
-    Returns
-    -------
-    time_s, scores : np.ndarray, shape (n_segments,)
-        NaN where a segment has no score.
-
-    Raises
-    ------
-    BackendError
-        The library is not installed.
-    ParameterError
-        PESQ at another rate than 8000 or 16000 Hz.
-    """
+    """Scores of all segments of an aligned pair."""
     length = round(SEGMENT_S * reference.sample_rate_hz)
     full, rest = divmod(reference.n_samples, length)
     starts = np.arange(max(1, full + (2 * rest >= length))) * length

@@ -5,15 +5,6 @@ of a semitone, so the frequency of a voiced frame is refined within half a semit
 difference of the samples; voicing is pyin's. Both signals are tracked on the same windows of 5 s, at most 8 of them,
 evenly spread over the file (tracking a second costs as much as a hundred seconds of the shared pass). The definitions
 are those of ``mir_eval.melody`` where it has them. Not an RMSE: octave slips of the tracker alone would decide it.
-
-- *cents*: median of ``|1200 · log2(f̂ / f)|`` over frames that are voiced in both;
-- *voicing decision error* (VDE): frames voiced in one and not in the other, of all frames;
-- *gross pitch error* (GPE20): of the frames voiced in both, those with ``|f̂/f − 1| > 0.2``;
-- *F0 frame error* (FFE): frames with an error of either kind, of all frames.
-
-Contents: :class:`PitchTrack`, :func:`track`, :class:`PitchErrors`, :func:`pitch_errors_of`,
-:func:`sampled_pitch_errors`; metrics :func:`f0_error_cents`, :func:`voicing_decision_error`,
-:func:`gross_pitch_error`, :func:`f0_frame_error`.
 """
 
 from __future__ import annotations
@@ -38,13 +29,7 @@ _NEAR = 2.0 ** (1.0 / 24.0)  # half a semitone
 
 @dataclass(frozen=True)
 class PitchTrack:
-    """Fundamental frequency over time.
-
-    Attributes
-    ----------
-    f0_hz : np.ndarray, shape (n_frames,)
-        NaN where unvoiced.
-    """
+    """Fundamental frequency over time."""
 
     f0_hz: np.ndarray
 
@@ -56,14 +41,7 @@ class PitchTrack:
 
 @dataclass(frozen=True)
 class PitchErrors:
-    """Counts of one or several stretches, and the cents of their frames that are voiced in both.
-
-    Attributes
-    ----------
-    n_frames, n_both_voiced, n_voicing_errors, n_gross_errors : int
-    cents : np.ndarray, shape (n_both_voiced,)
-        ``|1200 · log2(f̂ / f)|``.
-    """
+    """Counts of one or several stretches, and the cents of their frames that are voiced in both."""
 
     n_frames: int
     n_both_voiced: int
@@ -100,17 +78,7 @@ PITCH_METRICS = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error"
 
 
 def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
-    """Track the fundamental frequency of a stretch of signal.
-
-    Parameters
-    ----------
-    samples : np.ndarray, shape (n,)
-    sample_rate_hz : int
-
-    References
-    ----------
-    .. [1] M. Mauch, S. Dixon, "pYIN", ICASSP 2014; A. de Cheveigné, H. Kawahara, "YIN", JASA 111(4), 2002.
-    """
+    """Track the fundamental frequency of a stretch of signal."""
     import librosa  # slow to import, and needed only here
 
     frame = 2 * round(_FRAME_S * sample_rate_hz / 2)
@@ -151,12 +119,7 @@ def _refined(signal: np.ndarray, centre: int, length: int, coarse_hz: float, sam
 
 
 def pitch_errors_of(reference: PitchTrack, estimate: PitchTrack) -> PitchErrors:
-    """Compare two tracks frame by frame.
-
-    References
-    ----------
-    .. [1] W. Chu, A. Alwan, "Reducing F0 frame error of F0 tracking algorithms under noisy conditions", ICASSP 2009.
-    """
+    """Compare two tracks frame by frame."""
     both = reference.voiced & estimate.voiced
     ratio = estimate.f0_hz[both] / reference.f0_hz[both]
     return PitchErrors(
@@ -171,20 +134,7 @@ def pitch_errors_of(reference: PitchTrack, estimate: PitchTrack) -> PitchErrors:
 def sampled_pitch_errors(
     reference: Source, estimate: Source, *, max_windows: int = PITCH_MAX_WINDOWS
 ) -> tuple[np.ndarray, list[PitchErrors | None]]:
-    """Errors on windows of 5 s, evenly spread.
-
-    Parameters
-    ----------
-    reference, estimate : Source
-        Aligned.
-    max_windows : int
-
-    Returns
-    -------
-    time_s : np.ndarray, shape (n_windows,)
-    errors : list of PitchErrors or None
-        None for a window that holds a bad sample or in which either signal is exactly zero.
-    """
+    """Errors on windows of 5 s, evenly spread."""
     if max_windows < 1:
         raise ParameterError(f"max_windows is {max_windows}; expected at least 1")
     length = min(round(PITCH_WINDOW_S * reference.sample_rate_hz), reference.n_samples)

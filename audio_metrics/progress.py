@@ -1,7 +1,4 @@
-"""Reports of how much of a long file is done.
-
-Contents: :func:`part_of`.
-"""
+"""Reports of how much of a long file is done."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What a comparison holds, and its ratio to a null.
 
 Conventions: as in :mod:`audio_metrics.comparison`, which makes it.
-
-Contents: :data:`SUMMARISED`, :data:`DISTANCES`, :class:`Comparison`, :func:`ratio_to_null`.
 """
 
 from __future__ import annotations

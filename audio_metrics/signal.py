@@ -4,12 +4,6 @@ Conventions: a signal is mono, float32 or float64, full scale = 1.0, time in sam
 compared have the same sample rate, dtype and (where aligned) length. Nothing is resampled, mixed down, normalised,
 trimmed or warped; what does not fit raises :class:`~audio_metrics.errors.ParameterError`. Samples that are not finite
 are no input error: they are measured around and reported with their time.
-
-A *source* reads any range of samples, from an array or from a file, so that everything above it works in blocks and
-in memory that does not grow with the length.
-
-Contents: :class:`Source`, :class:`ArraySource`, :class:`FirstPart`, :class:`FileSource`, :func:`checked_pair`,
-:func:`check_alike`, :func:`check_aligned_samples`, :func:`check_samples`, :func:`clean`, :func:`refuse_bad_samples`.
 """
 
 from __future__ import annotations
@@ -57,21 +51,7 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """A signal in memory (or memory-mapped).
-
-    Parameters
-    ----------
-    samples : np.ndarray, shape (n_samples,)
-        float32 or float64, full scale = 1.0. Not copied.
-    sample_rate_hz : int
-    name : str
-        What an error calls the signal.
-
-    Raises
-    ------
-    ParameterError
-        Not an array, not mono, another dtype, empty, or an unusable sample rate.
-    """
+    """A signal in memory (or memory-mapped)."""
 
     def __init__(self, samples: np.ndarray, *, sample_rate_hz: int, name: str) -> None:
         check_samples(samples, name)
@@ -87,14 +67,7 @@ class ArraySource:
 
 
 class FirstPart:
-    """The first samples of another source.
-
-    Parameters
-    ----------
-    source : Source
-    n_samples : int
-        How many; more than there are is all of them.
-    """
+    """The first samples of another source."""
 
     def __init__(self, source: Source, n_samples: int) -> None:
         self.name = source.name
@@ -109,23 +82,7 @@ class FirstPart:
 
 
 class FileSource:
-    """A mono audio file that libsndfile reads, block by block; a context manager.
-
-    Parameters
-    ----------
-    path : Path or str
-    dtype : {"float32", "float64"}
-        What samples are read as.
-    name : str
-        What an error calls the signal.
-
-    Raises
-    ------
-    SignalFileError
-        Missing, unreadable, or shorter than its header says.
-    ParameterError
-        Not mono, empty, or an unusable sample rate.
-    """
+    """A mono audio file that libsndfile reads, block by block; a context manager."""
 
     def __init__(self, path: Path | str, *, dtype: FloatName, name: str) -> None:
         import soundfile
@@ -202,26 +159,7 @@ class FileSource:
 def checked_pair(
     reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, aligned: bool
 ) -> tuple[ArraySource, ArraySource]:
-    """Wrap two arrays as sources after checking that they may be compared.
-
-    Parameters
-    ----------
-    reference, estimate : np.ndarray, shape (n_samples,)
-        Same dtype; with `aligned` also the same length.
-    sample_rate_hz : int
-        Of both.
-    aligned : bool
-        Whether sample n of one belongs to sample n of the other.
-
-    Returns
-    -------
-    tuple of ArraySource
-
-    Raises
-    ------
-    ParameterError
-        See :class:`ArraySource` and :func:`check_alike`.
-    """
+    """Wrap two arrays as sources after checking that they may be compared."""
     pair = (
         ArraySource(reference, sample_rate_hz=sample_rate_hz, name="reference"),
         ArraySource(estimate, sample_rate_hz=sample_rate_hz, name="estimate"),
@@ -251,21 +189,7 @@ def check_aligned_samples(reference: np.ndarray, estimate: np.ndarray) -> None:
 
 
 def clean(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, float]:
-    """Replace samples that are not finite by zero, and say where they were.
-
-    Parameters
-    ----------
-    samples : np.ndarray, shape (n,)
-
-    Returns
-    -------
-    samples : np.ndarray, shape (n,)
-        The input itself where all is finite.
-    bad : np.ndarray of bool, shape (n,), or None
-        Where a sample was NaN, infinite or beyond :data:`MAX_ABS_SAMPLE`; None where nowhere.
-    peak : float
-        Largest finite magnitude, 0.0 for no samples.
-    """
+    """Replace samples that are not finite by zero, and say where they were."""
     if len(samples) == 0:
         return samples, None, 0.0
     peak = max(float(samples.max()), -float(samples.min()))  # NaN propagates through max and min
@@ -277,13 +201,7 @@ def clean(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, float]:
 
 
 def refuse_bad_samples(*sources: Source) -> None:
-    """Refuse sources that hold a sample that is not finite; for plain functions, which report no flags.
-
-    Raises
-    ------
-    ParameterError
-        Names the signal and the first such sample.
-    """
+    """Refuse sources that hold a sample that is not finite; for plain functions, which report no flags."""
     for source in sources:
         for start in range(0, source.n_samples, _CHECKED_SAMPLES):
             _, bad, _ = clean(source.read(start, min(start + _CHECKED_SAMPLES, source.n_samples)))

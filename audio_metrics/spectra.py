@@ -2,8 +2,6 @@
 
 Conventions: see :mod:`audio_metrics.frames`, which makes them. Arrays with one value per bin lie in a
 :class:`~audio_metrics.workspace.Workspace` and are overwritten with it; arrays with fewer values are new ones.
-
-Contents: :class:`Spectra`, :data:`FLOOR`, :data:`GATE_DB`.
 """
 
 from __future__ import annotations
@@ -26,21 +24,7 @@ depends on another."""
 
 
 class Spectra:
-    """Power spectra of some frames of one or two signals; what derives from them is computed once.
-
-    Parameters
-    ----------
-    power : np.ndarray, shape (n_signals, n_frames, n_bins)
-        P; with two signals the reference is 0 and the estimate 1.
-    floor : float
-        Smallest power that a logarithm sees.
-    bands : MelBands
-    basis : np.ndarray, shape (25, 80)
-    bin_hz : float
-        Distance of neighbouring bins.
-    workspace : Workspace, optional
-        Where large arrays go; one of its own if not given.
-    """
+    """Power spectra of some frames of one or two signals; what derives from them is computed once."""
 
     def __init__(
         self,
@@ -98,11 +82,7 @@ class Spectra:
 
     @cached_property
     def log_ratio(self) -> np.ndarray:
-        """Natural log of P of the reference over that of the estimate, shape (n_frames, n_bins), float64.
-
-        One logarithm of the quotient, in the dtype of the signal: half the work of two, and exact near 0, where the
-        difference of two logarithms has lost its digits.
-        """
+        """Natural log of P of the reference over that of the estimate, shape (n_frames, n_bins), float64."""
         with self._infinities():
             if self.floor < FLOOR and self.power.dtype == np.float32:  # the quotient could overflow
                 return self.workspace.wide("log_ratio", self.log_power[0] - self.log_power[1])

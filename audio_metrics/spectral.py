@@ -4,11 +4,6 @@ Conventions: bins are averaged over the whole band, 0 Hz to half the sample rate
 sees ``max(P, floor)``. Kernels take the :class:`~audio_metrics.frames.Spectra` of a block and give one float64 value
 per frame; plain functions take whole signals, leave windows of digital silence out (as ``compare`` does) and raise
 where nothing is left.
-
-Contents: kernels :func:`frame_log_spectral_distance_db`, :func:`frame_log_magnitude_l1_db`,
-:func:`frame_magnitude_error`, :func:`frame_reference_energy`, :func:`frame_flatness_db`, :func:`frame_centroid_hz`;
-metrics :func:`log_spectral_distance_db`, :func:`log_magnitude_l1_db`, :func:`spectral_convergence`,
-:func:`ltas_distance_db`, :func:`spectral_flatness_db`, :func:`spectral_centroid_hz`; :func:`ltas_distance_of`.
 """
 
 from __future__ import annotations

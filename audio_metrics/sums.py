@@ -2,8 +2,6 @@
 
 Conventions: whatever is summed is summed in float64. OpenBLAS starts threads for a dot product of more than 10,000
 numbers, which costs more processor time than it saves and makes bits depend on their number; pieces here are shorter.
-
-Contents: :func:`inner_product`, :func:`row_products`, :func:`row_sums`.
 """
 
 from __future__ import annotations
@@ -16,12 +14,7 @@ _PIECE = 8192
 
 
 def inner_product(first: np.ndarray, second: np.ndarray) -> float:
-    """Sum of the products of two vectors.
-
-    Parameters
-    ----------
-    first, second : np.ndarray, shape (n,), float64
-    """
+    """Sum of the products of two vectors."""
     total = 0.0
     for start in range(0, len(first), _PIECE):
         total += float(np.dot(first[start : start + _PIECE], second[start : start + _PIECE]))
@@ -29,17 +22,7 @@ def inner_product(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def row_products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Sum of the products of each row of one array with the same row of another.
-
-    Parameters
-    ----------
-    first, second : np.ndarray, shape (..., n), float64
-        `second` may also be one row for all.
-
-    Returns
-    -------
-    np.ndarray, shape (...,), float64
-    """
+    """Sum of the products of each row of one array with the same row of another."""
     if first.shape[-1] > _PIECE:
         head, tail = (values[..., :_PIECE] for values in (first, second)), (first[..., _PIECE:], second[..., _PIECE:])
         return np.asarray(row_products(*head) + row_products(*tail))
@@ -47,12 +30,7 @@ def row_products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def row_sums(values: np.ndarray) -> np.ndarray:
-    """Sum of each row, float64.
-
-    Parameters
-    ----------
-    values : np.ndarray, shape (..., n), float64
-    """
+    """Sum of each row, float64."""
     return row_products(values, _ones(values.shape[-1]))
 
 

@@ -5,8 +5,6 @@ Conventions: a frame kernel gives one value per frame; its sums are kept over al
 also only where it is not all zeros. Sums over frames are kept per window (1 s), sums over samples and what finds a
 divergence per half window, so memory grows by about 200 bytes per second of audio and by nothing else, and any longer
 stretch is a sum of rows.
-
-Contents: :class:`HalfWindowTable`, :func:`measure`, :func:`file_sums`, :func:`file_mean`, :func:`signal_mean`.
 """
 
 from __future__ import annotations
@@ -27,29 +25,7 @@ SampleKernel = Callable[[Block], Mapping[str, np.ndarray]]
 
 @dataclass
 class HalfWindowTable:
-    """Sums per window and per half window, one row and two rows for every window that holds a sample.
-
-    Attributes
-    ----------
-    grid : FrameGrid
-    sums, active_sums : dict of str to np.ndarray, shape (n_started_windows,)
-        Per window and frame kernel, over usable and over usable active frames; pooled kernels have the former only.
-    half_sums : dict of str to np.ndarray, shape (n_halves,)
-        Per half window, over usable frames, of the kernels that it was asked for.
-    frames, active_frames : np.ndarray, shape (n_halves,)
-        How many there were.
-    samples : dict of str to np.ndarray, shape (n_halves,)
-        Sums over samples, from the sample kernel.
-    bad_samples : np.ndarray, shape (n_signals, n_halves)
-        Samples that were not finite.
-    nonzero : np.ndarray of bool, shape (n_signals, n_halves)
-        Whether a sample differed from zero.
-    moments : tuple of Moments
-        Per signal; empty where none were asked for.
-    floored_bins : np.ndarray, shape (n_signals,)
-    first_bad_sample : list of int or None
-    peak : list of float
-    """
+    """Sums per window and per half window, one row and two rows for every window that holds a sample."""
 
     grid: FrameGrid
     n_signals: int
@@ -104,35 +80,7 @@ def measure(
     block_windows: int = BLOCK_WINDOWS,
     on_progress: Callable[[float], None] | None = None,
 ) -> HalfWindowTable:
-    """Run the pass once over one signal or an aligned pair.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-        One, or a reference and an estimate; see :func:`~audio_metrics.signal.check_alike`.
-    frame_kernels : mapping of str to callable
-        Spectra of a block → float64 values, shape (n_frames,).
-    pooled_kernels : mapping of str to callable, optional
-        The same, not summed over active frames apart.
-    sample_kernel : callable, optional
-        Block → columns of sums over samples, each of shape (n_halves of the block,).
-    moments : bool
-        Gather spectral and cepstral moments of each signal too.
-    halved : collection of str
-        Frame kernels whose sums are wanted per half window too.
-    attributes : tuple of str
-        What the sample kernel reads of a block's spectra; see :class:`~audio_metrics.frames.Wanted`.
-    floor : float
-        Smallest power that a logarithm sees.
-    block_windows : int
-        Windows read at once; changes no result.
-    on_progress : callable, optional
-        Called after each block with the fraction done.
-
-    Returns
-    -------
-    HalfWindowTable
-    """
+    """Run the pass once over one signal or an aligned pair."""
     table: HalfWindowTable | None = None
     pooled_kernels = pooled_kernels or {}
     wanted = Wanted(
@@ -221,15 +169,7 @@ def _frames_outside_silence(table: HalfWindowTable, sources: Sequence[Source]) -
 
 
 def file_sums(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> list[float]:
-    """Sum of each kernel over the frames of a pair, windows of digital silence left out.
-
-    Raises
-    ------
-    ParameterError
-        A sample is not finite.
-    UndefinedMetricError
-        No frame is left.
-    """
+    """Sum of each kernel over the frames of a pair, windows of digital silence left out."""
     table = _checked_file_table(sources, kernels, floor=floor)
     silent, _ = _frames_outside_silence(table, sources)
     return [float(column[~silent].sum()) for column in table.sums.values()]

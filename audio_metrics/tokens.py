@@ -4,9 +4,6 @@ Conventions: a sequence is a one-dimensional array of integers, one token per st
 measured by itself. Entropies and divergences are in bits. Tokens that a codebook could hold but a sequence never uses
 change nothing. Distances of frequencies shrink with length: read them as a ratio to the distance of two references of
 the same length.
-
-Contents: :func:`token_js_divergence`, :func:`token_entropy_bits`, :func:`longest_token_run`,
-:func:`ngram_repetition`, :func:`first_token_divergence`.
 """
 
 from __future__ import annotations

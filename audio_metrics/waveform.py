@@ -3,14 +3,6 @@
 Conventions: sums in float64 whatever the dtype of the signal; full scale = 1.0; ratios in dB. SNR and SI-SDR use the
 residual itself, never a difference of energies, so that they stay true to 150 dB. The mean is not removed unless
 asked.
-
-SI-SDR over a long stretch is put together from short ones without cancellation: with α_k the projection of stretch k
-and α that of the whole, ``‖e − α r‖² = Σ_k ‖e_k − α_k r_k‖² + (α_k − α)² ‖r_k‖²``, as each residual is orthogonal to
-its r_k.
-
-Contents: :class:`ProjectionSums`, :func:`projection_sums`; metrics :func:`snr_db`, :func:`si_sdr_db`,
-:func:`rms_dbfs`, :func:`dc_offset`, :func:`clipping_fraction`, :func:`silence_fraction`, :func:`longest_silence_s`;
-:class:`SilenceRuns`.
 """
 
 from __future__ import annotations
@@ -34,19 +26,7 @@ _STRETCHES = 4
 
 @dataclass(frozen=True)
 class ProjectionSums:
-    """Energies of stretches of a reference r and an estimate e, each of shape (..., n_stretches).
-
-    Attributes
-    ----------
-    reference, estimate : np.ndarray
-        ``‖r‖²`` and ``‖e‖²``.
-    product : np.ndarray
-        ``⟨e, r⟩``.
-    noise : np.ndarray
-        ``‖e − r‖²``.
-    residual : np.ndarray
-        ``‖e − α r‖²`` with α = ⟨e, r⟩ / ‖r‖² (0 where r is zero).
-    """
+    """Energies of stretches of a reference r and an estimate e, each of shape (..., n_stretches)."""
 
     reference: np.ndarray
     estimate: np.ndarray
@@ -86,21 +66,7 @@ def _decibels(signal: np.ndarray, noise: np.ndarray, *, defined: np.ndarray) -> 
 def projection_sums(
     reference: np.ndarray, estimate: np.ndarray, starts: np.ndarray, *, workspace: Workspace | None = None
 ) -> ProjectionSums:
-    """Sums of neighbouring stretches.
-
-    Parameters
-    ----------
-    reference, estimate : np.ndarray, shape (n,)
-    starts : np.ndarray of int, shape (n_stretches,)
-        First sample of each stretch, rising, the first 0; the last stretch ends at n.
-    workspace : Workspace, optional
-        Where copies in float64 go.
-
-    Returns
-    -------
-    ProjectionSums
-        Arrays of shape (n_stretches,).
-    """
+    """Sums of neighbouring stretches."""
     workspace = Workspace() if workspace is None else workspace
     edges = np.append(starts, len(reference))
     lengths = np.diff(edges)
@@ -244,13 +210,7 @@ def clipping_fraction(signal: np.ndarray) -> float:
 
 
 class SilenceRuns:
-    """Counts silent frames and their longest run over blocks that arrive in order.
-
-    Attributes
-    ----------
-    n_silent, n_frames, longest : int
-        Frames.
-    """
+    """Counts silent frames and their longest run over blocks that arrive in order."""
 
     def __init__(self) -> None:
         self.n_silent = self.n_frames = self.longest = 0

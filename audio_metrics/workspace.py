@@ -1,8 +1,6 @@
 """Arrays that are used again for every block.
 
 Asking the system for fresh memory in every block costs a fifth of the processor time of the whole pass, in page faults.
-
-Contents: :class:`Workspace`.
 """
 
 from __future__ import annotations

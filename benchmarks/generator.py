@@ -2,14 +2,6 @@
 
 ``benchmarks/eager.py`` and ``benchmarks/compiled.py`` hold the result. Nothing is defined here: names, units, versions
 and figures come from :mod:`precision_eval.tracking`.
-
-How it is shared. asv gives all benchmarks with the same ``setup_cache`` one folder as their working directory. The
-figures of a workload are measured when the first of them is asked for and lie in that folder for the others, so a run
-of one metric measures no other, and what fails costs its own cell. asv would identify a ``setup_cache`` per class by
-file and line, which are the same for generated classes; and it runs each in a process that imports torch anew, where
-the measuring here forks from asv's warm fork server.
-
-torch is imported here, before asv forks, and nothing of it is run.
 """
 
 from __future__ import annotations
@@ -68,10 +60,7 @@ def effort_asked_for() -> Effort:
 
 
 def of_asv(name: str) -> Any:
-    """Read a variable of the runner that called; None outside asv.
-
-    asv tells a benchmark neither what ``--quick`` and ``-a`` set nor where its result goes; the runner's frame does.
-    """
+    """Read a variable of the runner that called; None outside asv."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == "asv_runner.run" and name in frame.f_locals:
@@ -81,11 +70,7 @@ def of_asv(name: str) -> Any:
 
 
 def end_as_failed(error: FixFailedError) -> None:
-    """End this process with the message and, as its result, asv's sign for a failed cell; outside asv, raise.
-
-    A fix that raises is a finding. Let through, the error would be the run's: ``asv run`` would exit with 2, and
-    ``asv continuous`` would stop before it compares.
-    """
+    """End this process with the message and, as its result, asv's sign for a failed cell; outside asv, raise."""
     result_file = of_asv("result_file")
     if result_file is None:
         raise error

@@ -3,10 +3,6 @@
 Latency, memory, numeric drift and sound, each with its uncertainty, for a list of fixes (``FIXES``) on systems in the
 state in which the error occurs (``WORKLOADS``). Importing this loads no torch; the public names below are looked up
 when they are first used.
-
-Contents: ``compare_latency``, ``Candidate``, ``PairedRatio``; ``assess``, ``Assessment``; ``FIXES``, ``Fix``,
-``fix_by_id``, ``WORKLOADS``, ``Workload``, ``workload_by_id``; ``explain``, ``Explanation``; ``examine``,
-``Diagnosis``; ``fixed``, ``compare``, ``Costs``; ``load``, ``choose``, ``Constraints``; ``write_report``; the errors.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Conventions: a claim has a target and the figure found; where a figure is a ratio of latencies it comes from
 interleaved blocks with its 95 % interval. A claim that is missed here is printed as missed.
-
-Contents: :class:`Claim`, one function per claim, :func:`all_claims`.
 """
 
 from __future__ import annotations
@@ -42,15 +40,7 @@ MEMORY_TARGET = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim and what was found.
-
-    Attributes
-    ----------
-    claim : str
-    target, found : str
-        With units.
-    met : bool
-    """
+    """One claim and what was found."""
 
     claim: str
     target: str
@@ -126,11 +116,7 @@ def _voice_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
 
 
 def _sharing(model: nn.Module) -> nn.Module:
-    """Copy the modules and share every tensor.
-
-    Where a copy's weights happen to lie in memory moves a decode step by several per cent, the same way in every round;
-    two sides that read the same memory differ in their code alone.
-    """
+    """Copy the modules and share every tensor."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())})
 
 
@@ -272,20 +258,7 @@ def drift_repeats() -> list[Claim]:
 
 
 def all_claims(*, minutes: float, budget_s: float) -> tuple[Callable[[], list[Claim]], ...]:
-    """Every claim, as calls that measure it.
-
-    Parameters
-    ----------
-    minutes : float
-        Length of the long synthesis.
-    budget_s : float
-        Seconds of timing per pair.
-
-    Returns
-    -------
-    tuple of callable
-        The quick ones first.
-    """
+    """Every claim, as calls that measure it."""
     return (
         help_is_quick,
         partial(applying_costs_nothing, budget_s=budget_s),

@@ -5,8 +5,6 @@ baseline's, below 1 = faster, measured in this process (:mod:`precision_eval.mea
 ‖output − oracle‖₂ / ‖oracle‖₂, the largest over the floating outputs; the oracle is float64. Memory is in bytes: what a
 module stores in parameters and buffers, and the allocator's peak of one call on top. A candidate that raises, or whose
 output is not finite, is a row with that status and no error. This module imports torch.
-
-Contents: :func:`compare`, :class:`Costs`, :class:`Cost`.
 """
 
 from __future__ import annotations
@@ -41,21 +39,7 @@ _OF_RUNS = "; run with --processes 5 or more"
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one candidate costs.
-
-    Attributes
-    ----------
-    name : str
-    status : {"passed", "raised", "non_finite", "unsupported"}
-    reason : str
-        Of a status other than passed.
-    drift : float or None
-        Largest relative error over the floating outputs; None without an oracle.
-    latency : PairedRatio or None
-        To the baseline; None for the baseline itself, and where nothing was timed.
-    stored_bytes, peak_bytes : int or None
-        Parameters and buffers, None for what is no module; the allocator's peak of one call above its start.
-    """
+    """What one candidate costs."""
 
     name: str
     status: str
@@ -312,10 +296,7 @@ def _drift(outputs: tuple[torch.Tensor, ...], truth: tuple[torch.Tensor, ...] | 
 def _timed(
     rows: Mapping[str, Cost], ready: Mapping[str, _Ready], *, baseline: str, budget_s: float, seed: int, device: str
 ) -> tuple[dict[str, Cost], tuple[str, ...]]:
-    """Time the candidates that passed, each once per round.
-
-    No null: a baseline that takes part twice finds its weights in the processor's cache more often than the others do.
-    """
+    """Time the candidates that passed, each once per round."""
     passed = {name: row for name, row in rows.items() if row.status == "passed"}
     if baseline not in passed:
         return {}, (f"time was not measured: the baseline {baseline} is {rows[baseline].status}",)

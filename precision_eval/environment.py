@@ -3,11 +3,6 @@
 Conventions: an environment is plain JSON data without anything that changes from minute to minute (no clock, no load,
 no free memory), so that the same machine and build give the same SHA-256 and a run can be resumed. Sizes are bytes. A
 fact that this platform does not tell is None, never a guess.
-
-Contents
---------
-:func:`collect` (imports torch: run it in a worker), :func:`environment_json`, :func:`environment_sha`,
-:func:`store_environment`.
 """
 
 from __future__ import annotations
@@ -48,18 +43,7 @@ VARIABLES: tuple[str, ...] = (
 
 
 def collect(device: str) -> dict[str, Any]:
-    """Describe the machine, the build and the device.
-
-    Parameters
-    ----------
-    device : str
-        ``"auto"`` (CUDA where there is one, else the CPU), ``"cpu"``, ``"cuda"``, ``"cuda:i"`` or ``"mps"``.
-
-    Returns
-    -------
-    dict
-        Plain JSON data; ``["device"]["name"]`` is the device that ``"auto"`` stands for.
-    """
+    """Describe the machine, the build and the device."""
     return {
         "platform": {
             "system": platform.system(),
@@ -89,13 +73,7 @@ def environment_sha(environment: dict[str, Any]) -> str:
 
 
 def store_environment(environment: dict[str, Any], run_dir: Path) -> str:
-    """Write ``environment.json`` into a run's folder; one that differs is kept as ``environment-<sha>.json``.
-
-    Returns
-    -------
-    str
-        SHA-256 of the environment.
-    """
+    """Write ``environment.json`` into a run's folder; one that differs is kept as ``environment-<sha>.json``."""
     run_dir.mkdir(parents=True, exist_ok=True)
     path = run_dir / "environment.json"
     text = environment_json(environment)

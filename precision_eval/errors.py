@@ -39,22 +39,7 @@ class UnsupportedError(PrecisionEvalError, RuntimeError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for a name that is not in a registry.
-
-    Parameters
-    ----------
-    kind : str
-        What the name should have been: ``"fix"``, ``"workload"``, ``"device"``, ...
-    name : str
-        The name found.
-    known : iterable of str
-        The names that exist.
-
-    Returns
-    -------
-    UnknownNameError
-        Names the nearest known names, or all of them where none is near.
-    """
+    """Build the error for a name that is not in a registry."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

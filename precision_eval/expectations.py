@@ -6,10 +6,6 @@ torch's own operations, ``inductor`` also generates code and may accept what the
 version (``2.13.0``, its build left out). A message is the sentence of the family where it is one, else the first
 line, addresses and paths left out. Only statuses are compared with a column of another version. Importing this loads
 no torch.
-
-Contents: :class:`Expectation`, :class:`Column`, :class:`Change`, :class:`Difference`; :func:`load_table`,
-:func:`save_table`, :func:`observe`, :func:`check_inductor`, :func:`column_for`, :func:`differences`, :func:`changes`,
-:func:`updated`.
 """
 
 from __future__ import annotations
@@ -42,15 +38,7 @@ REMEDY = "if that is right, record it with `precision-eval expect --record`"
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a fix comes to on a workload in a mode.
-
-    Attributes
-    ----------
-    status : str
-        ``"passed"``, ``"raised"``, ``"non_finite"``, ``"unsupported"`` or another of the records' statuses.
-    message : str or None
-        Why it did not pass.
-    """
+    """What a fix comes to on a workload in a mode."""
 
     status: str
     message: str | None = None
@@ -58,15 +46,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Column:
-    """What one torch version does.
-
-    Attributes
-    ----------
-    digests : dict of str to str
-        Digest of each workload as it was recorded.
-    cells : dict of str to Expectation
-        By ``workload/fix/mode``.
-    """
+    """What one torch version does."""
 
     digests: dict[str, str] = field(default_factory=dict)
     cells: dict[str, Expectation] = field(default_factory=dict)
@@ -77,16 +57,7 @@ Table = dict[str, Column]
 
 @dataclass(frozen=True)
 class Difference:
-    """A cell that is not as the table says.
-
-    Attributes
-    ----------
-    cell : str
-    expected, found : Expectation or None
-        None: not in the table, or not found any more.
-    note : str
-        What differs.
-    """
+    """A cell that is not as the table says."""
 
     cell: str
     expected: Expectation | None
@@ -96,27 +67,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Change:
-    """A cell whose status depends on the torch version.
-
-    Attributes
-    ----------
-    cell : str
-    by_version : tuple of (version, Expectation)
-        Oldest first.
-    """
+    """A cell whose status depends on the torch version."""
 
     cell: str
     by_version: tuple[tuple[str, Expectation], ...]
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Order torch versions: ``"2.10.0"`` after ``"2.9.1"``.
-
-    Raises
-    ------
-    ParameterError
-        No version number.
-    """
+    """Order torch versions: ``"2.10.0"`` after ``"2.9.1"``."""
     match = re.match(r"\d+(\.\d+)*", version)
     if match is None:
         raise ParameterError(f"'{version}' is no torch version; expected one such as 2.13.0")
@@ -129,23 +87,7 @@ def release(version: str) -> str:
 
 
 def load_table(path: Path = TABLE) -> Table:
-    """Read the table.
-
-    Parameters
-    ----------
-    path : Path
-        A missing file is an empty table.
-
-    Returns
-    -------
-    dict of str to Column
-        By torch version, oldest first.
-
-    Raises
-    ------
-    RecordError
-        The file is damaged, of another schema, or names a status that does not exist.
-    """
+    """Read the table."""
     if not path.exists():
         return {}
     try:
@@ -196,28 +138,7 @@ def observe(
     fixes: Iterable[Fix] = FIXES,
     on_cell: Callable[[str], None] = lambda cell: None,
 ) -> Column:
-    """Run every fix on every workload that has the size ``tiny``, in this process.
-
-    Parameters
-    ----------
-    modes : iterable of str
-        Among ``MODES``.
-    workloads, fixes : iterables
-        Those to run.
-    on_cell : callable
-        Told the key of each cell before it runs.
-
-    Returns
-    -------
-    Column
-
-    Raises
-    ------
-    ParameterError
-        No such mode.
-    UnsupportedError
-        Inductor does not work here at all: its failures would pass for results of the fixes.
-    """
+    """Run every fix on every workload that has the size ``tiny``, in this process."""
     modes = tuple(modes)
     for mode in modes:
         if mode not in MODES:
@@ -240,13 +161,7 @@ def observe(
 
 
 def check_inductor() -> None:
-    """Compile something trivial.
-
-    Raises
-    ------
-    UnsupportedError
-        Even that fails.
-    """
+    """Compile something trivial."""
     import warnings
 
     import torch
@@ -309,25 +224,7 @@ def message_of(error: BaseException) -> str:
 
 
 def column_for(table: Table, version: str) -> tuple[str, Column]:
-    """Return the column of a torch version, or that of the nearest lower one.
-
-    Parameters
-    ----------
-    table : dict of str to Column
-    version : str
-        Such as ``torch.__version__``.
-
-    Returns
-    -------
-    recorded : str
-        The version of the column.
-    column : Column
-
-    Raises
-    ------
-    ParameterError
-        The table has no column of that version or a lower one.
-    """
+    """Return the column of a torch version, or that of the nearest lower one."""
     lower = [recorded for recorded in table if version_key(recorded) <= version_key(version)]
     if not lower:
         known = ", ".join(table) or "none"
@@ -337,20 +234,7 @@ def column_for(table: Table, version: str) -> tuple[str, Column]:
 
 
 def differences(expected: Column, found: Column, *, same_version: bool) -> list[Difference]:
-    """Compare what was found with a column.
-
-    Parameters
-    ----------
-    expected, found : Column
-        Only the modes and workloads that were run are compared.
-    same_version : bool
-        Also compare messages; versions word them differently.
-
-    Returns
-    -------
-    list of Difference
-        Empty where all is as expected.
-    """
+    """Compare what was found with a column."""
     result = []
     changed = {w for w, digest in found.digests.items() if expected.digests.get(w, digest) != digest}
     modes = {key.rpartition("/")[2] for key in found.cells}
@@ -374,17 +258,7 @@ def _workload(key: str) -> str:
 
 
 def changes(table: Mapping[str, Column]) -> list[Change]:
-    """List the cells whose status depends on the torch version.
-
-    Parameters
-    ----------
-    table : mapping of str to Column
-
-    Returns
-    -------
-    list of Change
-        In the order of their keys; versions that did not run a cell are left out.
-    """
+    """List the cells whose status depends on the torch version."""
     keys = sorted({key for column in table.values() for key in column.cells})
     versions = sorted(table, key=version_key)
     found = []
@@ -396,21 +270,7 @@ def changes(table: Mapping[str, Column]) -> list[Change]:
 
 
 def updated(table: Table, version: str, found: Column) -> Table:
-    """Return the table with what was found recorded for a version.
-
-    Cells of workloads and modes that were not run stay as they are; those of workloads that no longer exist go.
-
-    Parameters
-    ----------
-    table : dict of str to Column
-    version : str
-        Such as ``torch.__version__``.
-    found : Column
-
-    Returns
-    -------
-    dict of str to Column
-    """
+    """Return the table with what was found recorded for a version."""
     old = table.get(release(version), Column())
     known = {workload.id for workload in WORKLOADS} | set(found.digests)
     modes = {key.rpartition("/")[2] for key in found.cells}

@@ -24,19 +24,7 @@ _CHUNK = 1 << 22  # elements accounted at a time: 32 MiB in float64
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A binary floating-point format.
-
-    Attributes
-    ----------
-    name : str
-        torch's name of the dtype.
-    bits : int
-        Width.
-    significand_bits : int
-        Precision p, the hidden bit included.
-    max_exponent, min_exponent : int
-        Of the normal numbers, 1.f × 2**exponent.
-    """
+    """A binary floating-point format."""
 
     name: str
     bits: int
@@ -74,21 +62,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def format_by_name(name: str) -> Format:
-    """Look a format up.
-
-    Parameters
-    ----------
-    name : {"float16", "bfloat16", "float32", "float64"}
-
-    Returns
-    -------
-    Format
-
-    Raises
-    ------
-    UnknownNameError
-        No such format.
-    """
+    """Look a format up."""
     for entry in FORMATS:
         if entry.name == name:
             return entry
@@ -96,21 +70,7 @@ def format_by_name(name: str) -> Format:
 
 
 def ulp(x: torch.Tensor, dtype_name: str) -> torch.Tensor:
-    """Size of a unit in the last place at x.
-
-    Parameters
-    ----------
-    x : torch.Tensor
-        Floating, any shape and dtype; the exact values whose neighbourhood is asked for.
-    dtype_name : str
-        The format whose spacing is meant.
-
-    Returns
-    -------
-    torch.Tensor of float64, on the CPU, same shape
-        Below the smallest normal number the subnormal spacing, beyond the largest number that of its binade; NaN
-        where x is not finite.
-    """
+    """Size of a unit in the last place at x."""
     import torch
 
     found = format_by_name(dtype_name)
@@ -126,25 +86,7 @@ def ulp(x: torch.Tensor, dtype_name: str) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CastAccount:
-    """What a cast did to each value; the categories exclude each other and sum to ``total``.
-
-    Attributes
-    ----------
-    total : int
-        Values cast.
-    exact : int
-        Finite and unchanged, zeros and exactly representable subnormals included.
-    rounded : int
-        Changed, and the result is a normal number.
-    subnormal : int
-        Changed, and the result is subnormal: the error may be far beyond eps/2.
-    flushed : int
-        Not zero before, zero after.
-    overflowed : int
-        Finite before, infinite after.
-    non_finite : int
-        Infinite or NaN before.
-    """
+    """What a cast did to each value; the categories exclude each other and sum to ``total``."""
 
     total: int
     exact: int
@@ -160,24 +102,7 @@ class CastAccount:
 
 
 def cast_account(tensor: torch.Tensor, dtype_name: str) -> CastAccount:
-    """Cast a tensor where it lies, and count what that does to its values.
-
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        Floating; any shape, device and dtype.
-    dtype_name : str
-        The format to cast to.
-
-    Returns
-    -------
-    CastAccount
-
-    Raises
-    ------
-    ParameterError
-        The tensor is not floating.
-    """
+    """Cast a tensor where it lies, and count what that does to its values."""
     import torch
 
     target = format_by_name(dtype_name)
@@ -199,43 +124,14 @@ def cast_account(tensor: torch.Tensor, dtype_name: str) -> CastAccount:
 
 @dataclass(frozen=True)
 class Support:
-    """How a device computes in a format.
-
-    Attributes
-    ----------
-    kind : {"native", "emulated", "absent"}
-        Emulated: stored in the format, computed in another between conversions.
-    reason : str
-        Why it is not, or only partly, native; empty where there is nothing to say.
-    """
+    """How a device computes in a format."""
 
     kind: Literal["native", "emulated", "absent"]
     reason: str
 
 
 def support(device: str, dtype_name: str) -> Support:
-    """Ask how a device computes in a format.
-
-    Parameters
-    ----------
-    device : str
-        As torch names it: ``"cpu"``, ``"cuda:0"``, ``"mps"``.
-    dtype_name : str
-        One of ``FORMATS``.
-
-    Returns
-    -------
-    Support
-        CUDA: by compute capability, and ``is_bf16_supported(including_emulation=False)``, which without that flag is
-        true of a T4 (pytorch #148322). CPU: by the processor's own flags.
-
-    Raises
-    ------
-    UnknownNameError
-        No such format.
-    ParameterError
-        torch knows no such kind of device.
-    """
+    """Ask how a device computes in a format."""
     import torch
 
     format_by_name(dtype_name)

@@ -2,8 +2,6 @@
 
 Conventions: the model is copied, so that the one given stays as it is; the copy costs its memory once more. Calls are
 eager and without gradients. What the fix casts is what :mod:`precision_eval.fixes.sites` says.
-
-Contents: :func:`fixed`, :class:`Fixed`, :func:`in_dtype`.
 """
 
 from __future__ import annotations
@@ -42,19 +40,7 @@ class _PackedSystem(_Packed):
 
 
 class Fixed:
-    """A copy of a model with a fix in force at each call; :func:`fixed` makes it.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    fix : Fix
-
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The copy, held in the fix's storage dtype.
-    applied : AppliedFix
-    """
+    """A copy of a model with a fix in force at each call; :func:`fixed` makes it."""
 
     def __init__(self, model: nn.Module, fix: Fix) -> None:
         try:
@@ -71,26 +57,11 @@ class Fixed:
         self._held.enter_context(self.applied.stored())
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Bring floating inputs, also those inside lists and dicts, into the fix's storage dtype.
-
-        Parameters
-        ----------
-        args : tuple
-        kwargs : dict
-
-        Returns
-        -------
-        args : tuple
-        kwargs : dict
-            The very inputs where the storage is as shipped.
-        """
+        """Bring floating inputs, also those inside lists and dicts, into the fix's storage dtype."""
         return (args, kwargs) if self.applied.dtype is None else in_dtype((args, kwargs), self.applied.dtype)
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Return a call without arguments, to be made inside ``applied.agreeing()``; for timing.
-
-        Nothing but what the fix does in the source comes on top of the model's own call.
-        """
+        """Return a call without arguments, to be made inside ``applied.agreeing()``; for timing."""
         args, kwargs = self.prepared(args, kwargs)
         if self.applied.fix.agreement == "autocast":  # whose context belongs to each call
             return partial(cast(Callable[..., Any], self.applied), args, kwargs)

@@ -3,9 +3,6 @@
 Conventions: tables have one row per fix of a group, or one per record, with the columns of ``results.csv``: the cell's
 identity, then ``measure.path.to.scalar`` with the unit in the name, as in the records. Missing is ``None``. Lists
 (series, raw samples) stay in the records. pandas is no dependency; it is imported where a data frame is asked for.
-
-Contents: :func:`load`, :func:`choose`, :class:`Run`, :class:`Choices`, :class:`MissingPackageError`; from
-:mod:`precision_eval.shown` also :class:`LoadedRecord`, :class:`Comparison`, :class:`LoadedChoice`.
 """
 
 from __future__ import annotations
@@ -37,13 +34,7 @@ class MissingPackageError(PrecisionEvalError, ImportError):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Choices(Sequence[Choice]):
-    """What :func:`choose` found: one :class:`~precision_eval.decide.Choice` per group.
-
-    Attributes
-    ----------
-    answer : Answer
-        Also says what could not be answered.
-    """
+    """What :func:`choose` found: one :class:`~precision_eval.decide.Choice` per group."""
 
     answer: Answer
 
@@ -55,13 +46,7 @@ class Choices(Sequence[Choice]):
 
     @property
     def fix(self) -> str | None:
-        """The fix to take, where it is the same everywhere; None where none keeps the limits.
-
-        Raises
-        ------
-        ParameterError
-            The groups differ in their answer; look at each.
-        """
+        """The fix to take, where it is the same everywhere; None where none keeps the limits."""
         found = {choice.fix for choice in self if choice.group.contenders}
         if len(found) > 1:
             each = "; ".join(f"{choice.group.title}: {choice.fix}" for choice in self)

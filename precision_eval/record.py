@@ -5,11 +5,6 @@ it in a single ``write``. NaN and infinity are not JSON and are refused. Whateve
 object (half a line, zeros or other bytes that a crash left) is *torn*: it is reported on reading, and moved to
 ``records.jsonl.torn`` on the next append; everything before it stays. Where a cell was recorded more than once, the
 last record counts (:func:`latest`), whatever the clock said.
-
-Contents
---------
-:class:`Record`, :data:`STATUSES`, :data:`SCHEMA_VERSION`; :class:`RecordFile` with :meth:`~RecordFile.read`,
-:meth:`~RecordFile.append` and :meth:`~RecordFile.claimed`; :func:`latest`.
 """
 
 from __future__ import annotations
@@ -150,15 +145,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a records file holds.
-
-    Attributes
-    ----------
-    records : tuple of Record
-        In the order of writing.
-    torn_bytes : int
-        Length of a torn tail, which is not among the records; 0 where there is none.
-    """
+    """What a records file holds."""
 
     records: tuple[Record, ...]
     torn_bytes: int = 0
@@ -166,29 +153,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class RecordFile:
-    """A records file, shared safely by processes of one machine.
-
-    Parameters
-    ----------
-    path : Path
-        Usually ``runs/NAME/records.jsonl``; it need not exist yet.
-    """
+    """A records file, shared safely by processes of one machine."""
 
     path: Path
 
     def read(self) -> Reading:
-        """Read every whole record.
-
-        Returns
-        -------
-        Reading
-            Empty where the file does not exist.
-
-        Raises
-        ------
-        RecordError
-            A whole line is damaged or of another schema version.
-        """
+        """Read every whole record."""
         if not self.path.exists():
             return Reading(())
         content = self.path.read_bytes()
@@ -201,13 +171,7 @@ class RecordFile:
         return Reading(records, len(torn))
 
     def append(self, records: Sequence[Record]) -> None:
-        """Append records in one write, after moving a torn tail out of the way.
-
-        Raises
-        ------
-        RecordError
-            A record is not strict JSON (nothing is written), or the disk is full: the file is put back to what it was.
-        """
+        """Append records in one write, after moving a torn tail out of the way."""
         if not records:
             return
         block = "".join(record.to_json() + "\n" for record in records).encode()
@@ -226,13 +190,7 @@ class RecordFile:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Hold the file's folder for one run; the hold ends with the process, however that ends.
-
-        Raises
-        ------
-        RecordError
-            Another process holds it, or the folder cannot be made.
-        """
+        """Hold the file's folder for one run; the hold ends with the process, however that ends."""
         folder = self.path.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -280,10 +238,7 @@ def _decoded(line: bytes, *, where: str) -> str:
 
 
 def _split_tail(content: bytes) -> tuple[bytes, bytes]:
-    """Split a file into what ends with its last whole line, and a torn tail.
-
-    A line is whole where it is a JSON object; the last one may lack its newline.
-    """
+    """Split a file into what ends with its last whole line, and a torn tail."""
     end = len(content)
     while end:
         start = content.rfind(b"\n", 0, end - 1) + 1

@@ -2,9 +2,6 @@
 
 Conventions: ``repr`` is plain text, a line for a record or a choice and a table for a comparison; ``_repr_html_`` is a
 table with every text escaped, and holds the doubts too. Every field of what is shown stays within reach.
-
-Contents: :class:`LoadedRecord`, :class:`Comparison`, :class:`LoadedChoice`, :func:`shown`, :func:`constraints_of`,
-:func:`scalars_of`, :func:`paragraphs`.
 """
 
 from __future__ import annotations

@@ -5,12 +5,6 @@ ladder applies degradations of known size to one recording, measures each agains
 answers as a table, a figure and JSON::
 
     python -m audio_metrics.ladder --reference speech.wav --null same-words-again.wav --out results/audio-ladder
-
-Conventions: the estimates are made and compared in float64, so nothing but the degradation itself is measured.
-
-Contents: :mod:`~audio_metrics.ladder.degrade` (the degradations), :mod:`~audio_metrics.ladder.rungs` (their sizes),
-:mod:`~audio_metrics.ladder.climb` (the measurement), :mod:`~audio_metrics.ladder.divergence` (the rule of t_div on the
-ladder), :mod:`~audio_metrics.ladder.table` and :mod:`~audio_metrics.ladder.figure` (what is written).
 """
 
 from __future__ import annotations

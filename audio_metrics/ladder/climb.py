@@ -2,8 +2,6 @@
 
 Conventions: the reference is read whole (a few minutes; the ladder is no streaming job), as float64. Only plain
 numbers are kept, so that the result is small enough to commit; NaN and infinities are None in JSON.
-
-Contents: :func:`climb`, :class:`Original`, :data:`BESIDES`, :data:`PITCH`.
 """
 
 from __future__ import annotations
@@ -47,35 +45,7 @@ def climb(
     pitch: bool = False,
     on_progress: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> dict[str, Any]:
-    """Degrade one recording in every way and measure each result against it.
-
-    Parameters
-    ----------
-    reference_path : Path or str
-        Speech, mono, a few minutes: drifts and clocks need time to show.
-    null_path : Path or str, optional
-        The same words again, aligned and as honest (another noise seed): measured as a last rung, for scale.
-    rungs : sequence of Rung
-    seconds : float, optional
-        Use only that much from the beginning, 10 s or more.
-    pitch : bool
-        With the metrics of pitch, which take several times as long as all others.
-    on_progress : callable
-        Called as ``(done, total, name)`` before each rung.
-
-    Returns
-    -------
-    dict
-        Strict JSON: ``reference`` (name, duration, rate), ``rungs`` (a list of name, kind, value, unit, expected,
-        onset, ``compare``, ``free_running``, ``inspect`` and ``t_div``), ``inspect`` of the reference.
-
-    Raises
-    ------
-    SignalFileError
-        A file cannot be read.
-    ParameterError
-        The recordings cannot be compared.
-    """
+    """Degrade one recording in every way and measure each result against it."""
     reference, rate = _read(reference_path, seconds)
     original = Original(reference, rate, describe(reference, sample_rate_hz=rate), BESIDES + PITCH * pitch)
     total = len(rungs) + (null_path is not None)

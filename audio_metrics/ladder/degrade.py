@@ -3,10 +3,6 @@
 Conventions: mono float64 in and out, same length, full scale = 1.0, time in seconds from the first sample; nothing is
 normalised. Filters have no phase: they multiply the spectrum by a real gain, so nothing moves in time. Whatever is
 random is seeded.
-
-Contents: :func:`add_noise`, :func:`quantise`, :func:`round_to_half`, :func:`low_pass`, :func:`tilt`,
-:func:`drift_gain`, :func:`drift_tilt`, :func:`skew_clock`, :func:`delay`, :func:`clip`, :func:`drop_out`,
-:func:`loop`, :func:`splice`, :func:`unrelated`, :func:`tilt_db`.
 """
 
 from __future__ import annotations
@@ -81,10 +77,7 @@ def drift_gain(signal: np.ndarray, *, db_per_min: float, sample_rate_hz: int) ->
 
 
 def drift_tilt(signal: np.ndarray, *, db_per_octave_per_min: float, sample_rate_hz: int) -> np.ndarray:
-    """Tilt the spectrum more and more, from nothing at the first sample.
-
-    Frames of 64 ms under a root-Hann window, overlapping by three quarters, each with the tilt of its middle.
-    """
+    """Tilt the spectrum more and more, from nothing at the first sample."""
     hop = max(1, round(_DRIFT_FRAME_S * sample_rate_hz / 4))
     frame = 4 * hop
     window = np.sqrt(0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(frame) / frame))
@@ -105,10 +98,7 @@ def drift_tilt(signal: np.ndarray, *, db_per_octave_per_min: float, sample_rate_
 
 
 def skew_clock(signal: np.ndarray, *, ppm: float) -> np.ndarray:
-    """Play with a clock that is `ppm` millionths slow: the sound at t comes at t·(1 + ppm·10⁻⁶), ever later.
-
-    Interpolated at twice the rate by a Hann-windowed sinc of 32 taps, so that nothing of the band is lost.
-    """
+    """Play with a clock that is `ppm` millionths slow: the sound at t comes at t·(1 + ppm·10⁻⁶), ever later."""
     n_fft = scipy.fft.next_fast_len(len(signal) + _SINC_TAPS, real=True)
     spectrum = 2.0 * scipy.fft.rfft(signal, n_fft)
     spectrum[-1] *= 0.5 if n_fft % 2 == 0 else 1.0  # the bin at half the rate becomes two
@@ -144,13 +134,7 @@ def clip(signal: np.ndarray, *, share: float) -> np.ndarray:
 def drop_out(
     signal: np.ndarray, *, per_minute: float, length_s: float, sample_rate_hz: int, seed: int = 0
 ) -> np.ndarray:
-    """Replace stretches by zeros, one at a random place in each equal slot, so that none overlap.
-
-    Raises
-    ------
-    ParameterError
-        The stretches would fill their slots.
-    """
+    """Replace stretches by zeros, one at a random place in each equal slot, so that none overlap."""
     slot, length = round(60.0 * sample_rate_hz / per_minute), round(length_s * sample_rate_hz)
     if length >= slot:
         raise ParameterError(f"{per_minute:g} drop-outs of {length_s:g} s fill a minute; ask for fewer or shorter ones")

@@ -4,8 +4,6 @@ Conventions: the rule looks at half windows of 0.5 s that are active in the refe
 calls one *another sound* where the mel MCD exceeds one threshold and the SNR is under another. A *rule* here is such a
 pair. On rungs whose words are the same every hit is a false alarm, on rungs with other words every active half window
 after the onset should be hit; t_div itself needs the first one only.
-
-Contents: :data:`RULES`, :class:`HalfWindows`, :func:`half_windows`, :func:`firing`.
 """
 
 from __future__ import annotations
@@ -32,13 +30,7 @@ CURRENT_RULE = (DIVERGED_MCD_DB, DIVERGED_SNR_DB)
 
 @dataclass(frozen=True)
 class HalfWindows:
-    """What the rule sees.
-
-    Attributes
-    ----------
-    start_s, mcd_db, snr_db : np.ndarray, shape (n_halves,)
-        Of active half windows only.
-    """
+    """What the rule sees."""
 
     start_s: np.ndarray
     mcd_db: np.ndarray
@@ -76,20 +68,7 @@ def _snr_db(block: Block) -> dict[str, np.ndarray]:
 
 
 def firing(halves: HalfWindows, *, onset_s: float) -> dict[str, Any]:
-    """How each rule answers one rung.
-
-    Parameters
-    ----------
-    halves : HalfWindows
-    onset_s : float
-        Where the estimate begins to differ; what is hit before counts as a false alarm.
-
-    Returns
-    -------
-    dict
-        ``after`` and ``before``, numbers of active half windows from the onset on and before it, and per rule
-        ``[hits after, hits before, seconds from the onset to the first hit after it or None]``.
-    """
+    """How each rule answers one rung."""
     after = halves.start_s >= onset_s
     rules = {}
     for rule in RULES:

@@ -1,8 +1,6 @@
 """The ladder as a figure: one row per rung, one panel per metric.
 
 Conventions: matplotlib is imported when a figure is drawn, without pyplot; the same ladder gives the same bytes.
-
-Contents: :func:`draw`, :data:`PANELS`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Conventions: a rung's `expected` says what it does to the words over time. *same*: the estimate still is the reference,
 however damaged, so nothing may call it another sound. *other*: from `onset` on it says something else, so t_div must
 find it. *between*: it slips away slowly; no rule is held to either answer.
-
-Contents: :class:`Rung`, :data:`RUNGS`, :func:`rung_by_name`.
 """
 
 from __future__ import annotations
@@ -36,21 +34,7 @@ NEEDS_RATE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One degradation of one size.
-
-    Attributes
-    ----------
-    kind : str
-        Rungs of one kind are neighbours, mildest first.
-    value : float or None
-        The size, in `unit`; None where there is but one.
-    unit : str
-    function : callable
-        From :mod:`audio_metrics.ladder.degrade`.
-    options : dict
-        Its keyword arguments; ``start_s`` is a share of the signal's length here.
-    expected : {"same", "between", "other"}
-    """
+    """One degradation of one size."""
 
     kind: str
     value: float | None = None
@@ -69,17 +53,7 @@ class Rung:
         return float(self.options.get("start_s", 0.0)) * duration_s
 
     def apply(self, signal: np.ndarray, *, sample_rate_hz: int) -> np.ndarray:
-        """Degrade a signal.
-
-        Parameters
-        ----------
-        signal : np.ndarray, shape (n_samples,), float64
-        sample_rate_hz : int
-
-        Returns
-        -------
-        np.ndarray, shape (n_samples,), float64
-        """
+        """Degrade a signal."""
         options = dict(self.options)
         if "start_s" in options:
             options["start_s"] = self.onset_s(len(signal) / sample_rate_hz)
@@ -136,13 +110,7 @@ RUNGS: tuple[Rung, ...] = (
 
 
 def rung_by_name(name: str) -> Rung:
-    """The rung of that name.
-
-    Raises
-    ------
-    ParameterError
-        There is none.
-    """
+    """The rung of that name."""
     for rung in RUNGS:
         if rung.name == name:
             return rung

@@ -3,8 +3,6 @@
 Conventions: a response is the metric of the whole file; a dash where it has no value. A value is read on a kind of
 rung by interpolation between its sizes (the logarithm of the response against the size in dB or bit, or against its
 logarithm); beyond the ends it is only said to be less or more.
-
-Contents: :data:`COLUMNS`, :func:`response`, :func:`reading`, :func:`write_table`.
 """
 
 from __future__ import annotations
@@ -52,13 +50,7 @@ _LOGARITHMIC_UNITS = ("dB SNR", "bit")
 
 
 def response(rung: dict[str, Any], name: str) -> float | None:
-    """The metric of the whole file on one rung of a ladder's JSON; None where it has no value.
-
-    Raises
-    ------
-    ParameterError
-        The ladder holds no such metric.
-    """
+    """The metric of the whole file on one rung of a ladder's JSON; None where it has no value."""
     values = rung["free_running"] | rung["compare"]
     if name not in values:
         raise ParameterError(f"the ladder holds no {name!r}; it holds {', '.join(values)}")
@@ -67,24 +59,7 @@ def response(rung: dict[str, Any], name: str) -> float | None:
 
 
 def reading(ladder: dict[str, Any], name: str, value: float, *, kind: str) -> str:
-    """Say which size of one kind of degradation has the same effect on a metric.
-
-    Parameters
-    ----------
-    ladder : dict
-        From :func:`~audio_metrics.ladder.climb.climb`.
-    name : str
-        A metric that is lower where nearer.
-    value : float
-        Of that metric, positive.
-    kind : str
-        Of :class:`~audio_metrics.ladder.rungs.Rung`.
-
-    Returns
-    -------
-    str
-        As ``"53.1 dB SNR"``, ``"less than 0.1 dB/octave"`` or ``"more than 1 % of samples"``.
-    """
+    """Say which size of one kind of degradation has the same effect on a metric."""
     if metric_by_name(name).direction != "lower":
         raise ParameterError(f"{name} cannot be read on the ladder; give a metric that is lower where nearer")
     rungs = [rung for rung in ladder["rungs"] if rung["kind"] == kind and rung["value"] is not None]

@@ -3,7 +3,4 @@
 Conventions: ratios are of CPU time in one process on one thread, paired: every round runs all candidates in random
 order, and the figure is the median of the rounds' ratios. Targets are fixed here, before measuring; a missed one is
 printed as missed.
-
-Contents: :mod:`~benchmarks.audio.cost` (time), :mod:`~benchmarks.audio.memory`, :mod:`~benchmarks.audio.identities`,
-:mod:`~benchmarks.audio.detection` (free-running detection), :mod:`~benchmarks.audio.signals` (what is measured on).
 """

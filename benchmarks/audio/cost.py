@@ -4,8 +4,6 @@ Conventions: CPU seconds of this process (``time.process_time``), one thread. Th
 numpy and scipy can go below: read both files in the same blocks, window every frame, transform it with ``scipy.fft`` in
 the same pieces, and throw it away. Peers get tensors that are in memory already, without gradients; ``compare`` gets
 arrays where it stands beside them.
-
-Contents: :func:`paired`, :func:`against_floor`, :func:`against_peers`, :func:`one_hour`.
 """
 
 from __future__ import annotations
@@ -70,18 +68,7 @@ def against_floor(paths: tuple[Path, Path], *, rounds: int, label: str) -> list[
 
 
 def against_peers(paths: tuple[Path, Path], *, rounds: int, label: str, targets: dict[str, float]) -> list[Ratio]:
-    """``compare`` on arrays against auraloss and torchmetrics on tensors.
-
-    Parameters
-    ----------
-    paths : tuple of Path
-    rounds : int
-    label : str
-        Length, for the name of the figure.
-    targets : dict of str to float
-        Names of peers (``"STFTLoss"``, ``"MR-STFT"``, ``"SI-SDR"``) with what the ratio may be at most; NaN for no
-        target.
-    """
+    """``compare`` on arrays against auraloss and torchmetrics on tensors."""
     import torch
 
     torch.set_num_threads(1)

@@ -6,8 +6,6 @@ of other seconds of the same speaker (*other words*). A positive is the same pai
 null model of the speakers that are judged is fitted on the other speakers only (two halves, then the other way round).
 The area is the chance that a positive scores above a null; its interval is a bootstrap over speakers. Sizes were fixed
 before measuring; the first of each kind has the target, the others inform.
-
-Contents: :data:`SIZES`, :func:`figures`, :func:`area`.
 """
 
 from __future__ import annotations
@@ -42,15 +40,7 @@ _RESAMPLES = 1000
 
 
 def figures(folder: Path, *, say: Callable[[str], None]) -> list[Ratio]:
-    """Areas for every kind and size, with both nulls, beside the plain Fréchet distance.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the readings are kept.
-    say : callable
-        Told what is done.
-    """
+    """Areas for every kind and size, with both nulls, beside the plain Fréchet distance."""
     first, rate = _windows(spoken(folder, minutes=MINUTES, seed=0, say=say))
     second, _ = _windows(spoken(folder, minutes=MINUTES, seed=1, say=say))
     references = [[describe(window, sample_rate_hz=rate) for window in speaker] for speaker in first]
@@ -95,20 +85,7 @@ def _windows(paths: list[Path]) -> tuple[list[list[np.ndarray]], int]:
 def scores(
     references: list[list[Description]], clean: list[list[Description]], judged: list[list[Description]], *, same: bool
 ) -> dict[str, list[np.ndarray]]:
-    """Scores of pairs, per detector and speaker.
-
-    Parameters
-    ----------
-    references, clean, judged : list of list of Description
-        Per speaker and window: the first reading, the second, and the second as it is to be judged.
-    same : bool
-        Pair windows of the same seconds; otherwise of all other seconds.
-
-    Returns
-    -------
-    dict of str to list of np.ndarray
-        ``"null model"`` and ``"plain Fréchet"``; one array per speaker.
-    """
+    """Scores of pairs, per detector and speaker."""
     n_speakers = len(references)
     found: dict[str, list[np.ndarray]] = {"null model": [], "plain Fréchet": []}
     for speaker in range(n_speakers):

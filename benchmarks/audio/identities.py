@@ -1,7 +1,4 @@
-"""What must hold to rounding, measured on the sound of the bench.
-
-Contents: :func:`figures`.
-"""
+"""What must hold to rounding, measured on the sound of the bench."""
 
 from __future__ import annotations
 

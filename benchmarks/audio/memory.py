@@ -3,8 +3,6 @@
 Conventions: resident memory, from after ``import audio_metrics, soundfile`` to the peak of the first comparison of the
 process, so tables, plans of the transform and everything that is loaded late count. On Linux the peak is set back
 before; elsewhere it is that of the process.
-
-Contents: :func:`extra_bytes`, :func:`figures`; run as a script it measures one pair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""One figure of the bench: what was found, between what and what, and the target.
-
-Contents: :class:`Ratio`, :func:`ratio_of`.
-"""
+"""One figure of the bench: what was found, between what and what, and the target."""
 
 from __future__ import annotations
 
@@ -14,21 +11,7 @@ from scipy.stats import binom
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """One figure of the bench.
-
-    Attributes
-    ----------
-    name : str
-    value, low, high : float
-    unit : str
-    most : float or None
-        Target: at most that; None where there is none.
-    least : float or None
-        Target: at least that.
-    rounds : int
-        0 where it is no statistic.
-    note : str
-    """
+    """One figure of the bench."""
 
     name: str
     value: float

@@ -1,7 +1,4 @@
-"""Sound for the benchmarks: made here and seeded, or spoken by the shipped voice and kept in a folder.
-
-Contents: :func:`speech_like`, :func:`write_pair`, :func:`spoken`.
-"""
+"""Sound for the benchmarks: made here and seeded, or spoken by the shipped voice and kept in a folder."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ def write_pair(folder: Path, *, minutes: int) -> tuple[Path, Path]:
 
 
 def spoken(folder: Path, *, minutes: int, seed: int, say: Callable[[str], None] = _SILENT) -> list[Path]:
-    """Let the shipped voice read its twelve held-out scripts, float32 model; one WAV per speaker, kept in `folder`.
-
-    The same seed gives the same sound; another seed reads the same scripts, aligned in time, as honestly.
-    """
+    """Let the shipped voice read its twelve held-out scripts, float32 model; one WAV per speaker, kept in `folder`."""
     from precision_eval.voice.assets import asset_path, load_streams
     from precision_eval.voice.codec import FRAME_RATE_HZ, Codec
     from precision_eval.voice.codec import SAMPLE_RATE_HZ as VOICE_RATE_HZ

@@ -3,7 +3,4 @@
 Conventions: a *re-run* times all fixes of a workload anew, in a fresh worker with fresh processes, as ``precision-eval
 run`` does; drift and memory repeat to the bit and are measured once. A *question* is a policy with limits. Two re-runs
 *agree* on a question where they take the same fix, or where one of them calls it a tie and names what the other takes.
-
-Contents: :mod:`~benchmarks.choose.measuring` (re-runs, appended as they finish), :mod:`~benchmarks.choose.agreement`
-(questions, agreement, the rival that ignores intervals), ``python -m benchmarks.choose --out FILE.json``.
 """

@@ -28,19 +28,7 @@ _MARGIN = 0.002
 
 @dataclass(frozen=True)
 class Said:
-    """What one re-run says to one question.
-
-    Attributes
-    ----------
-    fix : str or None
-        None where no fix keeps the limits.
-    named : frozenset of str
-        Every fix that the answer names as possible; just `fix` for an outright answer.
-    within_noise : bool
-        It says tie, or that the limits are within noise.
-    may_be_none : bool
-        It says that perhaps no fix keeps the limits.
-    """
+    """What one re-run says to one question."""
 
     fix: str | None
     named: frozenset[str]
@@ -55,15 +43,7 @@ def said(choice: Choice) -> Said:
 
 
 def outcome_of(first: Said, second: Said) -> str:
-    """Compare two answers.
-
-    Returns
-    -------
-    str
-        ``"same"``: the same fix, outright or not. ``"tie"``: not the same, but one of them calls it within noise and
-        names what the other takes, or says that perhaps nothing keeps the limits where the other takes nothing.
-        ``"differs"``: anything else.
-    """
+    """Compare two answers."""
     if first.fix == second.fix:
         return "same"
     for one, other in ((first, second), (second, first)):
@@ -79,11 +59,7 @@ def group_of(exact: Sequence[Mapping[str, Any]], run: Sequence[Mapping[str, Any]
 
 
 def questions_of(groups: Sequence[Group]) -> list[tuple[str, str, Constraints]]:
-    """Return (policy, name, limits): every policy without limits and with each kind of limit.
-
-    One limit of speed is set where it hurts most: at the middle of what the re-runs say of the fix whose time is
-    nearest to the baseline's.
-    """
+    """Return (policy, name, limits): every policy without limits and with each kind of limit."""
     limits = {
         "no limit": Constraints(),
         "max drift 1e-3": Constraints(max_drift=1e-3),
@@ -140,15 +116,7 @@ def resampled(runs: Sequence[Sequence[Mapping[str, Any]]], rng: np.random.Genera
 def shares(
     cases: Sequence[Sequence[Sequence[Said]]], *, rng: np.random.Generator, resamples: int = 300
 ) -> dict[str, tuple[float, float, float]]:
-    """Return the shares of pairs that agree, that are the same, and of answers that are ties, with 95 % intervals.
-
-    Parameters
-    ----------
-    cases : sequence of sequence of sequence of Said
-        Case → re-run → question.
-    rng : np.random.Generator
-    resamples : int
-    """
+    """Return the shares of pairs that agree, that are the same, and of answers that are ties, with 95 % intervals."""
     estimate = _shares(cases)
     draws = [
         _shares([[case[index] for index in _with_pairs(rng, len(case))] for case in cases]) for _ in range(resamples)

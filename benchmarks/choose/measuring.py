@@ -31,19 +31,7 @@ with two fixes at the baseline's time."""
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is repeated.
-
-    Attributes
-    ----------
-    cases : tuple of (str, str)
-        Workload and size.
-    repeats, processes : int
-        Re-runs per case; processes per re-run, at least 2.
-    budget_s : float
-        Seconds of timed rounds per re-run.
-    environment : str
-        Hash of what it is measured with.
-    """
+    """What is repeated."""
 
     cases: tuple[tuple[str, str], ...]
     repeats: int
@@ -67,17 +55,7 @@ class Plan:
 
 
 def measure(plan: Plan, file: TrialFile, *, seconds: float, say: Callable[[str], None]) -> bool:
-    """Measure what is missing until the time is up; return whether everything is there.
-
-    Parameters
-    ----------
-    plan : Plan
-    file : TrialFile
-    seconds : float
-        No further re-run is begun after this.
-    say : callable
-        Told of each line.
-    """
+    """Measure what is missing until the time is up; return whether everything is there."""
     start, there = time.monotonic(), file.keys()
     missing = [job for job in plan.jobs() if plan.key(job) not in there]
     for number, job in enumerate(missing):

@@ -2,8 +2,6 @@
 
 Conventions: seconds; each command has a checkout of its own, at the commit of this one, and makes its environment there
 (packages come from pip's cache or its index, as this machine is set up). Targets are fixed here.
-
-Contents: :data:`TIMED`; ``python -m benchmarks.cost --out FILE.json``.
 """
 
 from __future__ import annotations

@@ -5,13 +5,4 @@ what a module returns is brought to another dtype. Where that tensor first meets
 plant, as a module's path and a line, before any detector looks: in this package's own models by a comment at the end of
 the line (``# @name``), in transformers' classes by a pattern that the line matches. A plant is *located* where the
 first split has that module and that line.
-
-Every second plant, by a hash of its name, is *held out*: the detector's rules were settled on the others, and the held
-out ones were run once at the end. Both figures are printed. Targets are fixed here, before measuring; a missed one is
-printed as missed.
-
-Contents: :mod:`~benchmarks.doctor.small` and :mod:`~benchmarks.doctor.sounding` (small models),
-:mod:`~benchmarks.doctor.library` (transformers' classes at tiny random configs), :mod:`~benchmarks.doctor.plants`
-(the edits), :mod:`~benchmarks.doctor.clean` (models without a fault), :mod:`~benchmarks.doctor.location` (is it
-found?), :mod:`~benchmarks.doctor.cost` (time of an observed call beside an unobserved one).
 """

@@ -1,7 +1,4 @@
-"""Models without a fault: the small ones and transformers' own in several dtypes, and three that mix on purpose.
-
-Contents: :func:`clean_models`.
-"""
+"""Models without a fault: the small ones and transformers' own in several dtypes, and three that mix on purpose."""
 
 from __future__ import annotations
 
@@ -23,13 +20,7 @@ _WORKLOADS = ("dia-encode", "cogvideo-t5-encoder-stock", "metavoice-t4")
 
 
 def clean_models() -> dict[str, Callable[[], Built]]:
-    """List the clean models.
-
-    Returns
-    -------
-    dict of str to callable
-        Name → builds it, with its inputs.
-    """
+    """List the clean models."""
     found: dict[str, Callable[[], Built]] = {}
     for make in (*_SMALL, *library.MODELS):
         for dtype in (HALF, BRAIN, SINGLE):

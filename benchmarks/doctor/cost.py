@@ -3,8 +3,6 @@
 Conventions: the observed call is what the doctor runs, set-up included: naming every tensor, the hooks, the mode and
 the judgement. *Dtypes* follows dtypes only; *dtypes and values* also looks at every value, which is what ``examine``
 does. The decoder is of :mod:`.small` with torch's own layers at the width and length stated.
-
-Contents: :func:`figures`, :class:`Block`.
 """
 
 from __future__ import annotations
@@ -46,19 +44,7 @@ class Block(nn.Module):
 
 
 def figures(*, budget_s: float, sizes: tuple[tuple[int, int], ...] = SIZES) -> list[dict[str, Any]]:
-    """Ratios of an observed to an unobserved forward.
-
-    Parameters
-    ----------
-    budget_s : float
-        Per size.
-    sizes : tuple of (int, int)
-
-    Returns
-    -------
-    list of dict
-        Per size, dtype and kind of observing: the ratio, its interval, and the unobserved forward's milliseconds.
-    """
+    """Ratios of an observed to an unobserved forward."""
     found = []
     for dtype in (torch.float32, torch.bfloat16):
         for width, length in sizes:

@@ -3,8 +3,6 @@
 Conventions: weights are the library's own initialisation after a fixed seed. The line of a plant's truth is the one
 line of a class (or function) that matches a pattern; ``wo`` of T5 is in float32 where the model is float16, as the
 library's loader leaves it.
-
-Contents: :data:`MODELS`, :func:`library_plants`.
 """
 
 from __future__ import annotations

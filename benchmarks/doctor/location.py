@@ -1,7 +1,4 @@
-"""Is the planted line found, and is a clean model left alone?
-
-Contents: :class:`Located`, :func:`locate`, :func:`false_alarms`, :func:`share`.
-"""
+"""Is the planted line found, and is a clean model left alone?"""
 
 from __future__ import annotations
 
@@ -17,21 +14,7 @@ from precision_eval.doctor.diagnosis import Diagnosis, Finding
 
 @dataclass(frozen=True)
 class Located:
-    """One plant and what was told of it.
-
-    Attributes
-    ----------
-    name : str
-    held_out : bool
-    truth, told : str
-        ``file:line in module``; of `told`, of the first split, empty where nothing was told.
-    is_located, is_in_module, is_fault : bool
-        Line and module are those of the truth; the module at least; it was told as a fault.
-    status : str
-        Of the model with the plant.
-    where_raised : bool
-        The truth is also where it raised, so that the traceback tells as much.
-    """
+    """One plant and what was told of it."""
 
     name: str
     held_out: bool
@@ -103,17 +86,7 @@ def false_alarms(models: dict[str, Callable[[], Built]]) -> list[dict[str, Any]]
 
 
 def share(hits: int, total: int) -> tuple[float, float, float]:
-    """Share of hits with its 95 % interval (Wilson 1927).
-
-    Parameters
-    ----------
-    hits, total : int
-
-    Returns
-    -------
-    tuple of float
-        Share, low, high; NaN where there is nothing.
-    """
+    """Share of hits with its 95 % interval (Wilson 1927)."""
     if total == 0:
         return math.nan, math.nan, math.nan
     z, p = 1.959964, hits / total

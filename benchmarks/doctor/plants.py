@@ -3,8 +3,6 @@
 Conventions: an edit brings to another dtype a *stored* tensor (parameter or buffer, by its path), what is *given* (an
 input, by its index), or what a module *returns* (a cast at the end of its call, by its path). The module is the
 innermost whose call holds the line's operation; the empty path is the model itself.
-
-Contents: :class:`Plant`, :func:`small_plants`, :func:`is_held_out`, :func:`marked_line`.
 """
 
 from __future__ import annotations
@@ -29,20 +27,7 @@ HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 
 @dataclass(frozen=True)
 class Plant:
-    """A planted fault and its truth.
-
-    Attributes
-    ----------
-    name : str
-        Model, what was edited, and the dtypes.
-    make : callable
-        Builds the model with the fault, and its inputs.
-    file : str
-        Of the truth.
-    line : int
-    module : str
-        Path.
-    """
+    """A planted fault and its truth."""
 
     name: str
     make: Callable[[], Built]

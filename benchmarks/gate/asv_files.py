@@ -2,8 +2,6 @@
 
 Conventions: one file per set and variant, as if each were a commit. ``slower_2`` and ``slower_5`` hold the slowed
 calls' figures, ``drift`` and ``memory`` the worsened ones; whoever injects a fault takes one cell from there.
-
-Contents: :func:`written`, :func:`commit_of`, :data:`VARIANTS`, :data:`METHODS`.
 """
 
 from __future__ import annotations
@@ -51,17 +49,7 @@ def benchmark(group: Group, method: str) -> dict[str, Any]:
 
 
 def written(line: dict[str, Any], number: int, folder: Path) -> dict[str, Any]:
-    """Write one set's files and return asv's ``Results`` by variant, as loaded from them.
-
-    Parameters
-    ----------
-    line : dict
-        A set, as measured.
-    number : int
-        Of the set.
-    folder : Path
-        Becomes asv's ``results_dir``.
-    """
+    """Write one set's files and return asv's ``Results`` by variant, as loaded from them."""
     results = installed("asv.results").Results
     found = {}
     for variant in VARIANTS:

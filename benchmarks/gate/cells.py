@@ -4,8 +4,6 @@ Conventions: a call repeats its fix's call :data:`UNITS` times; a slowed one doe
 that delta is exact in work. Ratios are to ``full_float32``, repeated as often, or to the anchor. (Shorter calls with
 counted extra work were tried: they slowed by 3 to 5 % where 2 was meant, for whatever follows a call costs it more than
 its own time.)
-
-Contents: :data:`DESIGN`, :data:`CELLS`, :data:`DELTAS`, :func:`variants`, :class:`Drifting`, :class:`Holding`.
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ def variants() -> dict[str, int]:
 
 
 class Drifting:
-    """A call whose error is larger by a factor: exact + factor · (output − exact).
-
-    In float32: rounded to half again, an error of half a unit in the last place would often stay what it was.
-    """
+    """A call whose error is larger by a factor: exact + factor · (output − exact)."""
 
     def __init__(self, call: Any, exact: Any, factor: float) -> None:
         self._call, self._exact, self._factor = call, exact, factor

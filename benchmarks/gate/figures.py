@@ -4,8 +4,6 @@ Conventions: a rate is over all pairs drawn (and cells, where a fault is in one)
 as many trials as pairs can be formed without a common set, since pairs that share one are not independent. A false
 alarm of a *gate* is any cell called worse in A/A; of a *cell*, one of them. A fault is found where its own cell is
 called worse. Targets are fixed here.
-
-Contents: :func:`all_figures`, :func:`spreads`.
 """
 
 from __future__ import annotations
@@ -39,18 +37,7 @@ def drawn_pairs(sets: int, most: int, *, seed: int = 0) -> list[tuple[int, int]]
 
 
 def all_figures(sets: Sets, count: int, processes: int, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return every figure.
-
-    Parameters
-    ----------
-    sets : Sets
-    count : int
-        Of sets.
-    processes : int
-        Of each set.
-    pairs : sequence of (int, int)
-        Base and head.
-    """
+    """Return every figure."""
     found: list[dict[str, Any]] = []
     for name, says, faults, judged in _rules(sets, processes):
         found += _false_alarms(name, says, pairs, count, judged=judged)
@@ -114,12 +101,7 @@ def _rate(rule: str, what: str, count: int, trials: int, sets: int) -> dict[str,
 
 
 def spreads(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return per cell and ratio the spread between processes, and how much more sets differ than that explains.
-
-    ``process_sd`` is of the log-ratio within sets; ``sets_over_processes`` is n · var(means of sets) / var(processes):
-    about 1 where processes of all sets are draws from one distribution. ``injected`` is the mean ratio of the slowed
-    calls to the plain ones.
-    """
+    """Return per cell and ratio the spread between processes, and how much more sets differ than that explains."""
     found = {}
     for workload, fix in CELLS:
         for ratio in ("to_baseline", "to_anchor"):

@@ -4,8 +4,6 @@ Conventions: as :mod:`precision_eval.tracking.paired`: a process's figure is the
 the clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing.
 asv's times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
 The result is one JSON object on the last line of standard output.
-
-Contents: :func:`measured_set`.
 """
 
 from __future__ import annotations
@@ -37,17 +35,7 @@ LIMIT_S = 120.0
 
 
 def measured_set(*, seed: int, processes: int, budget_s: float) -> dict[str, Any]:
-    """Measure a set in children of this process.
-
-    Parameters
-    ----------
-    seed : int
-        Number of the set: of the order within rounds and of the layout of memory.
-    processes : int
-        That give a paired ratio each.
-    budget_s : float
-        Seconds of rounds per group of cells and process.
-    """
+    """Measure a set in children of this process."""
     from precision_eval.tracking.children import ChildFailure, in_children
 
     paired = [(seed * processes + number, budget_s) for number in range(processes)]

@@ -5,8 +5,6 @@ has there. It answers with the cells that it calls worse, as (workload, fix); th
 asv answers through ``asv.commands.compare.Compare.print_table``, which prints what ``asv compare`` prints and whose
 answer is the exit code of ``asv continuous``; what it marks with ``+`` or ``!`` is worse. ``asv compare`` after a plain
 ``asv run`` has no samples to test, ``asv continuous`` records them.
-
-Contents: :class:`Sets`, :func:`gate_says`, :class:`AsvRule`, :data:`ASV_RULES`.
 """
 
 from __future__ import annotations
@@ -80,16 +78,7 @@ def _first(side: Side, figures: Mapping[Any, Any], processes: int) -> Side:
 
 @dataclass(frozen=True, kw_only=True)
 class AsvRule:
-    """A way to use asv.
-
-    Attributes
-    ----------
-    name : str
-    method : str
-        The benchmark's method that it looks at.
-    samples : bool
-        Whether they were recorded.
-    """
+    """A way to use asv."""
 
     name: str
     method: str

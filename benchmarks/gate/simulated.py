@@ -3,8 +3,6 @@
 Conventions: processes of a cell are independent draws of a log-ratio, normal or Student's t of 3 degrees of freedom,
 with standard deviations spread over the cells as an inverse χ² does, alike on both sides: what the machine does between
 them is not in it. Three processes a side (asv's default) stand beside five (what the gate asks for).
-
-Contents: :func:`figures`.
 """
 
 from __future__ import annotations

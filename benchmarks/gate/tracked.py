@@ -4,8 +4,6 @@ Conventions: a cell here is a fix on a workload at the size that is tracked, tim
 fresh processes as one asks for; the spread is the standard deviation of a process's log-ratio to ``full_float32``, of
 this machine in its state. The number of processes a side follows from the gate's own test, for a family of as many
 cells as there are here; it is a calculation, not a trial, and knows nothing of what the machine does between two sides.
-
-Contents: :func:`needed_processes`, :func:`measured`, :func:`figures`.
 """
 
 from __future__ import annotations
@@ -23,31 +21,7 @@ LIMIT_S = 240.0
 def needed_processes(
     spread: float, *, margin: float, cells: int, change: float = CHANGE, recall: float = RECALL
 ) -> int:
-    """Return how many processes a side the gate needs to call a change a regression that often.
-
-    Parameters
-    ----------
-    spread : float
-        Standard deviation of a process's log-ratio, > 0.
-    margin : float
-        Of the gate, relative.
-    cells : int
-        Judged together: the first of them is tested at 1/cells of the gate's error.
-    change : float
-        Relative, above the margin.
-    recall : float
-        In (0.5, 1).
-
-    Returns
-    -------
-    int
-        At most :data:`MOST_PROCESSES`, which then means "or more".
-
-    Raises
-    ------
-    ParameterError
-        The change is within the margin.
-    """
+    """Return how many processes a side the gate needs to call a change a regression that often."""
     from precision_eval.gate.moderated import upper_quantile
     from precision_eval.gate.paired import GATE_ERROR
 
@@ -72,14 +46,7 @@ def needed_processes(
 
 
 def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
-    """Time the tracked cells in so many processes: one entry per cell, with the ratios of its processes.
-
-    Parameters
-    ----------
-    processes : int
-    budget_s : float
-        Of rounds, per process and workload.
-    """
+    """Time the tracked cells in so many processes: one entry per cell, with the ratios of its processes."""
     from dataclasses import replace
 
     from precision_eval.tracking import FULL, Place, preload
@@ -109,15 +76,7 @@ def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
 
 
 def figures(cells: Sequence[Mapping[str, Any]], *, margin: float) -> list[dict[str, Any]]:
-    """Return each cell's spread and the processes a side that 2 % asks for.
-
-    Parameters
-    ----------
-    cells : sequence of mapping
-        As :func:`measured` returns them, of at least two processes.
-    margin : float
-        Of the gate.
-    """
+    """Return each cell's spread and the processes a side that 2 % asks for."""
     import numpy as np
 
     found = []

@@ -42,13 +42,7 @@ RESULTS = pytest.StashKey[dict[Place, Measured]]()
 
 
 def chosen_places(config: pytest.Config) -> list[Place]:
-    """Return the places that the options name.
-
-    Raises
-    ------
-    pytest.UsageError
-        A glob or a size that nothing has.
-    """
+    """Return the places that the options name."""
     workloads = {entry.id: entry for entry in all_workloads()}
     size, mode = config.getoption("--size"), config.getoption("--mode")
     try:

@@ -2,8 +2,6 @@
 
 Conventions: a table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
 indices of the first version of each new level, per series. asv is imported when its rule runs.
-
-Contents: :data:`RULES`, :func:`session_rules`; :func:`ours`, :func:`by_factor`, :func:`by_asv`.
 """
 
 from __future__ import annotations
@@ -26,16 +24,7 @@ Found = dict[str, list[int]]
 
 
 def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, float] | None = None) -> Found:
-    """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions.
-
-    Parameters
-    ----------
-    table : mapping
-    metric : str
-        That the ratios are said to be of; its margin counts.
-    margins : mapping of str to float, optional
-        None where all versions are of one session.
-    """
+    """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions."""
     sets = [_result_set(table, number, metric) for number in range(len(next(iter(table.values()))))]
     positions = [one.torch_version for one in sets]
     found: Found = {name: [] for name in table}

@@ -5,11 +5,6 @@ Conventions: a *cell* is ``WORKLOAD:SIZE``, eager. Each version measures in an i
 tracked one. A line per version, cell and fix is appended as it ends, and lines that are there are not measured again.
 
     python -m benchmarks.versions.seeds --environments .asv/torch --out results/torch-versions/drift-seeds.jsonl
-
-The page and the tables over torch versions read the file beside the results: see
-:mod:`precision_eval.versions.drift_seeds`.
-
-Contents: :func:`measured`, :func:`missing`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -40,26 +35,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
-    """Measure one fix of a cell over seeds, in this process and under its torch.
-
-    Parameters
-    ----------
-    cell : str
-        ``WORKLOAD:SIZE``.
-    fix : str
-    seeds : int
-        How many; from 0.
-
-    Returns
-    -------
-    dict
-        A line of the file.
-
-    Raises
-    ------
-    RecordError
-        The fix has no drift there.
-    """
+    """Measure one fix of a cell over seeds, in this process and under its torch."""
     import torch
 
     from precision_eval.environment import cpu_model, source_sha256

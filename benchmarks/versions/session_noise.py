@@ -6,12 +6,6 @@ of the workload or in one, and what a single process does, stay what they were, 
 of the same few sessions are not independent of each other. How large the noise is, is told apart by the one-way
 analysis of variance [1]_: the variance between sessions is that of their means less what the processes explain, 0 where
 that is negative.
-
-Contents: :class:`Noise`, :func:`estimated`, :func:`made_table`, :func:`measured_tables`.
-
-References
-----------
-.. [1] S. Searle, G. Casella, C. McCulloch, "Variance Components", 1992, sec. 3.6.
 """
 
 from __future__ import annotations
@@ -34,17 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Of one series of a workload.
-
-    Attributes
-    ----------
-    session_sd, process_sd : float
-        Standard deviations found.
-    scale : float
-        Of one process, as :func:`~precision_eval.versions.series.pair_scale` has it: the unit of planted steps.
-    largest_difference : float
-        Between the means of two sessions as measured, processes' scatter included.
-    """
+    """Of one series of a workload."""
 
     session_sd: float
     process_sd: float
@@ -53,13 +37,7 @@ class Noise:
 
 
 def estimated(ratios: Sequence[Sequence[float]] | Sequence[Floats]) -> Noise:
-    """Take the sessions' and the processes' scatter apart.
-
-    Parameters
-    ----------
-    ratios : sequence of sequence of float, shape (n_sessions, n_processes)
-        Above 0; at least two of each.
-    """
+    """Take the sessions' and the processes' scatter apart."""
     logs = np.log(np.asarray(ratios, dtype=np.float64))
     means = logs.mean(axis=1)
     within = float(logs.var(axis=1, ddof=1).mean())
@@ -81,27 +59,7 @@ def made_table(
     metric: str,
     steps: bool,
 ) -> tuple[Table, dict[str, tuple[int, float]]]:
-    """Return a table of one workload with its sessions in random order as versions, and where its steps are.
-
-    Parameters
-    ----------
-    tables : sequence of mapping
-        As of :func:`measured_tables`.
-    rng : np.random.Generator
-    versions : int
-        At most as many as there are sessions.
-    sizes : sequence of float
-        Of steps, in SD of a process *beyond* the margin of the metric.
-    metric : str
-    steps : bool
-        Whether every second series has one.
-
-    Returns
-    -------
-    table : mapping of str to list of array
-    injected : dict
-        Name → (version, size).
-    """
+    """Return a table of one workload with its sessions in random order as versions, and where its steps are."""
     members = tables[int(rng.integers(len(tables)))]
     order = rng.permutation(len(next(iter(members.values()))))[:versions]
     table: dict[str, list[Floats]] = {}

@@ -5,12 +5,6 @@ run nothing, and in it, per workload, the processes of :data:`precision_eval.tra
 torch and machine are the same in all of them, so whatever sessions differ by, beyond what processes scatter by, is not
 a change. One line per session, appended as it ends; sessions of another machine, torch or commit are not mixed. What a
 fix's status is does not change between sessions and is found out once, in a folder beside the file.
-
-    python -m benchmarks.versions.sessions --out runs/versions/sessions.jsonl --sessions 12
-
-goes on with the sessions that are missing; ``--slice-s`` bounds how long.
-
-Contents: :data:`WORKLOADS`, :func:`measured_session`, :func:`read_sessions`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -47,18 +41,7 @@ Sessions = dict[str, dict[str, dict[str, list[list[float]]]]]
 
 
 def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Measure a session in children of this process.
-
-    Parameters
-    ----------
-    folder : Path
-        Keeps what earlier sessions found of the fixes' statuses; latencies in it are measured anew.
-
-    Returns
-    -------
-    dict
-        Workload/size → metric → fix → ratios, one per process; fixes that cannot be timed are left out.
-    """
+    """Measure a session in children of this process."""
     from precision_eval.tracking import FULL, Place, outcomes_of
 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
@@ -79,25 +62,7 @@ def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]
 
 
 def read_sessions(path: Path) -> tuple[dict[str, Any], Sessions]:
-    """Return where sessions were measured, and their ratios.
-
-    Parameters
-    ----------
-    path : Path
-        As :func:`main` writes it.
-
-    Returns
-    -------
-    source : dict
-        Processor, torch, commit and processes of the last line; sessions measured elsewhere are left out.
-    sessions : dict
-        Of the fixes that every session has.
-
-    Raises
-    ------
-    RecordError
-        There are fewer than three sessions, or the file is none of theirs.
-    """
+    """Return where sessions were measured, and their ratios."""
     lines = TrialFile(path).read()
     try:
         here = [line for line in lines if line["source"] == lines[-1]["source"]]

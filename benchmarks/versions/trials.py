@@ -1,26 +1,4 @@
-"""How often an injected step is found at its version, and how often one is reported that is not there.
-
-Conventions: a *table* is one workload's: ``SERIES`` fixes × ``VERSIONS`` versions × a few processes, ratios around 1.
-In a table with steps half of the series have one each, up or down, at a random version (the second and the last
-included) and of a random size among ``SIZES``; the other half have none. Sizes are in standard deviations of the
-noise, of one *process* or, three or five processes being averaged, of a version's *value*, which is smaller by √3 or
-√5. Noise on the logarithm: normal, Student's t of 3 degrees of freedom (scaled to the same robust spread), or residuals
-of real processes about their cell's median, each series from a cell of its own, at that cell's own spread. Under
-*sessions* every version is a session of its own, as in a sweep: one of those of equal code that :mod:`.sessions`
-measured, with all its samples (:mod:`.session_noise`); steps are larger than the margin for that by so many SD of a
-process. A step counts as found at its own version only; *near* also counts the version beside it.
-
-    python -m benchmarks.versions.trials --out trials.json --residuals results/cpu/records.jsonl \\
-        --sessions runs/versions/sessions.jsonl
-
-goes on where it stopped: conditions that the file holds are kept; under other settings it takes another file. The
-sessions that were used stay in the file. Without any, the conditions that need them are left out, and that is said.
-
-Targets are fixed here: :data:`LEAST_RECALL` of all steps, none of them below 3 SD; at most :data:`MOST_FALSE` of the
-reports where there is no step.
-
-Contents: :class:`Condition`, :func:`run_condition`, :func:`real_residuals`, :func:`about_sessions`, :func:`main`.
-"""
+"""How often an injected step is found at its version, and how often one is reported that is not there."""
 
 from __future__ import annotations
 
@@ -58,18 +36,7 @@ MOST_FALSE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What the tables are made of.
-
-    Attributes
-    ----------
-    noise : str
-        ``"normal"``, ``"heavy"``, ``"real"`` or ``"sessions"``.
-    processes : int
-    unit : str
-        ``"process"`` or ``"value"``: whose standard deviation a step is measured in.
-    metric : str
-        Of which the ratios are; counts under *sessions* only.
-    """
+    """What the tables are made of."""
 
     noise: str
     processes: int
@@ -98,19 +65,7 @@ CONDITIONS = (
 
 
 def real_residuals(path: Path) -> list[tuple[Floats, float]]:
-    """Return the noise of processes on record, cell by cell.
-
-    Parameters
-    ----------
-    path : Path
-        Records of a run; cells with five or more processes are used.
-
-    Returns
-    -------
-    list of (residuals, spread)
-        Residuals of the log-ratios about the cell's median, inflated by √(n/(n−1)), and their spread: that of the
-        differences between two of them, cut and corrected as for series.
-    """
+    """Return the noise of processes on record, cell by cell."""
     from precision_eval.versions.series import pair_scale
 
     found = []
@@ -164,24 +119,7 @@ def run_condition(
     residuals: Sequence[tuple[Floats, float]],
     sessions: Sessions | None = None,
 ) -> dict[str, Any]:
-    """Run every rule on the same tables.
-
-    Parameters
-    ----------
-    condition : Condition
-    tables, null_tables : int
-        With steps in half of the series, and without any.
-    seed : int
-    residuals : sequence of (array, float)
-        As of :func:`real_residuals`; may be empty where the noise is made up.
-    sessions : mapping, optional
-        As of :func:`~.sessions.read_sessions`, where the noise is of sessions.
-
-    Returns
-    -------
-    dict
-        Per rule: recall by size and by version, false reports per series and per report.
-    """
+    """Run every rule on the same tables."""
     rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
     rules = RULES
     if condition.noise == "sessions":
@@ -205,20 +143,7 @@ def session_noises(sessions: Sessions, metric: str) -> dict[str, dict[str, Noise
 
 
 def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, Any]:
-    """Return what sessions differ by, what is reported of them as they were measured, and the ratios themselves.
-
-    Parameters
-    ----------
-    source, sessions : mapping
-        As of :func:`~.sessions.read_sessions`.
-
-    Returns
-    -------
-    dict
-        Plain data. Per metric: ``session_sd`` and ``process_sd`` by series, ``largest_difference`` (of the means of two
-        sessions of a series, as a factor less 1), the ``margin``, and ``as_measured``: series in which a change is
-        reported, of all, with the margin and without.
-    """
+    """Return what sessions differ by, what is reported of them as they were measured, and the ratios themselves."""
     metrics = {}
     for metric in METRICS:
         noises = {

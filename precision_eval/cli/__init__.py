@@ -1,20 +1,4 @@
-"""The command line, ``precision-eval``; ``precision-eval --help`` lists its commands.
-
-Contents
---------
-:func:`main`
-    Entry point; an error of this package is one line on standard error and exit code 2.
-application, commands
-    The Typer application; all commands on it, from ``app`` and ``app_*``.
-run
-    What ``run`` does.
-progress
-    Bar, time left and table on a terminal; plain lines elsewhere.
-listing
-    What ``list`` prints.
-
-Help and bad names load neither torch nor numpy; each command imports what it needs.
-"""
+"""The command line, ``precision-eval``; ``precision-eval --help`` lists its commands."""
 
 from __future__ import annotations
 

@@ -14,16 +14,7 @@ DEFAULT_OUT = Path("site")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes
-    ----------
-    results, html : Path or None
-        One of them is given.
-    out : Path or None
-    machine, commit, build, environment : str or None
-        Which results to take, see :class:`~precision_eval.versions.publish_rekey.Choice`.
-    """
+    """What the command line asks for."""
 
     results: Path | None = None
     html: Path | None = None
@@ -35,14 +26,7 @@ class Request:
 
 
 def asv_page_command(request: Request) -> None:
-    """Write the page and say how to open it.
-
-    Raises
-    ------
-    ParameterError
-        Neither or both of results and html, or a choice of results for a page that is published already; or what
-        :func:`~precision_eval.versions.publish.publish` refuses.
-    """
+    """Write the page and say how to open it."""
     from precision_eval.versions.publish import copy_offline, publish
     from precision_eval.versions.publish_rekey import Choice
     from precision_eval.versions.upstream import load_upstream

@@ -3,8 +3,6 @@
 Conventions: results go to standard output, progress to standard error and only where that is a terminal. Everything is
 read block by block. What cannot be compared ends before any work with an error that names both files and the remedy;
 silence and samples that are not finite are results and become flags.
-
-Contents: :class:`Request`, :func:`audio_command`.
 """
 
 from __future__ import annotations
@@ -45,15 +43,7 @@ class Request:
 
 
 def audio_command(request: Request) -> None:
-    """Compare two files and show the result.
-
-    Raises
-    ------
-    ParameterError
-        The files cannot be compared, or the figure cannot be written.
-    SignalFileError
-        A file is missing, unreadable or torn.
-    """
+    """Compare two files and show the result."""
     if request.plot is not None:
         check_plot_path(request.plot)
     headers = check_headers(request.reference, request.estimate, request.null)
@@ -73,13 +63,7 @@ def audio_command(request: Request) -> None:
 
 
 def check_plot_path(path: Path) -> None:
-    """Refuse a path that no figure can be written to.
-
-    Raises
-    ------
-    ParameterError
-        Another ending than ``.png`` or ``.svg``, a folder, or a folder that is missing or not writable.
-    """
+    """Refuse a path that no figure can be written to."""
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ParameterError(f"--plot {path} ends in {path.suffix!r}; expected {' or '.join(PLOT_FORMATS)}")
     if path.is_dir():

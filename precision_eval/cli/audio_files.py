@@ -1,7 +1,4 @@
-"""Are these files a pair? What is checked before ``precision-eval audio`` works, from the headers alone.
-
-Contents: :class:`Header`, :func:`read_header`, :func:`check_headers`.
-"""
+"""Are these files a pair? What is checked before ``precision-eval audio`` works, from the headers alone."""
 
 from __future__ import annotations
 
@@ -14,17 +11,7 @@ from audio_metrics.errors import ParameterError, SignalFileError
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a file says of itself.
-
-    Attributes
-    ----------
-    role : str
-        ``"reference"``, ``"estimate"`` or ``"null"``.
-    path : Path
-    sample_rate_hz, channels, n_samples : int
-    subtype : str
-        How samples are stored, in libsndfile's words.
-    """
+    """What a file says of itself."""
 
     role: str
     path: Path
@@ -35,13 +22,7 @@ class Header:
 
 
 def read_header(role: str, path: Path) -> Header:
-    """Read the header of an audio file.
-
-    Raises
-    ------
-    SignalFileError
-        Nothing there, a folder, not allowed to be read, or nothing that libsndfile knows.
-    """
+    """Read the header of an audio file."""
     import soundfile
 
     if path.is_dir():
@@ -73,20 +54,7 @@ def read_header(role: str, path: Path) -> Header:
 
 
 def check_headers(reference: Path, estimate: Path, null: Path | None) -> list[Header]:
-    """Read every header and refuse files that cannot be compared.
-
-    Returns
-    -------
-    list of Header
-        Reference, estimate and, where given, the null.
-
-    Raises
-    ------
-    ParameterError
-        Channels, rates or lengths differ or cannot be used; names both sides.
-    SignalFileError
-        See :func:`read_header`.
-    """
+    """Read every header and refuse files that cannot be compared."""
     named = [("reference", reference), ("estimate", estimate)] + ([] if null is None else [("null", null)])
     headers = [read_header(role, path) for role, path in named]
     for header in headers[1:]:

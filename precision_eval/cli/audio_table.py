@@ -2,8 +2,6 @@
 
 Conventions: a dash where there is no value; ↓ marks what is closer when lower, ↑ when higher. The slope is per minute
 with its 95 % interval; thirds are means over the first and the last third of the windows.
-
-Contents: :func:`show`, :func:`heading_of`, :func:`figure_of`, :func:`clock`, :func:`worst_at`.
 """
 
 from __future__ import annotations

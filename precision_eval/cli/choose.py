@@ -2,8 +2,6 @@
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
 for some workload no fix keeps the limits, none cures it, or its records cannot be compared; bad input is 2.
-
-Contents: :class:`Request`, :func:`choose_command`.
 """
 
 from __future__ import annotations
@@ -33,23 +31,7 @@ RECORDS_NAME = "records.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for; None leaves an axis free or takes all there is.
-
-    Attributes
-    ----------
-    run_dir : Path
-        Folder with ``records.jsonl``.
-    policy : str
-    max_drift, min_speed : float or None
-    max_memory : str or None
-        A size (``2GiB``) or a ratio to full_float32's (``0.6x``).
-    workloads, sizes, modes : tuple of str
-        Names or globs.
-    device : str or None
-    threads, length, batch : int or None
-    sweep, plan : Path or None
-    as_json : bool
-    """
+    """What the command line asks for; None leaves an axis free or takes all there is."""
 
     run_dir: Path
     policy: str = "balanced"
@@ -68,13 +50,7 @@ class Request:
     as_json: bool = False
 
     def question(self) -> Question:
-        """Work the request out.
-
-        Raises
-        ------
-        ParameterError
-            A limit cannot be used.
-        """
+        """Work the request out."""
         from precision_eval.decide import Constraints, Question, parse_memory
 
         limits: dict[str, Any] = {} if self.max_memory is None else parse_memory(self.max_memory)
@@ -86,21 +62,7 @@ class Request:
 
 
 def choose_command(request: Request, *, console: Console | None = None) -> None:
-    """Choose and print.
-
-    Parameters
-    ----------
-    request : Request
-    console : rich.console.Console or None
-        ``None``: standard output.
-
-    Raises
-    ------
-    PrecisionEvalError
-        Bad input, or a measure that is missing.
-    typer.Exit
-        Code 1: no fix for some workload.
-    """
+    """Choose and print."""
     from precision_eval.decide import answer, groups_of
     from precision_eval.record import RecordFile
 

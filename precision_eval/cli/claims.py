@@ -13,17 +13,7 @@ from precision_eval.claims import Claim, all_claims
 
 
 def show_claims(*, minutes: float, budget_s: float, out: Path | None) -> None:
-    """Measure the claims one after the other and print them; a missed one is marked as missed.
-
-    Parameters
-    ----------
-    minutes : float
-        Length of the long synthesis.
-    budget_s : float
-        Seconds of timing per pair.
-    out : Path or None
-        JSON file for the figures.
-    """
+    """Measure the claims one after the other and print them; a missed one is marked as missed."""
     from precision_eval.environment import collect
 
     console = Console()

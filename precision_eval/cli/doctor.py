@@ -1,8 +1,6 @@
 """What ``precision-eval doctor`` does: get a model, examine it, print what was found.
 
 Conventions: exit code 0 where there is no fault, 1 where there is one, 2 for bad input.
-
-Contents: :class:`Request`, :func:`doctor_command`.
 """
 
 from __future__ import annotations
@@ -23,25 +21,7 @@ EXIT_FAULT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to examine, and how far.
-
-    Attributes
-    ----------
-    factory, hf, workload : str or None
-        Exactly one of them.
-    size : str or None
-        Of a workload; its smallest where None.
-    device : str
-        Of a workload or a checkpoint.
-    dtype : str
-        What a checkpoint is loaded in; empty for its config's.
-    fixes, latency, compiled : bool
-        Try the fixes; time those that cure; hold to the compiler.
-    budget_s : float
-        For the timing.
-    seed : int
-    as_json : bool
-    """
+    """What to examine, and how far."""
 
     factory: str | None
     hf: str | None
@@ -58,19 +38,7 @@ class Request:
 
 
 def doctor_command(request: Request) -> None:
-    """Examine a model and print what was found.
-
-    Parameters
-    ----------
-    request : Request
-
-    Raises
-    ------
-    ParameterError
-        No model, or more than one; or the model cannot be examined.
-    typer.Exit
-        Code 1: there is a fault.
-    """
+    """Examine a model and print what was found."""
     target = _target(request)
     from precision_eval.doctor.examination import examine
 

@@ -2,8 +2,6 @@
 
 Conventions: results go to standard output, progress to standard error where that is a terminal. Exit code 0 where all
 is as recorded (or was recorded now), 1 where something differs.
-
-Contents: :class:`Request`, :func:`expect_command`.
 """
 
 from __future__ import annotations
@@ -38,17 +36,7 @@ class Request:
 
 
 def expect_command(request: Request) -> None:
-    """Run the cells, compare or record them, and print what differs.
-
-    Raises
-    ------
-    ParameterError
-        An unknown mode, or nothing recorded for this torch or an older one.
-    UnknownNameError
-        No workload of that name.
-    typer.Exit
-        Code 1: something is not as recorded.
-    """
+    """Run the cells, compare or record them, and print what differs."""
     from precision_eval.expectations import TABLE, changes, load_table
 
     if request.show_changes and request.record:

@@ -2,8 +2,6 @@
 
 Conventions: the explanation goes to standard output. Exit code 0 where the message is known, 1 where it is not; a
 message that cannot be read at all is bad input (2).
-
-Contents: :func:`explain_command`.
 """
 
 from __future__ import annotations
@@ -19,22 +17,7 @@ EXIT_UNKNOWN = 1
 
 
 def explain_command(message: str, *, as_json: bool) -> None:
-    """Explain a message and print what was found.
-
-    Parameters
-    ----------
-    message : str
-        The sentence, a traceback or a log; ``"-"`` reads standard input.
-    as_json : bool
-        Print strict JSON instead of text.
-
-    Raises
-    ------
-    ParameterError
-        The message is empty.
-    typer.Exit
-        Code 1: the text is no member of the family.
-    """
+    """Explain a message and print what was found."""
     from precision_eval.messages import explain
 
     text = sys.stdin.read() if message == "-" else message

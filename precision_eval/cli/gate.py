@@ -13,25 +13,7 @@ EXIT_REGRESSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes
-    ----------
-    base, head : str
-        Two run folders, or two commits or torch versions in `results`.
-    results : Path or None
-        asv's ``results_dir``.
-    machine : str or None
-        Of asv, where several have results of both.
-    margin_latency, margin_anchor, margin_memory : str
-        ``"1%"`` or ``"0.01"``.
-    margin_drift : str
-        A factor, ``"1.2"``.
-    markdown : Path or None
-        File for the summary.
-    as_json : bool
-        Print strict JSON in place of the summary.
-    """
+    """What the command line asks for."""
 
     base: str
     head: str
@@ -46,15 +28,7 @@ class Request:
 
 
 def gate_command(request: Request) -> None:
-    """Compare, print, write.
-
-    Raises
-    ------
-    ParameterError, RecordError
-        The input cannot be used; nothing is compared.
-    SystemExit
-        With 1 where there is a regression.
-    """
+    """Compare, print, write."""
     from precision_eval.gate import Margins, compare_sides, markdown, open_sides, to_json
 
     margins = Margins(

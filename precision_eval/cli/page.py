@@ -1,7 +1,4 @@
-"""Writes a run's report and then its page; what ``report`` does, and ``run`` at its end.
-
-Contents: :func:`report_and_page`, :func:`versions_beside`.
-"""
+"""Writes a run's report and then its page; what ``report`` does, and ``run`` at its end."""
 
 from __future__ import annotations
 
@@ -16,21 +13,7 @@ VERSIONS_NAME = "torch-versions"
 
 
 def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | None = None) -> None:
-    """Print the report, write its files and the page.
-
-    Parameters
-    ----------
-    run_dir : Path
-    console : rich.console.Console
-    versions_dir : Path, optional
-        asv's ``results_dir`` over torch versions, for the page. None takes :data:`VERSIONS_NAME` beside the run; where
-        that cannot be told of, what is wrong is printed and the page goes without.
-
-    Raises
-    ------
-    RecordError
-        There are no records, or they or the versions cannot be read.
-    """
+    """Print the report, write its files and the page."""
     from precision_eval.errors import PrecisionEvalError
     from precision_eval.page import write_page
     from precision_eval.report import write_report

@@ -27,28 +27,7 @@ from precision_eval.memory_plan.text import device_lines, notes, parse_bytes, pl
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """What the command line asks for.
-
-    Attributes
-    ----------
-    model : str
-        A published model's name, or the path of a JSON file.
-    dtype, kv_dtype : str
-    batch : int
-    length : int or None
-        ``None``: the model's own longest.
-    tokens : int
-        Tokens per decoder call.
-    device_memory : str or None
-        Such as ``16GiB``; ``None``: the device's, where one is named.
-    device : str or None
-        A published device, ``cpu``, ``cuda``, ``mps`` or ``auto``; ``None``: none in particular.
-    fixes : tuple of str
-        Ids; ``all`` for every one.
-    math_attention : bool
-        Plan for plain attention.
-    as_json : bool
-    """
+    """What the command line asks for."""
 
     model: str
     dtype: str = "as_shipped"
@@ -64,19 +43,7 @@ class PlanRequest:
 
 
 def plan_command(asked: PlanRequest, *, console: Console | None = None) -> None:
-    """Plan and print; a plan that does not fit is a result, not an error.
-
-    Parameters
-    ----------
-    asked : PlanRequest
-    console : rich.console.Console or None
-        ``None``: standard output.
-
-    Raises
-    ------
-    PrecisionEvalError
-        A name, number or file that cannot be used; the command line exits with code 2.
-    """
+    """Plan and print; a plan that does not fit is a result, not an error."""
     fixes = _fixes(asked.fixes)
     config = _config(asked.model)
     capability = _capability(asked.device)

@@ -36,13 +36,7 @@ Kind = tuple[str, str]
 
 
 class Tally:
-    """Counts what is settled and estimates the time left.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of the run.
-    """
+    """Counts what is settled and estimates the time left."""
 
     def __init__(self, plan: Plan) -> None:
         self.measures: dict[str, Measure] = {
@@ -120,15 +114,7 @@ def clock(seconds: float) -> str:
 
 
 class PlainProgress:
-    """One line per settled cell, for logs and pipes.
-
-    Parameters
-    ----------
-    console : Console
-        Where lines go.
-    plan : Plan
-        Of the run.
-    """
+    """One line per settled cell, for logs and pipes."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
         self._console = console
@@ -152,15 +138,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """Bar, table and running cells, redrawn in place.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    plan : Plan
-        Of the run.
-    """
+    """Bar, table and running cells, redrawn in place."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
         self._tally = Tally(plan)
@@ -248,19 +226,7 @@ class LiveProgress:
 
 @contextmanager
 def progress_on(console: Console, plan: Plan) -> Iterator[Progress]:
-    """Show the progress of a plan in the way that suits the console.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal gets a live table, anything else plain lines.
-    plan : Plan
-        Of the run.
-
-    Yields
-    ------
-    Progress
-    """
+    """Show the progress of a plan in the way that suits the console."""
     if not console.is_terminal:
         yield PlainProgress(console, plan)
         return

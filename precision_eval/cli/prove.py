@@ -24,18 +24,7 @@ _MET = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Experiments; empty for all.
-    size : {"quick", "full"}
-    out : Path
-        Folder of trials, figures and plots.
-    report_only : bool
-        Run nothing; read the trials that are there.
-    """
+    """What the command line asks for."""
 
     names: tuple[str, ...]
     size: Size
@@ -44,15 +33,7 @@ class Request:
 
 
 def prove_command(request: Request) -> None:
-    """Run, print and draw.
-
-    Raises
-    ------
-    UnknownNameError
-        There is no such experiment.
-    SystemExit
-        With 130 after Ctrl-C; trials that were finished are kept.
-    """
+    """Run, print and draw."""
     console = Console()
     chosen = [experiment_by_name(name) for name in request.names] or list(EXPERIMENTS)
     if not request.report_only:

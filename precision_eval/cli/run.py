@@ -69,15 +69,7 @@ class Request:
 
 
 def run_command(request: Request) -> None:
-    """Run a request to its report.
-
-    Raises
-    ------
-    PrecisionEvalError
-        A name does not exist, another run is under way in the folder, or it cannot be read or written.
-    typer.Exit
-        With code 130 after Ctrl-C, 143 after SIGTERM.
-    """
+    """Run a request to its report."""
     from rich.console import Console
 
     from precision_eval.record import RecordFile
@@ -118,13 +110,7 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
 
 
 def _check_fits(draft: Plan) -> None:
-    """Refuse sizes that cannot be built here.
-
-    Raises
-    ------
-    ParameterError
-        Names the first.
-    """
+    """Refuse sizes that cannot be built here."""
     import psutil
 
     from precision_eval.fixes.catalog import FIXES
@@ -190,13 +176,7 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
 
 
 def plan_of(request: Request, device: str) -> Plan:
-    """Work a request out into cells.
-
-    Raises
-    ------
-    ParameterError
-        ``--checkpoint-dtype`` and ``--size`` were both given, or no workload has such a checkpoint.
-    """
+    """Work a request out into cells."""
     size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)
     if size is None:
         return make_plan(request.selection(device))
@@ -244,10 +224,7 @@ def _described(executor: IsolatedExecutor, collect: Any, device: str, console: C
 
 
 def _preload(draft: Plan) -> tuple[str, ...]:
-    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork.
-
-    Observing a call loads ``torch._dynamo`` even in eager mode; over a second of CPU time that no worker need spend.
-    """
+    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
     return ("torch", "torch._dynamo", *(("precision_eval.experiment.warm_compiler",) if draft.compiled else ()))

@@ -29,24 +29,7 @@ SITES_SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for.
-
-    Attributes
-    ----------
-    out : Path
-        Folder of runs, summary, tables and figures.
-    targets, formats : tuple of str or None
-        All where None.
-    size : str
-    seed : int
-    policies : bool
-    processes : int
-    budget_s : float
-    report_only : bool
-        Run nothing; write tables and figures from what is there.
-    docs : Path or None
-        A document with the markers of the block ``sensitivity``, to write it into.
-    """
+    """What the command line asks for."""
 
     out: Path
     targets: tuple[str, ...] | None = None
@@ -60,13 +43,7 @@ class Request:
     docs: Path | None = None
 
     def plan(self) -> Plan:
-        """Work the request out.
-
-        Raises
-        ------
-        UnknownNameError
-            A target, size or format does not exist.
-        """
+        """Work the request out."""
         from precision_eval.sensitivity.plan import Plan
 
         chosen: dict[str, Any] = {"targets": self.targets, "formats": self.formats}
@@ -82,17 +59,7 @@ class Request:
 
 
 def sensitivity_command(request: Request) -> None:
-    """Run, print, draw and write.
-
-    Raises
-    ------
-    ParameterError
-        A value cannot be used.
-    RecordError
-        The folder holds nothing, or cannot be read or written.
-    SystemExit
-        With 130 after Ctrl-C; finished runs are kept.
-    """
+    """Run, print, draw and write."""
     if request.out.exists() and not request.out.is_dir():
         raise ParameterError(f"--out {request.out} is a file; give a folder")
     if request.docs is not None and not request.docs.is_file():

@@ -25,26 +25,7 @@ SUMMARY_NAME = "summary.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for; None leaves a choice to the sweep.
-
-    Attributes
-    ----------
-    out : Path
-        Folder of lines, figure and text.
-    shapes, modes, cache_dtypes, memory : tuple of str or None
-    lengths, threads : tuple of int or None
-    batch, processes, seed : int or None
-    budget_s : float or None
-        Seconds of timed rounds per point, over all its processes.
-    refine : int
-        Then halve so many times the gap between lengths that holds a crossing.
-    minutes : float or None
-        Start no job that would end later; None sets no limit.
-    quick : bool
-        Begin from :data:`~precision_eval.sweep.plan.QUICK` instead of :data:`~precision_eval.sweep.plan.FULL`.
-    report_only : bool
-        Measure nothing; read the lines that are there.
-    """
+    """What the command line asks for; None leaves a choice to the sweep."""
 
     out: Path
     shapes: tuple[str, ...] | None = None
@@ -63,13 +44,7 @@ class Request:
     report_only: bool = False
 
     def sweep(self) -> Sweep:
-        """Work the request out.
-
-        Raises
-        ------
-        ParameterError
-            A value cannot be used.
-        """
+        """Work the request out."""
         from precision_eval.sweep.plan import FULL, QUICK
 
         names = ("shapes", "lengths", "modes", "threads", "cache_dtypes", "memory", "batch", "budget_s")
@@ -78,17 +53,7 @@ class Request:
 
 
 def sweep_command(request: Request) -> None:
-    """Measure, print, draw and write.
-
-    Raises
-    ------
-    ParameterError
-        A value cannot be used.
-    RecordError
-        The folder holds no lines, or cannot be read or written.
-    SystemExit
-        With 130 after Ctrl-C; finished jobs are kept.
-    """
+    """Measure, print, draw and write."""
     if request.out.exists() and not request.out.is_dir():
         raise ParameterError(f"--out {request.out} is a file; give a folder")
     if request.minutes is not None and not 0.0 < request.minutes < math.inf:
@@ -110,10 +75,7 @@ def sweep_command(request: Request) -> None:
 
 
 def _measure(sweep: Sweep, request: Request, file: TrialFile, console: Console) -> int:
-    """Run what is missing and return how many lines the time limit left out.
-
-    The bar, or elsewhere than on a terminal a line, is drawn between jobs only: nothing observes while timing.
-    """
+    """Run what is missing and return how many lines the time limit left out."""
     from precision_eval.environment import collect, store_environment
     from precision_eval.experiment.executor import IsolatedExecutor
     from precision_eval.sweep.lengths import TimeLimit, refine, run_sweep

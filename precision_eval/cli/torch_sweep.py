@@ -63,32 +63,7 @@ DISCOVER = "just-discover"  # asv's word for: list the benchmarks, measure none
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for; None leaves a place to the configuration.
-
-    Attributes
-    ----------
-    config : Path
-        ``asv.versions.json``.
-    versions, bench : tuple of str
-        torch versions and patterns of benchmark names; () for all.
-    results, environments : Path or None
-        Folders of asv's results and of the environments.
-    torch_build : str
-        ``auto`` or one of :data:`~precision_eval.versions.installing.BUILDS`.
-    keep : bool
-        Environments stay after they are measured.
-    commit : str
-        Revision whose packages are installed.
-    machine : str or None
-        asv's name of this machine; None takes the only one that asv knows, or the host's.
-    attributes : tuple of str
-        Settings for asv, such as ``rounds=1``.
-    plan_only : bool
-        Install and measure nothing; print what would be.
-    rounds : int or None
-        How often the versions are visited in turn for the latencies; 1 measures all processes of a version in one
-        session. None: :data:`ROUNDS`, or 1 where environments do not stay.
-    """
+    """What the command line asks for; None leaves a place to the configuration."""
 
     config: Path = Path("asv.versions.json")
     versions: tuple[str, ...] = ()
@@ -133,13 +108,7 @@ class Sweep:
         return TorchEnvironment(version=version, python=self.python, root=self.configuration.root, base=self.base)
 
     def files(self, version: str, build: str | None = None) -> tuple[Path, ...]:
-        """Return a version's result files on this machine.
-
-        Raises
-        ------
-        ParameterError
-            One is of another build than `build`, or than the one that would be measured.
-        """
+        """Return a version's result files on this machine."""
         name = environment_name(version, self.python)
         files = result_files(self.results, commit=self.commit, name=name, machine=self.machine)
         note = self.note(version)
@@ -148,13 +117,7 @@ class Sweep:
         return files
 
     def missing(self, version: str) -> tuple[str, ...] | None:
-        """Return the chosen benchmarks that have no result yet; None where asv never listed any.
-
-        Raises
-        ------
-        ParameterError
-            There are results of another build of torch.
-        """
+        """Return the chosen benchmarks that have no result yet; None where asv never listed any."""
         files = self.files(version)
         if read_benchmarks(self.results) is None:
             return None
@@ -193,17 +156,7 @@ class Tally:
 
 
 def torch_sweep_command(request: Request) -> None:
-    """Install, measure, and say what became of each version.
-
-    Raises
-    ------
-    ParameterError
-        A value cannot be used, or asv is not installed.
-    DiskSpaceError
-        The environments do not fit.
-    SystemExit
-        With 1 where a benchmark failed, 2 where a version could not be installed, 130 after Ctrl-C.
-    """
+    """Install, measure, and say what became of each version."""
     console = Console(highlight=False)
     sweep = plan_sweep(request)
     show_plan(sweep, console)
@@ -219,13 +172,7 @@ def torch_sweep_command(request: Request) -> None:
 
 
 def plan_sweep(request: Request) -> Sweep:
-    """Work a request out without installing anything.
-
-    Raises
-    ------
-    ParameterError
-        A value cannot be used.
-    """
+    """Work a request out without installing anything."""
     configuration = read_configuration(request.config)
     if importlib.util.find_spec("asv") is None:
         raise ParameterError("asv is not installed; pip install -e '.[dev]' in the checkout")
@@ -258,13 +205,7 @@ def plan_sweep(request: Request) -> Sweep:
 
 
 def _commit(root: Path, revision: str) -> str:
-    """Return the hash of a revision.
-
-    Raises
-    ------
-    ParameterError
-        There is none of that name, or no repository.
-    """
+    """Return the hash of a revision."""
     found = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
         capture_output=True,
@@ -396,10 +337,7 @@ def _configuration_file(sweep: Sweep, version: str) -> Path:
 
 
 def _asv(sweep: Sweep, configuration: Path, pattern: str, turn: int = 0) -> tuple[int, str]:
-    """Run asv in one environment; return its exit code (2: a case failed) and what it printed.
-
-    In a turn, from 1, one process of the latencies is timed, and its samples are added to those of the turns before.
-    """
+    """Run asv in one environment; return its exit code (2: a case failed) and what it printed."""
     python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
     know_machine(sweep.machine, environ, configuration)

@@ -17,13 +17,7 @@ def machine_file() -> Path:
 
 
 def know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
-    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal.
-
-    Raises
-    ------
-    RecordError
-        asv's file of machines cannot be read, or asv cannot write it.
-    """
+    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal."""
     path = machine_file()
     if name in known_machines(path):
         return

@@ -1,7 +1,4 @@
-"""The rounds of ``torch-sweep``: each version in its turn, one process of the latencies at a visit.
-
-Contents: :func:`measure_in_turn`, :func:`measured_otherwise`.
-"""
+"""The rounds of ``torch-sweep``: each version in its turn, one process of the latencies at a visit."""
 
 from __future__ import annotations
 
@@ -21,23 +18,7 @@ Run = Callable[[str, str, int], str]
 
 
 def measure_in_turn(sweep: Sweep, versions: Sequence[str], run: Run, say: Callable[[str], None]) -> dict[str, str]:
-    """Visit versions round after round until each latency has a sample of every round.
-
-    Parameters
-    ----------
-    sweep : Sweep
-    versions : sequence of str
-        With an environment.
-    run : callable
-        Takes version, pattern and round.
-    say : callable
-        Told each visit.
-
-    Returns
-    -------
-    dict
-        Version → what went wrong; those where nothing did are not in it.
-    """
+    """Visit versions round after round until each latency has a sample of every round."""
     trouble: dict[str, str] = {}
     failed: dict[str, set[str]] = {version: set() for version in versions}
     for number in range(1, sweep.rounds + 1):

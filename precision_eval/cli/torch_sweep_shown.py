@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(sweep: Sweep, console: Console) -> None:
-    """Print versions, disk and state; refuse what does not fit.
-
-    Raises
-    ------
-    DiskSpaceError
-        The environments, or what uv keeps of them in its cache, do not fit.
-    ParameterError
-        The results are of another build.
-    """
+    """Print versions, disk and state; refuse what does not fit."""
     table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
     needed: list[int] = []
     for version in sweep.versions:

@@ -2,8 +2,6 @@
 
 Conventions: tables on a terminal, Markdown elsewhere, JSON where asked for; all to standard output. ``--html`` and
 ``--csv`` write beside that.
-
-Contents: :class:`Request`, :func:`versions_command`.
 """
 
 from __future__ import annotations
@@ -28,24 +26,7 @@ _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "r
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments of ``versions``, as given.
-
-    Attributes
-    ----------
-    results : Path
-        asv's ``results_dir``.
-    workloads, metrics : tuple of str
-        Globs.
-    machine, commit, torch : str or None
-        Which of several to take.
-    axis : str
-        ``"torch"`` or ``"commit"``.
-    as_json : bool
-    html : Path or None
-        Folder of the page.
-    csv : Path or None
-        File.
-    """
+    """The arguments of ``versions``, as given."""
 
     results: Path
     workloads: tuple[str, ...] = ("*",)
@@ -60,15 +41,7 @@ class Request:
 
 
 def versions_command(request: Request) -> None:
-    """Read, judge and show.
-
-    Raises
-    ------
-    RecordError
-        The folder cannot be read.
-    ParameterError
-        Results that cannot be compared, a choice that cannot be met, or a place that cannot be written to.
-    """
+    """Read, judge and show."""
     from precision_eval.versions.export import as_json, write_csv
     from precision_eval.versions.results import read_results
     from precision_eval.versions.table import markdown

@@ -1,7 +1,4 @@
-"""A question to a run: which groups, under which limits, by which policy; and the answer for each of them.
-
-Contents: :class:`Question`, :class:`Answer`, :func:`answer`.
-"""
+"""A question to a run: which groups, under which limits, by which policy; and the answer for each of them."""
 
 from __future__ import annotations
 
@@ -23,22 +20,7 @@ from .policies import check_policy
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a run.
-
-    Attributes
-    ----------
-    policy : {"quality", "balanced", "speed"}
-    constraints : Constraints
-    workloads, sizes, modes : tuple of str
-        Names or globs.
-    device : str or None
-        ``"cuda"`` takes any CUDA device.
-    threads : int or None
-    length, batch : int or None
-        Positions and rows: which size to look at, and where in a sweep.
-    sweep, plan : Path or None
-        Folder of ``precision-eval sweep``; file of ``precision-eval plan --json``.
-    """
+    """What is asked of a run."""
 
     policy: str = "balanced"
     constraints: Constraints = field(default_factory=Constraints)
@@ -55,16 +37,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer to a question.
-
-    Attributes
-    ----------
-    question : Question
-    choices : tuple of Choice
-        One per group that has the measures needed.
-    unanswered : tuple of (Group, str)
-        The others, with what they lack or why their records cannot be compared, and the command that mends it.
-    """
+    """The answer to a question."""
 
     question: Question
     choices: tuple[Choice, ...]
@@ -89,27 +62,7 @@ class Answer:
 
 
 def answer(groups: Sequence[Group], question: Question) -> Answer:
-    """Answer a question from groups.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-        Of one run.
-    question : Question
-
-    Returns
-    -------
-    Answer
-
-    Raises
-    ------
-    ParameterError
-        Nothing in the run is what is asked for.
-    MissingMeasureError
-        A workload lacks what the policy or a limit needs, in every group asked for.
-    RecordError
-        A sweep or plan cannot be used, or no group asked for has records that can be compared.
-    """
+    """Answer a question from groups."""
     check_policy(question.policy)
     for name in ("length", "batch", "threads"):
         value = getattr(question, name)

@@ -4,8 +4,6 @@ Conventions: a sweep (``precision-eval sweep``) times ``full_float32``, ``query_
 attention of a decode step. Between two lengths that were measured, the logarithm of a ratio is a straight line over the
 logarithm of the length, and so are the ends of its interval. A plan (``precision-eval plan --json``) gives memory from
 a model's configuration. Whatever such a file lacks for a fix is not filled in from the run.
-
-Contents: :func:`timed_by_sweep`, :func:`planned_memory`, :data:`SWEEP_FILE`, :data:`SWEPT_WORKLOAD`.
 """
 
 from __future__ import annotations
@@ -46,54 +44,14 @@ class _SweptTime:
 def timed_by_sweep(
     groups: Sequence[Group], folder: Path, *, length: int | None, batch: int | None
 ) -> tuple[Group, ...]:
-    """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    folder : Path
-        Of ``precision-eval sweep``.
-    length : int or None
-        None takes no times, and adds what the sweep says about the crossover.
-    batch : int or None
-        Rows; None takes the group's own.
-
-    Returns
-    -------
-    tuple of Group
-        In groups of ``attention-decode`` the times of the three fixes are the sweep's, and the other fixes have none.
-        A group with pinned settings keeps its own times: a sweep pins nothing.
-
-    Raises
-    ------
-    RecordError
-        There is no sweep in the folder, or it does not reach the length.
-    """
+    """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says."""
     found = _json(folder / SWEEP_FILE, remedy=f"precision-eval sweep --out {folder}")
     configurations = found.get("configurations", [])
     return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
 
 
 def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, batch: int | None) -> tuple[Group, ...]:
-    """Take memory from a plan.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    path : Path
-        What ``precision-eval plan --json`` printed.
-    length, batch : int or None
-        Must be the plan's, where they are given.
-
-    Returns
-    -------
-    tuple of Group
-
-    Raises
-    ------
-    RecordError
-        No plan, or one of another length or batch.
-    """
+    """Take memory from a plan."""
     plan = _json(path, remedy=f"precision-eval plan --json > {path}")
     if "fixes" not in plan or "length" not in plan:
         raise RecordError(f"{path} is no plan; write one: precision-eval plan --json > {path}")

@@ -4,8 +4,6 @@ Conventions: limits are moved to every place where a contender begins or ceases 
 leads to another fix is the smallest move there is. Figures are moved one at a time, as point estimates: the stated
 value is where the two are level, and from there on they tie at best. A move has a size, the factor between now and then
 (at least 1); a limit that was not given has none and comes last.
-
-Contents: :class:`Change`, :func:`changes_of`.
 """
 
 from __future__ import annotations
@@ -23,24 +21,7 @@ from .settling import Settled, settle
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A move that changes the choice.
-
-    Attributes
-    ----------
-    kind : {"limit", "figure"}
-    axis : {"time", "drift", "memory"}
-        Time as a ratio to the baseline's, also for a limit of speed.
-    fix : str or None
-        Whose figure; None for a limit.
-    now : float or None
-        The limit or the figure; None where there is no limit.
-    then : float
-        Where it leads elsewhere; a limit that is tightened must lie below it.
-    factor : float or None
-        Between the two, at least 1; None where there is no limit now.
-    leads_to : str or None
-        The fix taken then; None where none is left.
-    """
+    """A move that changes the choice."""
 
     kind: Literal["limit", "figure"]
     axis: str
@@ -58,21 +39,7 @@ class Change:
 def changes_of(
     policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
 ) -> tuple[Change, ...]:
-    """Return what would change a choice, the smallest move first.
-
-    Parameters
-    ----------
-    policy : str
-    group : Group
-    able : sequence of Contender
-    limits : mapping of str to float or None
-    settled : Settled
-        What these lead to.
-
-    Returns
-    -------
-    tuple of Change
-    """
+    """Return what would change a choice, the smallest move first."""
     found = [
         *_moved_limits(policy, group, able, limits, settled),
         *_moved_figures(policy, able, settled),

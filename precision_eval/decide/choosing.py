@@ -4,8 +4,6 @@ Conventions: a fix can be taken only where it passed, has the figures that the p
 keeps every limit. A fix that is within noise of a limit and would otherwise be preferred *contests* the choice. The
 outcome is ``one`` where nothing ties or contests, ``tie`` where something does (or where no fix surely keeps the limits
 but one may), ``none`` where no fix keeps them, or none cures the workload.
-
-Contents: :class:`Choice`, :class:`LeftOut`, :func:`choose_from`.
 """
 
 from __future__ import annotations
@@ -30,18 +28,7 @@ _NOTHING = Constraints()
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A fix that cannot be taken.
-
-    Attributes
-    ----------
-    fix : str
-    why : str
-        A status other than passed, ``"not measured"``, or ``"limit"``.
-    reason : str
-        The message, the measure that is missing, or the flags of the limits that it does not keep.
-    excess : float
-        For a limit: the factor by which the farthest one would have to give way before it is surely kept; else 0.
-    """
+    """A fix that cannot be taken."""
 
     fix: str
     why: str
@@ -128,29 +115,7 @@ class Choice:
 
 
 def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: str = "balanced") -> Choice:
-    """Choose a fix.
-
-    Parameters
-    ----------
-    group : Group
-        See :func:`~precision_eval.decide.reading.groups_of`.
-    constraints : Constraints
-    policy : {"quality", "balanced", "speed"}
-        See :mod:`precision_eval.decide.policies`.
-
-    Returns
-    -------
-    Choice
-
-    Raises
-    ------
-    MissingMeasureError
-        Some fix cures the workload, but none has the figures that the policy or a limit needs.
-    RecordError
-        The group's records cannot be compared.
-    UnknownNameError
-        No such policy.
-    """
+    """Choose a fix."""
     check_policy(policy)
     if group.fault:
         raise RecordError(group.fault)

@@ -3,12 +3,6 @@
 Conventions: differences are natural logarithms, first over second; below 0 the first is better (less time, drift,
 memory). A difference is *called* only where its interval at the error rate :data:`PAIR_ERROR` lies beyond what counts
 as none; it is *same* where the values are equal, or an interval lies within what counts as none; else *unclear*.
-
-Time is compared pair by pair: the two contenders' log-ratios to the baseline, taken in the same processes (or in the
-same rounds of one process), are subtracted, so that what the baseline did cancels. Contenders that were not timed
-together are compared through their intervals, which is wider.
-
-Contents: :class:`Difference`, :func:`difference`, :func:`bounds`, :data:`AXES`.
 """
 
 from __future__ import annotations
@@ -32,16 +26,7 @@ Relation = Literal["better", "worse", "same", "unclear"]
 
 @dataclass(frozen=True)
 class Difference:
-    """First over second, in the logarithm.
-
-    Attributes
-    ----------
-    log : float
-    half : float
-        What the size of `log` must exceed to be called.
-    same : bool
-        Known to be none.
-    """
+    """First over second, in the logarithm."""
 
     log: float
     half: float
@@ -58,20 +43,7 @@ class Difference:
 
 
 def difference(group: Group, axis: str, first: Contender, second: Contender) -> Difference | None:
-    """Compare two contenders on one axis.
-
-    Parameters
-    ----------
-    group : Group
-        That both belong to.
-    axis : {"time", "drift", "memory"}
-    first, second : Contender
-
-    Returns
-    -------
-    Difference or None
-        None where either has no figure.
-    """
+    """Compare two contenders on one axis."""
     ours, theirs = first.estimate(axis), second.estimate(axis)
     if ours is None or theirs is None:
         return None
@@ -93,20 +65,7 @@ def difference(group: Group, axis: str, first: Contender, second: Contender) -> 
 
 
 def bounds(group: Group, axis: str, contender: Contender) -> tuple[float, float] | None:
-    """Return the least and the most that a figure may be, for holding it to a limit.
-
-    Parameters
-    ----------
-    group : Group
-    axis : {"time", "drift", "memory"}
-    contender : Contender
-
-    Returns
-    -------
-    tuple of float or None
-        In the axis's unit. Memory and the baseline's time are exact; a drift of one input keeps its band; everything
-        else at the error rate :data:`PAIR_ERROR`. None where there is no figure.
-    """
+    """Return the least and the most that a figure may be, for holding it to a limit."""
     found = contender.estimate(axis)
     if found is None:
         return None

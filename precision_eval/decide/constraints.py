@@ -3,8 +3,6 @@
 Conventions: a limit is the largest figure allowed on an axis. A contender *meets* it where the most that its figure may
 be does not exceed it, *fails* where even the least does, and is *doubtful* in between; no point estimate decides.
 Speed is the inverse of the time ratio: 1.2 means the baseline's work in 1/1.2 of its time.
-
-Contents: :class:`Constraints`, :func:`state_of`, :func:`parse_memory`.
 """
 
 from __future__ import annotations
@@ -111,21 +109,7 @@ class Constraints:
 
 
 def state_of(group: Group, axis: str, contender: Contender, limit: float) -> State:
-    """Say whether a contender keeps a limit on one axis.
-
-    Parameters
-    ----------
-    group : Group
-    axis : {"time", "drift", "memory"}
-    contender : Contender
-        With a figure on that axis.
-    limit : float
-        Largest figure allowed, in the axis's unit.
-
-    Returns
-    -------
-    {"meets", "fails", "doubtful"}
-    """
+    """Say whether a contender keeps a limit on one axis."""
     found = bounds(group, axis, contender)
     if found is None:
         return "fails"
@@ -136,23 +120,7 @@ def state_of(group: Group, axis: str, contender: Contender, limit: float) -> Sta
 
 
 def parse_memory(text: str) -> dict[str, int | float]:
-    """Read a limit of memory.
-
-    Parameters
-    ----------
-    text : str
-        A size (``2GiB``, ``800 MB``) or a ratio to full_float32's (``0.6x``, ``0.6×``).
-
-    Returns
-    -------
-    dict
-        ``{"max_memory_bytes": int}`` or ``{"max_memory_ratio": float}``, for :class:`Constraints`.
-
-    Raises
-    ------
-    ParameterError
-        It is neither.
-    """
+    """Read a limit of memory."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z×]+)\s*", text)
     if found is not None and found[2] in ("x", "X", "×"):
         return {"max_memory_ratio": float(found[1])}

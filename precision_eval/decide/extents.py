@@ -2,8 +2,6 @@
 
 Conventions: a length is the number of positions that attention covers in a call (slots of the cache, or tokens of an
 encoder or a prefill); rows are sequences, those of guidance included. A workload without either has no extent.
-
-Contents: :class:`Extent`, :func:`extent_of`, :func:`nearest_in_length`.
 """
 
 from __future__ import annotations
@@ -38,18 +36,7 @@ class Extent:
 
 
 def extent_of(workload: str, size: str) -> Extent | None:
-    """Return the extent of a workload's size.
-
-    Parameters
-    ----------
-    workload, size : str
-        As in records.
-
-    Returns
-    -------
-    Extent or None
-        None where the workload has no length, or no such size.
-    """
+    """Return the extent of a workload's size."""
     for pattern, module, table, attribute, rows in _TABLES:
         if fnmatchcase(workload, pattern):
             found = getattr(importlib.import_module(module), table).get(size)
@@ -60,26 +47,7 @@ def extent_of(workload: str, size: str) -> Extent | None:
 
 
 def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int | None) -> tuple[Group, ...]:
-    """Keep, of each workload, mode and pin, the size nearest to a length, and the sizes of a batch.
-
-    Parameters
-    ----------
-    groups : sequence of Group
-    length : int or None
-        Positions; the nearest on a logarithmic scale is kept, the longer of two equally near. None keeps all.
-    batch : int or None
-        Rows. None keeps all.
-
-    Returns
-    -------
-    tuple of Group
-        With a note where a size has another length than asked for, and where it has none.
-
-    Raises
-    ------
-    ParameterError
-        No size has that many rows.
-    """
+    """Keep, of each workload, mode and pin, the size nearest to a length, and the sizes of a batch."""
     if batch is not None:
         groups = _of_batch(groups, batch)
     if length is None:

@@ -4,8 +4,6 @@ Conventions: a *group* is workload × size × mode × device × threads × pinne
 with which the workload runs and stays finite. Times are ratios to the group's baseline (below 1 = faster), drift is the
 relative error to float64, memory is in bytes. An :class:`Estimate` keeps the interval of the record and what stands
 behind it. Nothing is measured or chosen here.
-
-Contents: :class:`Estimate`, :class:`Contender`, :class:`Group`, :data:`ONE_INPUT`, :data:`MEASURE_OF`.
 """
 
 from __future__ import annotations

@@ -3,15 +3,6 @@
 Conventions: contenders are compared on every axis that all of them have a figure for: time, drift, memory. One
 *dominates* another where it is better by a called difference on at least one axis and better or the same on all; an
 axis that is unclear on which of the two is ahead prevents it. Three standings follow:
-
-``front``
-    Each other contender is behind on some axis by a called difference: no noise can dominate it.
-``perhaps``
-    Not dominated as far as the measurement says, but not surely so.
-``dominated``
-    Another contender dominates it.
-
-Contents: :class:`Standing`, :func:`standings`, :func:`dominates`, :func:`axes_of`, :func:`point_front`.
 """
 
 from __future__ import annotations
@@ -26,15 +17,7 @@ from .facts import Contender, Group
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a contender stands.
-
-    Attributes
-    ----------
-    fix : str
-    standing : {"front", "perhaps", "dominated"}
-    by : str or None
-        One that dominates it.
-    """
+    """Where a contender stands."""
 
     fix: str
     standing: Literal["front", "perhaps", "dominated"]
@@ -47,18 +30,7 @@ def axes_of(contenders: Sequence[Contender]) -> tuple[str, ...]:
 
 
 def standings(group: Group, contenders: Sequence[Contender]) -> tuple[Standing, ...]:
-    """Say of each contender where it stands.
-
-    Parameters
-    ----------
-    group : Group
-    contenders : sequence of Contender
-
-    Returns
-    -------
-    tuple of Standing
-        In the order given; empty where they share no axis.
-    """
+    """Say of each contender where it stands."""
     axes = axes_of(contenders)
     if not axes:
         return ()
@@ -66,18 +38,7 @@ def standings(group: Group, contenders: Sequence[Contender]) -> tuple[Standing, 
 
 
 def point_front(points: Sequence[tuple[float, ...]]) -> tuple[int, ...]:
-    """Return the points that no other beats, by their values alone.
-
-    Parameters
-    ----------
-    points : sequence of tuple of float
-        Smaller is better on every axis.
-
-    Returns
-    -------
-    tuple of int
-        Indices, in order of the points' values. Of equal points all are kept.
-    """
+    """Return the points that no other beats, by their values alone."""
     kept = [
         index
         for index, point in enumerate(points)
@@ -87,15 +48,7 @@ def point_front(points: Sequence[tuple[float, ...]]) -> tuple[int, ...]:
 
 
 def dominates(group: Group, axes: Sequence[str], first: Contender, second: Contender) -> bool:
-    """Say whether the first is better on some axis, by a call, and better or the same on all.
-
-    Parameters
-    ----------
-    group : Group
-    axes : sequence of str
-        That both have a figure for.
-    first, second : Contender
-    """
+    """Say whether the first is better on some axis, by a call, and better or the same on all."""
     relations = [_relation(group, axis, first, second) for axis in axes]
     return "better" in relations and all(relation in ("better", "same") for relation in relations)
 

@@ -1,21 +1,4 @@
-"""What is preferred among the fixes that keep the limits: quality, speed, or a balance of both.
-
-``quality``
-    The smallest drift.
-``speed``
-    The least time.
-``balanced``
-    The smallest ``log2(time) + log2(drift) / 13``: a factor 2 in time is worth 13 bits of drift. That is the rate at
-    which formats themselves trade: float32 → float16 halves the bytes of every number and gives up 24 − 11 = 13 bits of
-    its significand, so a fix that drops digits must repay them at the rate that its format promises. The rule knows no
-    unit and no scale (both figures enter as ratios), picks from the lower hull of the front only, and is blind to fixes
-    that it does not take: adding or removing one of those changes nothing. Memory does not enter; limit it instead.
-
-The best by point estimate leads; whatever no called difference puts behind any other ties with it. A tie is broken, in
-plain sight, by the figures named in :data:`TIE_BREAKS`, then by the order of ``FIXES``; a tie-break claims nothing.
-
-Contents: :data:`POLICIES`, :data:`NEEDS`, :func:`value_of`, :func:`preference`, :class:`Pick`, :func:`pick`.
-"""
+"""What is preferred among the fixes that keep the limits: quality, speed, or a balance of both."""
 
 from __future__ import annotations
 
@@ -50,18 +33,7 @@ _SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the oracle i
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """What a policy takes.
-
-    Attributes
-    ----------
-    fix : str
-    tied : tuple of str
-        All that tie, `fix` first; `fix` alone where nothing does.
-    tie_break : str
-        The axis that ordered the tie, ``"order"`` for the list of fixes, empty without a tie.
-    tie_break_called : bool
-        On that axis `fix` is ahead of every other by a called difference.
-    """
+    """What a policy takes."""
 
     fix: str
     tied: tuple[str, ...]
@@ -70,27 +42,14 @@ class Pick:
 
 
 def check_policy(policy: str) -> str:
-    """Return a policy that exists.
-
-    Raises
-    ------
-    UnknownNameError
-        It does not.
-    """
+    """Return a policy that exists."""
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
     return policy
 
 
 def value_of(policy: str, contender: Contender) -> float:
-    """Return what a policy minimises, as a natural logarithm.
-
-    Parameters
-    ----------
-    policy : {"quality", "balanced", "speed"}
-    contender : Contender
-        With the figures that the policy needs.
-    """
+    """Return what a policy minimises, as a natural logarithm."""
     time = math.nan if contender.time is None else contender.time.log
     drift = math.nan if contender.drift is None else math.log(max(contender.drift.value, _SMALLEST_DRIFT))
     if policy == "speed":
@@ -101,20 +60,7 @@ def value_of(policy: str, contender: Contender) -> float:
 
 
 def preference(policy: str, group: Group, first: Contender, second: Contender) -> Difference:
-    """Compare two contenders as a policy does; below 0 the first is preferred.
-
-    Parameters
-    ----------
-    policy : {"quality", "balanced", "speed"}
-    group : Group
-    first, second : Contender
-        With the figures that the policy needs.
-
-    Returns
-    -------
-    Difference
-        Of time, of drift, or of both weighed: there the noise of the two adds up.
-    """
+    """Compare two contenders as a policy does; below 0 the first is preferred."""
     parts = [difference(group, axis, first, second) for axis in NEEDS[policy]]
     if policy != "balanced":
         assert parts[0] is not None
@@ -127,20 +73,7 @@ def preference(policy: str, group: Group, first: Contender, second: Contender) -
 
 
 def pick(policy: str, group: Group, contenders: Sequence[Contender]) -> Pick | None:
-    """Take one of several contenders.
-
-    Parameters
-    ----------
-    policy : {"quality", "balanced", "speed"}
-    group : Group
-    contenders : sequence of Contender
-        In any order, with the figures that the policy needs.
-
-    Returns
-    -------
-    Pick or None
-        None where there are none.
-    """
+    """Take one of several contenders."""
     if not contenders:
         return None
     best = min(contenders, key=lambda one: (value_of(policy, one), *_tie_key(TIE_BREAKS[policy], one)))

@@ -4,8 +4,6 @@ Conventions: the last record of a cell counts. Records of unlike workload digest
 compared: their group has no rows, and says why. Figures of unlike environments are a doubt. The interval around the
 ratio of two distances of sound comes from resampling stretches of the two recordings together; it says how steady the
 ratio is over the recording, not how another recording would differ.
-
-Contents: :func:`groups_of`, :func:`status_of`, :func:`sound_ratio`.
 """
 
 from __future__ import annotations
@@ -36,21 +34,7 @@ _CONFIDENCE = 0.95
 
 
 def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ...]:
-    """Arrange records into groups.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        In the order of writing.
-    run : str
-        Folder of the run, for commands in messages.
-
-    Returns
-    -------
-    tuple of Group
-        In the order in which they first appear. One that holds unlike workload digests or baselines has a `fault` and
-        no rows.
-    """
+    """Arrange records into groups."""
     found: dict[_Key, list[Record]] = {}
     nulls: dict[tuple[str, str, str, str], Record] = {}
     for record in latest(records).values():
@@ -63,20 +47,7 @@ def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ..
 
 
 def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
-    """Return one status for all measures of a fix, and the reason that came with it.
-
-    Parameters
-    ----------
-    records : sequence of Record
-        Of one fix in one group.
-
-    Returns
-    -------
-    status : str
-        ``non_finite`` where any is; else ``unsupported`` where the witness is: what it did not see run as asked for
-        was measured in another way, if at all; else ``passed`` where any is; else the worst.
-    reason : str or None
-    """
+    """Return one status for all measures of a fix, and the reason that came with it."""
     statuses = {record.status for record in records}
     unseen = [record for record in records if record.measure == "witness" and record.status == "unsupported"]
     if unseen and "non_finite" not in statuses:
@@ -89,19 +60,7 @@ def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
 
 
 def sound_ratio(fix: Mapping[str, Any], null: Mapping[str, Any]) -> Estimate | None:
-    """Return the distance to the oracle's audio as a ratio to the null's, with an interval over the recording.
-
-    Parameters
-    ----------
-    fix, null : mapping
-        Data of two ``audio`` records of the same length.
-
-    Returns
-    -------
-    Estimate or None
-        Of mel-cepstral distortion; None where either lacks it. The interval, at 95 %, comes from a circular bootstrap
-        of stretches of √n seconds, drawn from both recordings at once.
-    """
+    """Return the distance to the oracle's audio as a ratio to the null's, with an interval over the recording."""
     values, chance = (_series(data) for data in (fix, null))
     recorded = _at(fix, "against_oracle", _DISTANCE, "ratio_to_null")
     if values is None or chance is None or values.shape != chance.shape or values.size < 4 or chance.mean() <= 0.0:

@@ -1,6 +1,5 @@
-"""Which contender is taken under given limits, without the story around it: small, so that it can be asked many times.
-
-Contents: :class:`Settled`, :func:`settle`.
+"""Which contender is taken under given limits, without the story around it: small, so that it can be asked
+many times.
 """
 
 from __future__ import annotations
@@ -18,21 +17,7 @@ from .policies import pick
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """What a policy takes under limits.
-
-    Attributes
-    ----------
-    fix : str or None
-    tied : tuple of str
-    tie_break : str
-    tie_break_called : bool
-    surely : bool
-    contested : tuple of str
-        As in :class:`~precision_eval.decide.choosing.Choice`.
-    excess : mapping of str to float
-        Fix to the factor by which the farthest limit would have to give way before it is surely kept; at most 1 where
-        all are kept.
-    """
+    """What a policy takes under limits."""
 
     fix: str | None
     tied: tuple[str, ...] = ()
@@ -44,21 +29,7 @@ class Settled:
 
 
 def settle(policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None]) -> Settled:
-    """Take a contender.
-
-    Parameters
-    ----------
-    policy : {"quality", "balanced", "speed"}
-    group : Group
-    able : sequence of Contender
-        With every figure that the policy and the limits need.
-    limits : mapping of str to float or None
-        Axis to the largest figure allowed; None is no limit.
-
-    Returns
-    -------
-    Settled
-    """
+    """Take a contender."""
     states = {
         one.fix: {state_of(group, axis, one, limit) for axis, limit in limits.items() if limit is not None}
         for one in able

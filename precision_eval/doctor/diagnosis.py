@@ -3,9 +3,6 @@
 Conventions: dtypes are torch's names without the prefix; places are shortened paths (below the package's folder, or
 below the working directory); bytes and seconds are in the names. A *fault* is what the doctor holds to be wrong, a
 *risk* what is right here and wrong on another device or torch, a *note* what mixes dtypes on purpose or harms nothing.
-
-Contents: :class:`Place`, :class:`Step`, :class:`Operand`, :class:`Finding`, :class:`Held`, :class:`Ranges`,
-:class:`Compiled`, :class:`Remedy`, :class:`Patch`, :class:`Diagnosis`.
 """
 
 from __future__ import annotations
@@ -23,17 +20,7 @@ Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A line of source.
-
-    Attributes
-    ----------
-    file : str
-        Shortened.
-    line : int
-    function : str
-    text : str
-        The line, stripped; empty where the source cannot be read.
-    """
+    """A line of source."""
 
     file: str
     line: int
@@ -46,19 +33,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step of how a tensor came by its dtype.
-
-    Attributes
-    ----------
-    what : str
-        Such as ``"parameter layers.0.weight"``, ``"cast from float16"``, ``"add"``.
-    dtype : str
-        Afterwards.
-    module : str
-        Path of the module in whose call it happened; empty for the model itself, or before the call.
-    place : Place or None
-        None for what was there before the call.
-    """
+    """One step of how a tensor came by its dtype."""
 
     what: str
     dtype: str
@@ -68,21 +43,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """A floating operand of an operation.
-
-    Attributes
-    ----------
-    name : str
-        ``"query"``, ``"weight"``, ``"left"`` …
-    dtype : str
-    shape : tuple of int
-    expression : str
-        As the source line has it; empty where that cannot be told.
-    brought_by : str
-        What brought the dtype: the first of the history.
-    history : tuple of Step
-        From where the dtype came to the operand, oldest first.
-    """
+    """A floating operand of an operation."""
 
     name: str
     dtype: str
@@ -94,28 +55,7 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something that happened to dtypes at one line of one module.
-
-    Attributes
-    ----------
-    kind : str
-        ``"raise"``, ``"promotion"``, ``"downcast"``, ``"mixed_norm"``, ``"kept_narrowed"``, ``"widening"`` or
-        ``"first_non_finite"``.
-    severity : {"fault", "risk", "note"}
-    op : str
-    module, module_class : str
-        Of the innermost module whose call it happened in; the path is empty for the model itself.
-    place : Place or None
-    operands : tuple of Operand
-    result : str
-        Dtype of the result; empty where there is none.
-    count : int
-        How often, over all modules at this line.
-    also_in : tuple of str
-        Other modules at this line.
-    reason : str
-        Why it is a fault, a risk or a note.
-    """
+    """Something that happened to dtypes at one line of one module."""
 
     kind: Kind
     severity: Severity
@@ -137,15 +77,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Modules whose own parameters or buffers are in another dtype than most of the model.
-
-    Attributes
-    ----------
-    dtype : str
-    modules : tuple of str
-        Their paths.
-    elements, stored_bytes : int
-    """
+    """Modules whose own parameters or buffers are in another dtype than most of the model."""
 
     dtype: str
     modules: tuple[str, ...]
@@ -155,21 +87,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranges:
-    """Values of all results in one format.
-
-    Attributes
-    ----------
-    dtype : str
-    total : int
-    near_overflow : int
-        Finite, and beyond half of the largest number.
-    subnormal : int
-        Not zero, below the smallest normal number.
-    non_finite : int
-        Infinite or NaN, masks included.
-    first_near_overflow, first_subnormal : str
-        Module and line where the first of them arose; empty where there is none.
-    """
+    """Values of all results in one format."""
 
     dtype: str
     total: int
@@ -182,20 +100,7 @@ class Ranges:
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The model under ``torch.compile``, held to eager.
-
-    Attributes
-    ----------
-    backend : str
-    status : {"passed", "raised", "non_finite"}
-    message : str
-    differs : bool
-        In status, in the sentence raised, or in an output's dtype.
-    how : str
-        In which way.
-    relative_difference : float or None
-        Of the outputs, where both passed.
-    """
+    """The model under ``torch.compile``, held to eager."""
 
     backend: str
     status: str
@@ -207,26 +112,7 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """One fix, tried on the model from outside.
-
-    Attributes
-    ----------
-    fix, title, mode : str
-    status : {"passed", "raised", "non_finite", "unsupported"}
-    reason : str
-        Of a status other than passed, or why it does not cure.
-    cures : bool
-        It passes, its output is finite, and no fault is left under it.
-    relative_error : float or None
-        Largest ‖output − reference‖ / ‖reference‖ over the outputs.
-    latency_ratio, latency_low, latency_high : float or None
-        Paired, to `latency_baseline`, with its interval.
-    latency_verdict, latency_baseline : str
-    allocated_peak_bytes, stored_bytes : int or None
-        Allocator's peak of one call above its start; parameters and buffers.
-    is_best : bool
-        No other that cures is better in one of drift, latency and memory and as good in the others.
-    """
+    """One fix, tried on the model from outside."""
 
     fix: str
     title: str
@@ -247,16 +133,7 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A suggested change of one line.
-
-    Attributes
-    ----------
-    place : Place
-    diff : str
-        In the manner of a unified diff; empty where the line cannot be rewritten.
-    origin : str
-        The change where the dtype comes from, in words or code; empty where there is none to tell.
-    """
+    """A suggested change of one line."""
 
     place: Place
     diff: str

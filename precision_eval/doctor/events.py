@@ -1,7 +1,4 @@
-"""What an observer notes: one mixing of dtypes, the operation that raised, the operands of a call; imports torch.
-
-Contents: :class:`Event`, :class:`Raised`, :class:`Kernels`, :func:`operands_of`, :func:`asks_for_dtype`.
-"""
+"""What an observer notes: one mixing of dtypes, the operation that raised, the operands of a call; imports torch."""
 
 from __future__ import annotations
 
@@ -23,30 +20,7 @@ Tensors = list[tuple[Key, torch.Tensor]]
 
 
 class Event:
-    """One mixing of dtypes.
-
-    Attributes
-    ----------
-    kind : str
-        As :class:`~precision_eval.doctor.diagnosis.Finding`'s.
-    number : int
-        Of the operation, in order.
-    name : str
-    sort : Kind
-    line : code object and int
-    call : Call or None
-    operands : list of (key, shape, Record)
-    result : torch.dtype
-    is_internal : bool
-        The line calls a module of torch's.
-    deliberate : bool
-    leaked : str
-        How the promoted dtype went on; empty while it is contained.
-    stored : Record or None
-        What was written into.
-    caller : code object and int, or None
-        Of a check written in Python: the line that called its module.
-    """
+    """One mixing of dtypes."""
 
     def __init__(
         self,

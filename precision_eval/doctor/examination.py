@@ -1,7 +1,4 @@
-"""The examination: observe, judge, hold to the compiler, try the fixes; imports torch.
-
-Contents: :func:`examine`.
-"""
+"""The examination: observe, judge, hold to the compiler, try the fixes; imports torch."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 Conventions: the rules are those of the package's text. Mixings of one kind at one line, with the same dtypes, are one
 finding that counts them; it tells the operands of the first.
-
-Contents: :func:`findings_of`, :func:`raised_event`, :func:`told`.
 """
 
 from __future__ import annotations
@@ -36,20 +34,7 @@ _NORM_RISKS = {
 
 
 def raised_event(observer: Observer, error: BaseException) -> Event:
-    """Find the operation that raised an error, or the module whose own check did.
-
-    Parameters
-    ----------
-    observer : Observer
-        Of the call that raised it.
-    error : BaseException
-
-    Returns
-    -------
-    Event
-        Of a check written in Python: the line of the check, its floating local variables and its module's own
-        parameters as operands.
-    """
+    """Find the operation that raised an error, or the module whose own check did."""
     chain = {id(error), id(error.__cause__), id(error.__context__)}
     for raised in observer.raised:
         if id(raised.error) in chain:
@@ -99,25 +84,7 @@ def is_internal_call(code: CodeType) -> bool:
 def findings_of(
     observer: Observer, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
 ) -> tuple[tuple[Finding, ...], list[Event]]:
-    """Judge what an observer noted.
-
-    Parameters
-    ----------
-    observer : Observer
-    outputs : tuple of torch.Tensor
-        What the call returned.
-    raised : Event or None
-        From :func:`raised_event`.
-    broken : bool
-        An output is not finite.
-
-    Returns
-    -------
-    findings : tuple of Finding
-        In order.
-    events : list of Event
-        The first event of each.
-    """
+    """Judge what an observer noted."""
     for tensor in outputs:
         event = observer.table.get(tensor).event
         if event is not None and not (event.leaked or event.deliberate):
@@ -250,19 +217,8 @@ def written_operands(event: Event) -> list[str]:
 
 
 def owner_of(expression: str, path: str) -> str:
-    """Write the module at a path, of which a line calls the expression: ``self.net`` and ``a.net.0`` → ``self.net[0]``.
-
-    Parameters
-    ----------
-    expression : str
-        As :func:`~precision_eval.doctor.source.called` tells it.
-    path : str
-        Of the innermost module of torch's that was called.
-
-    Returns
-    -------
-    str
-        The expression itself where its last name is not in the path (a loop's variable).
+    """Write the module at a path, of which a line calls the expression: ``self.net`` and ``a.net.0`` →
+    ``self.net[0]``.
     """
     last = re.split(r"\.|\[", expression)[-1].rstrip("]")
     parts = path.split(".")

@@ -3,8 +3,6 @@
 Conventions: *near overflow* is finite and beyond half of the largest number. Counted are the values of every result,
 not those of views. A result that is not finite though its operands are is remembered if it is the first; where a mask
 is written, infinity is meant.
-
-Contents: :class:`Numbers`.
 """
 
 from __future__ import annotations
@@ -39,16 +37,7 @@ class Count:
 
 
 class Numbers:
-    """Counts of one call.
-
-    Attributes
-    ----------
-    counts : dict of torch.dtype to Count
-    casts : dict
-        (line, call's path, from, to) → account, summed over calls.
-    first_broken : Record or None
-        First result that is not finite though every operand was.
-    """
+    """Counts of one call."""
 
     def __init__(self) -> None:
         self.counts: dict[torch.dtype, Count] = {}
@@ -56,17 +45,7 @@ class Numbers:
         self.first_broken: Record | None = None
 
     def result(self, tensor: torch.Tensor, record: Record, *, masks: bool) -> None:
-        """Count a result's values.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            Floating.
-        record : Record
-            Its own.
-        masks : bool
-            Infinities are written on purpose.
-        """
+        """Count a result's values."""
         if tensor.device.type == "meta" or not tensor.numel():
             return
         count = self.counts.setdefault(tensor.dtype, Count())

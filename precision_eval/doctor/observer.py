@@ -4,14 +4,6 @@ Conventions: a ``TorchFunctionMode`` sees each call of torch's Python interface 
 and autocast; a dispatch mode, which costs several times as much, is on only inside one attention call of each kind, to
 see the backend. Modules are followed by global hooks. While a model runs, a line is a code object and an instruction;
 everything that takes time is done afterwards.
-
-What it does not see: arithmetic of numpy, operations inside a ScriptModule or a C++ extension (their results count as
-made *outside*), and the inside of torch's functions written in Python but for ``multi_head_attention_forward``.
-``nn.MultiheadAttention`` leaves its fused inference path while a function mode is on.
-
-The rules by which a mixing becomes a fault are in the package's text.
-
-Contents: :class:`Observer`, :func:`observed_call`.
 """
 
 from __future__ import annotations
@@ -41,21 +33,7 @@ def _nothing(*_: Any) -> bool:
 
 
 class Observer(TorchFunctionMode):
-    """Follows one call.
-
-    Parameters
-    ----------
-    table : Table
-        Knows what was there before the call.
-    base : torch.dtype
-        Of most of the model.
-    paths : dict of int to str
-        Path of each module, by identity.
-    watched : frozenset of str
-        Parameters whose first use is to be located.
-    values : bool
-        Also look at every value of every result.
-    """
+    """Follows one call."""
 
     def __init__(
         self, table: Table, base: torch.dtype, paths: dict[int, str], *, watched: frozenset[str], values: bool
@@ -149,10 +127,7 @@ class Observer(TorchFunctionMode):
         return found
 
     def _inside(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function of torch that is written in Python, with what it calls observed too.
-
-        It asks whether a mode is on, and would hand itself to this one again; for its time the answer is no.
-        """
+        """Run a function of torch that is written in Python, with what it calls observed too."""
         names = vars(F)
         original = names["has_torch_function"]
         names["has_torch_function"] = _nothing
@@ -418,18 +393,7 @@ def _hooked(observer: Observer) -> Iterator[None]:
 
 
 def observed_call(observer: Observer, call: Callable[[], Any]) -> Any:
-    """Run a call under an observer.
-
-    Parameters
-    ----------
-    observer : Observer
-    call : callable
-
-    Returns
-    -------
-    object
-        What the call returns; what it raises is raised.
-    """
+    """Run a call under an observer."""
     with torch.no_grad(), _hooked(observer), observer:
         return call()
 

@@ -1,7 +1,4 @@
-"""Sets an observer up around one call of a model; imports torch.
-
-Contents: :func:`observe_call`, :func:`module_paths`, :func:`declared_wide`.
-"""
+"""Sets an observer up around one call of a model; imports torch."""
 
 from __future__ import annotations
 
@@ -26,18 +23,7 @@ def module_paths(model: nn.Module) -> dict[int, str]:
 
 
 def declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
-    """Read which parameters a model's class declares to be kept in float32, as transformers' classes do.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    dict of str to frozenset of torch.dtype
-        Name of each such parameter → the dtypes that it must not be stored in: float16 for ``_keep_in_fp32_modules``,
-        both halves for ``_keep_in_fp32_modules_strict``.
-    """
+    """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
     found: dict[str, frozenset[torch.dtype]] = {}
     kinds = (
         ("_keep_in_fp32_modules", frozenset((torch.float16,))),
@@ -65,27 +51,7 @@ def observe_call(
     base: torch.dtype,
     values: bool,
 ) -> tuple[Observer, Outcome]:
-    """Observe one call.
-
-    Parameters
-    ----------
-    model : Subject
-        Whose tensors and modules are named.
-    call : callable
-        Calls it, and returns its floating outputs; they are not copied.
-    inputs : tuple of torch.Tensor
-        What it is called with.
-    base : torch.dtype
-        Of most of the model.
-    values : bool
-        Also count values.
-
-    Returns
-    -------
-    observer : Observer
-    outcome : Outcome
-        Outputs are the very tensors that the call returned. Parts of the model that are compiled run in eager.
-    """
+    """Observe one call."""
     declared = declared_wide(model)
     named = dict(zip(model.names, inputs, strict=True))
     stored = [one for one in named_tensors(model, named, prefix=PREFIX) if not one[1].startswith("tensors[")]

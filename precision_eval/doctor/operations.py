@@ -2,8 +2,6 @@
 
 Conventions: a function is sorted by its name, once. Operations that no rule speaks of are *plain*: type promotion as
 torch documents it.
-
-Contents: :data:`FLOATS`, the kinds, :func:`kind_of`, :func:`name_of`, :func:`operand_names`, :func:`loses`.
 """
 
 from __future__ import annotations
@@ -248,17 +246,7 @@ def name_of(func: Callable[..., Any]) -> str:
 
 
 def kind_of(func: Callable[..., Any]) -> Kind:
-    """Sort a function of torch.
-
-    Parameters
-    ----------
-    func : callable
-        As a function mode gets it.
-
-    Returns
-    -------
-    Kind
-    """
+    """Sort a function of torch."""
     name, is_property = name_of(func), getattr(func, "__name__", "") == "__get__"
     if is_property and name == "dtype":
         return Kind.DTYPE
@@ -290,20 +278,7 @@ Key = tuple[int | str, ...]
 
 
 def operand_names(name: str, kind: Kind, keys: list[Key]) -> list[str]:
-    """Name operands by where they stood among the arguments.
-
-    Parameters
-    ----------
-    name : str
-        Of the operation.
-    kind : Kind
-    keys : list of tuple
-        ``(index,)``, ``(index, position in a list)`` or ``(keyword,)``.
-
-    Returns
-    -------
-    list of str
-    """
+    """Name operands by where they stood among the arguments."""
     table: tuple[str | None, ...] = ()
     if kind is Kind.ATTENTION:
         table = OPERANDS["sdpa"]

@@ -6,8 +6,6 @@ attributes become float64. *Layer by layer* keeps parameters as they are stored 
 for the time of its call only: the same numbers, in the memory of one layer. Where neither works, float32 is the
 reference, and the distance from it says nothing about what is finer than float32. A model that draws random numbers has
 none: from one seed, formats draw different numbers.
-
-Contents: :class:`Reference`, :func:`reference_of`.
 """
 
 from __future__ import annotations
@@ -35,17 +33,7 @@ _DRAWS = "the model draws random numbers, which formats draw differently; drift 
 
 @dataclass(frozen=True)
 class Reference:
-    """Outputs that drift is held to.
-
-    Attributes
-    ----------
-    outputs : tuple of torch.Tensor or None
-        None where no reference runs. Without NaN; infinities are taken as meant.
-    name : str
-        ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
-    doubts : tuple of str
-        Why it is not float64 as a whole.
-    """
+    """Outputs that drift is held to."""
 
     outputs: tuple[torch.Tensor, ...] | None
     name: str
@@ -53,22 +41,7 @@ class Reference:
 
 
 def reference_of(subject: Subject, *, available_bytes: int, draws: bool | None = False) -> Reference:
-    """Run the reference.
-
-    Parameters
-    ----------
-    subject : Subject
-        Left as it is.
-    available_bytes : int
-        Main memory that may be used.
-    draws : bool or None
-        The model draws random numbers. None where its own call cannot tell, as one that raised: the reference's
-        calls then do.
-
-    Returns
-    -------
-    Reference
-    """
+    """Run the reference."""
     if draws:
         return Reference(None, "", (_DRAWS,))
     found = _first_that_runs(subject, available_bytes, seed=0)
@@ -192,13 +165,7 @@ def _by_layer(twin: Subject) -> Iterator[None]:
 
 
 def check_available(available_bytes: int | None) -> int:
-    """Return the memory that may be used: as told, or what the machine has free.
-
-    Raises
-    ------
-    ParameterError
-        It is negative.
-    """
+    """Return the memory that may be used: as told, or what the machine has free."""
     if available_bytes is None:
         import psutil
 

@@ -3,8 +3,6 @@
 Conventions: where one operand has the dtype of most of the model, the others are cast to it; else a product's operands
 are cast to its weight's dtype, attention's keys and values to the query's, and all else to the first operand's. A write
 into a stored tensor is cast already: there the line that raised later is changed. A suggestion is not applied, nor run.
-
-Contents: :func:`suggested`.
 """
 
 from __future__ import annotations
@@ -20,20 +18,7 @@ from .source import called, cast_of, dtype_of, expressions, is_internal, place_o
 
 
 def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
-    """Suggest a change.
-
-    Parameters
-    ----------
-    first : Event
-        Of the first split.
-    raised : Event or None
-    base : torch.dtype
-        Of most of the model.
-
-    Returns
-    -------
-    Patch
-    """
+    """Suggest a change."""
     event = raised if first.sort is Kind.WRITE and first.kind == "downcast" and raised is not None else first
     line = event.caller or event.line
     return Patch(place=place_of(*line), diff=_diff(event, base), origin=_origin(first, base))

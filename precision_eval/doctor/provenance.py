@@ -3,8 +3,6 @@
 Conventions: a *record* is made for every floating result of an operation and for every tensor that was there before
 the call (parameter, buffer, plain attribute, input). Views share the record of what they are views of. The table holds
 results weakly, by identity: a look-up whose tensor is gone finds nothing. A record holds no tensor.
-
-Contents: :class:`Call`, :class:`Record`, :class:`Table`, :func:`named_tensors`, :func:`history_of`, :func:`brought_by`.
 """
 
 from __future__ import annotations
@@ -26,13 +24,7 @@ LONGEST = 12  # steps of a history that are told
 
 
 class Call:
-    """One call of one module.
-
-    Attributes
-    ----------
-    path : str
-    module : torch.nn.Module
-    """
+    """One call of one module."""
 
     __slots__ = ("module", "path")
 
@@ -116,15 +108,7 @@ def short(dtype: torch.dtype) -> str:
 
 
 class Table:
-    """Records by tensor.
-
-    Parameters
-    ----------
-    stored : list of (str, str, torch.Tensor)
-        Kind, name and tensor of all that is there before the call; held until the table goes.
-    kept : frozenset of str
-        Names of parameters whose dtype the model's class declares to be kept: deliberate.
-    """
+    """Records by tensor."""
 
     def __init__(self, stored: list[tuple[str, str, torch.Tensor]], kept: frozenset[str] = frozenset()) -> None:
         self._held: list[torch.Tensor] = []
@@ -169,20 +153,7 @@ class Table:
 
 
 def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
-    """List every floating tensor that a call can find: parameters, buffers, attributes, inputs.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    inputs : object
-        Tensors in containers and in attributes of objects, a cache's for instance, are found too.
-    prefix : str
-        Taken off the names.
-
-    Returns
-    -------
-    list of (kind, name, tensor)
-    """
+    """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
     found: list[tuple[str, str, torch.Tensor]] = []
     for kind, pairs in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         found += [(kind, name.removeprefix(prefix), tensor) for name, tensor in pairs if tensor.is_floating_point()]
@@ -229,10 +200,7 @@ def _tensors_in(value: Any, path: str, *, depth: int, seen: set[int]) -> Iterato
 
 
 def _bringer(record: Record) -> Record | None:
-    """Find the operand that a result has its dtype from; None where the result's is none of theirs.
-
-    A cast has it from the tensor whose dtype it was given, if that one carries a dtype that nothing asked for.
-    """
+    """Find the operand that a result has its dtype from; None where the result's is none of theirs."""
     if record.kind == "cast":
         return record.giver if record.event is not None else None
     return next((parent for parent in record.parents if parent.dtype is record.dtype), None)
@@ -274,21 +242,7 @@ def _said(record: Record) -> str:
 
 
 def history_of(record: Record, base: torch.dtype) -> tuple[Step, ...]:
-    """Tell how a tensor came by its dtype.
-
-    Parameters
-    ----------
-    record : Record
-    base : torch.dtype
-        Of most of the model.
-
-    Returns
-    -------
-    tuple of Step
-        Oldest first: what brought the dtype (before a promotion from two others, those), every promotion on the way,
-        every operation with a parameter of the same dtype if that is not the model's, and the operation that made the
-        tensor.
-    """
+    """Tell how a tensor came by its dtype."""
     chain = _chain(record)
     steps = [_step(chain[0])]
     if chain[0].kind in ("op", "cast"):

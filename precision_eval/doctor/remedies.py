@@ -6,8 +6,6 @@ outputs, held to the reference of :mod:`.oracle`. Latency is paired, in one proc
 is ``full_float32`` if that cures, else the one with the least drift. Memory is the allocator's peak of one call, and
 what is stored. Ranked are first those that no other one dominates in drift, latency and memory together, by drift;
 then the other cures; then the rest.
-
-Contents: :func:`try_fixes`.
 """
 
 from __future__ import annotations
@@ -45,21 +43,7 @@ OVER_BUDGET = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """How fixes are tried.
-
-    Attributes
-    ----------
-    reference : Reference
-    compiles : bool
-        Also those that have a meaning under the compiler only.
-    times : bool
-    budget_s : float
-        For latency, all fixes together.
-    repeats : bool
-        The model may be called again and again.
-    available_bytes : int
-        Main memory that the copies timed side by side may use.
-    """
+    """How fixes are tried."""
 
     reference: Reference
     compiles: bool
@@ -70,20 +54,7 @@ class Trials:
 
 
 def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
-    """Try every fix but the control.
-
-    Parameters
-    ----------
-    subject : Subject
-        Left as it is.
-    trials : Trials
-
-    Returns
-    -------
-    remedies : tuple of Remedy
-        Ranked.
-    doubts : tuple of str
-    """
+    """Try every fix but the control."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
         found = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]

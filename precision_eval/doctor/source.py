@@ -3,8 +3,6 @@
 Conventions: a line is named by a code object and an instruction in it, which is all that is kept while a model runs;
 files are read when something is reported. Python 3.11 and later record the columns of each instruction, so that the
 very call is known where a line has several. Source that cannot be read (a notebook's, generated code) gives no text.
-
-Contents: :func:`place_of`, :func:`shortened`, :func:`is_internal`, :func:`expressions`, :func:`with_casts`.
 """
 
 from __future__ import annotations
@@ -57,18 +55,7 @@ def line_of(code: CodeType, instruction: int) -> int:
 
 
 def place_of(code: CodeType, instruction: int) -> Place:
-    """Name the line of an instruction.
-
-    Parameters
-    ----------
-    code : code object
-    instruction : int
-        Offset in bytes, a frame's ``f_lasti``.
-
-    Returns
-    -------
-    Place
-    """
+    """Name the line of an instruction."""
     line = line_of(code, instruction)
     text = linecache.getline(code.co_filename, line).strip()
     return Place(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
@@ -149,25 +136,7 @@ def _object_of(node: ast.AST | None) -> ast.expr:
 def expressions(
     code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]], *, of_module: bool
 ) -> list[str]:
-    """Tell how operands are written at a line.
-
-    Parameters
-    ----------
-    code, instruction
-        The line.
-    op : str
-        Name of the operation.
-    keys : list of tuple
-        Where each operand stood among the arguments: ``(index,)``, ``(index, position in a list)``, ``(keyword,)``.
-    of_module : bool
-        The line calls a module of torch's, which calls the operation: the first operand is the module's input, and
-        a parameter is written as the module's attribute.
-
-    Returns
-    -------
-    list of str
-        Empty strings for those that cannot be told.
-    """
+    """Tell how operands are written at a line."""
     node = _node(code, instruction)
     if of_module:
         return [_text(code.co_filename, part) if part else "" for part in _of_module(node, len(keys))]
@@ -210,20 +179,7 @@ def cast_of(expression: str, dtype: str) -> str:
 
 
 def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
-    """Write a line anew, with casts around some of its operands.
-
-    Parameters
-    ----------
-    code, instruction
-        The line.
-    casts : dict of str to str
-        An operand as written → what stands in its place.
-
-    Returns
-    -------
-    str
-        A hunk in the manner of a unified diff; empty where the operands are not found in the line.
-    """
+    """Write a line anew, with casts around some of its operands."""
     node = _node(code, instruction)
     span = _span(code, instruction)
     lines = linecache.getlines(code.co_filename)

@@ -2,8 +2,6 @@
 
 Conventions: the given model and inputs are never called; each run is on a copy, with the seeds of torch, numpy and
 Python set alike. A copy costs the model's memory once more while it lives.
-
-Contents: :class:`Subject`, :func:`subject_of`, :class:`Outcome`, :func:`run_fresh`, :func:`run_twice`.
 """
 
 from __future__ import annotations
@@ -34,15 +32,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.
 
 
 class Subject(nn.Module):
-    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    args : tuple
-    kwargs : dict
-        As the model is called; tensors may be inside tuples, lists and dicts.
-    """
+    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors."""
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
@@ -75,18 +65,7 @@ class Subject(nn.Module):
         return args, kwargs
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model.
-
-        Parameters
-        ----------
-        *tensors : torch.Tensor
-            In the order of ``self.tensors``.
-
-        Returns
-        -------
-        tuple of torch.Tensor
-            The floating ones of what the model returns, in order.
-        """
+        """Call the model."""
         args, kwargs = self.arguments(tensors)
         return floating_leaves(self.model(*args, **kwargs))
 
@@ -138,24 +117,7 @@ def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
 
 
 def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
-    """Check a model and its inputs, and put them together.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    inputs : tuple
-        Positional arguments; a single dict holds keyword arguments.
-
-    Returns
-    -------
-    Subject
-
-    Raises
-    ------
-    ParameterError
-        It is no module, the inputs do not fit its ``forward``, or a tensor is in a format that torch does not compute
-        in, such as float8.
-    """
+    """Check a model and its inputs, and put them together."""
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
     args, kwargs = inputs, {}
@@ -186,30 +148,13 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call came to.
-
-    Attributes
-    ----------
-    outputs : tuple of torch.Tensor or None
-        None where it raised.
-    error : Exception or None
-    """
+    """What one call came to."""
 
     outputs: tuple[torch.Tensor, ...] | None
     error: Exception | None
 
     def broken(self, truth: tuple[torch.Tensor, ...] | None = None) -> tuple[int, int]:
-        """Count the output values that are not finite, and all.
-
-        Parameters
-        ----------
-        truth : tuple of torch.Tensor, optional
-            A reference: an infinity that it has too, as where a mask is written, is not counted.
-
-        Returns
-        -------
-        broken, total : int
-        """
+        """Count the output values that are not finite, and all."""
         outputs = self.outputs or ()
         lost = [~output.isfinite() for output in outputs]
         if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
@@ -236,13 +181,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 
 def copied(subject: Subject) -> Subject:
-    """Copy a subject, its inputs included.
-
-    Raises
-    ------
-    ParameterError
-        Something in it cannot be copied.
-    """
+    """Copy a subject, its inputs included."""
     try:
         return copy.deepcopy(subject)
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
@@ -269,21 +208,7 @@ def run_fresh(subject: Subject, *, seed: int = 0) -> Outcome:
 
 @dataclass(frozen=True)
 class Repeats:
-    """What calling again showed.
-
-    Attributes
-    ----------
-    outcome : Outcome
-        Of the first call.
-    difference : float
-        Between two calls from the same state with the same seeds, relative; 0 where bit-identical.
-    carries_state : bool
-        A second call of the same copy gives something else.
-    changed : tuple of str
-        Buffers and attributes that a call writes.
-    draws : bool
-        Another seed gives something else.
-    """
+    """What calling again showed."""
 
     outcome: Outcome
     difference: float
@@ -293,16 +218,7 @@ class Repeats:
 
 
 def run_twice(subject: Subject) -> Repeats:
-    """Call two copies, one of them once more, and a third with another seed.
-
-    Parameters
-    ----------
-    subject : Subject
-
-    Returns
-    -------
-    Repeats
-    """
+    """Call two copies, one of them once more, and a third with another seed."""
     first = run_fresh(subject)
     fresh = copied(subject)
     before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=PREFIX)]
@@ -333,18 +249,7 @@ def difference(one: Outcome, other: Outcome) -> float:
 
 
 def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """‖found − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ.
-
-    Parameters
-    ----------
-    found, truth : torch.Tensor
-        Of one shape.
-
-    Returns
-    -------
-    float
-        0 where both are zero.
-    """
+    """‖found − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ."""
     a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (found, truth))
     finite = b.isfinite()
     if not torch.equal(a.isfinite(), finite):

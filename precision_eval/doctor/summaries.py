@@ -1,8 +1,4 @@
-"""Sums over one observed call, as plain data: autocast, attention backends, dead casts, ranges, lost values.
-
-Contents: :func:`autocast_of`, :func:`recast_of`, :func:`backends_of`, :func:`dead_casts_of`,
-:func:`ranges_of`, :func:`lost_of`.
-"""
+"""Sums over one observed call, as plain data: autocast, attention backends, dead casts, ranges, lost values."""
 
 from __future__ import annotations
 
@@ -25,19 +21,7 @@ def autocast_of(observer: Observer) -> tuple[dict[str, Any], ...]:
 
 
 def recast_of(observer: Observer, model: nn.Module) -> dict[str, Any] | None:
-    """Parameters that autocast casts at each call: how many, what they take stored, and what their copies take.
-
-    Parameters
-    ----------
-    observer : Observer
-    model : torch.nn.Module
-        Whose parameters they are.
-
-    Returns
-    -------
-    dict or None
-        ``parameters``, ``stored_bytes``, ``copies_bytes``, ``to``; None where there are none.
-    """
+    """Parameters that autocast casts at each call: how many, what they take stored, and what their copies take."""
     parameters = dict(model.named_parameters())
     found = [(parameters[name], dtype) for name, dtype in observer.recast.items() if name in parameters]
     if not found:

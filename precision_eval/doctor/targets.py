@@ -3,8 +3,6 @@
 Conventions: a target is a model and its inputs, a tuple or a dict, as :func:`~precision_eval.doctor.examine` takes
 them. A factory is a callable without required parameters. Checkpoints are safetensors only; their example inputs are
 made from the config: token ids, log-mel features, samples or pixels.
-
-Contents: :class:`Target`, :func:`from_factory`, :func:`from_checkpoint`, :func:`from_workload`.
 """
 
 from __future__ import annotations
@@ -29,15 +27,7 @@ SAMPLES = 16_000
 
 @dataclass(frozen=True)
 class Target:
-    """A model and what it is called with.
-
-    Attributes
-    ----------
-    name : str
-    model : torch.nn.Module
-    inputs : tuple
-        For ``examine(model, *inputs)``.
-    """
+    """A model and what it is called with."""
 
     name: str
     model: nn.Module
@@ -45,22 +35,7 @@ class Target:
 
 
 def from_factory(path: str) -> Target:
-    """Call a factory.
-
-    Parameters
-    ----------
-    path : str
-        ``"package.module:function"``; modules in the working directory are found.
-
-    Returns
-    -------
-    Target
-
-    Raises
-    ------
-    ParameterError
-        It is not written so, does not import, needs parameters, raises, or returns something else.
-    """
+    """Call a factory."""
     module_name, _, function = path.partition(":")
     if not module_name or not function:
         raise ParameterError(f"'{path}' names no factory; write package.module:function")
@@ -133,13 +108,7 @@ def _checked(path: str, made: Any) -> Target:
 
 
 def from_workload(workload_id: str, *, size: str | None, device: str, seed: int) -> Target:
-    """Build a workload of this suite, as shipped; without a size at its smallest.
-
-    Raises
-    ------
-    UnknownNameError
-        No such workload or size.
-    """
+    """Build a workload of this suite, as shipped; without a size at its smallest."""
     from precision_eval.workloads import workload_by_id
 
     workload = workload_by_id(workload_id)
@@ -148,29 +117,7 @@ def from_workload(workload_id: str, *, size: str | None, device: str, seed: int)
 
 
 def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> Target:
-    """Load a checkpoint of transformers, and make inputs for it.
-
-    Parameters
-    ----------
-    path_or_name : str
-        A folder with ``config.json`` and safetensors files, or a model's name on the hub.
-    dtype : str
-        What it is loaded in; empty for the dtype that its config names.
-    device : str
-    seed : int
-        Of the inputs.
-
-    Returns
-    -------
-    Target
-
-    Raises
-    ------
-    UnsupportedError
-        transformers is not installed.
-    ParameterError
-        The checkpoint does not load whole, or inputs cannot be made for its class.
-    """
+    """Load a checkpoint of transformers, and make inputs for it."""
     import torch
 
     from precision_eval.zoo.base import as_dtype, imported, load_checked
@@ -195,23 +142,7 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
 
 
 def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
-    """Make inputs for a model of transformers from its config.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-    generator : torch.Generator
-        On the CPU.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-
-    Raises
-    ------
-    ParameterError
-        Its main input is none of token ids, features, samples and pixels.
-    """
+    """Make inputs for a model of transformers from its config."""
     import torch
 
     config, main = model.config, model.main_input_name

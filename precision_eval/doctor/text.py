@@ -1,7 +1,4 @@
-"""A diagnosis for a terminal: where dtypes split, why, and what cures it; rich's renderables, or plain text.
-
-Contents: :func:`rendered`, :func:`as_text`, :func:`as_html`, :func:`finding_text`, :func:`summary`.
-"""
+"""A diagnosis for a terminal: where dtypes split, why, and what cures it; rich's renderables, or plain text."""
 
 from __future__ import annotations
 
@@ -36,32 +33,12 @@ _KINDS = {
 
 
 def as_text(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as plain text.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-
-    Returns
-    -------
-    str
-        Lines of at most 110 columns, without colours and without a newline at the end.
-    """
+    """Write a diagnosis as plain text."""
     return _plain(rendered(diagnosis))
 
 
 def as_html(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as HTML for a notebook's cell.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-
-    Returns
-    -------
-    str
-        One preformatted element with inline styles; the page's own colours where none is meant.
-    """
+    """Write a diagnosis as HTML for a notebook's cell."""
     console = Console(file=io.StringIO(), width=WIDTH, record=True, highlight=False, force_jupyter=False)
     console.print(rendered(diagnosis), crop=False)
     style = "font-family:Menlo,'DejaVu Sans Mono',Consolas,monospace;line-height:1.3;overflow-x:auto"
@@ -69,31 +46,12 @@ def as_html(diagnosis: Diagnosis) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """Write one finding as plain text: what, where, the line, and how each operand came by its dtype.
-
-    Parameters
-    ----------
-    finding : Finding
-
-    Returns
-    -------
-    str
-        As :func:`as_text`, from the first column.
-    """
+    """Write one finding as plain text: what, where, the line, and how each operand came by its dtype."""
     return textwrap.dedent(_plain(_finding(finding, history=True)))
 
 
 def summary(diagnosis: Diagnosis) -> str:
-    """Write a diagnosis as one line.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-
-    Returns
-    -------
-    str
-    """
+    """Write a diagnosis as one line."""
     first, cures = diagnosis.first_split, [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
     parts = [f"{diagnosis.model} {_STATUSES[diagnosis.status]}"]
     if first is None:
@@ -114,16 +72,7 @@ def _plain(what: RenderableType) -> str:
 
 
 def rendered(diagnosis: Diagnosis) -> RenderableType:
-    """Lay a diagnosis out: the answer first.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-
-    Returns
-    -------
-    rich renderable
-    """
+    """Lay a diagnosis out: the answer first."""
     return Group(*_parts(diagnosis))
 
 

@@ -33,27 +33,7 @@ PSEUDO_FIXES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Sizes and seeds of a run.
-
-    Attributes
-    ----------
-    minutes : float
-        Length of synthesised audio per fix.
-    streams : int
-        Parallel streams of the divergence measure.
-    steps : int
-        Steps per stream.
-    budget_s : float
-        Seconds of timed rounds per latency group, over all its processes.
-    processes : int
-        Processes that share a latency group's budget; each draws its own memory layout.
-    seed : int
-        Of everything that draws at random.
-    sdpa_backend : str or None
-        Attention backend that is pinned, one of :data:`~.pins.SDPA_BACKENDS`; None: torch's choice.
-    tf32 : {"on", "off"} or None
-        TF32 on CUDA; None: as torch has it.
-    """
+    """Sizes and seeds of a run."""
 
     minutes: float = 1.0
     streams: int = 50
@@ -76,27 +56,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One unit of work.
-
-    Attributes
-    ----------
-    workload : str
-        Id of the workload.
-    fixes : tuple of str
-        Ids of fixes or pseudo fixes; more than one only where the measure is grouped.
-    mode : str
-        ``"eager"`` or ``"compiled"``.
-    device : str
-        ``"cpu"``, ``"cuda:i"`` or ``"mps"``.
-    size : str
-        A size of the workload.
-    threads : int
-        Intra-op threads of the worker.
-    measure : str
-        Name of the measure.
-    options : Options
-        Of the run.
-    """
+    """One unit of work."""
 
     workload: str
     fixes: tuple[str, ...]
@@ -119,21 +79,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one fix of a cell came to.
-
-    Attributes
-    ----------
-    fix : str
-        Id of the fix or pseudo fix.
-    role : str
-        ``"fix"``, ``"oracle"``, ``"null"`` or ``"control"``.
-    status : str
-        One of :data:`precision_eval.record.STATUSES`.
-    reason : str or None
-        Why it did not pass.
-    data : dict or None
-        Plain JSON data where it passed.
-    """
+    """What one fix of a cell came to."""
 
     fix: str
     role: str
@@ -158,24 +104,7 @@ def failed(fix: str, status: str, reason: str) -> Outcome:
 
 
 def failure_of(fix: str, error: BaseException) -> Outcome:
-    """Turn what a model or a measure raised into an outcome.
-
-    Parameters
-    ----------
-    fix : str
-        Id of the fix.
-    error : BaseException
-        As caught.
-
-    Returns
-    -------
-    Outcome
-        *unsupported* for :class:`~precision_eval.errors.UnsupportedError` and where attention has no kernel for a
-        call, *out_of_memory* for Python's, the CUDA
-        allocator's and the CPU allocator's exhaustion, *crashed* for a fault of the suite itself or of what it runs on
-        (a full disk, a file that is gone), which must not pass for a result of the fix, *raised* with type and message
-        for everything else.
-    """
+    """Turn what a model or a measure raised into an outcome."""
     from precision_eval.errors import UnsupportedError
 
     error = cause_of(error)

@@ -4,10 +4,6 @@ Conventions: a call that returns or raises behaves as on any executor, except th
 :class:`WorkerRaisedError` with the original type, message and traceback as text. A worker that dies, hangs or runs out
 of memory becomes :class:`WorkerCrashedError`, :class:`WorkerTimedOutError` or :class:`WorkerOutOfMemoryError`. Nothing
 polls: the parent sleeps until the worker answers, dies or is late, so a timed cell is undisturbed.
-
-Workers are forked from a fork server that has imported torch but started no thread and no device, so that each begins
-alike and within milliseconds; on macOS, where forking is unsafe, they are spawned. Each worker leads its own process
-group, which is killed as a whole, and ends when its parent is gone, even while it is stopped.
 """
 
 from __future__ import annotations
@@ -85,26 +81,7 @@ class _Answer:
 
 
 class IsolatedExecutor(Executor):
-    """Runs each call in its own fresh process.
-
-    Parameters
-    ----------
-    max_workers : int
-        Processes at a time.
-    timeout_s : float, optional
-        Time a call may take once its process has begun it; no limit by default.
-    memory_limit_bytes : int, optional
-        Private memory that a worker may map (``RLIMIT_DATA``; Linux only). Allocations beyond it fail inside
-        the worker.
-    preload : sequence of str
-        Modules that the fork server imports once. The first executor of a process decides.
-
-    Examples
-    --------
-    >>> with IsolatedExecutor(max_workers=2, timeout_s=60) as executor:  # doctest: +SKIP
-    ...     executor.submit(pow, 2, 10).result()
-    1024
-    """
+    """Runs each call in its own fresh process."""
 
     def __init__(
         self,
@@ -131,17 +108,7 @@ class IsolatedExecutor(Executor):
         self._stop_lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedule ``fn(*args, **kwargs)`` in a fresh process.
-
-        Parameters
-        ----------
-        fn : callable
-            Importable by name; its arguments and result are sent through a pipe.
-
-        Returns
-        -------
-        Future
-        """
+        """Schedule ``fn(*args, **kwargs)`` in a fresh process."""
         return self._supervisors.submit(self._supervise, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -290,11 +257,7 @@ def _end_with_parent(connection: Connection) -> None:
 
 
 def _be_killed_with_the_fork_server() -> None:
-    """Ask the Linux kernel to kill this worker when the fork server ends, as it does with the parent.
-
-    A worker that is stopped (SIGSTOP, a debugger) runs no thread that could notice; the kernel kills it all the same.
-    The fork server ends when the last holder of its pipe is gone, so the worker must not be one.
-    """
+    """Ask the Linux kernel to kill this worker when the fork server ends, as it does with the parent."""
     if platform.system() != "Linux":
         return
     import ctypes

@@ -100,13 +100,7 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several.
-
-    The baseline takes part even where it is not among the cell's fixes; it is built only if something else can be
-    timed, so that a compiled group in which every fix raises costs no compilation. A pinned attention backend is the
-    baseline's too; where it has no kernel for float32, the others are timed against the baseline with torch's choice,
-    which is a doubt of each, and the baseline's own outcome is what was refused.
-    """
+    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several."""
     processes = cell.options.processes
     if processes == 1:
         found = _timed_once(cell, 0)
@@ -196,22 +190,7 @@ def _sort_in(
 
 
 def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
-    """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot.
-
-    Parameters
-    ----------
-    cell : Cell
-        Gives mode and device.
-    fix : str
-    case : Case
-        Left as it is.
-    stack : ExitStack
-        The copy holds its storage until this ends.
-
-    Returns
-    -------
-    Candidate or Outcome
-    """
+    """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot."""
     try:
         _check_format(cell, fix)
         applied = _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs))

@@ -31,37 +31,7 @@ MeasureFunction = Callable[[Cell, Path], list[Outcome]]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One kind of measurement.
-
-    Attributes
-    ----------
-    name : str
-        As in records and on the command line.
-    title : str
-        What it finds out, for ``precision-eval list measures``.
-    source : str
-        Where the method is from.
-    place : str
-        ``"module:function"`` of the measure function.
-    timed : bool
-        Runs alone: nothing else is under way on the machine.
-    grouped : bool
-        All fixes of a workload, mode and size share one process, because they are compared there.
-    after : tuple of str
-        Measures that come first for the same fix; where one of them did not pass, this one is not run and takes over
-        status and reason.
-    needs : tuple of str
-        Measures among `after` without which this one is impossible; they are planned along, and their oracle and null
-        come first too.
-    pseudo_fixes : tuple of str
-        Oracle, null and controls that are measured beside the fixes, in eager mode.
-    options : tuple of str
-        Options of the run that the result depends on; one that lacks a pin is not planned under it.
-    cost_s : float
-        Rough duration, for the time left; multiplied by the option `cost_option` where that is given.
-    cost_option : str or None
-        See `cost_s`.
-    """
+    """One kind of measurement."""
 
     name: str
     title: str
@@ -187,13 +157,7 @@ MEASURES: tuple[Measure, ...] = (
 
 
 def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measure:
-    """Return a measure.
-
-    Raises
-    ------
-    UnknownNameError
-        There is none of that name.
-    """
+    """Return a measure."""
     for measure in measures:
         if measure.name == name:
             return measure
@@ -202,19 +166,7 @@ def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measur
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a worker returns about a cell.
-
-    Attributes
-    ----------
-    outcomes : tuple of Outcome
-        One per fix of the cell.
-    started_at : str
-        ISO 8601, UTC.
-    wall_s : float
-        Duration.
-    raised : bool
-        The measure itself raised, so that its fixes share one outcome whichever of them was at fault.
-    """
+    """What a worker returns about a cell."""
 
     outcomes: tuple[Outcome, ...]
     started_at: str
@@ -223,22 +175,7 @@ class CellResult:
 
 
 def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) -> CellResult:
-    """Run one cell in this process, which is expected to be a worker of its own.
-
-    Parameters
-    ----------
-    cell : Cell
-        What to measure.
-    run_dir : Path
-        Folder of the run; a worker's own output goes to ``logs/`` in it, audio to ``audio/``.
-    measures : sequence of Measure
-        Where the cell's measure is looked up.
-
-    Returns
-    -------
-    CellResult
-        Also where the measure raised: that is an outcome.
-    """
+    """Run one cell in this process, which is expected to be a worker of its own."""
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.perf_counter()
     raised = False
@@ -262,10 +199,7 @@ def log_path(cell: Cell, run_dir: Path) -> Path:
 
 
 def _log_output(path: Path) -> None:
-    """Send this process's standard output and error to a file, C libraries' included.
-
-    A log that cannot be written (full disk, folder deleted meanwhile) costs the log, not the cell.
-    """
+    """Send this process's standard output and error to a file, C libraries' included."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

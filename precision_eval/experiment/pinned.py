@@ -1,7 +1,4 @@
-"""A fix whose calls run with a pinned attention backend; imports torch.
-
-Contents: :class:`PinnedFix`.
-"""
+"""A fix whose calls run with a pinned attention backend; imports torch."""
 
 from __future__ import annotations
 
@@ -18,20 +15,7 @@ from .pins import sdpa_pinned
 
 
 class PinnedFix(AppliedFix):
-    """A fix on one model, under a pin.
-
-    Each call enters the pin by itself, so that what a measure runs beside the fix (an oracle, a yardstick) has torch's
-    choice. That costs microseconds per call: while timing, :meth:`blocked` holds it around many calls instead.
-
-    Parameters
-    ----------
-    fix : Fix
-    model : torch.nn.Module
-        As shipped.
-    mode : {"eager", "compiled"}
-    sdpa_backend : str or None
-        One of :data:`~precision_eval.experiment.pins.SDPA_BACKENDS`; None is a plain fix.
-    """
+    """A fix on one model, under a pin."""
 
     def __init__(self, fix: Fix, model: nn.Module, *, mode: str, sdpa_backend: str | None) -> None:
         super().__init__(fix, model, mode=mode)
@@ -51,13 +35,7 @@ class PinnedFix(AppliedFix):
 
     @contextmanager
     def blocked(self) -> Iterator[AppliedFix]:
-        """Have the fix in force for a block of timed calls, and the pin around them all.
-
-        Yields
-        ------
-        AppliedFix
-            Itself.
-        """
+        """Have the fix in force for a block of timed calls, and the pin around them all."""
         free = self._held
         with sdpa_pinned(self.sdpa_backend), self.agreeing():
             self._held = True

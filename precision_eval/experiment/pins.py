@@ -1,16 +1,4 @@
-"""Settings of torch that a run pins: the kernel of attention, and TF32.
-
-Conventions: a pin that is None leaves torch its own choice. The attention backend is in force around the calls of a
-fix and nowhere else, so the float64 oracle and the yardsticks of drift keep torch's choice. A backend that has no
-kernel for a call is *unsupported*, with what torch says of it, and so is a pin that the witness does not find again.
-TF32 is a mode of CUDA's matrix products and convolutions, set for the whole worker; float64 and half formats ignore
-it. Ahead-of-time autograd's cache of compiled calls does not have the attention backend in its key (it hands a call
-compiled for one backend to another, torch 2.13), so it is off around a pinned call; Inductor's own cache holds the
-graph after the choice and stays on. Importing this loads no torch.
-
-Contents: :data:`SDPA_BACKENDS`, :data:`TF32_STATES`, :func:`pins_text`, :func:`check_tf32`, :func:`set_tf32`,
-:func:`sdpa_pinned`, :func:`sdpa_refusal`, :func:`unlike_pin`.
-"""
+"""Settings of torch that a run pins: the kernel of attention, and TF32."""
 
 from __future__ import annotations
 
@@ -50,33 +38,13 @@ def pins_text(sdpa_backend: str | None, tf32: str | None) -> str:
 
 
 def check_tf32(tf32: str | None, device: str) -> None:
-    """Refuse a TF32 mode where there is none.
-
-    Raises
-    ------
-    ParameterError
-        The device is known and is no CUDA device.
-    """
+    """Refuse a TF32 mode where there is none."""
     if tf32 is not None and device != "auto" and not device.startswith("cuda"):
         raise ParameterError(f"--tf32 {tf32} is a mode of CUDA devices, the device is {device}; leave it out")
 
 
 def set_tf32(tf32: str | None, device: str) -> None:
-    """Allow or forbid TF32 for the rest of this process; None leaves it as it is.
-
-    Matrix products are set by ``torch.set_float32_matmul_precision``, which keeps torch's old and new flags alike: the
-    new flag alone makes Inductor raise (pytorch #166387). For cuDNN, torch 2.9 and later have a flag per operation.
-
-    Parameters
-    ----------
-    tf32 : {"on", "off"} or None
-    device : str
-
-    Raises
-    ------
-    UnsupportedError
-        ``"on"``, and the device has no TF32.
-    """
+    """Allow or forbid TF32 for the rest of this process; None leaves it as it is."""
     if tf32 is None:
         return
     import torch
@@ -99,18 +67,7 @@ def set_tf32(tf32: str | None, device: str) -> None:
 
 @contextmanager
 def sdpa_pinned(backend: str | None) -> Iterator[None]:
-    """Allow attention one backend for the time of a block; None allows all that were allowed before.
-
-    Parameters
-    ----------
-    backend : str or None
-        One of ``SDPA_BACKENDS``.
-
-    Yields
-    ------
-    None
-        What torch warns of inside the block is kept for :func:`sdpa_refusal`, and shown as it would be.
-    """
+    """Allow attention one backend for the time of a block; None allows all that were allowed before."""
     if backend is None:
         yield
         return
@@ -151,13 +108,7 @@ def _warnings_kept() -> Iterator[None]:
 
 
 def sdpa_refusal(error: BaseException) -> str | None:
-    """Return torch's reason where an error says that attention has no kernel for a call; None for any other error.
-
-    Parameters
-    ----------
-    error : BaseException
-        Eager or compiled; a compiled error quotes the sentence.
-    """
+    """Return torch's reason where an error says that attention has no kernel for a call; None for any other error."""
     text = str(error)
     sentence = next((known for known in _NO_KERNEL if known in text), None)
     if sentence is None:
@@ -167,15 +118,7 @@ def sdpa_refusal(error: BaseException) -> str | None:
 
 
 def unlike_pin(backend: str | None, witnessed: Mapping[str, Any]) -> str | None:
-    """Say why a pinned call did not run as pinned; None where it did, or where nothing was observed.
-
-    Parameters
-    ----------
-    backend : str or None
-        As pinned.
-    witnessed : mapping
-        Data of the measure ``witness``.
-    """
+    """Say why a pinned call did not run as pinned; None where it did, or where nothing was observed."""
     if backend is None or witnessed.get("observed") == "nothing":
         return None
     if not witnessed.get("sdpa"):

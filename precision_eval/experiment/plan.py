@@ -69,27 +69,7 @@ class WorkloadEntry(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was asked for.
-
-    Attributes
-    ----------
-    workloads : tuple of str or None
-        Names or globs; None for those that are in by default.
-    fixes, measures : tuple of str
-        Names or globs.
-    modes : tuple of str or None
-        None where the user named none.
-    sizes : tuple of str or None
-        Names or globs; None for each workload's default sizes.
-    device : str
-        Resolved: ``"cpu"``, ``"cuda:i"`` or ``"mps"``.
-    threads : int
-        Intra-op threads per worker.
-    options : Options
-        Of the run.
-    sdpa_backends : tuple of str
-        Attention backends to pin, each in cells of its own; ``"any"`` is torch's choice. Empty: torch's choice.
-    """
+    """What was asked for."""
 
     workloads: tuple[str, ...] | None = None
     fixes: tuple[str, ...] = ("*",)
@@ -104,19 +84,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Plan:
-    """Cells in order, and which of them come after which.
-
-    Attributes
-    ----------
-    cells : tuple of Cell
-        In the order in which they are begun where nothing else decides.
-    after : dict of str to tuple of str
-        Id of a cell → ids of the cells that come first.
-    digests : dict of str to str
-        Id of a workload → its digest.
-    measures : tuple of Measure
-        The registry that the plan was made from.
-    """
+    """Cells in order, and which of them come after which."""
 
     cells: tuple[Cell, ...]
     after: dict[str, tuple[str, ...]]
@@ -130,35 +98,14 @@ class Plan:
 
 
 def checked_device(name: str) -> str:
-    """Return a device's name if it is one; whether it is there is found out when cells run.
-
-    Raises
-    ------
-    UnknownNameError
-        The name is none of auto, cpu, cuda, cuda:i, mps.
-    """
+    """Return a device's name if it is one; whether it is there is found out when cells run."""
     if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
         return name
     raise unknown_name("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps"))
 
 
 def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the known names that any pattern matches, in their own order.
-
-    Parameters
-    ----------
-    kind : str
-        What the names are, for the error.
-    patterns : iterable of str
-        Names or globs.
-    known : sequence of str
-        Every name there is.
-
-    Raises
-    ------
-    UnknownNameError
-        A pattern matches nothing.
-    """
+    """Return the known names that any pattern matches, in their own order."""
     chosen: set[str] = set()
     for pattern in patterns:
         hits = fnmatch.filter(known, pattern)
@@ -175,26 +122,7 @@ def make_plan(
     fixes: Sequence[FixEntry] | None = None,
     measures: Sequence[Measure] = MEASURES,
 ) -> Plan:
-    """Work a selection out into cells.
-
-    Parameters
-    ----------
-    selection : Selection
-        What was asked for.
-    workloads, fixes, measures : sequence, optional
-        Registries; the package's own by default.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    UnknownNameError
-        A workload, fix, mode, size or measure that does not exist.
-    ParameterError
-        The selection comes to no cell at all, or asks for fewer than one thread.
-    """
+    """Work a selection out into cells."""
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
@@ -224,13 +152,7 @@ def make_plan(
 
 
 def _pinned(selection: Selection) -> list[Options]:
-    """Return the run's options once per attention backend asked for.
-
-    Raises
-    ------
-    UnknownNameError
-        No such backend.
-    """
+    """Return the run's options once per attention backend asked for."""
     known = (ANY, *SDPA_BACKENDS)
     for name in selection.sdpa_backends:
         if name not in known:

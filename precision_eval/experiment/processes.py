@@ -3,8 +3,6 @@
 Conventions: the worker itself builds nothing, so it is small and has started neither threads nor a device when it is
 forked (on macOS, where forking is unsafe, children are spawned). Each child takes memory of random size first, so that
 heaps are not laid out alike.
-
-Contents: :data:`Timed`, :func:`in_child`, :func:`over_all`.
 """
 
 from __future__ import annotations
@@ -28,15 +26,7 @@ Timed = Outcome | dict[Cache, PairedRatio]
 
 
 def in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
-    """Run ``measure(cell, process)`` in a child and return what it returned.
-
-    Raises
-    ------
-    CandidateError
-        The child died.
-    Exception
-        What the measure raised there.
-    """
+    """Run ``measure(cell, process)`` in a child and return what it returned."""
     context: Any = multiprocessing.get_context("spawn" if platform.system() == "Darwin" else "fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_answer, args=(theirs, measure, cell, process))

@@ -3,11 +3,6 @@
 Conventions: untimed cells run side by side, a timed cell runs while nothing else does. A cell waits for those that come
 before it; where one of them did not pass, the cell is not run and takes over its status and reason. Every result is
 recorded as soon as it is there, so that stopping at any moment loses nothing that was measured.
-
-A cell that is recorded already, under the same environment, workload digest, threads and options, is not run again,
-whatever its status, with these exceptions: a cell that *crashed*, which tells nothing certain of the fix; one that
-*timed out* within less time than it may take now; one whose files (tokens, audio) are gone or are not those that were
-recorded; and what did not pass after such a cell. Each of them is tried once per run.
 """
 
 from __future__ import annotations
@@ -60,39 +55,7 @@ def run_plan(
     resume: bool = True,
     timeout_s: float | None = None,
 ) -> tuple[Record, ...]:
-    """Run every cell of a plan that is not recorded yet.
-
-    Parameters
-    ----------
-    plan : Plan
-        From :func:`~precision_eval.experiment.plan.make_plan`.
-    executor : concurrent.futures.Executor
-        Where cells run; :class:`~precision_eval.experiment.executor.IsolatedExecutor` on this machine.
-    records : RecordFile
-        Read for what is there already, and appended to. Its folder is the run's.
-    progress : Progress, optional
-        Told of every cell.
-    environment : str
-        SHA-256 of the environment.
-    max_parallel : int
-        Untimed cells at a time.
-    resume : bool
-        Skip what is recorded.
-    timeout_s : float, optional
-        Time a cell may take on this executor; recorded time-outs that took less are measured again.
-
-    Returns
-    -------
-    tuple of Record
-        The plan's records, old and new, in the order in which they were settled.
-
-    Raises
-    ------
-    RecordError
-        The records cannot be read or written; what was recorded before is intact.
-    KeyboardInterrupt
-        As it came; what had been measured by then is recorded.
-    """
+    """Run every cell of a plan that is not recorded yet."""
     run = _Run(plan, executor, records, progress or Silent(), environment)
     if resume:
         run.take_over(latest(records.read().records), timeout_s)

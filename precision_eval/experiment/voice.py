@@ -3,8 +3,6 @@
 Conventions: each function takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells
 need lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its
 record with its SHA-256; the oracle's and the null's are made by cells of their own, which come first.
-
-Contents: :func:`teacher_forced_drift`, :func:`streams`, :func:`divergence`, :func:`synthesis`, :func:`audio`.
 """
 
 from __future__ import annotations
@@ -81,11 +79,7 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def _oracle_logits(run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str) -> list[torch.Tensor]:
-    """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder.
-
-    Two workers may compute them at the same time: they are bit for bit the same, and each file is written whole. A
-    file that is damaged all the same (its checksum is part of the format) is computed again.
-    """
+    """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder."""
     from precision_eval.voice.assets import manifest
     from precision_eval.voice.conditions import opened
     from precision_eval.voice.synthesis import teacher_forced

@@ -5,8 +5,6 @@ share (it builds a library and loads it in another Python, which imports torch f
 sources, and its own modules. Workers are forked and inherit the answers. Nothing is compiled for a model here, so what
 a worker compiles, or finds in Inductor's cache of compiled graphs, is what it would be without this. What fails here
 is met again by the worker that needs it, and is the result of its cell.
-
-On import: loads the compiler and asks.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ Contexts of :class:`AppliedFix`, from the outside in:
 - :meth:`~AppliedFix.agreeing` installs the casts where operands disagree. It is cheap, so that several fixes, each on
   its own copy of a model, interleave in one process; one at a time in a process;
 - entering the object itself does both.
-
-Calls run under ``torch.no_grad``. Autocast is entered at each call, as it would be in the source: its cache of cast
-weights lives as long as its context, and one context around many calls would make it look cheaper than it is.
 """
 
 from __future__ import annotations
@@ -70,11 +67,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _autocast_restored(device_type: str) -> Iterator[None]:
-    """Leave autocast as it was found.
-
-    A compiled graph enters and leaves autocast by nodes of its own, so one that raises in between stays inside it for
-    good, and the casts of weights that autocast keeps would outlive every later context.
-    """
+    """Leave autocast as it was found."""
     enabled = torch.is_autocast_enabled(device_type)
     dtype = torch.get_autocast_dtype(device_type)
     depth = torch.autocast_increment_nesting() - 1
@@ -93,23 +86,7 @@ def _autocast_restored(device_type: str) -> Iterator[None]:
 
 
 class AppliedFix:
-    """A fix on one model; a context manager that is also the call.
-
-    Parameters
-    ----------
-    fix : Fix
-    model : torch.nn.Module
-        As shipped.
-    mode : {"eager", "compiled"}
-        ``"compiled"`` gives this object a compiled function of its own, with torch's default for dynamic shapes.
-    backend : str
-        Of ``torch.compile``; torch's default. ``"aot_eager"`` traces as it does and runs torch's own operations.
-
-    Raises
-    ------
-    FixStateError
-        Some fix is in force: its swapped functions would be taken for the originals.
-    """
+    """A fix on one model; a context manager that is also the call."""
 
     fix: Fix
 
@@ -173,23 +150,7 @@ class AppliedFix:
         return _own(agreed_call, self.fix.id)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """Run the model once with the fix in force.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor
-            From :meth:`prepare`.
-
-        Returns
-        -------
-        object
-            What the model returns.
-
-        Raises
-        ------
-        FixStateError
-            The fix is not in force: the model would silently run without it.
-        """
+        """Run the model once with the fix in force."""
         if not _agreeing or _agreeing[0] is not self:
             raise FixStateError(f"'{self.fix.id}' is not in force; call inside `with` it, or inside its agreeing()")
         return self._run(*inputs)
@@ -199,36 +160,14 @@ class AppliedFix:
         return nullcontext()
 
     def prepare(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Bring stored inputs into the storage dtype; to be done once, outside timing.
-
-        Parameters
-        ----------
-        inputs : tuple
-            Floating tensors are cast; all else is passed on.
-
-        Returns
-        -------
-        tuple
-            The very inputs where the storage is as shipped.
-        """
+        """Bring stored inputs into the storage dtype; to be done once, outside timing."""
         if self.dtype is None:
             return inputs
         return tuple(x.to(self.dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
 
     @contextmanager
     def stored(self) -> Iterator[AppliedFix]:
-        """Hold the model in the fix's storage dtype for the time of a block.
-
-        Yields
-        ------
-        AppliedFix
-            Itself.
-
-        Raises
-        ------
-        FixStateError
-            It is already.
-        """
+        """Hold the model in the fix's storage dtype for the time of a block."""
         if self._stored:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
         self._stored = True
@@ -246,18 +185,7 @@ class AppliedFix:
 
     @contextmanager
     def agreeing(self) -> Iterator[AppliedFix]:
-        """Have the call-site casts in force for the time of a block.
-
-        Yields
-        ------
-        AppliedFix
-            Itself.
-
-        Raises
-        ------
-        FixStateError
-            This or another fix is in force in this process.
-        """
+        """Have the call-site casts in force for the time of a block."""
         if _agreeing:
             raise FixStateError(f"'{_agreeing[0].fix.id}' is in force; leave its block before '{self.fix.id}'")
         _agreeing.append(self)

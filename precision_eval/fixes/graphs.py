@@ -3,8 +3,6 @@
 Up to torch 2.13 Dynamo routes ``x[index] = y`` to the function modes around it, and
 :class:`~precision_eval.fixes.patches.AgreementMode` casts ``y`` there. In 2.15 it takes the assignment into its graph
 as ``operator.setitem`` without asking them (2.14 was not tried), so the cast is added between Dynamo and the compiler.
-
-Contents: :func:`casting_writes`, :func:`modes_see_writes`.
 """
 
 from __future__ import annotations
@@ -28,18 +26,7 @@ def modes_see_writes() -> bool:
 
 
 def casting_writes(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
-    """Make a compiler backend that first casts what is written with a tensor index.
-
-    Parameters
-    ----------
-    backend : str
-        Dynamo's name of the compiler that gets the graph then.
-
-    Returns
-    -------
-    callable
-        For ``torch.compile(..., backend=...)``. Assignments to plain slices are left alone: they cast by themselves.
-    """
+    """Make a compiler backend that first casts what is written with a tensor index."""
 
     def compiled(graph_module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         for node in list(graph_module.graph.nodes):

@@ -5,12 +5,6 @@ operations that are not sites cost nothing. A name that a model's own package im
 torch.nn.functional import scaled_dot_product_attention``), or that a submodule keeps as an attribute, is found by
 identity and swapped too. A function kept elsewhere (a closure, a default argument, a class attribute) is missed; the
 witness then shows the operation without its cast.
-
-Compiled: :class:`AgreementMode`, a ``TorchFunctionMode`` entered *inside* the compiled function. Dynamo traces it away:
-the graph holds the casts, no mode is on the stack at run time, and no guard depends on what surrounds the call. That
-is sound where swapped attributes are not, as Dynamo does not see an exchanged method of ``torch.Tensor``.
-
-Swapped attributes are seen by the whole process, other threads included.
 """
 
 from __future__ import annotations
@@ -41,13 +35,7 @@ class Swap:
     replacement: Function
 
     def install(self) -> Callable[[], None]:
-        """Exchange the name.
-
-        Returns
-        -------
-        callable
-            Puts back exactly what was there; deletes the name if the owner only inherited it.
-        """
+        """Exchange the name."""
         owner, name = self.owner, self.name
         had = name in vars(owner)
         original = vars(owner).get(name)
@@ -74,30 +62,14 @@ def _modules_of(roots: frozenset[str], imported: tuple[str, ...]) -> tuple[Modul
 
 @cache
 def load_dynamo() -> None:
-    """Import Dynamo, which keeps tables of torch's functions.
-
-    It imports itself when a dispatch mode or a compiled part of a model first needs it. Were that to happen while
-    names are exchanged, it would keep the replacements for good, and could not trace the originals afterwards.
-    """
+    """Import Dynamo, which keeps tables of torch's functions."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts
         importlib.import_module("torch._dynamo")
 
 
 def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Function]) -> list[Swap]:
-    """List every name to exchange so that a model's sites go elsewhere in eager.
-
-    Parameters
-    ----------
-    model : torch.nn.Module or None
-        Its classes' packages and its submodules' attributes are searched for names imported earlier.
-    replace : callable
-        ``replace(site, original)`` gives the function to put there; the original is that below any agreed function.
-
-    Returns
-    -------
-    list of Swap
-    """
+    """List every name to exchange so that a model's sites go elsewhere in eager."""
     load_dynamo()
     by_present: dict[int, Function] = {}
     swaps: list[Swap] = []
@@ -119,16 +91,7 @@ def eager_swaps(model: nn.Module | None, replace: Callable[[Site, Function], Fun
 
 @contextmanager
 def swapped(swaps: list[Swap]) -> Iterator[None]:
-    """Hold names exchanged for the time of a block.
-
-    Parameters
-    ----------
-    swaps : list of Swap
-
-    Yields
-    ------
-    None
-    """
+    """Hold names exchanged for the time of a block."""
     restore: list[Callable[[], None]] = []
     try:
         for swap in swaps:
@@ -151,12 +114,7 @@ def no_fused_encoder() -> Iterator[None]:
 
 
 class AgreementMode(TorchFunctionMode):
-    """Routes each site to its agreed function; meant to be traced by Dynamo, not to run.
-
-    Parameters
-    ----------
-    agreement : {"activation_to_storage", "storage_to_activation"}
-    """
+    """Routes each site to its agreed function; meant to be traced by Dynamo, not to run."""
 
     def __init__(self, agreement: str) -> None:
         super().__init__()

@@ -1,23 +1,6 @@
 """The operations where dtypes meet, and the cast that each of them needs.
 
 At each site one operand is the *activation* and the others are *storage*:
-
-=================  ===================================  ====================================
-site               activation                           storage
-=================  ===================================  ====================================
-sdpa               query                                key, value (the key's dtype decides)
-linear             input                                weight, bias (the weight's decides)
-matmul             the left operand                     the right operand
-norm               input                                weight, bias (the weight's decides)
-cache_write        the value written                    the tensor written to
-=================  ===================================  ====================================
-
-``activation_to_storage`` casts the activation to the storage's dtype, ``storage_to_activation`` the other way. A cache
-write casts the value in both, as a tensor written in place cannot change its dtype. A floating mask follows the query,
-unless it is float32, which SDPA accepts beside every query. In matmul and cache writes only floating operands are cast.
-
-An *agreed* function compares dtypes, calls ``.to`` where they differ and then the original: what writing the cast into
-the source would do, and nothing else. It is made once per original and kept, so that it has one identity for good.
 """
 
 from __future__ import annotations
@@ -250,20 +233,7 @@ def _set_item(original: Function) -> Function:
 
 @dataclass(frozen=True)
 class Site:
-    """One public name of an operation where dtypes meet.
-
-    Attributes
-    ----------
-    site : str
-        ``"sdpa"``, ``"linear"``, ``"matmul"``, ``"norm"`` or ``"cache_write"``.
-    owner : object
-        Module or class that holds the name.
-    name : str
-    to_storage, to_activation : callable
-        Make the agreed function of an original, for either direction.
-    eager : bool
-        The name is exchanged in eager. False where it is only a Python veneer over another site of this list.
-    """
+    """One public name of an operation where dtypes meet."""
 
     site: str
     owner: Any
@@ -296,19 +266,7 @@ SITES: tuple[Site, ...] = (
 
 
 def make_agreed(site: Site, agreement: str, original: Function) -> Function:
-    """Make a function that casts and then calls the original; a new one each time.
-
-    Parameters
-    ----------
-    site : Site
-    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast"}
-    original : callable
-
-    Returns
-    -------
-    callable
-        The original itself where the agreement inserts no casts at sites.
-    """
+    """Make a function that casts and then calls the original; a new one each time."""
     if agreement == "activation_to_storage":
         return site.to_storage(original)
     return site.to_activation(original) if agreement == "storage_to_activation" else original
@@ -319,20 +277,7 @@ _ORIGINAL: dict[Function, Function] = {}
 
 
 def agreed(site: Site, agreement: str, original: Function) -> Function:
-    """Make, or find again, the function that casts and then calls the original.
-
-    Parameters
-    ----------
-    site : Site
-    agreement : str
-        As for :func:`make_agreed`.
-    original : callable
-
-    Returns
-    -------
-    callable
-        The same object for the same arguments, for the life of the process.
-    """
+    """Make, or find again, the function that casts and then calls the original."""
     key = (site, agreement, original)
     if key not in _AGREED:
         _AGREED[key] = make_agreed(site, agreement, original)
@@ -341,15 +286,5 @@ def agreed(site: Site, agreement: str, original: Function) -> Function:
 
 
 def original_of(function: Function) -> Function:
-    """Find what an agreed function calls.
-
-    Parameters
-    ----------
-    function : callable
-
-    Returns
-    -------
-    callable
-        The original, or the function itself if it is no agreed one.
-    """
+    """Find what an agreed function calls."""
     return _ORIGINAL.get(function, function)

@@ -17,33 +17,13 @@ from torch import nn
 
 
 def floating_tensors(model: nn.Module) -> list[torch.Tensor]:
-    """List a model's floating parameters and buffers, each once.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    list of torch.Tensor
-        Parameters, then buffers; a tied tensor appears once.
-    """
+    """List a model's floating parameters and buffers, each once."""
     unique = {id(t): t for t in chain(model.parameters(), model.buffers()) if t.is_floating_point()}
     return list(unique.values())
 
 
 def storage_bytes(model: nn.Module) -> int:
-    """Bytes that a model's parameters and buffers occupy, each storage once.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    int
-        Bytes of all distinct storages, of whatever dtype.
-    """
+    """Bytes that a model's parameters and buffers occupy, each storage once."""
     storages = {
         (t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes()
         for t in chain(model.parameters(), model.buffers())
@@ -53,20 +33,7 @@ def storage_bytes(model: nn.Module) -> int:
 
 @contextmanager
 def stored_as(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Hold a model's floating tensors in another dtype for the time of a block.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    dtype : torch.dtype or None
-        ``None`` leaves the model as it is.
-
-    Yields
-    ------
-    None
-        On leaving, also by an exception, each tensor has its very own data again; what the block wrote into a
-        converted buffer is gone with it.
-    """
+    """Hold a model's floating tensors in another dtype for the time of a block."""
     originals: list[tuple[torch.Tensor, torch.Tensor]] = []
     try:
         for tensor in floating_tensors(model) if dtype is not None else ():

@@ -6,25 +6,6 @@ paired ratios that each process gives, with the process as the unit of replicati
 or repeatable and are compared as they stand. False regressions of latency are held to about 1 % a gate where the
 processes of both sides are draws of one distribution, five or more a side; what the machine does between the two sides
 is not in it. Unlike machines and builds are refused, unlike figures set aside by name.
-
-Contents
---------
-sides
-    :class:`Place`, :class:`Figure`, :class:`Side`: what is compared; :func:`check_alike`, :func:`unlike`.
-run_folders
-    :func:`side_of_run`: a run of this suite.
-asv_results
-    :func:`sides_of_asv`: two commits or two torch versions in asv's results.
-opening
-    :func:`open_sides`: whichever of them BASE and HEAD name.
-moderated
-    The moderated t: :func:`fit_prior`, :func:`moderated_variances`, :func:`holm_levels`.
-paired
-    :func:`paired_tests`, :func:`decide_all`: latency over all cells at once.
-judging
-    :func:`compare_sides` and its :class:`Comparison` of :class:`Change`.
-summary
-    :func:`markdown`, :func:`to_json`.
 """
 
 from .judging import Change, Comparison, Margins, compare_sides

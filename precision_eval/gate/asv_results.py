@@ -3,8 +3,6 @@
 Conventions: result sets of the two names are paired where nothing but the thing compared differs: for commits the
 machine and the environment, for torch versions the machine, the Python and the commit (the newest that has both).
 Several pairs are compared as one family; their places then carry the environment.
-
-Contents: :func:`sides_of_asv`, :func:`side_of_sets`, :func:`is_torch_version`.
 """
 
 from __future__ import annotations
@@ -32,28 +30,7 @@ def is_torch_version(name: str) -> bool:
 
 
 def sides_of_asv(base: str, head: str, *, folder: Path, machine: str | None = None) -> tuple[Side, Side]:
-    """Read both sides from asv's results.
-
-    Parameters
-    ----------
-    base, head : str
-        Two commits (hashes, their first digits, or names that git knows) or two torch versions.
-    folder : Path
-        asv's ``results_dir``.
-    machine : str, optional
-        Where several have results of both.
-
-    Returns
-    -------
-    base, head : Side
-
-    Raises
-    ------
-    RecordError
-        The folder or a file cannot be read.
-    ParameterError
-        A name has no results, the two are of different kinds, or they share no machine, environment or kind of build.
-    """
+    """Read both sides from asv's results."""
     sets = read_results(folder, machine=machine)
     by_version = [_stands_for_a_version(name, sets) for name in (base, head)]
     if by_version[0] != by_version[1]:

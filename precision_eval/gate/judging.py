@@ -5,8 +5,6 @@ regression, reaching it an improvement. Drift repeats exactly for a seed, so a r
 of that one seed. Memory is exact. Latency is judged over all cells together, see :mod:`.paired`. Divergence and
 degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
 none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
-
-Contents: :class:`Margins`, :class:`Change`, :class:`Comparison`, :func:`compare_sides`.
 """
 
 from __future__ import annotations
@@ -33,18 +31,7 @@ BASELINE = "full_float32"
 
 @dataclass(frozen=True, kw_only=True)
 class Margins:
-    """What counts as no change.
-
-    Attributes
-    ----------
-    latency, memory : float
-        Relative, ≥ 0: 0.01 = 1 %. That of latency is for ratios to ``full_float32``.
-    anchor : float
-        Relative, for ratios to the anchor, which the machine's state moves for all cells of a set at once: sets of the
-        same code, measured on a busy machine one after the other, differed by 4 to 8 %. Lower it on a quiet one.
-    drift : float
-        A factor, ≥ 1: releases and processors sum in other orders.
-    """
+    """What counts as no change."""
 
     latency: float = 0.01
     drift: float = 1.2
@@ -62,28 +49,7 @@ class Margins:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One metric of one place, compared.
-
-    Attributes
-    ----------
-    place : Place
-    metric : str
-    verdict : {"regression", "improvement", "unchanged", "undecided", "shown"}
-    base, head : float or str or None
-        Values in the metric's own unit, or statuses.
-    ratio : float or None
-        Head over base; None for statuses and where base is 0.
-    low, high : float or None
-        Interval of the ratio, where there is one.
-    margin : float or None
-        Relative, as the ratio's distance from 1.
-    detectable : float or None
-        Smallest relative change that would have been called a regression in 80 % of repetitions.
-    processes : tuple of int
-        Of base and head, where they count.
-    note : str
-        Why, where the numbers do not say it.
-    """
+    """One metric of one place, compared."""
 
     place: Place
     metric: str
@@ -145,23 +111,7 @@ class Comparison:
 
 
 def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
-    """Compare everything that both sides hold.
-
-    Parameters
-    ----------
-    base, head : Side
-        Alike in their facts.
-    margins : Margins
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    ParameterError
-        The sides have no cell in common, or none that is alike.
-    """
+    """Compare everything that both sides hold."""
     common = sorted(base.figures.keys() & head.figures.keys())
     differing = {key: unlike(base.figures[key].identity, head.figures[key].identity) for key in common}
     alike = [key for key in common if not differing[key]]
@@ -318,11 +268,7 @@ def _scatter_doubts(metric: str, tests: Mapping[Key, Test]) -> list[str]:
 
 
 def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Change]:
-    """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell.
-
-    Where it became faster, a ratio to it rises though its fix did not change; such a rise is shown and not called a
-    regression unless the fix is slower by the anchor too. Likewise the other way.
-    """
+    """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell."""
     kept = dict(changes)
     for (place, metric), one in changes.items():
         own = changes.get((place, "latency_to_anchor"))

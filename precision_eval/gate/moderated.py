@@ -4,17 +4,6 @@ Conventions: values are natural logarithms. A *cell* has two groups of values, b
 With few processes per side a cell's own variance is a poor guess, and a t test of it has few degrees of freedom; the
 cells together tell what variances are common here (a scaled inverse χ² with d₀ degrees of freedom), and each is moved
 there by as much as that is informative. d₀ = 0 gives the plain t test, d₀ = ∞ one variance for all.
-
-Contents: :class:`Prior`, :func:`fit_prior`, :func:`moderated_variances`, :func:`upper_tail`, :func:`upper_quantile`,
-:func:`holm_levels`.
-
-References
-----------
-.. [1] G. Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
-       experiments", Stat. Appl. Genet. Mol. Biol. 3(1), 2004: the prior, its moments' fit (sec. 6.2) and the t.
-.. [2] D. McCarthy, G. Smyth, "Testing significance relative to a fold-change threshold is a TREAT", Bioinformatics
-       25(6), 2009: the margin inside the moderated test.
-.. [3] S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statistics 6, 1979.
 """
 
 from __future__ import annotations
@@ -35,39 +24,14 @@ _SMALLEST = 1e-5
 
 @dataclass(frozen=True)
 class Prior:
-    """What the cells' variances have in common.
-
-    Attributes
-    ----------
-    degrees : float
-        d₀: how many degrees of freedom the common part is worth, 0 to ∞.
-    variance : float
-        s₀², of one value.
-    """
+    """What the cells' variances have in common."""
 
     degrees: float
     variance: float
 
 
 def fit_prior(variances: ArrayLike, degrees: ArrayLike) -> Prior:
-    """Fit the prior to the cells' variances by the moments of their logarithms.
-
-    Parameters
-    ----------
-    variances : array_like of float, shape (n_cells,)
-        Each of them pooled over the groups of its cell, ≥ 0.
-    degrees : array_like of float, shape (n_cells,)
-        Degrees of freedom of each, ≥ 1.
-
-    Returns
-    -------
-    Prior
-        With 0 degrees where there are fewer than two cells, or none of them varies.
-
-    Notes
-    -----
-    eᵢ = log sᵢ² − ψ(dᵢ/2) + log(dᵢ/2) has mean log s₀² − ψ(d₀/2) + log(d₀/2) and variance ψ′(dᵢ/2) + ψ′(d₀/2).
-    """
+    """Fit the prior to the cells' variances by the moments of their logarithms."""
     from scipy.special import digamma, polygamma
 
     s2, d = _checked(variances, degrees)
@@ -104,20 +68,7 @@ def trigamma_inverse(value: float) -> float:
 def moderated_variances(
     variances: ArrayLike, degrees: ArrayLike, prior: Prior
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pull each variance towards the prior's.
-
-    Parameters
-    ----------
-    variances, degrees : array_like of float, shape (n_cells,)
-    prior : Prior
-
-    Returns
-    -------
-    variances : np.ndarray, shape (n_cells,)
-        (d₀ s₀² + d s²) / (d₀ + d).
-    degrees : np.ndarray, shape (n_cells,)
-        d₀ + d, at most what all cells have together.
-    """
+    """Pull each variance towards the prior's."""
     s2, d = _checked(variances, degrees)
     total = np.minimum(d + prior.degrees, d.sum())
     if math.isinf(prior.degrees):
@@ -140,22 +91,7 @@ def upper_quantile(level: float, degrees: float) -> float:
 
 
 def holm_levels(p_values: Sequence[float], alpha: float) -> tuple[tuple[bool, float], ...]:
-    """Holm's step-down: which hypotheses are rejected, and the level at which each was tested.
-
-    Parameters
-    ----------
-    p_values : sequence of float
-        In [0, 1].
-    alpha : float
-        Of the family: the probability that any true hypothesis is rejected, whatever the dependence.
-
-    Returns
-    -------
-    tuple of (bool, float)
-        In the order given. The k-th smallest is tested at α/(m − k), k from 0; from the first that is not rejected on,
-        all others are at its level. So p ≤ level exactly where it is rejected, and an interval at that level lies
-        beyond the margin exactly where it is.
-    """
+    """Holm's step-down: which hypotheses are rejected, and the level at which each was tested."""
     if not 0.0 < alpha < 0.5 or any(not 0.0 <= p <= 1.0 for p in p_values):
         raise ParameterError(f"alpha is {alpha}; expected a fraction in (0, 0.5), and p-values in [0, 1]")
     found: list[tuple[bool, float]] = [(False, 0.0)] * len(p_values)

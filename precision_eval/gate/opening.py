@@ -1,7 +1,4 @@
-"""What BASE and HEAD name: two run folders, or two commits or torch versions in asv's results.
-
-Contents: :func:`open_sides`.
-"""
+"""What BASE and HEAD name: two run folders, or two commits or torch versions in asv's results."""
 
 from __future__ import annotations
 
@@ -17,28 +14,7 @@ DEFAULT_RESULTS = Path(".asv/results")
 
 
 def open_sides(base: str, head: str, *, results: Path | None, machine: str | None = None) -> tuple[Side, Side]:
-    """Read both sides, and refuse those that are not alike.
-
-    Parameters
-    ----------
-    base, head : str
-        Two folders with ``records.jsonl``, or two commits or torch versions of asv's results.
-    results : Path or None
-        asv's ``results_dir``; by default ``.asv/results``.
-    machine : str, optional
-        Of asv, where several have results of both.
-
-    Returns
-    -------
-    base, head : Side
-
-    Raises
-    ------
-    RecordError
-        Something is missing or damaged.
-    ParameterError
-        The sides are of different kinds, machines or builds.
-    """
+    """Read both sides, and refuse those that are not alike."""
     folders = [(Path(name) / RECORDS).is_file() for name in (base, head)]
     if all(folders):
         sides = side_of_run(Path(base), name=base), side_of_run(Path(head), name=head)

@@ -6,9 +6,6 @@ processes are the units of replication. A *regression* is a change whose interva
 level that Holm's procedure gives the cell at a level of :data:`GATE_ERROR` for all. False regressions are thereby held
 to about 1 % a gate where the processes of both sides are draws of one distribution, five or more a side; what the
 machine does between the two sides is not in it. With three there are more: ``benchmarks.gate.simulated`` counts both.
-
-Contents: :data:`GATE_ERROR`, :class:`Test`, :class:`Decision`, :func:`paired_tests`, :func:`decide_all`,
-:func:`scatter`.
 """
 
 from __future__ import annotations
@@ -40,17 +37,7 @@ _MEDIAN_CHI2 = 0.4549364231195724  # of one degree of freedom
 
 @dataclass(frozen=True, kw_only=True)
 class Test:
-    """One cell's change, ready to be judged.
-
-    Attributes
-    ----------
-    estimate, standard_error : float
-        Of the change, the natural logarithm of head over base.
-    degrees : float
-        Of freedom.
-    margin : float
-        In the estimate's unit, ≥ 0.
-    """
+    """One cell's change, ready to be judged."""
 
     __test__ = False  # pytest takes the name for a test of its own
 
@@ -62,20 +49,7 @@ class Test:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What was made of a test.
-
-    Attributes
-    ----------
-    verdict : {"regression", "improvement", "unchanged", "undecided"}
-    low, high : float
-        Interval of the change, in the estimate's unit: each bound at the level at which the cell was tested.
-    p_regression : float
-        One-sided, of a change of at most +margin; not adjusted.
-    level : float
-        What Holm's procedure compares it with.
-    detectable : float
-        Smallest change that would have been called a regression in 80 % of repetitions.
-    """
+    """What was made of a test."""
 
     verdict: Verdict
     low: float
@@ -88,27 +62,7 @@ class Decision:
 def paired_tests(
     cells: Mapping[Key, tuple[Sequence[float], Sequence[float]]], *, margin: float
 ) -> tuple[dict[Key, Test], Prior]:
-    """Build the moderated tests of one metric.
-
-    Parameters
-    ----------
-    cells : mapping
-        To the ratios of base's and of head's processes, > 0, at least two each.
-    margin : float
-        Relative, ≥ 0; 0.01 = 1 %.
-
-    Returns
-    -------
-    tests : dict of Test
-        Estimates are natural logarithms.
-    prior : Prior
-        Fitted over these cells.
-
-    Raises
-    ------
-    ParameterError
-        Too few processes, or a ratio that is not positive and finite.
-    """
+    """Build the moderated tests of one metric."""
     if not cells:
         return {}, Prior(0.0, 0.0)
     logs = {key: tuple(_logs(key, ratios) for ratios in sides) for key, sides in cells.items()}
@@ -141,18 +95,7 @@ def _logs(key: object, ratios: Sequence[float]) -> np.ndarray:
 
 
 def decide_all(tests: Mapping[Key, Test], *, error: float = GATE_ERROR) -> dict[Key, Decision]:
-    """Judge all tests as one family.
-
-    Parameters
-    ----------
-    tests : mapping of Test
-    error : float
-        Level for a false regression anywhere, and likewise for a false improvement anywhere.
-
-    Returns
-    -------
-    dict of Decision
-    """
+    """Judge all tests as one family."""
     worse = [upper_tail(one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
     better = [upper_tail(-one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
     judged = zip(tests.items(), worse, holm_levels(worse, error), holm_levels(better, error), strict=True)
@@ -181,20 +124,7 @@ def _decision(test: Test, p: float, up: tuple[bool, float], down: tuple[bool, fl
 
 
 def scatter(tests: Sequence[Test]) -> float:
-    """How much more the cells' changes scatter about their median than processes explain: a ratio of spreads.
-
-    About 1 where the processes of both sides are draws from one distribution, whatever all cells have in common. Above,
-    the machine's state differed between the sides in a way that favours some calls, or many cells really changed.
-
-    Parameters
-    ----------
-    tests : sequence of Test
-        Those without error are left out; 1.0 where none is left.
-
-    References
-    ----------
-    .. [1] B. Devlin, K. Roeder, "Genomic control for association studies", Biometrics 55, 1999: the median of squares.
-    """
+    """How much more the cells' changes scatter about their median than processes explain: a ratio of spreads."""
     known = [one for one in tests if one.standard_error > 0.0]
     if not known:
         return 1.0

@@ -3,8 +3,6 @@
 Conventions: the last record of a cell counts; oracle, null and controls are left out. Facts come from the environment
 file that each record names by its SHA-256. Latency figures carry one paired ratio per process, where several measured
 (``run --processes 5``). Bytes and relative errors are as recorded.
-
-Contents: :func:`side_of_run`.
 """
 
 from __future__ import annotations
@@ -27,26 +25,7 @@ _FREE_OPTIONS = ("budget_s", "processes")
 
 
 def side_of_run(folder: Path, *, name: str) -> Side:
-    """Read a run folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``records.jsonl`` and the environment files.
-    name : str
-        Of the side.
-
-    Returns
-    -------
-    Side
-
-    Raises
-    ------
-    RecordError
-        There are no records, one is damaged, or an environment file is missing or damaged.
-    ParameterError
-        Parts of the run were measured on unlike machines or builds.
-    """
+    """Read a run folder."""
     path = folder / RECORDS
     if not path.is_file():
         raise RecordError(f"{folder} holds no {RECORDS}; give a folder that `precision-eval run --out` has filled")

@@ -3,8 +3,6 @@
 Conventions: a figure's *identity* is what makes it comparable (digest of the workload, version of the benchmark, seed,
 unit); a side's *facts* are those of machine and build, which must agree, and its *remarks* those that may differ and
 are shown (commit, torch version, Python).
-
-Contents: :class:`Place`, :class:`Figure`, :class:`Side`, :data:`METRICS`, :func:`check_alike`, :func:`unlike`.
 """
 
 from __future__ import annotations
@@ -35,16 +33,7 @@ own, with the machine's state in them, so that they cannot carry a verdict."""
 
 
 class Place(NamedTuple):
-    """Where a figure belongs.
-
-    Attributes
-    ----------
-    workload, fix, mode, size : str
-    device : str
-        Empty where the results do not say.
-    environment : str
-        asv's, where several are compared at once; else empty.
-    """
+    """Where a figure belongs."""
 
     workload: str
     fix: str
@@ -63,23 +52,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One metric of one place on one side.
-
-    Attributes
-    ----------
-    state : {"measured", "failed", "not_applicable"}
-    value : float or None
-        In `unit`; None unless measured.
-    status : str or None
-        For the metric ``status``: one of :data:`precision_eval.record.STATUSES`.
-    samples : tuple of float
-        One number per process; empty where none were kept.
-    unit : str
-    identity : mapping of str to str
-        What must agree, by name.
-    reason : str or None
-        Why it failed.
-    """
+    """One metric of one place on one side."""
 
     state: str
     value: float | None = None
@@ -92,19 +65,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One result set.
-
-    Attributes
-    ----------
-    name : str
-        As the user gave it.
-    facts : mapping of str to str
-        Machine and build: must agree with the other side's.
-    remarks : mapping of str to str
-        What may differ, for the summary.
-    figures : mapping of (Place, str) to Figure
-        By place and metric.
-    """
+    """One result set."""
 
     name: str
     facts: Mapping[str, str]
@@ -113,20 +74,7 @@ class Side:
 
 
 def check_alike(base: Mapping[str, str], head: Mapping[str, str], *, names: tuple[str, str]) -> None:
-    """Refuse sides of other machines or builds.
-
-    Parameters
-    ----------
-    base, head : mapping of str to str
-        Facts; one that a side does not state is not held against it.
-    names : tuple of str
-        Of the sides, for the message.
-
-    Raises
-    ------
-    ParameterError
-        A fact differs; all that do are named.
-    """
+    """Refuse sides of other machines or builds."""
     differing = [f"{name} ({base[name]} against {head[name]})" for name in sorted(unlike(base, head))]
     if differing:
         raise ParameterError(

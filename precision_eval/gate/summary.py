@@ -2,8 +2,6 @@
 
 Conventions: changes are shown in per cent, drift as a factor; intervals are those that the verdicts rest on. Long lists
 are folded, and never shortened without saying by how much.
-
-Contents: :func:`markdown`, :func:`to_json`.
 """
 
 from __future__ import annotations
@@ -23,17 +21,7 @@ _UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "t
 
 
 def markdown(found: Comparison) -> str:
-    """Return the summary.
-
-    Parameters
-    ----------
-    found : Comparison
-
-    Returns
-    -------
-    str
-        GitHub's Markdown, ended by a newline.
-    """
+    """Return the summary."""
     parts = [f"**{verdict_line(found)}**", _sides(found)]
     parts += _table("Regressions", found.of("regression"), open_=True)
     parts += _table("Improvements", found.of("improvement"), open_=False)

@@ -4,8 +4,6 @@ A model whose attention is nearly uniform forgives any precision, so every drift
 probe wraps ``torch.nn.functional.scaled_dot_product_attention`` outside whatever a fix does there, recomputes the
 scores from the operands as given, in the widest of their dtypes and at least float32, and passes the call on untouched.
 Eager only: a compiled graph no longer looks the function up.
-
-Contents: :class:`AttentionSharpness`, :func:`probing`.
 """
 
 from __future__ import annotations
@@ -28,15 +26,7 @@ _PART_ELEMENTS = 1 << 18
 
 @dataclass
 class AttentionSharpness:
-    """Running summary over the calls seen.
-
-    Attributes
-    ----------
-    max_abs_logit : float
-        Largest |q·k·scale| among allowed positions, over all calls accounted.
-    calls : int
-        Calls accounted.
-    """
+    """Running summary over the calls seen."""
 
     max_abs_logit: float = 0.0
     calls: int = 0
@@ -48,17 +38,7 @@ class AttentionSharpness:
         return sum(self._entropies) / len(self._entropies) if self._entropies else math.nan
 
     def add(self, query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> None:
-        """Account one call.
-
-        Parameters
-        ----------
-        query : Tensor, shape (B, H, L, D)
-        key : Tensor, shape (B, H or fewer, S, D)
-        mask : Tensor, optional
-            Bool, broadcastable to (B, H, L, S), True where allowed.
-        scale : float, optional
-            1/√D if not given.
-        """
+        """Account one call."""
         query, key = query.detach(), key.detach()
         batch, heads, queries, width = query.shape
         kept, slots = key.shape[1:3]
@@ -102,17 +82,7 @@ def _entropies(scores: Tensor, forbidden: Tensor | None) -> Tensor:
 
 @contextmanager
 def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
-    """Observe the eager attention calls inside the block.
-
-    Parameters
-    ----------
-    every : int
-        Account the last of each so many calls; all of them run as they would.
-
-    Yields
-    ------
-    AttentionSharpness
-    """
+    """Observe the eager attention calls inside the block."""
     sharpness = AttentionSharpness()
     seen = itertools.count(1)
     call_on = F.scaled_dot_product_attention

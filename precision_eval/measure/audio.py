@@ -3,8 +3,6 @@
 Conventions: 16 kHz, sample-aligned by construction (one script, one frame grid). The prompt is left out on all sides.
 "Original" is the espeak speech of the very script, available for the length of ``speech.flac``; it never went through
 the codec, so the oracle's own distance to it (codec, vocoder and model together) is the floor of that column.
-
-Contents: :func:`compare_with_references`.
 """
 
 from __future__ import annotations
@@ -42,18 +40,7 @@ def _read(path: Path) -> np.ndarray:
 
 
 def compare_with_references(wav_path: Path, *, oracle_path: Path, null_path: Path) -> dict[str, Any]:
-    """Measure one synthesis against the oracle's and against the original speech.
-
-    Parameters
-    ----------
-    wav_path, oracle_path, null_path : Path
-        From :func:`precision_eval.measure.synthesis.synthesise`, of equal length.
-
-    Returns
-    -------
-    dict
-        ``against_oracle`` (each metric with its ratio to the null's), ``against_original``, ``phoneme_accuracy``.
-    """
+    """Measure one synthesis against the oracle's and against the original speech."""
     audio, oracle, null = _read(wav_path), _read(oracle_path), _read(null_path)
     distance = audio_metrics.compare(oracle, audio, sample_rate_hz=SAMPLE_RATE_HZ)
     null_distance = audio_metrics.compare(oracle, null, sample_rate_hz=SAMPLE_RATE_HZ)

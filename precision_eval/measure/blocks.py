@@ -4,8 +4,6 @@ Conventions: times are seconds per call. A *block* is a run of calls of one cand
 calls (of the cpu clock, where a block reads it once, the mean). A *round* holds one block of every candidate, in an
 order drawn anew each round: strict A-B-A-B was 3 % off on identical calls, and random order makes the log-ratio of
 equal candidates symmetric about 0. Every block is kept.
-
-Contents: :class:`Candidate`, :func:`block_sizes`, :class:`Rounds`, :func:`judged_clock`.
 """
 
 from __future__ import annotations
@@ -59,13 +57,7 @@ class Candidate:
 
 
 def read_block(name: str, candidate: Candidate, timer: Timer, calls: int) -> Reading:
-    """Run one block.
-
-    Raises
-    ------
-    CandidateError
-        The call raised; the original error is its cause, and its name and text are in the message.
-    """
+    """Run one block."""
     try:
         with candidate.block():
             return timer(candidate.call, calls)
@@ -77,26 +69,7 @@ def read_block(name: str, candidate: Candidate, timer: Timer, calls: int) -> Rea
 def block_sizes(
     candidates: Mapping[str, Candidate], timer: Timer, *, baseline: str, block_s: float = BLOCK_S
 ) -> dict[str, int]:
-    """Warm the candidates up and return the number of calls in a block of each.
-
-    The shortest call of each is taken over several passes, one candidate after the other, for a burst of another
-    process may cover one candidate's calls and not the next one's. Candidates of about the baseline's length get blocks
-    of its very size: calls early in a block find other caches than later ones, and equal calls in blocks of 7 and of 14
-    came out 0.8 to 1 % apart under load.
-
-    Parameters
-    ----------
-    candidates : mapping of str to Candidate
-    timer : Timer
-    baseline : str
-        One of the candidates.
-    block_s : float
-        Least duration of a block.
-
-    Returns
-    -------
-    dict of str to int
-    """
+    """Warm the candidates up and return the number of calls in a block of each."""
     fastest_s = {name: _first_call_s(name, one, timer) for name, one in candidates.items()}
     passes, started = 0, time.perf_counter()
     while passes < _PASSES or time.perf_counter() - started < _SIZING_S:
@@ -128,17 +101,7 @@ def _calls(shortest_s: float, block_s: float) -> int:
 
 @dataclass
 class Rounds:
-    """Interleaved rounds of blocks, collected bit by bit.
-
-    Parameters
-    ----------
-    candidates : mapping of str to Candidate
-    timer : Timer
-    calls : mapping of str to int
-        Calls in each block of a candidate.
-    seed : int
-        Of the order.
-    """
+    """Interleaved rounds of blocks, collected bit by bit."""
 
     candidates: Mapping[str, Candidate]
     timer: Timer
@@ -181,24 +144,7 @@ class Rounds:
 
 
 def judged_clock(rounds: Rounds, name: str, baseline: str) -> str:
-    """Choose the clock that a pair's ratio rests on.
-
-    The first clock of the timer (on the host the wall clock), unless processor time measures the same thing and does it
-    better. It measures the same where the calls never wait and use no other thread: no voluntary context switch in 95 %
-    of the blocks, and 98 % of the process's time in the thread that calls. It does better where its standard error is
-    below 0.8 of the wall clock's, or where the system took the processor away in a tenth of the blocks and a block is
-    too short a run for its median to forgive that: then most calls carry a delay that dilutes every ratio. None of the
-    conditions looks at the ratio.
-
-    Parameters
-    ----------
-    rounds : Rounds
-    name, baseline : str
-
-    Returns
-    -------
-    str
-    """
+    """Choose the clock that a pair's ratio rests on."""
     clocks, pair = rounds.timer.clocks, (name, baseline)
     if len(clocks) == 1 or not all(_only_computes(rounds, who) for who in pair):
         return clocks[0]

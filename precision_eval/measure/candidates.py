@@ -3,8 +3,6 @@
 Conventions: a candidate takes no arguments; its *inputs* are the tensors and arrays that it carries along: arguments of
 a :class:`functools.partial`, variables of a closure, defaults of a function. Modules and objects are not searched: a
 model may keep a cache that a step writes again and again.
-
-Contents: :func:`check_candidate`, :func:`check_resolvable`, :func:`inputs_of`.
 """
 
 from __future__ import annotations
@@ -31,14 +29,7 @@ CUDA_EVENT_RESOLUTION_S = 0.5e-6
 
 
 def check_candidate(name: str, candidate: Candidate) -> None:
-    """Call a candidate twice and hold the calls to each other.
-
-    Raises
-    ------
-    CandidateError
-        It raises, returns None, gives another output the second time, or changes one of its inputs; the message says
-        which and what to do.
-    """
+    """Call a candidate twice and hold the calls to each other."""
     inputs = dict(inputs_of(candidate.call))
     before = {where: _checksum(value) for where, value in inputs.items()}
     first = [_copied(leaf) for leaf in _leaves(_called(name, candidate))]
@@ -57,13 +48,7 @@ def check_candidate(name: str, candidate: Candidate) -> None:
 
 
 def check_resolvable(name: str, candidate: Candidate, timer: Timer) -> None:
-    """Refuse a call that lasts no longer than the timer needs for itself.
-
-    Raises
-    ------
-    CandidateError
-        On the host: the call lasts less than ten empty calls; on CUDA: less than ten times the resolution of events.
-    """
+    """Refuse a call that lasts no longer than the timer needs for itself."""
     clock = timer.clocks[0]
     if clock.startswith("cuda"):
         empty_s = CUDA_EVENT_RESOLUTION_S

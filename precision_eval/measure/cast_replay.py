@@ -4,18 +4,6 @@ Conventions: a *site* is an operation of :mod:`precision_eval.fixes.sites`, a *c
 fix's agreement differs from that above it. A *tape* lists the site calls of one run in order of entry. Recorders stand
 above and below the agreed functions; what autocast casts is seen by a dispatch mode inside the site, with autocast's
 cache of cast weights off, as a hit in it casts nothing that could be seen.
-
-A replay runs the model in float64 throughout and rounds each operand that was cast to the dtype that it was cast to. A
-cast to a dtype that holds every value of the one before (float16 → float32) loses nothing and rounds nothing. What each
-rounding adds to the exact value is its *shift*. A run in a lower dtype takes these shifts over in place of rounding
-anew: a value that lies near the middle between two neighbours would go to the other one now and then, and the two runs
-would no longer be of one function.
-
-What a model's own source casts is no business of a tape, nor is what assignment to a slice casts by itself, nor what
-autocast casts outside the sites.
-
-Contents: :func:`record_casts`, :func:`run_in_float64`, :func:`run_shifted`; :class:`Cast`, :class:`SiteCall`,
-:data:`Tape`, :data:`Shifts`.
 """
 
 from __future__ import annotations
@@ -52,13 +40,7 @@ class ReplayError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True)
 class Cast:
-    """One operand of one site call, cast.
-
-    Attributes
-    ----------
-    operand : str
-    before, after : torch.dtype
-    """
+    """One operand of one site call, cast."""
 
     operand: str
     before: torch.dtype
@@ -72,18 +54,7 @@ class Cast:
 
 @dataclass(frozen=True)
 class SiteCall:
-    """One call of a site, with the casts that the fix inserted there.
-
-    Attributes
-    ----------
-    site, name : str
-        Of the :class:`~precision_eval.fixes.sites.Site`.
-    shapes : tuple of (str, tuple of int)
-        Of each tensor operand.
-    casts : tuple of Cast
-    output : torch.dtype or None
-        What the call returned; ``None`` where that is no tensor, and in a replay.
-    """
+    """One call of a site, with the casts that the fix inserted there."""
 
     site: str
     name: str
@@ -177,22 +148,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -> tuple[Tape, Any]:
-    """Run a model once in eager under a fix's agreement and record what is cast at its sites.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        In the fix's storage; caches that the call writes are written.
-    inputs : tuple
-        As prepared for the fix.
-    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast"}
-
-    Returns
-    -------
-    tape : tuple of SiteCall
-    output : object
-        What the model returned: bit-identical to a call of the fix in eager.
-    """
+    """Run a model once in eager under a fix's agreement and record what is cast at its sites."""
     recorder = _Recorder(agreement)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -302,29 +258,7 @@ class _Shifting(_Player):
 
 
 def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: Tape | None = None) -> tuple[Any, Shifts]:
-    """Run a float64 model, rounding at its sites what was cast on a tape.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        In float64 throughout; caches that the call writes are written.
-    inputs : tuple
-        Floating ones in float64.
-    tape : tuple of SiteCall, optional
-        ``None`` rounds nothing and compares nothing.
-
-    Returns
-    -------
-    output : object
-        What the model returned.
-    shifts : tuple of torch.Tensor of float32
-        What each rounding added, in the order of the tape.
-
-    Raises
-    ------
-    ReplayError
-        Number, kind, order or shapes of the site calls differ from the tape's, or the model leaves float64.
-    """
+    """Run a float64 model, rounding at its sites what was cast on a tape."""
     player = _Rounding(tape)
     output = player.run(model, inputs)
     return output, tuple(player.shifts)
@@ -333,27 +267,5 @@ def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: Tape | No
 def run_shifted(
     model: nn.Module, inputs: tuple[Any, ...], *, dtype: torch.dtype, tape: Tape | None, shifts: Shifts
 ) -> Any:
-    """Run a model in a dtype below float64, its operands shifted as the replay in float64 shifted them.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Stored in `dtype`; caches that the call writes are written.
-    inputs : tuple
-        Floating ones in `dtype`.
-    dtype : torch.dtype
-        An operand that the source hands to a site in another one is brought to this.
-    tape, shifts : tuple
-        Of :func:`run_in_float64`.
-
-    Returns
-    -------
-    object
-        What the model returned.
-
-    Raises
-    ------
-    ReplayError
-        Number, kind, order or shapes of the site calls differ from the tape's.
-    """
+    """Run a model in a dtype below float64, its operands shifted as the replay in float64 shifted them."""
     return _Shifting(tape, shifts, dtype).run(model, inputs)

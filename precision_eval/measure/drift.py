@@ -3,18 +3,6 @@
 Conventions: everything here is computed in float64 on the CPU. *found* is a cell's output in its own dtype, *oracle*
 the float64 output, *noise* their difference. Three other outputs split the noise, each one step further from the
 oracle:
-
-1. *on cast inputs*: float64 arithmetic on the operands as the fix casts them (``oracle`` → here: **input cast**);
-2. *computed*: the cell's own arithmetic, its result not yet rounded to the output's dtype (→ **compute**);
-3. *found*: the rounded output (→ **output rounding**).
-
-Kernels do not hand out their unrounded result, so output rounding is taken where it can be known: of the float64 result
-on cast inputs, rounded to the output's dtype; compute is what is left. The mean squares of the three do not add up to
-the total by themselves; the cross-term is reported and closes the sum exactly.
-
-The *yardstick* is the plain computation in the output's dtype, each step stored in it, on the operands as cast. Both
-it and the cell are held to float64 arithmetic on those same operands, so that the ratio of the two errors judges the
-arithmetic and not the input cast: 1 is as good as plain, below 1 better.
 """
 
 from __future__ import annotations
@@ -36,17 +24,7 @@ QUANTILES = (0.5, 0.99, 1.0)
 
 @dataclass(frozen=True)
 class Split:
-    """Where the noise comes from: mean squares, in the square of the output's units.
-
-    Attributes
-    ----------
-    input_cast_mse, compute_mse, output_rounding_mse : float
-        Of each part by itself.
-    cross_mse : float
-        Twice the mean of the pairwise products; negative where parts cancel.
-    total_mse : float
-        Of the noise; equals the sum of the four others.
-    """
+    """Where the noise comes from: mean squares, in the square of the output's units."""
 
     input_cast_mse: float
     compute_mse: float
@@ -57,33 +35,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Drift:
-    """Distance of a tensor from its oracle.
-
-    Attributes
-    ----------
-    relative_error : float
-        ‖noise‖₂ / ‖oracle‖₂.
-    rms_error, max_abs_error : float
-        In the output's units.
-    yardstick_dtype : str
-    rms_ratio : float or None
-        RMS error of the cell to that of the yardstick, both against float64 on the operands as cast; ``None`` where
-        the yardstick is exact.
-    bias_z : float
-        Mean noise along the oracle's sign over its standard error: gain above (+) or below (−) one. Neighbouring
-        outputs share their operands, so a z of a few is not yet a fault; read it beside ``relative_bias``.
-    relative_bias : float
-        Least-squares gain of the output on the oracle, minus one.
-    ulp_quantiles : dict
-        Quantiles of |noise| in ULPs of the output's dtype at the oracle's value.
-    cosine_distance : float
-        1 − cos∠(found, oracle).
-    split : Split or None
-        ``None`` where the split's parts were not given.
-    assessment : dict or None
-        ``verdict`` and up to three ``reasons`` of :func:`~precision_eval.measure.assess.assess`, on the operands as
-        cast; ``None`` where nothing was judged.
-    """
+    """Distance of a tensor from its oracle."""
 
     relative_error: float
     rms_error: float
@@ -111,19 +63,7 @@ def _mean_square(tensor: torch.Tensor) -> float:
 
 
 def split_noise(found: torch.Tensor, oracle: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
-    """Split the noise into input cast, compute and output rounding.
-
-    Parameters
-    ----------
-    found : torch.Tensor
-        A cell's output, in its dtype.
-    oracle, on_cast_inputs : torch.Tensor of float64, same shape
-        Float64 arithmetic on the stored operands, and on the operands as the fix casts them.
-
-    Returns
-    -------
-    Split
-    """
+    """Split the noise into input cast, compute and output rounding."""
     oracle, on_cast_inputs = _wide(oracle), _wide(on_cast_inputs)
     input_cast = on_cast_inputs - oracle
     output_rounding = _wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
@@ -145,28 +85,7 @@ def tensor_drift(
     yardstick: torch.Tensor,
     on_cast_inputs: torch.Tensor | None = None,
 ) -> Drift:
-    """Hold a tensor to its oracle.
-
-    Parameters
-    ----------
-    found : torch.Tensor
-        A cell's output, in its dtype.
-    oracle : torch.Tensor of float64, same shape
-    yardstick : torch.Tensor, same shape
-        Plain computation in the dtype of interest; see the module's text.
-    on_cast_inputs : torch.Tensor of float64, optional
-        Float64 arithmetic on the operands as cast, which the yardstick's ratio is taken against; the oracle by
-        default. Adds the split.
-
-    Returns
-    -------
-    Drift
-
-    Raises
-    ------
-    ParameterError
-        Shapes differ, the oracle is not float64 or all zero, or a value is not finite.
-    """
+    """Hold a tensor to its oracle."""
     _check(found, oracle, yardstick)
     truth = _wide(oracle).reshape(-1)
     output = _wide(found).reshape(-1)
@@ -231,19 +150,7 @@ def _operands(case: Case, cast: dict[str, str]) -> list[torch.Tensor]:
 
 
 def plain_attention(case: Case, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask.
-
-    Parameters
-    ----------
-    case : Case
-        Of an attention workload; gives mask and scale.
-    query : torch.Tensor, shape (batch, query_heads, s, head_dim)
-    key, value : torch.Tensor, shape (batch, query_heads, slots, head_dim)
-
-    Returns
-    -------
-    torch.Tensor, shape (batch, query_heads, s, head_dim)
-    """
+    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask."""
     model: Any = case.model
     scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
     logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
@@ -251,42 +158,12 @@ def plain_attention(case: Case, query: torch.Tensor, key: torch.Tensor, value: t
 
 
 def exact_attention(case: Case, cast: dict[str, str] | None = None) -> torch.Tensor:
-    """Attention of an attention workload in float64, on its stored query, key and value.
-
-    Parameters
-    ----------
-    case : Case
-    cast : dict, optional
-        Operand (``"query"``, ``"key"``, ``"value"``) → dtype that it is rounded to before.
-
-    Returns
-    -------
-    torch.Tensor of float64, on the CPU, shape (batch, query_heads, s, head_dim)
-    """
+    """Attention of an attention workload in float64, on its stored query, key and value."""
     return plain_attention(case, *(_wide(tensor) for tensor in _operands(case, cast or {})))
 
 
 def attention_drift(case: Case, applied: AppliedFix) -> Drift:
-    """Drift of a fix on an attention workload.
-
-    Parameters
-    ----------
-    case : Case
-        As shipped; not the model that the fix is on, whose storage may be converted.
-    applied : AppliedFix
-        In force, on a copy of the case's model.
-
-    Returns
-    -------
-    Drift
-        The operands' dtypes, and so the input cast, are the witness's and not assumed. Yardstick: plain attention in
-        the output's dtype, on the CPU.
-
-    Raises
-    ------
-    ParameterError
-        An output is not finite, or the call reached no attention that the witness could see.
-    """
+    """Drift of a fix on an attention workload."""
     from precision_eval.measure.assess import assess  # which uses the split of this module
 
     seen = observe(applied, applied.prepare(case.inputs))

@@ -4,9 +4,6 @@ Conventions: a file is written under a temporary name beside its own, flushed to
 killed at any moment leaves the old file, the new one or none, and at most a ``.partial`` beside it, which
 :func:`sweep` removes. A record names the files that it stands for with their SHA-256, so that one that was lost, cut
 short or exchanged afterwards is noticed.
-
-Contents: :func:`written_whole`, :func:`move_whole`, :func:`described`, :func:`intact`, :func:`sweep`,
-:class:`UnwritableFileError`, :data:`NO_SPACE`.
 """
 
 from __future__ import annotations
@@ -34,23 +31,7 @@ class UnwritableFileError(PrecisionEvalError, OSError):
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Let a block write a file under a temporary name, then flush and rename it.
-
-    Parameters
-    ----------
-    path : Path
-        The file's own name; its folder is made where it is missing. An older file stays until the new one is whole.
-
-    Yields
-    ------
-    Path
-        Where to write. Where the block raises, it is removed.
-
-    Raises
-    ------
-    OSError
-        From the file system: no space, no permission, a folder that is gone.
-    """
+    """Let a block write a file under a temporary name, then flush and rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:

@@ -4,11 +4,6 @@ Conventions: times are seconds per call, ratios are candidate over baseline (bel
 one process, in short blocks, in random order per round; ratios are formed within rounds. The data are looked at a few
 planned times, and measuring stops when every verdict is settled; the rate of false alarms is kept over all looks and
 all candidates. Nothing is dropped.
-
-With ``null=True`` the baseline takes part twice, and the ratio of the two stands under its own name: where it is not
-equivalent to 1, every other result carries that as a doubt.
-
-Contents: :func:`compare_latency`; :class:`~precision_eval.measure.blocks.Candidate` is re-exported.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Conventions: a process fixes its memory layout for as long as it lives, so each is one draw. Fresh processes are
 spawned, never forked from the caller, and each first takes memory of random size, so that heaps are not laid out alike.
-
-Contents: :func:`compare_in_processes`, :func:`combined`.
 """
 
 from __future__ import annotations
@@ -25,30 +23,7 @@ _PADDINGS = 64
 
 
 def compare_in_processes(candidates: Any, *, processes: int, budget_s: float, **options: Any) -> dict[str, PairedRatio]:
-    """Run :func:`~precision_eval.measure.latency.compare_latency` in several processes and combine the ratios.
-
-    Parameters
-    ----------
-    candidates : mapping or callable
-        As there; it is sent to every process.
-    processes : int
-        At least 2.
-    budget_s : float
-        For all processes together.
-    options
-        The other parameters of ``compare_latency``, checked there.
-
-    Returns
-    -------
-    dict of str to PairedRatio
-
-    Raises
-    ------
-    ParameterError
-        The candidates cannot be sent.
-    CandidateError
-        A process raised it, or died.
-    """
+    """Run :func:`~precision_eval.measure.latency.compare_latency` in several processes and combine the ratios."""
     try:
         payload = pickle.dumps((candidates, budget_s / processes, options))
     except Exception as error:
@@ -62,17 +37,7 @@ def compare_in_processes(candidates: Any, *, processes: int, budget_s: float, **
 
 
 def combined(found: Sequence[dict[str, PairedRatio]]) -> dict[str, PairedRatio]:
-    """Combine the results of several processes, candidate by candidate.
-
-    Parameters
-    ----------
-    found : sequence of dict
-        As ``compare_latency`` returned them, one per process, all with the same names.
-
-    Returns
-    -------
-    dict of str to PairedRatio
-    """
+    """Combine the results of several processes, candidate by candidate."""
     names = list(found[0])
     return {name: over_processes([results[name] for results in found], candidates=len(names)) for name in names}
 

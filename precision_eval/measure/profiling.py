@@ -39,18 +39,7 @@ def profilers_lines_held_back() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What one call did.
-
-    Attributes
-    ----------
-    operations : tuple of str
-        Names as the dispatcher has them (``aten::bmm``), in order of start.
-    cpu_allocations : tuple of int
-        Bytes that the call asked of the CPU allocator (positive) and gave back (negative), in order of time. Memory
-        that was there before the call and is given back in it does not appear.
-    output : object
-        What the call returned.
-    """
+    """What one call did."""
 
     operations: tuple[str, ...]
     cpu_allocations: tuple[int, ...]
@@ -58,19 +47,7 @@ class Profiled:
 
 
 def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool) -> Profiled:
-    """Run a call once under the profiler. Never while timing.
-
-    Parameters
-    ----------
-    call : callable
-    inputs : tuple
-    memory : bool
-        Take the allocator's events too; those of the calling thread, as torch's profiler knows no others.
-
-    Returns
-    -------
-    Profiled
-    """
+    """Run a call once under the profiler. Never while timing."""
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=memory)
     with profilers_lines_held_back():
         profiler.start()
@@ -88,12 +65,7 @@ def profiled(call: Callable[..., Any], inputs: tuple[Any, ...], *, memory: bool)
 
 
 def _own_allocations(tree: list[Any]) -> tuple[int, ...]:
-    """Signed sizes of what was asked for and given back since the profiler started, in order of time.
-
-    The allocator remembers for good the size of a block that it gave out under an earlier profiler. Where another
-    block takes that address and is given back under this one, it reports the remembered size; so only addresses given
-    out under this profiler are believed.
-    """
+    """Signed sizes of what was asked for and given back since the profiler started, in order of time."""
     events, pending = [], list(tree)
     while pending:
         event = pending.pop()

@@ -3,8 +3,6 @@
 MetaVoice keeps guidance, softmax and the cumulative sum of top-p in the model's precision
 (``fam/llm/fast_inference_utils.py``), so that its nucleus moves even where attention is perfect. Every position of a
 call is a draw of its own; shares and means are over them.
-
-Contents: :class:`SamplerDrift`, :func:`sampler_drift`.
 """
 
 from __future__ import annotations
@@ -20,24 +18,7 @@ from precision_eval.workloads import Case
 
 @dataclass(frozen=True)
 class SamplerDrift:
-    """A sampler in one dtype against float64, over the positions of a call.
-
-    Attributes
-    ----------
-    dtype : str
-        Of logits and arithmetic.
-    settings_dtype : str
-        Of guidance, temperature and top-p: the source's *precision*, which is the speaker embedding's.
-    positions : int
-    changed_nucleus : float
-        Share of positions at which the sampler's own arithmetic admits or drops a token, the logits being the same.
-    total_variation : float
-        Mean of ½ Σ|p − q| from that, 0 to 1.
-    kept, kept_in_float64 : float
-        Mean size of the nucleus, in tokens.
-    cast_changed_nucleus, cast_total_variation : float
-        The same two figures of rounding the logits to the dtype and sampling in float64.
-    """
+    """A sampler in one dtype against float64, over the positions of a call."""
 
     dtype: str
     settings_dtype: str
@@ -55,27 +36,7 @@ class SamplerDrift:
 
 
 def sampler_drift(case: Case, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
-    """Run a MetaVoice workload's sampler alone, in a dtype and in float64.
-
-    Parameters
-    ----------
-    case : Case
-        Of a MetaVoice workload; its float64 twin gives the logits.
-    dtype : torch.dtype
-        That a fix leaves the logits in.
-    settings : torch.dtype, optional
-        That a fix leaves the speaker embedding in, in which the source holds guidance, temperature and top-p
-        (``fast_inference_utils.py``: ``dtype=precision``); the logits' by default.
-
-    Returns
-    -------
-    SamplerDrift
-
-    Raises
-    ------
-    ParameterError
-        The model has no such sampler.
-    """
+    """Run a MetaVoice workload's sampler alone, in a dtype and in float64."""
     from precision_eval.workloads.metavoice_model import MetaVoice, sampler_rounding
 
     if not isinstance(case.model, MetaVoice):

@@ -3,8 +3,6 @@
 Conventions: all conditions get the same prompts and the same Gumbel noise, so the first differing frame is the fix's
 own doing; steps count from the end of the prompt. A stream that never diverges is censored at the last step. The null
 (other noise) diverges at once and bounds the scale from above.
-
-Contents: :func:`free_running_tokens`, :func:`divergence`.
 """
 
 from __future__ import annotations
@@ -27,12 +25,7 @@ SURVIVAL_POINTS = 60
 def free_running_tokens(
     condition: str, *, n_streams: int, n_steps: int, seed: int, mode: str, device: str, checkpoint_dtype: str
 ) -> np.ndarray:
-    """Let ``n_streams`` voices speak on.
-
-    Returns
-    -------
-    np.ndarray, shape (n_steps, n_streams, K), uint8
-    """
+    """Let ``n_streams`` voices speak on."""
     streams = load_streams(n_streams, n_frames=PROMPT_FRAMES + n_steps)
     with opened(
         condition,
@@ -49,25 +42,7 @@ def free_running_tokens(
 
 
 def divergence(tokens: np.ndarray, oracle: np.ndarray, *, frame_rate_hz: float) -> dict[str, Any]:
-    """Compare free-running tokens with the oracle's.
-
-    Parameters
-    ----------
-    tokens, oracle : np.ndarray, shape (n_steps, B, K)
-    frame_rate_hz : float
-
-    Returns
-    -------
-    dict
-        ``streams``, ``steps``, ``diverged``, ``first_divergent_step`` (None where a stream never diverged),
-        ``token_difference_fraction`` (over all tokens), ``survival`` (fraction of streams still on the oracle's path,
-        with 95 % Wilson intervals).
-
-    Raises
-    ------
-    ParameterError
-        The two have different shapes.
-    """
+    """Compare free-running tokens with the oracle's."""
     if tokens.shape != oracle.shape:
         raise ParameterError(
             f"tokens {tokens.shape} and the oracle's {oracle.shape} differ in shape; same streams, same steps"

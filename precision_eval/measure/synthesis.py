@@ -4,8 +4,6 @@ Conventions: 16 kHz mono float32 WAV, the prompt left out, so sample 0 is the fi
 beside it as ``.npy``. The codec and the vocoder always run in float32 (numpy): what differs between two files is the
 model's doing. Speeds are frames per CPU second of one thread, since other cells may run beside this one; latency
 proper is measured elsewhere.
-
-Contents: :func:`synthesise`.
 """
 
 from __future__ import annotations
@@ -33,32 +31,7 @@ _BYTES_PER_SAMPLE = 4
 def synthesise(
     condition: str, *, minutes: float, seed: int, wav_path: Path, mode: str, device: str, checkpoint_dtype: str
 ) -> dict[str, Any]:
-    """Speak the held-out script of stream 0 for a while.
-
-    Parameters
-    ----------
-    condition : str
-        Id of a fix or of a reference.
-    minutes : float
-        Of audio, the prompt not counted.
-    seed : int
-        Of the sampling noise; the null adds its own offset.
-    wav_path : Path
-        Written whole or not at all; the tokens go beside it.
-    mode, device, checkpoint_dtype : str
-        See :func:`precision_eval.voice.conditions.opened`.
-
-    Returns
-    -------
-    dict
-        ``duration_s``, ``frames_per_s``, ``real_time_factor`` (model, codec and vocoder together, CPU time),
-        ``sha256`` of the tokens.
-
-    Raises
-    ------
-    UnwritableFileError
-        The WAV could not be written whole, as on a full disk; neither file is left.
-    """
+    """Speak the held-out script of stream 0 for a while."""
     n_frames = round(minutes * 60 * FRAME_RATE_HZ)
     streams = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)
     codec = Codec.load(asset_path("codec.safetensors"))
@@ -102,10 +75,7 @@ def _put(wav: Any, samples: np.ndarray) -> None:
 
 @contextmanager
 def _wav(path: Path, *, n_samples: int) -> Iterator[Any]:
-    """Open a WAV for writing; after the block it must read as one of `n_samples`, or it was cut short.
-
-    What libsndfile cannot write is an error of the file, not of the model that speaks.
-    """
+    """Open a WAV for writing; after the block it must read as one of `n_samples`, or it was cut short."""
     import soundfile
 
     try:

@@ -2,28 +2,6 @@
 
 Conventions: figures are of float64 on the CPU, from models in float64 on the case's own device (not MPS, which has
 none); the terms are those of :mod:`.drift`. For a system they mean:
-
-- *Oracle*: the model as shipped, in float64 (``System.in_float64()``), on the stored inputs upcast. It is one and the
-  same for every fix of a case.
-- *On cast inputs*: float64 arithmetic throughout, but parameters, buffers and inputs are first rounded to the fix's
-  storage dtype, and at every site the operands that the fix casts are rounded to the dtype they are cast to, call by
-  call (:mod:`.cast_replay`). The casts are recorded in one eager run of the fix, also for a compiled one, since the
-  agreement inserts the same there. **Input cast** is the distance of this from the oracle, so it holds the effect of
-  each cast on everything after it.
-- What the source itself rounds is **compute**: results stored in a dtype, its own ``.to(...)``, the cast inside
-  assignment to a slice of a cache, and what autocast casts outside the sites. ``upstream`` is a change of the source,
-  so all of its casts are compute; only what its ``upstream()`` does to stored tensors is input cast. It is run in
-  float64 in its own state. If its stored tensors are the shipped ones, the two states must agree there to 1e-9: if
-  not, the change is one of the function and not of its precision, and there is no oracle for it.
-- *Yardstick*: the plain model in the output's dtype in place of float64: everything stored in it, eager, each operand
-  of a site in it, shifted by what the roundings above added. So yardstick and cell stand on the same operands, and both
-  are held to float64 on them. A source may widen its last step, which recovers nothing: the dtype is the coarser one of
-  the output's and of what the last site of an eager run of the fix returns. Where the yardstick raises or is not
-  finite, there is no ratio.
-
-A system's call may write its caches, so each run is on a copy of the case's model.
-
-Contents: :func:`system_drift`, :class:`SystemDrift`.
 """
 
 from __future__ import annotations
@@ -55,17 +33,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class SystemDrift(Drift):
-    """Distance of a system's outputs from their oracles; the figures inherited are of the first output.
-
-    Attributes
-    ----------
-    outputs : tuple of Drift
-        Of the other outputs, in order.
-    casts : tuple of dict
-        Site, operand, from, to and count of the casts that round, which the input cast consists of besides storage.
-    doubts : tuple of str
-        Why a part is missing.
-    """
+    """Distance of a system's outputs from their oracles; the figures inherited are of the first output."""
 
     outputs: tuple[Drift, ...] = ()
     casts: tuple[dict[str, Any], ...] = ()
@@ -78,29 +46,7 @@ class SystemDrift(Drift):
 
 
 def system_drift(case: Case, applied: AppliedFix) -> SystemDrift:
-    """Drift of a fix on a whole system.
-
-    Parameters
-    ----------
-    case : Case
-        As shipped, its model a :class:`~precision_eval.workloads.system.System` that returns a tensor or a tuple of
-        them; unchanged afterwards.
-    applied : AppliedFix
-        In force, on a copy of the case's model.
-
-    Returns
-    -------
-    SystemDrift
-        The same, bit for bit, whenever the fix's call repeats.
-
-    Raises
-    ------
-    ParameterError
-        The fix is on the case's own model, or an output is not a finite floating tensor, or `upstream` computes
-        another function.
-    ReplayError
-        The recorded casts are not those of the fix, or do not fit the float64 model.
-    """
+    """Drift of a fix on a whole system."""
     system, inputs = _system(case, applied), applied.prepare(case.inputs)
     found = _outputs(applied(*inputs))
     oracle = _outputs(run_in_float64(system.in_float64(), _brought_to(torch.float64, case.inputs))[0])

@@ -3,8 +3,6 @@
 Conventions: V codes, K codebooks, B streams. Per token: relative error ``‖l − o‖ / ‖o‖`` of the logits (over the K·V of
 a frame), ``KL(o ‖ l)`` in nats, total variation ``½ Σ|p − q|``, and whether the most likely token flipped; softmax at
 temperature 1. Intervals are 95 % bootstrap intervals over streams, the independent unit.
-
-Contents: :class:`DriftSeries`, :func:`score_step`, :func:`summarise`.
 """
 
 from __future__ import annotations
@@ -23,19 +21,7 @@ QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")
 
 
 def score_step(logits: Tensor, oracle: Tensor) -> dict[str, np.ndarray]:
-    """Compare the logits of one frame.
-
-    Parameters
-    ----------
-    logits : Tensor, shape (B, K, V)
-        Of the candidate, any floating dtype.
-    oracle : Tensor, shape (B, K, V), float64
-
-    Returns
-    -------
-    dict
-        Each of :data:`QUANTITIES`, shape (B,), mean over the codebooks.
-    """
+    """Compare the logits of one frame."""
     candidate = logits.double()
     log_p, log_q = oracle.log_softmax(-1), candidate.log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
@@ -69,21 +55,7 @@ class DriftSeries:
 
 
 def summarise(series: DriftSeries, *, frame_rate_hz: float, seed: int) -> dict[str, Any]:
-    """Means with intervals over streams, and the course over time.
-
-    Parameters
-    ----------
-    series : DriftSeries
-    frame_rate_hz : float
-    seed : int
-        Of the bootstrap.
-
-    Returns
-    -------
-    dict
-        ``relative_error``, ``kl_nats`` (each with ``_low``, ``_high``), ``total_variation``, ``top1_flip_fraction``,
-        ``streams``, ``steps``, and ``series`` in bins of 25 steps.
-    """
+    """Means with intervals over streams, and the course over time."""
     n_steps, n_streams = series.values["relative_error"].shape
     data: dict[str, Any] = {"streams": n_streams, "steps": n_steps}
     for name in ("relative_error", "kl_nats"):

@@ -3,16 +3,6 @@
 Conventions: a timer is called as ``timer(call, n)`` and returns a :class:`Reading`: per clock the samples of n calls,
 in seconds, in order. Nothing but the call runs between the two readings of a wall-clock sample. Garbage collection is
 off while a block is timed. No torch is imported here unless a device timer is made.
-
-On the host two clocks run side by side. The *wall* clock is what a user waits for; where another process takes the
-processor away in the middle of a call, it says nothing about the call. The *cpu* clock (processor time of this process)
-is silent meanwhile. Which one a figure rests on is decided from the samples, see
-:func:`precision_eval.measure.blocks.judged_clock`.
-
-Contents
---------
-:class:`Reading`, :class:`HostTimer`, :func:`cpu_reading_s`, :class:`CudaTimer` (``cache="warm"`` or ``"cold"``),
-:class:`SynchronizedTimer`, :func:`timer_for`, :func:`graph_replay`.
 """
 
 from __future__ import annotations
@@ -39,19 +29,7 @@ CPU_PER_CALL_UP_TO = 8
 
 @dataclass(frozen=True)
 class Reading:
-    """One block.
-
-    Attributes
-    ----------
-    samples_s : mapping of str to np.ndarray
-        Per clock, seconds per call; one sample per call, or a single mean over the block.
-    preemptions : int
-        How often the system took the processor away in this block; 0 where the clock cannot tell.
-    waits : int
-        How often the process gave the processor up by itself: it slept, or waited for a lock, a device or a page.
-    other_threads_fraction : float
-        Share of the block's processor time that threads other than the calling one took.
-    """
+    """One block."""
 
     samples_s: Mapping[str, NDArray[np.float64]]
     preemptions: int = 0
@@ -83,17 +61,7 @@ def collector_off() -> Iterator[None]:
 
 
 class HostTimer:
-    """Times on the host with the wall clock and, beside it, the processor time of this process.
-
-    The processor time counts every thread of the process, so it compares candidates of equal thread number only.
-
-    Parameters
-    ----------
-    clocks : tuple of {"wall", "cpu"}
-        Clocks to report, the preferred one first.
-    cpu_per_call : bool
-        Read the processor time around each call where a block holds few of them; otherwise once per block.
-    """
+    """Times on the host with the wall clock and, beside it, the processor time of this process."""
 
     def __init__(self, clocks: tuple[str, ...] = ("wall", "cpu"), *, cpu_per_call: bool = True) -> None:
         if not clocks or not set(clocks) <= {"wall", "cpu"}:
@@ -126,10 +94,7 @@ class HostTimer:
 
 @cache
 def cpu_reading_s() -> float:
-    """Processor time that one pair of readings takes by itself, in seconds: some 0.6 µs, as it is a system call.
-
-    Measured once per process, on an empty call, and taken off every sample of the processor clock.
-    """
+    """Processor time that one pair of readings takes by itself, in seconds: some 0.6 µs, as it is a system call."""
     with collector_off():
         return float(np.median(_both(lambda: None, 300)[1])) * 1e-9
 
@@ -158,21 +123,7 @@ def _both(call: Callable[[], object], calls: int) -> tuple[list[int], list[int]]
 
 
 class CudaTimer:
-    """Times on the device's own timeline with CUDA events, synchronising once per block.
-
-    Parameters
-    ----------
-    device : str
-        ``"cuda"`` or ``"cuda:i"``.
-    cache : {"warm", "cold"}
-        ``"warm"`` leaves the L2 cache as the previous call left it; ``"cold"`` overwrites a buffer of twice its size
-        before each call, outside the timed region, so that weights and caches come from memory as in a long model.
-
-    Raises
-    ------
-    UnsupportedError
-        There is no such CUDA device.
-    """
+    """Times on the device's own timeline with CUDA events, synchronising once per block."""
 
     def __init__(self, device: str, *, cache: Cache) -> None:
         import torch
@@ -207,13 +158,7 @@ class CudaTimer:
 
 
 class SynchronizedTimer:
-    """Wall clock around each call and a wait for the device, for devices without comparable events (MPS).
-
-    Parameters
-    ----------
-    synchronize : callable
-        Waits until the device has finished what it was given.
-    """
+    """Wall clock around each call and a wait for the device, for devices without comparable events (MPS)."""
 
     def __init__(self, synchronize: Callable[[], object]) -> None:
         self.clocks: tuple[str, ...] = ("wall-synchronized",)
@@ -234,19 +179,7 @@ class SynchronizedTimer:
 
 
 def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
-    """Return the timer that suits a device.
-
-    Parameters
-    ----------
-    device : str
-        ``"cpu"``, ``"cuda"``, ``"cuda:i"`` or ``"mps"``.
-    cache : {"warm", "cold"}
-        State of the L2 cache before each call; CUDA only.
-
-    Returns
-    -------
-    Timer
-    """
+    """Return the timer that suits a device."""
     if device == "cpu":
         return HostTimer()
     if device.split(":")[0] == "cuda":
@@ -259,27 +192,7 @@ def timer_for(device: str, *, cache: Cache = "warm") -> Timer:
 
 
 def graph_replay(call: Callable[[], object], *, device: str, warm_up: int = 3) -> Callable[[], object]:
-    """Capture a call as a CUDA graph, so that small kernels are timed without the host's launch cost between them.
-
-    Parameters
-    ----------
-    call : callable
-        Runs on `device` only, with the same tensors every time; it must not synchronise.
-    device : str
-        A CUDA device.
-    warm_up : int
-        Calls on a side stream before the capture.
-
-    Returns
-    -------
-    callable
-        Replays the graph and returns what the captured call returned.
-
-    Raises
-    ------
-    UnsupportedError
-        The device is not CUDA, or the call cannot be captured.
-    """
+    """Capture a call as a CUDA graph, so that small kernels are timed without the host's launch cost between them."""
     import torch
 
     if torch.device(device).type != "cuda" or not torch.cuda.is_available():

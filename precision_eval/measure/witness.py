@@ -4,11 +4,6 @@ Nothing here runs while timing. Observation changes no result: sites are recorde
 originals for one call, below the casts that a fix has installed, and no function mode is pushed (one would send
 ``nn.MultiheadAttention`` down another path). A dispatch mode shows which kernel attention reached and what autocast
 cast; it is on only inside those sites, as it costs every operation under it ten times a small one's time.
-
-- Eager: the call itself is observed.
-- Compiled: the graphs that Dynamo captures from the fix's function are observed, node by node, in eager; the backend
-  is read from a profile of the compiled call. Inside a fused kernel, intermediate dtypes are the compiler's own
-  business and are not claimed; what a graph break leaves outside the graphs is not seen.
 """
 
 from __future__ import annotations
@@ -54,24 +49,7 @@ BACKENDS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Witness:
-    """What really ran in one call.
-
-    Attributes
-    ----------
-    sites : dict
-        Site → entries of operand and output dtypes with a count; a site that did not occur has no entries.
-    backend : str
-        ``"flash"``, ``"efficient"``, ``"cudnn"``, ``"overrideable"`` or ``"math"``, joined by ``+`` where several ran;
-        ``"unknown"`` where none was seen.
-    casts : list of dict
-        Site, operand, from, to and count of each cast whose result went straight into a site, autocast's included.
-    observed : {"call", "graph"}
-        Eager: the call. Compiled: the graphs that Dynamo captured.
-    graphs : int or None
-        Compiled: how many graphs.
-    output : object
-        What the observed call returned; not part of the record.
-    """
+    """What really ran in one call."""
 
     sites: dict[str, list[dict[str, Any]]]
     backend: str
@@ -208,20 +186,7 @@ def _joined(backends: Iterable[str], *, attention: bool) -> str:
 
 
 def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Witness:
-    """Run a call once and report which dtypes and which attention backend really ran.
-
-    Parameters
-    ----------
-    call : AppliedFix, torch.nn.Module or callable
-        An :class:`AppliedFix` has to be in force. A compiled function of anybody else's is opaque: use the fix.
-    inputs : tuple
-        As prepared for the call.
-
-    Returns
-    -------
-    Witness
-        Its output is bit-identical to that of an unobserved call.
-    """
+    """Run a call once and report which dtypes and which attention backend really ran."""
     if isinstance(call, AppliedFix) and call.mode == "compiled":
         return _observe_compiled(call, inputs)
     observer = Observer()

@@ -6,8 +6,6 @@ The own schema is :class:`~precision_eval.memory_plan.models.ModelConfig` as JSO
 ``encoder`` (fields of :class:`~precision_eval.memory_plan.models.Stack`), ``encoder_length``, ``guidance_rows``,
 ``shipped`` (fields of :class:`~precision_eval.memory_plan.models.Shipped`). Keys that it does not know are refused.
 A Hugging Face file is told by its ``model_type``; keys without a bearing on memory are passed over there.
-
-Contents: :func:`read_config`, :func:`check_config`, :data:`MOST_PARTS`.
 """
 
 from __future__ import annotations
@@ -105,26 +103,7 @@ def _check_stack(where: str, stack: Stack) -> None:
 
 
 def check_config(config: ModelConfig) -> ModelConfig:
-    """Refuse a configuration that contradicts itself.
-
-    Parameters
-    ----------
-    config : ModelConfig
-
-    Returns
-    -------
-    ModelConfig
-        The same.
-
-    Raises
-    ------
-    ParameterError
-        No stack, one of more than ``MOST_PARTS`` layers or tables, heads that do not divide, a fused projection whose
-        heads do not fill the width, or cross attention
-        without an encoder of its width.
-    UnknownNameError
-        A dtype that is no format.
-    """
+    """Refuse a configuration that contradicts itself."""
     if config.encoder is None and config.decoder is None:
         raise ParameterError(f"{config.name}: neither 'encoder' nor 'decoder'; give one")
     for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
@@ -147,24 +126,7 @@ def check_config(config: ModelConfig) -> ModelConfig:
 
 
 def read_config(path: Path) -> ModelConfig:
-    """Read a configuration.
-
-    Parameters
-    ----------
-    path : Path
-        A JSON file of either kind.
-
-    Returns
-    -------
-    ModelConfig
-
-    Raises
-    ------
-    ParameterError
-        Not a JSON object, a key missing, of a wrong type or value, or a configuration that contradicts itself.
-    UnknownNameError
-        A key, dtype or model type that is not known.
-    """
+    """Read a configuration."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

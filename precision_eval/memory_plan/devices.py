@@ -2,16 +2,6 @@
 
 Conventions: a :class:`Capability` is plain data, so that a device that is not at hand can be asked about; memory is in
 bytes, 1 GB = 10⁹ as in datasheets. *Native*: arithmetic in the format. *Emulated*: stored in it, computed in another.
-
-Contents: :class:`Capability`, :data:`DEVICES`, :func:`device_by_name`, :func:`native`, :class:`Choice`,
-:func:`choose_format`, :func:`capability_here`.
-
-References
-----------
-.. [1] NVIDIA, CUDA C++ Programming Guide, "Compute Capabilities": half from 5.3, bfloat16 from 8.0; in 6.1 half
-   arithmetic has 1/64 of float32's throughput.
-.. [2] pytorch/pytorch #148322: ``torch.cuda.is_bf16_supported()`` counts emulation.
-.. [3] metavoiceio/metavoice-src #27: "Current CUDA Device does not support bfloat16. Please switch dtype to float16."
 """
 
 from __future__ import annotations
@@ -29,20 +19,7 @@ GB = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Capability:
-    """What is known of a device.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"cuda", "cpu", "mps"}
-    compute : tuple of int
-        CUDA's compute capability, such as (7, 5); empty elsewhere.
-    flags : frozenset of str
-        Instruction sets of a processor, as :func:`precision_eval.formats.cpu_flags` names them.
-    memory_bytes : int or None
-    source : str
-        Of capability and memory.
-    """
+    """What is known of a device."""
 
     name: str
     kind: Literal["cuda", "cpu", "mps"]
@@ -68,21 +45,7 @@ DEVICES: tuple[Capability, ...] = (
 
 
 def device_by_name(name: str) -> Capability:
-    """Look a published device up.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    Capability
-
-    Raises
-    ------
-    UnknownNameError
-        None has that name.
-    """
+    """Look a published device up."""
     for device in DEVICES:
         if device.name == name:
             return device
@@ -90,23 +53,7 @@ def device_by_name(name: str) -> Capability:
 
 
 def native(capability: Capability, dtype: str) -> Support:
-    """Say how a device computes in a format, from data alone.
-
-    Parameters
-    ----------
-    capability : Capability
-    dtype : {"float16", "bfloat16", "float32"}
-
-    Returns
-    -------
-    Support
-        :func:`precision_eval.formats.support` asks a device that is at hand; this one, a description.
-
-    Raises
-    ------
-    ParameterError
-        A CUDA device without its compute capability.
-    """
+    """Say how a device computes in a format, from data alone."""
     if dtype == "float32":
         return Support("native", "")
     if capability.kind == "cpu":
@@ -187,23 +134,7 @@ def _reasons(capability: Capability, dtype: str, formats: dict[str, Support]) ->
 
 
 def choose_format(capability: Capability) -> Choice:
-    """Choose the format for a device: bfloat16 where native, else float16 where native at full rate, else float32.
-
-    Parameters
-    ----------
-    capability : Capability
-
-    Returns
-    -------
-    Choice
-        Its reasons say what is emulated. It does not know the model: where float16's range does not suffice
-        (T5 trained in bfloat16), take ``full_float32`` or keep the overflowing layer wide.
-
-    Raises
-    ------
-    ParameterError
-        A CUDA device without its compute capability.
-    """
+    """Choose the format for a device: bfloat16 where native, else float16 where native at full rate, else float32."""
     formats = {name: native(capability, name) for name in ("float16", "bfloat16", "float32")}
     slow = "rate" in formats["float16"].reason
     if formats["bfloat16"].kind == "native":
@@ -226,23 +157,7 @@ def choose_format(capability: Capability) -> Choice:
 
 
 def capability_here(device: str) -> Capability:
-    """Describe a device of this machine; loads torch.
-
-    Parameters
-    ----------
-    device : {"auto", "cpu", "cuda", "cuda:i", "mps"}
-        auto: CUDA where there is one, else MPS, else the CPU.
-
-    Returns
-    -------
-    Capability
-        With the memory that the driver or the system reports.
-
-    Raises
-    ------
-    UnsupportedError
-        There is no such device here.
-    """
+    """Describe a device of this machine; loads torch."""
     import psutil
     import torch
 

@@ -3,14 +3,6 @@
 Conventions: as in :mod:`precision_eval.memory_plan.machine`. A local name holds its tensor as long as it does in the
 source, and that is the point: do not inline or rename across a step without looking at the source again. Shapes:
 x (B, s, width) with s tokens per call; caches (B, kv_heads, slots, head_dim).
-
-Contents: :class:`Dims`, :class:`Dtypes`, :func:`decode`, :func:`encode`.
-
-References
-----------
-.. [1] metavoiceio/metavoice-src, ``fam/llm/fast_model.py``.
-.. [2] nari-labs/dia, ``dia/layers.py``.
-.. [3] transformers, ``models/t5/modeling_t5.py``.
 """
 
 from __future__ import annotations
@@ -24,19 +16,7 @@ from precision_eval.memory_plan.models import Stack
 
 @dataclass(frozen=True, kw_only=True)
 class Dims:
-    """Sizes of one call.
-
-    Attributes
-    ----------
-    rows : int
-        Batch, guidance included.
-    tokens : int
-        Tokens per call: 1 in decode, all of them in an encoder.
-    slots : int
-        Positions of the self cache that attention covers; in an encoder the tokens.
-    cross : int
-        Positions of the cross cache; 0 for none.
-    """
+    """Sizes of one call."""
 
     rows: int
     tokens: int
@@ -46,14 +26,7 @@ class Dims:
 
 @dataclass(frozen=True, kw_only=True)
 class Dtypes:
-    """Storage dtypes in force.
-
-    Attributes
-    ----------
-    weights, norms, mlp_out, cache, condition : str
-    norm_output : str
-        The norms' output is brought to it; empty: left as it comes.
-    """
+    """Storage dtypes in force."""
 
     weights: str
     norms: str
@@ -171,26 +144,7 @@ def _mlp(m: Machine, stack: Stack, dtypes: Dtypes, x: Sized) -> Sized:
 
 
 def decode(m: Machine, stack: Stack, dims: Dims, dtypes: Dtypes) -> tuple[Sized, ...]:
-    """One step of a decoder over its static caches.
-
-    Parameters
-    ----------
-    m : Machine
-        Its meter holds the peak afterwards.
-    stack : Stack
-    dims : Dims
-    dtypes : Dtypes
-
-    Returns
-    -------
-    tuple of Sized
-        Logits, or the normalised hidden state where there is no head, and the hidden state beside logits.
-
-    Raises
-    ------
-    DisagreementError
-        Two operands differ and the fix does not bring them together.
-    """
+    """One step of a decoder over its static caches."""
     mask = m.new((1, 1, dims.tokens, dims.slots), "bool") if stack.masked_cache else None
     cross_mask = Sized((dims.rows, 1, 1, dims.cross), "bool")
     x = _embedded(m, stack, dims, dtypes)
@@ -249,25 +203,7 @@ def _relative_buckets(m: Machine, tokens: int) -> Sized:
 
 
 def encode(m: Machine, stack: Stack, dims: Dims, dtypes: Dtypes) -> tuple[Sized, ...]:
-    """One pass of an encoder over all its tokens.
-
-    Parameters
-    ----------
-    m : Machine
-    stack : Stack
-    dims : Dims
-    dtypes : Dtypes
-
-    Returns
-    -------
-    tuple of Sized
-        The normalised hidden state.
-
-    Raises
-    ------
-    DisagreementError
-        As for :func:`decode`.
-    """
+    """One pass of an encoder over all its tokens."""
     if stack.positions == "relative":
         buckets = _relative_buckets(m, dims.tokens)
         mask = m.new((dims.tokens, dims.tokens, stack.heads), dtypes.weights)

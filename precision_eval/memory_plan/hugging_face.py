@@ -4,12 +4,6 @@ Conventions: keys and their defaults as in transformers' configuration classes [
 default there is an error. Weights, norms and caches have the dtype of ``dtype`` (older: ``torch_dtype``); T5 in float16
 keeps its output projection ``wo`` in float32, as ``from_pretrained`` does. For Dia and T5 what landed is what
 transformers itself does, which is what is planned.
-
-Contents: :data:`READERS`.
-
-References
-----------
-.. [1] transformers, ``models/{dia,t5,gpt2,llama,mistral,qwen2,qwen3}/configuration_*.py``.
 """
 
 from __future__ import annotations

@@ -5,12 +5,6 @@ Conventions: bytes. A :class:`Sized` has a shape and a dtype and no values; its 
 model's forward takes and gives memory in the order in which the model does, and the highest level is its peak. Three
 kinds are told apart: ``activations``, ``casts`` (copies that a fix makes) and ``workspace`` (what a kernel takes for
 itself; the copy of a cache that MetaVoice's source makes in eager is not counted).
-
-Not counted: Python numbers in arithmetic (some ten bytes each), the scratch that oneDNN and cuBLAS take beside the
-allocator, and rounding (512 bytes per tensor on CUDA).
-
-Contents: :class:`Meter`, :class:`Sized`, :class:`DisagreementError`, :func:`item_bytes`, :func:`promoted`,
-:func:`broadcast`.
 """
 
 from __future__ import annotations
@@ -31,33 +25,12 @@ class DisagreementError(PrecisionEvalError, RuntimeError):
 
 
 def item_bytes(dtype: str) -> int:
-    """Bytes of an element.
-
-    Parameters
-    ----------
-    dtype : str
-        A floating format, ``"bool"`` or ``"int64"``.
-
-    Returns
-    -------
-    int
-    """
+    """Bytes of an element."""
     return {"bool": 1, "int64": 8}.get(dtype) or format_by_name(dtype).bits // 8
 
 
 def promoted(left: str, right: str) -> str:
-    """Dtype of an elementwise operation on two tensors, as torch promotes it.
-
-    Parameters
-    ----------
-    left, right : str
-        Floating formats, ``"bool"`` or ``"int64"``.
-
-    Returns
-    -------
-    str
-        The wider one; float16 with bfloat16 gives float32.
-    """
+    """Dtype of an elementwise operation on two tensors, as torch promotes it."""
     if left == right or right in ("bool", "int64"):
         return left
     if left in ("bool", "int64"):
@@ -68,31 +41,14 @@ def promoted(left: str, right: str) -> str:
 
 
 def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of an elementwise operation on two tensors.
-
-    Parameters
-    ----------
-    left, right : tuple of int
-        Equal sizes, or 1, aligned at the last axis.
-
-    Returns
-    -------
-    tuple of int
-    """
+    """Shape of an elementwise operation on two tensors."""
     length = max(len(left), len(right))
     padded = [(1,) * (length - len(shape)) + shape for shape in (left, right)]
     return tuple(max(pair) for pair in zip(*padded, strict=True))
 
 
 class Meter:
-    """The level of allocated bytes and what it consisted of when it was highest.
-
-    Attributes
-    ----------
-    level, peak : int
-    at_peak : dict of str to int
-        Bytes of each kind when the peak was first reached; they sum to ``peak``.
-    """
+    """The level of allocated bytes and what it consisted of when it was highest."""
 
     def __init__(self) -> None:
         self.level = 0
@@ -129,17 +85,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A tensor without values.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : str
-    block : object or None
-        What keeps its memory; shared by views, ``None`` for what is stored outside the call.
-    parameter : bool
-        A trainable leaf: autocast keeps the cast copy of a float32 one until its context ends.
-    """
+    """A tensor without values."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -162,17 +108,5 @@ class Sized:
 
 
 def allocate(meter: Meter, shape: tuple[int, ...], dtype: str, kind: Kind) -> Sized:
-    """Take memory for a tensor.
-
-    Parameters
-    ----------
-    meter : Meter
-    shape : tuple of int
-    dtype : str
-    kind : {"activations", "casts", "workspace"}
-
-    Returns
-    -------
-    Sized
-    """
+    """Take memory for a tensor."""
     return Sized(shape, dtype, _Block(meter, kind, prod(shape) * item_bytes(dtype)))

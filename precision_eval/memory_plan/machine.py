@@ -3,19 +3,6 @@
 Conventions: as in :mod:`precision_eval.memory_plan.ledger`. Which operand is activation and which is storage, and where
 casts go, follows :mod:`precision_eval.fixes.sites`; autocast follows torch's ``cached_cast``: matrix products and
 attention in its dtype, and the copy of a float32 parameter kept until the context ends [1]_.
-
-Attention: *fused* is the CPU's flash kernel (a boolean mask becomes a floating one; a logsumexp per row; per thread one
-tile of scores), and on CUDA a fused kernel with mask and logsumexp. *math* is the plain one: half operands are brought
-to float32 first, so **one layer's whole cache is copied twice**, query and key are scaled into copies, and the scores
-and their softmax stand side by side [2]_.
-
-Contents: :class:`Machine`, :func:`fused_workspace_bytes`, :func:`fused_scratch_bytes`.
-
-References
-----------
-.. [1] PyTorch, ``aten/src/ATen/autocast_mode.cpp``.
-.. [2] PyTorch, ``aten/src/ATen/native/transformers/attention.cpp``,
-   ``aten/src/ATen/native/cpu/FlashAttentionKernel.cpp``.
 """
 
 from __future__ import annotations
@@ -28,46 +15,13 @@ _HALF = ("float16", "bfloat16")
 
 
 def fused_workspace_bytes(query: tuple[int, ...], keys: int, dtype: str, *, threads: int, cpu: bool) -> int:
-    """Bytes that fused attention takes for itself, mask and output left out.
-
-    Parameters
-    ----------
-    query : tuple of int
-        (batch, heads, queries, head_dim).
-    keys : int
-    dtype : str
-        Of query, key and value.
-    threads : int
-        Intra-op threads; of the CPU's kernel.
-    cpu : bool
-
-    Returns
-    -------
-    int
-        Logsumexp, and on the CPU the rest of :func:`fused_scratch_bytes`.
-    """
+    """Bytes that fused attention takes for itself, mask and output left out."""
     logsumexp, tile, again = fused_scratch_bytes(query, keys, item=2 if dtype in _HALF else 4, threads=threads)
     return logsumexp + tile + again if cpu else logsumexp
 
 
 def fused_scratch_bytes(query: tuple[int, ...], keys: int, *, item: int, threads: int) -> tuple[int, int, int]:
-    """Scratch of the CPU's fused attention, block by block.
-
-    Parameters
-    ----------
-    query : tuple of int
-        (batch, heads, queries, head_dim).
-    keys : int
-    item : int
-        Bytes of an element of query, key and value.
-    threads : int
-
-    Returns
-    -------
-    tuple of int
-        Logsumexp, float32; per thread one tile of at most 32, 64 or 256 queries × 512 keys with maxima, sums and result
-        in float32; of a half format the tile once more in that.
-    """
+    """Scratch of the CPU's fused attention, block by block."""
     batch, heads, queries, width = query
     split = 256 if queries >= 768 else 64 if queries >= 192 else 32
     rows, columns = min(split, queries), min(512, keys)
@@ -77,25 +31,7 @@ def fused_scratch_bytes(query: tuple[int, ...], keys: int, *, item: int, threads
 
 @dataclass(kw_only=True)
 class Machine:
-    """Runs operations as allocations.
-
-    Attributes
-    ----------
-    agreement : str
-        Of the fix: ``none``, ``activation_to_storage``, ``storage_to_activation`` or ``autocast``.
-    autocast_dtype : str
-        What autocast computes in: bfloat16 on the CPU, float16 on CUDA.
-    cpu : bool
-        Kernels of the CPU; else of CUDA.
-    math_attention : bool
-        Plain attention instead of a fused kernel.
-    threads : int
-    keeps_casts : bool
-        Parameters are trainable, as a loaded model's are, so autocast keeps the copies of float32 ones.
-    fused_norm_promotes : bool
-        ``nn.RMSNorm`` returns the promoted dtype, as torch did up to 2.6; else the input's.
-    meter : Meter
-    """
+    """Runs operations as allocations."""
 
     agreement: str
     autocast_dtype: str = "bfloat16"
@@ -161,28 +97,7 @@ class Machine:
         raise DisagreementError(f"{what}: {x.dtype} meets {stored.dtype}")
 
     def linear(self, x: Sized, width: int, dtype: str, *, casting: bool = False, what: str = "linear") -> Sized:
-        """Multiply by a stored weight (width, x's width).
-
-        Parameters
-        ----------
-        x : Sized
-        width : int
-        dtype : str
-            Of the weight.
-        casting : bool
-            The layer itself casts its input to the weight's dtype and its output back.
-        what : str
-            Names the layer where it raises.
-
-        Returns
-        -------
-        Sized
-
-        Raises
-        ------
-        DisagreementError
-            Input and weight differ and nothing brings them together.
-        """
+        """Multiply by a stored weight (width, x's width)."""
         weight = Sized((width, x.shape[-1]), dtype, parameter=not casting)  # tensordot sees a view of it
         given = self.cast(x, dtype, "activations") if casting else x
         left, right = self._agreed(what, given, weight)

@@ -2,9 +2,6 @@
 
 Conventions: plain data, no torch; dtypes are named as torch names them; widths and counts are elements, not bytes.
 A model is an *encoder* stack, a *decoder* stack or both. Linear layers have no bias unless a stack says so.
-
-Contents: :class:`Stack`, :class:`Shipped`, :class:`ModelConfig`, :data:`MODELS`, :func:`model_by_name`,
-:func:`parameter_groups`, :func:`parameter_count`.
 """
 
 from __future__ import annotations
@@ -24,44 +21,7 @@ Landed = Literal["nothing", "norms_cast", "planned"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Embeddings, layers, final norm and output head of one stack.
-
-    Attributes
-    ----------
-    layers, width, heads, kv_heads, head_dim, mlp_width : int
-        Query projection ``width → heads × head_dim``, key and value ``width → kv_heads × head_dim``.
-    gated : bool
-        The MLP has two input projections (SwiGLU, gated GELU) instead of one.
-    fused_qkv, fused_gate : bool
-        Query, key and value, or the MLP's two input projections, are one weight: a cast copies it as a whole.
-    qkv_bias, bias : bool
-        Biases of query, key and value; of every linear layer and norm.
-    head_norms : bool
-        A norm of ``head_dim`` on queries and one on keys.
-    norm : {"rms", "rms_fused", "t5", "layer"}
-        ``rms``: computed in float32, cast back, times the weight. ``rms_fused``: ``nn.RMSNorm``. ``t5``: as T5's.
-    vocabulary, tables, outputs : int
-        Rows of an embedding table, number of tables, rows of the output head (0: none, or tied to the embedding).
-    positions : {"learned", "rope", "relative", "none"}
-    max_length : int
-        Positions of a learned table; else the length it was trained for.
-    relative_buckets : int
-        Rows of T5's table of position biases; ``heads`` columns, in the first layer only.
-    condition_width : int
-        Width of a speaker embedding, projected to ``width`` and added; 0 for none.
-    cross_heads, cross_kv_heads, cross_head_dim, cross_width : int
-        Cross attention; ``cross_width`` is the encoder's width. 0 for none.
-    attention : {"sdpa", "explicit"}
-        ``scaled_dot_product_attention``, or two products around a softmax.
-    masked_cache : bool
-        Attention covers every slot of the cache under a boolean mask; else only the slots in use.
-    cache_write : {"index_put", "slice"}
-        A slice casts what it is given, an index put refuses another dtype.
-    activation : {"fused", "gelu_new"}
-        One kernel, or transformers' ``gelu_new``, written out with a tensor per step.
-    casting_linear : bool
-        Linear layers cast their input to the weight's dtype and their output back (Dia's ``DenseGeneral``).
-    """
+    """Embeddings, layers, final norm and output head of one stack."""
 
     layers: int
     width: int
@@ -96,17 +56,7 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped:
-    """Dtypes in which a model is held as shipped.
-
-    Attributes
-    ----------
-    weights, norms, cache : str
-        Linear layers and embeddings; norm weights; KV caches.
-    mlp_out : str
-        The MLP's output projection, which T5 keeps apart; empty: as ``weights``.
-    condition : str
-        The speaker embedding given to the model; empty: as ``weights``.
-    """
+    """Dtypes in which a model is held as shipped."""
 
     weights: str = "float32"
     norms: str = "float32"
@@ -117,29 +67,7 @@ class Shipped:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A model that a plan can be made for.
-
-    Attributes
-    ----------
-    name, source : str
-    encoder, decoder : Stack or None
-        One at least.
-    encoder_length : int
-        Text tokens beside a decoder; with an encoder alone the length is asked for instead.
-    guidance_rows : int
-        Rows of every tensor per sequence: 2 where conditional and unconditional run side by side.
-    shipped : Shipped
-    landed : {"nothing", "norms_cast", "planned"}
-        What landed upstream: nothing; the norms' output is brought to the weights' dtype (Dia); or the very state
-        that is described here (T5 with its own norm where apex is installed).
-    published_parameters : int or None
-        As published, rounded as published.
-    published_source : str
-    pins_math : bool
-        The source pins plain attention around each decode step.
-    beside : str
-        What runs or loads beside the stacks described here, and so is in no plan of them.
-    """
+    """A model that a plan can be made for."""
 
     name: str
     source: str
@@ -163,10 +91,7 @@ class ModelConfig:
 
     @property
     def float16_mlp_out(self) -> str:
-        """Dtype of the MLP's output projection where the rest is loaded in float16; empty: float16 too.
-
-        transformers loads T5's ``wo`` in float32 then (``_keep_in_fp32_modules``), whatever dtype the file names.
-        """
+        """Dtype of the MLP's output projection where the rest is loaded in float16; empty: float16 too."""
         return self.shipped.mlp_out or ("float32" if self.main.norm == "t5" else "")
 
 
@@ -225,21 +150,7 @@ MODELS: tuple[ModelConfig, ...] = (
 
 
 def model_by_name(name: str) -> ModelConfig:
-    """Look a published configuration up.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    ModelConfig
-
-    Raises
-    ------
-    UnknownNameError
-        None has that name.
-    """
+    """Look a published configuration up."""
     for model in MODELS:
         if model.name == name:
             return model
@@ -251,17 +162,7 @@ def _linears(stack: Stack, rows_in: int, sizes: tuple[int, ...], *, bias: bool) 
 
 
 def layer_parameters(stack: Stack) -> dict[str, int]:
-    """Count the parameters of one layer.
-
-    Parameters
-    ----------
-    stack : Stack
-
-    Returns
-    -------
-    dict of str to int
-        ``linear`` (all but the MLP's output projection), ``mlp_out`` and ``norms``.
-    """
+    """Count the parameters of one layer."""
     inner, cached = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
     linear = _linears(stack, stack.width, (inner, cached, cached), bias=stack.qkv_bias or stack.bias)
     linear += _linears(stack, inner, (stack.width,), bias=stack.bias)
@@ -280,17 +181,7 @@ def layer_parameters(stack: Stack) -> dict[str, int]:
 
 
 def parameter_groups(config: ModelConfig) -> dict[str, int]:
-    """Count a model's parameters by the dtype group they are stored in.
-
-    Parameters
-    ----------
-    config : ModelConfig
-
-    Returns
-    -------
-    dict of str to int
-        ``linear`` (embeddings, position tables, heads and all linear layers but one), ``mlp_out``, ``norms``.
-    """
+    """Count a model's parameters by the dtype group they are stored in."""
     total = {"linear": 0, "mlp_out": 0, "norms": 0}
     for stack in (config.encoder, config.decoder):
         if stack is None:
@@ -305,15 +196,5 @@ def parameter_groups(config: ModelConfig) -> dict[str, int]:
 
 
 def parameter_count(config: ModelConfig) -> int:
-    """Count all parameters of a model.
-
-    Parameters
-    ----------
-    config : ModelConfig
-
-    Returns
-    -------
-    int
-        Σ over stacks of layers × (4 projections, 2 or 3 MLP matrices, norms) + embeddings + head.
-    """
+    """Count all parameters of a model."""
     return sum(parameter_groups(config).values())

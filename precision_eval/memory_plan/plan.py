@@ -4,24 +4,6 @@ Conventions: bytes; *length* is the slots of the decoder's static cache, or the 
 sequences, and a model that runs conditional and unconditional rows side by side has twice as many rows.
 
 What is stored::
-
-    weights      Σ groups parameters × bytes(group's dtype)
-    self cache   2 × layers × rows × kv_heads × length × head_dim × bytes(cache)
-    cross cache  2 × layers × rows × cross_kv_heads × encoder_length × cross_head_dim × bytes(cache)
-    buffers      length² for the causal mask of a decoder with learned positions (MetaVoice keeps it, one byte each);
-                 rows × encoder_length for the mask of the text
-
-What a call takes on top is the highest level of :mod:`precision_eval.memory_plan.forward`, run under the fix: what
-lives *at once*. A fix that casts the cache copies key and value of **one layer** (2 × rows × kv_heads × length ×
-head_dim elements), and gives them back before the next; one that casts weights copies one weight at a time, except
-autocast, which keeps the copies of float32 weights until its context ends. The encoder's pass and the decoder's step
-follow each other, so the larger of the two counts.
-
-Not part of a plan: the CUDA context (some hundred MB), fragmentation, loading (a loader that keeps the checkpoint on
-the device beside the model needs the weights twice), compiled graphs, codecs and other stages.
-
-Contents: :class:`Request`, :class:`FixPlan`, :func:`check_request`, :func:`plan_fix`, :func:`plan_all`,
-:func:`largest_length`.
 """
 
 from __future__ import annotations
@@ -45,35 +27,7 @@ LONGEST = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked.
-
-    Attributes
-    ----------
-    config : ModelConfig
-    dtype, kv_dtype : str
-        Of the weights and of the caches before a fix: ``as_shipped`` or a format. A speaker embedding follows the
-        weights where their dtype is asked for, else the caches, as in MetaVoice's loaders.
-    batch : int
-        Sequences.
-    length : int
-    tokens : int
-        Tokens per decoder call: 1 in decode, more in a prefill.
-    used : int or None
-        Slots in use, where attention covers only those; ``None``: all of them.
-    cpu : bool
-        Kernels, and autocast's dtype, of the CPU; else of CUDA.
-    math_attention : bool
-        Plain attention instead of a fused kernel.
-    threads : int
-        Of the CPU's kernels.
-    autocast_dtype : str
-        What autocast computes in; empty for the device's default, bfloat16 on the CPU and float16 on CUDA.
-    trainable : bool
-        Parameters require gradients, as a loaded model's do.
-    fused_norm_promotes : bool
-        ``nn.RMSNorm`` promotes its output, as torch did up to 2.6.
-    device_memory_bytes : int or None
-    """
+    """What is asked."""
 
     config: ModelConfig
     dtype: str = "as_shipped"
@@ -98,30 +52,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class FixPlan:
-    """Memory of a model under one fix.
-
-    Attributes
-    ----------
-    fix : str
-    status : {"runs", "raises", "unsupported"}
-        Whether the operands agree all the way; raises: where they do not.
-    reason : str
-        Of a status other than ``runs``.
-    weights_bytes, self_cache_bytes, cross_cache_bytes, buffer_bytes : int
-        Stored.
-    activations_bytes, workspace_bytes, casts_bytes : int or None
-        Alive together when the call needs most; ``None`` where it does not run.
-    call_bytes, total_bytes : int or None
-        Peak of the call, and with what is stored.
-    phase : str
-        ``"encode"`` or ``"decode"``: which needs most.
-    fits : bool or None
-        ``None`` without a device memory, or where it does not run.
-    largest_length : int or None
-        The longest that fits, 0 where none does; ``None`` without a device memory, or where it does not run.
-    limited_by : str
-        Of the largest length: ``"memory"``, ``"positions"`` or ``"search"``.
-    """
+    """Memory of a model under one fix."""
 
     fix: str
     status: Status
@@ -151,36 +82,13 @@ class FixPlan:
 
 
 def norm_promotes(torch_version: str) -> bool:
-    """Say whether ``nn.RMSNorm`` of a torch version promotes half input with float32 weights on the CPU.
-
-    Parameters
-    ----------
-    torch_version : str
-        Such as ``"2.13.0+cpu"``.
-
-    Returns
-    -------
-    bool
-        True up to 2.6; ``expectations.json`` holds what 2.6.0 and 2.7.1 do (pytorch PR #147203).
-    """
+    """Say whether ``nn.RMSNorm`` of a torch version promotes half input with float32 weights on the CPU."""
     major, minor = torch_version.split(".")[:2]
     return (int(major), int(minor)) < (2, 7)
 
 
 def check_request(request: Request) -> None:
-    """Refuse what has no meaning.
-
-    Parameters
-    ----------
-    request : Request
-
-    Raises
-    ------
-    UnknownNameError
-        No such dtype.
-    ParameterError
-        A count below one, or a length beyond a learned table of positions.
-    """
+    """Refuse what has no meaning."""
     for name, dtype in (("dtype", request.dtype), ("kv-dtype", request.kv_dtype)):
         if dtype not in DTYPES:
             raise unknown_name(name, dtype, DTYPES)
@@ -198,19 +106,7 @@ def check_request(request: Request) -> None:
 
 
 def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
-    """Storage dtypes of a request under a fix.
-
-    Parameters
-    ----------
-    request : Request
-    fix : Fix
-
-    Returns
-    -------
-    Dtypes
-        Those of the fix's storage, else those asked for, else as shipped. Asking for float16 is what loading in
-        float16 gives: an MLP's output projection that the source keeps wide stays so.
-    """
+    """Storage dtypes of a request under a fix."""
     shipped = request.config.shipped
     if fix.storage in ("float16", "bfloat16", "float32"):
         return Dtypes(**dict.fromkeys(("weights", "norms", "mlp_out", "cache", "condition"), fix.storage))
@@ -234,20 +130,7 @@ def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
 
 
 def stored(request: Request, dtypes: Dtypes, *, fix: str) -> FixPlan:
-    """Bytes of weights, caches and buffers; the formulas are in the module's text.
-
-    Parameters
-    ----------
-    request : Request
-    dtypes : Dtypes
-    fix : str
-        Id to put on it.
-
-    Returns
-    -------
-    FixPlan
-        Without what a call takes.
-    """
+    """Bytes of weights, caches and buffers; the formulas are in the module's text."""
     config, decoder = request.config, request.config.decoder
     groups = parameter_groups(config)
     held = {"linear": dtypes.weights, "mlp_out": dtypes.mlp_out, "norms": dtypes.norms}
@@ -321,21 +204,7 @@ def _without_fit(request: Request, fix: Fix) -> FixPlan:
 
 
 def largest_length(request: Request, fix: Fix) -> tuple[int, str]:
-    """Longest length whose total fits the device's memory; the total grows with the length.
-
-    Parameters
-    ----------
-    request : Request
-        With a device memory.
-    fix : Fix
-
-    Returns
-    -------
-    length : int
-        0 where not even the shortest fits.
-    limited_by : {"memory", "positions", "search"}
-        What keeps it from being longer; search: it fits at ``LONGEST`` still.
-    """
+    """Longest length whose total fits the device's memory; the total grows with the length."""
     assert request.device_memory_bytes is not None
     budget, stack = request.device_memory_bytes, request.config.main
     learned = stack.positions == "learned"
@@ -357,22 +226,7 @@ def largest_length(request: Request, fix: Fix) -> tuple[int, str]:
 
 
 def plan_fix(request: Request, fix: Fix) -> FixPlan:
-    """Plan one fix.
-
-    Parameters
-    ----------
-    request : Request
-    fix : Fix
-
-    Returns
-    -------
-    FixPlan
-
-    Raises
-    ------
-    ParameterError
-        See :func:`check_request`.
-    """
+    """Plan one fix."""
     check_request(request)
     found = _without_fit(request, fix)
     if request.device_memory_bytes is None or found.total_bytes is None:
@@ -383,15 +237,5 @@ def plan_fix(request: Request, fix: Fix) -> FixPlan:
 
 
 def plan_all(request: Request, fixes: Iterable[Fix] = FIXES) -> list[FixPlan]:
-    """Plan several fixes, in their order.
-
-    Parameters
-    ----------
-    request : Request
-    fixes : iterable of Fix
-
-    Returns
-    -------
-    list of FixPlan
-    """
+    """Plan several fixes, in their order."""
     return [plan_fix(request, fix) for fix in fixes]

@@ -2,8 +2,6 @@
 
 Conventions: sizes are shown with three digits and K, M, G for 2¹⁰, 2²⁰, 2³⁰ bytes; what is read accepts both kinds of
 units, ``GiB`` = 2³⁰ and ``GB`` = 10⁹.
-
-Contents: :func:`parse_bytes`, :func:`shown_bytes`, :func:`plan_table`, :func:`notes`, :func:`device_lines`.
 """
 
 from __future__ import annotations
@@ -25,23 +23,7 @@ _UNITS = {
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size.
-
-    Parameters
-    ----------
-    text : str
-        A number and a unit: ``16GiB``, ``15.8 GB``.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    ParameterError
-        No number, no unit, or nothing left.
-    """
+    """Read a size."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
     unit = _UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None:
@@ -72,18 +54,7 @@ def _longest(plan: FixPlan) -> str:
 
 
 def plan_table(request: Request, plans: Sequence[FixPlan]) -> Table:
-    """Lay the plans out, one row per fix, in 80 columns.
-
-    Parameters
-    ----------
-    request : Request
-    plans : sequence of FixPlan
-
-    Returns
-    -------
-    rich.table.Table
-        Stored: weights and caches. Alive together at the peak of a call: activations, workspace, casts.
-    """
+    """Lay the plans out, one row per fix, in 80 columns."""
     memory = request.device_memory_bytes
     title = f"{request.config.name}, batch {request.batch}, length {request.length}"
     table = Table(
@@ -111,17 +82,7 @@ def plan_table(request: Request, plans: Sequence[FixPlan]) -> Table:
 
 
 def notes(request: Request, plans: Sequence[FixPlan]) -> list[str]:
-    """Say what the table cannot: why a fix does not run, what the model asks for, and what to do where nothing fits.
-
-    Parameters
-    ----------
-    request : Request
-    plans : sequence of FixPlan
-
-    Returns
-    -------
-    list of str
-    """
+    """Say what the table cannot: why a fix does not run, what the model asks for, and what to do where nothing fits."""
     lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
     if any(plan.limited_by == "positions" for plan in plans):
         lines.append(f"* all {request.config.main.max_length} learned positions")
@@ -161,17 +122,7 @@ def _of_the_model(request: Request) -> list[str]:
 
 
 def device_lines(choices: Sequence[Choice]) -> list[str]:
-    """Say for each device which format is its own, and which are native; :func:`notes` says what a model asks for.
-
-    Parameters
-    ----------
-    choices : sequence of Choice
-
-    Returns
-    -------
-    list of str
-        One line each; with a single one, its reasons below.
-    """
+    """Say for each device which format is its own, and which are native; :func:`notes` says what a model asks for."""
     lines = []
     for choice in choices:
         kinds = ", ".join(f"{name} {found.kind}" for name, found in choice.formats.items())

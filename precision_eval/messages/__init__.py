@@ -2,21 +2,6 @@
 
 Conventions: works on text alone, so it needs neither the model nor torch; what the text does not show is said to be
 not shown, and a text of no known sentence is not diagnosed. ``import precision_eval.messages`` loads no torch.
-
-Contents
---------
-explanation
-    :func:`explain` and what it returns.
-family, family_attention, family_products, family_writes, family_layers, members
-    ``FAMILY``: the sentences, as data.
-causes
-    ``CAUSES``: how dtypes come apart, and how to tell one cause from another.
-advice
-    Which of ``FIXES`` reach the call that raised.
-reading, dtypes
-    Finding sentences, dtypes and the traced call in a pasted text.
-text
-    The explanation for a terminal.
 """
 
 from __future__ import annotations

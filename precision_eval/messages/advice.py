@@ -5,8 +5,6 @@ on the model shows that. ``applies``: the fix reaches this call and makes its op
 the stated condition holds. ``does_not_cure``: the same sentence, or the eager one, is raised again. ``out_of_reach``:
 put on from outside, the fix does not touch this operation; the cast can be written at the call. This module loads no
 torch.
-
-Contents: :class:`FixAdvice`, :func:`advise`.
 """
 
 from __future__ import annotations
@@ -24,15 +22,7 @@ Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
 
 @dataclass(frozen=True)
 class FixAdvice:
-    """What one fix does for the call that raised.
-
-    Attributes
-    ----------
-    fix : str
-        Id in ``FIXES``.
-    verdict : {"applies", "depends", "does_not_cure", "out_of_reach"}
-    reason : str
-    """
+    """What one fix does for the call that raised."""
 
     fix: str
     verdict: Verdict
@@ -46,23 +36,7 @@ _HALF = ("float16", "bfloat16")
 
 
 def advise(found: Found, *, op: str | None, how: How, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
-    """Judge every fix but the control for the call that raised.
-
-    Parameters
-    ----------
-    found : Found
-    op : str or None
-        The operation, where the text shows it.
-    how : str
-        How the call was run.
-    causes : tuple of Cause
-        Those that fit; for what landed upstream.
-
-    Returns
-    -------
-    tuple of FixAdvice
-        In the order of ``FIXES``.
-    """
+    """Judge every fix but the control for the call that raised."""
     judged = []
     for fix in FIXES:
         if fix.id == "as_shipped":

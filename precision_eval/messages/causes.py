@@ -3,8 +3,6 @@
 Conventions: a literal tuple, the most specific first. A cause *fits* where the site and the dtypes do; it is *named*
 where the text also shows one of its words (a file, a class, a library). The message alone rarely decides: several
 causes fit most messages, and each says what to look at. This module loads no torch.
-
-Contents: :class:`Cause`, :data:`CAUSES`, :func:`fits`, :func:`is_named`.
 """
 
 from __future__ import annotations
@@ -20,15 +18,7 @@ FLOATS = (*HALF, "float32")
 
 @dataclass(frozen=True)
 class When:
-    """A condition under which a cause raises.
-
-    Attributes
-    ----------
-    members : tuple of str
-        Members of the family that it raises.
-    activation, storage : tuple of str
-        Dtypes that the operands of either role must be among; empty: any.
-    """
+    """A condition under which a cause raises."""
 
     members: tuple[str, ...]
     activation: tuple[str, ...] = ()
@@ -37,29 +27,7 @@ class When:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One known cause.
-
-    Attributes
-    ----------
-    id : str
-    title : str
-        One line.
-    explanation : str
-        Where the dtypes come apart.
-    tell : str
-        What to look at, to tell it from the other causes of the same message.
-    when : tuple of When
-        It fits where one of these holds.
-    words : tuple of str
-        Regular expressions; one of them in the text names this cause.
-    fix : str
-        What landed, or what its project's threads came to.
-    sources : tuple of str
-    workload : str or None
-        Glob of the workloads of this suite that reproduce it.
-    only_named : bool
-        Too rare to be thought of unless the text shows one of its words.
-    """
+    """One known cause."""
 
     id: str
     title: str
@@ -351,10 +319,7 @@ CAUSES: tuple[Cause, ...] = (
 
 
 def fits(cause: Cause, found: Found) -> bool:
-    """Say whether site and dtypes of a sentence are those of a cause.
-
-    A dtype that the sentence does not name fits everything.
-    """
+    """Say whether site and dtypes of a sentence are those of a cause."""
     dtypes = found.dtypes
     if cause.id == "numpy_float64" and "float64" not in dtypes.values():
         return False

@@ -2,16 +2,6 @@
 
 Conventions: canonical names are those of ``torch.dtype`` without the prefix (``"float16"``). This module loads no
 torch.
-
-Spellings known here: C++ type names as GCC and Clang demangle them (``c10::Half``, ``float``, ``long int``), the same
-as MSVC writes them (``struct c10::Half``, ``__int64``), ``ScalarType`` (``Half``), ``torch.dtype``
-(``torch.float16``), tensor types (``torch.cuda.HalfTensor``, ``CUDABFloat16Type``) and the element types of MLIR and
-Triton (``f16``, ``fp16``).
-
-They are told apart without regard to capitals, as texts are quoted in any: no two spellings of unlike dtypes differ in
-capitals alone.
-
-Contents: :data:`SPELLINGS`, :data:`DTYPE_PATTERN`, :func:`lowered`, :func:`dtype_name`, :func:`is_floating`.
 """
 
 from __future__ import annotations
@@ -94,23 +84,7 @@ word."""
 
 
 def dtype_name(spelling: str) -> str:
-    """Bring a spelling to its canonical name.
-
-    Parameters
-    ----------
-    spelling : str
-        As matched by :data:`DTYPE_PATTERN`, in any capitals; white space may be folded.
-
-    Returns
-    -------
-    str
-        Such as ``"float16"``.
-
-    Raises
-    ------
-    KeyError
-        No spelling known here.
-    """
+    """Bring a spelling to its canonical name."""
     return _BY_LOWERED[re.sub(r"^(struct|class) ", "", lowered(" ".join(spelling.split())))]
 
 

@@ -2,8 +2,6 @@
 
 Conventions: dtypes are canonical names (``"float16"``); what the text does not show is ``None`` or empty, never
 guessed. This module loads no torch.
-
-Contents: :class:`NamedOperand`, :class:`LikelyCause`, :class:`Explanation`, :func:`explain`.
 """
 
 from __future__ import annotations
@@ -34,19 +32,7 @@ from .reading import (
 
 @dataclass(frozen=True)
 class NamedOperand:
-    """An operand of the call, with the dtype that the message names.
-
-    Attributes
-    ----------
-    name : str
-        As the message calls it.
-    dtype : str or None
-        None where the message names none.
-    role : str
-        ``"activation"``, ``"storage"`` or ``"either"``.
-    meaning : str
-        What it is in a model.
-    """
+    """An operand of the call, with the dtype that the message names."""
 
     name: str
     dtype: str | None
@@ -56,19 +42,7 @@ class NamedOperand:
 
 @dataclass(frozen=True, kw_only=True)
 class LikelyCause:
-    """A known cause that fits.
-
-    Attributes
-    ----------
-    id, title, explanation, tell, fix : str
-        As in :class:`~precision_eval.messages.causes.Cause`.
-    is_named : bool
-        The text also shows a word of it, such as a file of that project.
-    workload : str or None
-        Glob of the workloads that reproduce it.
-    links : tuple of str
-        Threads.
-    """
+    """A known cause that fits."""
 
     id: str
     title: str

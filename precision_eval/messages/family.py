@@ -17,11 +17,5 @@ FAMILY: tuple[Member, ...] = (*ATTENTION, *PRODUCTS, *WRITES, *LAYERS)
 
 
 def member_by_id(member_id: str) -> Member:
-    """Look a member up.
-
-    Raises
-    ------
-    KeyError
-        No member has that id.
-    """
+    """Look a member up."""
     return {member.id: member for member in FAMILY}[member_id]

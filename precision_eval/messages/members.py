@@ -3,8 +3,6 @@
 Conventions: a *sentence* is the literal text that is raised, with placeholders: ``{name}`` is a dtype, which becomes
 the operand of that name; ``{#}`` is a number; ``{*}`` is any short run of text within a line. White space may be
 folded differently in the text searched, or stand there escaped, and capitals do not count. This module loads no torch.
-
-Contents: :class:`Operand`, :class:`Member`, :func:`compiled_sentence`.
 """
 
 from __future__ import annotations
@@ -23,17 +21,7 @@ Kind = Literal["mismatch", "format", "index"]
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand that a sentence names.
-
-    Attributes
-    ----------
-    name : str
-        As in the sentence's placeholder.
-    role : {"activation", "storage", "either"}
-        Activation: what flows through the model. Storage: a weight, a cache or what is written to.
-    meaning : str
-        What it is in a model.
-    """
+    """One operand that a sentence names."""
 
     name: str
     role: Role
@@ -42,33 +30,7 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One member of the family.
-
-    Attributes
-    ----------
-    id : str
-        Name used in tests and in JSON.
-    sentences : tuple of str
-        What is raised, in every form known.
-    beginnings : tuple of str
-        What is left of a sentence that was cut, as titles of threads are: it names fewer dtypes, or none. Taken where
-        no whole sentence stands in that place.
-    ops : tuple of str
-        The operations that raise it; where there are several, the text around decides or it stays open.
-    site : str
-        Kind of place, which decides what the fixes reach.
-    operands : tuple of Operand
-        In the order in which a sentence names them.
-    kind : {"mismatch", "format", "index"}
-        Mismatch: operands disagree, and where the sentence's dtypes all agree it is no member. Format: a kernel takes
-        certain formats only. Index: an integer was expected.
-    asks : str
-        What the check wants.
-    where : str
-        Devices, builds and versions it is known from.
-    sources : tuple of str
-        Threads or code; ``repository #number`` becomes a link.
-    """
+    """One member of the family."""
 
     id: str
     sentences: tuple[str, ...]
@@ -90,18 +52,7 @@ WHITE_SPACE = r"(?:\s|\\[nrt])+"
 
 @cache
 def compiled_sentence(sentence: str) -> re.Pattern[str]:
-    """Compile a sentence to a regular expression for lowered text.
-
-    Parameters
-    ----------
-    sentence : str
-        With placeholders, in any capitals.
-
-    Returns
-    -------
-    re.Pattern
-        One named group per dtype; a run of white space matches any other.
-    """
+    """Compile a sentence to a regular expression for lowered text."""
     parts = _PLACEHOLDER.split(lowered(sentence))
     found = [_literal(parts[0])]
     for name, text in zip(parts[1::2], parts[2::2], strict=True):

@@ -4,9 +4,6 @@ Conventions: terminal colours, box-drawing frames and the prefixes of distribute
 traceback that was written into one line, as in a log of JSON, is put back into lines. Positions are those in the
 cleaned text; capitals do not count. Where several sentences are found, the last is the one that surfaced: a
 compiler's error that was suppressed, or a chained exception, stands before it. Nothing here loads torch.
-
-Contents: :class:`Found`, :class:`Near`, :func:`cleaned`, :func:`find_members`, :func:`how_it_ran`, :func:`named_op`,
-:func:`fake_operands`, :func:`last_user_frame`, :func:`nearest`.
 """
 
 from __future__ import annotations
@@ -33,18 +30,7 @@ _NOISE = re.compile(
 
 @dataclass(frozen=True)
 class Found:
-    """A member's sentence in a text.
-
-    Attributes
-    ----------
-    member : Member
-    start, end : int
-        Where it stands in the cleaned text.
-    sentence : str
-        As it stands there, white space folded.
-    dtypes : dict of str to str
-        Canonical dtype of each operand that the sentence names.
-    """
+    """A member's sentence in a text."""
 
     member: Member
     start: int
@@ -55,14 +41,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Near:
-    """The known sentence that an unknown text resembles most; a likeness of wording, no diagnosis.
-
-    Attributes
-    ----------
-    sentence : str
-    likeness : float
-        ``difflib``'s ratio in 0 … 1.
-    """
+    """The known sentence that an unknown text resembles most; a likeness of wording, no diagnosis."""
 
     sentence: str
     likeness: float
@@ -81,19 +60,7 @@ def cleaned(text: str) -> str:
 
 
 def find_members(text: str) -> tuple[list[Found], list[str]]:
-    """Find every sentence of the family in a cleaned text.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    found : list of Found
-        In the order of the text; of overlapping ones the longest.
-    refused : list of str
-        Reasons why a sentence that is there is no dtype mismatch: its dtypes agree, or are no floating formats.
-    """
+    """Find every sentence of the family in a cleaned text."""
     found: list[Found] = []
     cut: list[Found] = []
     refused: list[tuple[Found, str]] = []
@@ -145,13 +112,7 @@ def _longest(found: list[Found]) -> list[Found]:
 
 
 def how_it_ran(text: str, found: Found) -> How:
-    """Say how the call was run, from the text before and around the sentence.
-
-    Returns
-    -------
-    str
-        ``"while tracing"`` where fake tensors were computed with; ``"not shown"`` where the text is the sentence alone.
-    """
+    """Say how the call was run, from the text before and around the sentence."""
     near = text[max(0, found.start - 3000) : found.end + 1500]
     around = text[max(0, found.start - 30000) : found.end + 1500]
     if re.search(r"torch[/\\]export|torch\.export|_export[/\\]", around):
@@ -190,13 +151,7 @@ _SOURCE_HINTS: tuple[tuple[str, str], ...] = (
 
 
 def named_op(text: str, found: Found) -> str | None:
-    """Name the operation from what the text says of the call: the traced node, the graph's node, or the source line.
-
-    Returns
-    -------
-    str or None
-        None where the text does not show it.
-    """
+    """Name the operation from what the text says of the call: the traced node, the graph's node, or the source line."""
     before = text[max(0, found.start - 3000) : found.start]
     for match in list(_FX_CALL.finditer(before))[-1:]:
         return str(match.group(1) or match.group(2))
@@ -218,13 +173,7 @@ _FAKE = re.compile(
 
 
 def fake_operands(text: str, found: Found) -> list[tuple[str, str]]:
-    """List the fake tensors of the traced call.
-
-    Returns
-    -------
-    list of (shape, dtype)
-        Shape as printed; the dtype is ``"default"`` where the text leaves it out, as it does for the default dtype.
-    """
+    """List the fake tensors of the traced call."""
     before = text[max(0, found.start - 3000) : found.start]
     calls = list(_FX_CALL.finditer(before))
     if not calls:
@@ -237,13 +186,7 @@ _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?')
 
 
 def last_user_frame(text: str, found: Found) -> str | None:
-    """Name the innermost frame of the user's own code, libraries left out.
-
-    Returns
-    -------
-    str or None
-        ``"layers.py line 210 in forward"``; of the path only the last two parts.
-    """
+    """Name the innermost frame of the user's own code, libraries left out."""
     frames = _FRAME.findall(text[: found.start]) if "from user code" not in text[found.end :] else []
     frames = frames or _FRAME.findall(text[found.end :])
     own = [

@@ -1,7 +1,4 @@
-"""An explanation as plain text of at most 110 columns, for a terminal or a thread.
-
-Contents: :func:`as_text`.
-"""
+"""An explanation as plain text of at most 110 columns, for a terminal or a thread."""
 
 from __future__ import annotations
 
@@ -21,17 +18,7 @@ _VERDICTS = {
 
 
 def as_text(explanation: Explanation) -> str:
-    """Write an explanation as text.
-
-    Parameters
-    ----------
-    explanation : Explanation
-
-    Returns
-    -------
-    str
-        Without a newline at its end.
-    """
+    """Write an explanation as text."""
     if not explanation.known:
         return "\n".join(_unknown(explanation))
     lines = [*_message(explanation), "", *_causes(explanation), "", *_fixes(explanation)]

@@ -2,9 +2,6 @@
 
 Conventions: every choice is the engine's (:func:`precision_eval.decide.choose_from`, without limits); figures are the
 records'. Policies that take the same fix in a group share a cell.
-
-Contents: :class:`Take`, :class:`Without`, :class:`AnswerRow`, :class:`Card`, :func:`answer_rows`, :func:`uncured`,
-:func:`cards_of`, :func:`in_short`.
 """
 
 from __future__ import annotations
@@ -31,17 +28,7 @@ AIMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Take:
-    """What one policy, or several that agree, take in a group.
-
-    Attributes
-    ----------
-    policies : tuple of str
-    fix : str
-    costs : tuple of (str, cell)
-        Title and figure.
-    ties : tuple of (str, tuple of str)
-        Policy, and what ties with the fix there.
-    """
+    """What one policy, or several that agree, take in a group."""
 
     policies: tuple[str, ...]
     fix: str
@@ -69,20 +56,7 @@ class Without:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRow:
-    """The answer in one group.
-
-    Attributes
-    ----------
-    place : Place
-    takes : tuple of (Take or Without)
-        In the order of the policies; together they cover all three columns, or none.
-    without : str
-        Why there is no answer; empty where there is one.
-    reasons : tuple of (str, str)
-        Policy, and the engine's sentence.
-    changes, doubts : tuple of str
-        What would change the choices, and what speaks against the figures.
-    """
+    """The answer in one group."""
 
     place: Place
     takes: tuple[Take | Without, ...]
@@ -94,16 +68,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """One policy over the whole run.
-
-    Attributes
-    ----------
-    policy, name, aim : str
-    fixes : tuple of (str, int, int)
-        Fix, groups that it is taken in, groups among them where it ties; most often first.
-    total : int
-        Groups with an answer.
-    """
+    """One policy over the whole run."""
 
     policy: str
     name: str
@@ -113,12 +78,7 @@ class Card:
 
 
 def answer_rows(places: Sequence[Place]) -> tuple[AnswerRow, ...]:
-    """Return a row per group that at least one fix cures.
-
-    Parameters
-    ----------
-    places : sequence of Place
-    """
+    """Return a row per group that at least one fix cures."""
     return tuple(_row(place) for place in places if place.section.curing)
 
 

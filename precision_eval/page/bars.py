@@ -2,8 +2,6 @@
 
 Conventions: memory is bytes; the firm part is what is stored, the striped one what a call allocates on top. A shift is
 a value minus the oracle's, and the grey band is three times the null's shift, to both sides.
-
-Contents: :func:`memory_chart`, :func:`shifts_of`, :func:`shift_chart`, :class:`Shift`.
 """
 
 from __future__ import annotations
@@ -35,15 +33,7 @@ PATHS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """How far one condition is from the oracle, by one yardstick.
-
-    Attributes
-    ----------
-    row : Row
-    value, shift : Figure
-    beyond, worse : bool
-        Farther than three times the null; and to the worse side.
-    """
+    """How far one condition is from the oracle, by one yardstick."""
 
     row: Row
     value: Figure

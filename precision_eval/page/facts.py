@@ -2,9 +2,6 @@
 
 Conventions: a cell is a :class:`~.figures.Figure`, a :class:`~.figures.Ranged`, words, or None where nothing was
 measured. Columns that no row can fill are left out by the tables.
-
-Contents: :class:`Fact`, :data:`COSTS`, :func:`lines_of`, :func:`memory_of`, :func:`time_of`, :func:`drift_of`,
-:func:`operands_of`.
 """
 
 from __future__ import annotations
@@ -29,13 +26,7 @@ _MOST_CASTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """One column.
-
-    Attributes
-    ----------
-    key, title : str
-    read : callable of (Row, Section) to Cell
-    """
+    """One column."""
 
     key: str
     title: str

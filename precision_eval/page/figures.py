@@ -2,8 +2,6 @@
 
 Conventions: a path is a JSON pointer (RFC 6901) into the record's line of ``records.jsonl``. The value is as recorded,
 unrounded; the text is for reading.
-
-Contents: :class:`Figure`, :class:`Ranged`, :func:`figure`, :func:`ranged`, :func:`combined`, :func:`pointer`.
 """
 
 from __future__ import annotations
@@ -22,21 +20,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number on the page.
-
-    Attributes
-    ----------
-    value : float
-        As recorded, or made of recorded values by `operation`.
-    text : str
-        What is read.
-    records : tuple of str
-        Cells, one per path.
-    paths : tuple of str
-        JSON pointers.
-    operation : str
-        ``"sum"`` or ``"difference"`` of two; empty for one.
-    """
+    """One number on the page."""
 
     value: float
     text: str
@@ -85,19 +69,7 @@ class Ranged:
 
 
 def figure(record: Record | None, *path: str, write: Write, root: str = "data") -> Figure | None:
-    """Return the number at a path of a record, or None where there is no finite one.
-
-    Parameters
-    ----------
-    record : Record or None
-        None, or one without data, has no number.
-    *path : str
-        Inside its data.
-    write : callable
-        Value to text.
-    root : str
-        Field that `path` starts from.
-    """
+    """Return the number at a path of a record, or None where there is no finite one."""
     content: Mapping[str, Any] | None = None if record is None else getattr(record, root)
     value = figure_of(content, *path)
     if record is None or value is None:
@@ -115,16 +87,7 @@ def ranged(record: Record | None, middle: tuple[str, ...], low: str, high: str, 
 
 
 def combined(operation: str, first: Figure, second: Figure, *, write: Write) -> Figure:
-    """Return the sum or difference of two figures.
-
-    Parameters
-    ----------
-    operation : {"sum", "difference"}
-    first, second : Figure
-        Of one path each.
-    write : callable
-        Value to text.
-    """
+    """Return the sum or difference of two figures."""
     value = first.value + second.value if operation == "sum" else first.value - second.value
     return Figure(
         value=value,

@@ -4,8 +4,6 @@ Conventions: times are seconds. A line is drawn as its running median where `win
 chart can show; the values that hover and focus show are the record's own, at up to :data:`MOST_SHOWN` places along the
 axis. The series that the script reads are JSON with, per line, the cell, the JSON pointer of the list, and indices,
 times and values of what is shown.
-
-Contents: :class:`Series`, :func:`series_at`, :class:`Line`, :func:`smoothed`, :func:`line_chart`.
 """
 
 from __future__ import annotations
@@ -61,24 +59,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of a chart.
-
-    Attributes
-    ----------
-    row : Row
-        Whose it is.
-    series : Series
-    window : int
-        Of the running median that is drawn; 1 draws the values.
-    faint : bool
-        Draw the values themselves too, faintly.
-    step : bool
-        Hold each value until the next.
-    band : tuple of numpy.ndarray or None
-        Lower and upper ends, at the series' times.
-    label : Markup or str
-        Beside the line's end; empty for none.
-    """
+    """One line of a chart."""
 
     row: Row
     series: Series
@@ -130,27 +111,7 @@ def line_chart(
     minutes: bool | None = None,
     notes: Sequence[str] = (),
 ) -> Chart:
-    """Draw lines over time.
-
-    Parameters
-    ----------
-    lines : sequence of Line
-        At least one; on a logarithmic axis with a value above 0 each.
-    palette : Palette
-    frame : Frame
-    key, title, description : str
-        Id, heading, and words for those who cannot see it.
-    x_title : str
-        Without its unit.
-    y_title : str
-    log, percent : bool
-        Of the vertical axis.
-    grey : tuple of float, optional
-        Values between which the paper is grey.
-    minutes : bool, optional
-        Whether time is in minutes; None decides by its length.
-    notes : sequence of str
-    """
+    """Draw lines over time."""
     last_s = max(float(line.series.time_s[-1]) for line in lines)
     unit_s, unit = (60.0, "min") if (last_s >= SHORT_S if minutes is None else minutes) else (1.0, "s")
     first = min(float(line.series.time_s[0]) for line in lines)

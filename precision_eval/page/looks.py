@@ -2,8 +2,6 @@
 
 Conventions: each fix has a number on a page; ``.f0``, ``.f1``, … set ``--c`` (marks) and ``--t`` (text). Marks have
 the figures' shapes. Contrast is WCAG's ratio of relative luminances; marks keep at least 3, text at least 4.5.
-
-Contents: :class:`Palette`, :func:`palette_of`, :func:`marker`, :func:`contrast`.
 """
 
 from __future__ import annotations
@@ -43,13 +41,7 @@ _CORNERS = {  # of polygons around the origin, y down, in units of the radius
 
 @dataclass(frozen=True)
 class Palette:
-    """The fixes of a page, numbered.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Fix ids, and those of oracle, null and controls.
-    """
+    """The fixes of a page, numbered."""
 
     names: tuple[str, ...]
 
@@ -113,12 +105,7 @@ def marker(name: str, x: float, y: float, radius: float) -> Markup:
 
 
 def contrast(first: str, second: str) -> float:
-    """Return WCAG's contrast ratio of two colours, from 1 (equal) to 21.
-
-    References
-    ----------
-    .. [1] Web Content Accessibility Guidelines 2.1, "contrast ratio" and "relative luminance".
-    """
+    """Return WCAG's contrast ratio of two colours, from 1 (equal) to 21."""
     brighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 

@@ -2,8 +2,6 @@
 
 Conventions: a *place* is one group of the engine (workload × size × mode × device × threads × pins) together with the
 report's section of the same records. Records of other thread counts never share a place.
-
-Contents: :class:`Place`, :func:`places_of`, :func:`shown_path`, :data:`NEW`.
 """
 
 from __future__ import annotations
@@ -36,19 +34,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One group of a run.
-
-    Attributes
-    ----------
-    run : Run
-        The records of this thread count alone.
-    section : Section
-    group : Group
-    key : str
-        For anchors; unique on the page.
-    alone : bool
-        Every group of the run has the same device and thread count, so that a label need not name them.
-    """
+    """One group of a run."""
 
     run: Run = field(repr=False)
     section: Section = field(repr=False)
@@ -110,12 +96,7 @@ class Place:
 
 
 def places_of(run: Run) -> tuple[Place, ...]:
-    """Return the groups of a run that hold fixes, in the order of a report.
-
-    Parameters
-    ----------
-    run : Run
-    """
+    """Return the groups of a run that hold fixes, in the order of a report."""
     groups = {_key(group): group for group in groups_of(run.records, run=shown_path(run.directory))}
     alone = len({(group.device, group.threads) for group in groups.values()}) == 1
     found = []

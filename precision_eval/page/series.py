@@ -2,8 +2,6 @@
 
 Conventions: as in ``report.plots_drift``, ``plots_audio`` and ``plots_survival``: the same rows, panels, windows of the
 running median and bands. References (null, controls, oracle) are those of the group's section.
-
-Contents: :func:`drift_charts`, :func:`sound_charts`, :func:`survival_chart`, :func:`sound_rows`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Conventions: pixels are those of the view box, y down. A chart states its scales in ``data-sx`` and ``data-sy`` as
 ``lin|log low high start end``, so that a program can read a mark's value back from its place.
-
-Contents: :class:`Scale`, :class:`Frame`, :func:`axes`, :func:`chart`, :func:`labelled`, :func:`end_labels`,
-:func:`path_of`, :func:`text_width`, :func:`padded`.
 """
 
 from __future__ import annotations
@@ -27,16 +24,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """From values to pixels.
-
-    Attributes
-    ----------
-    low, high : float
-        Ends of the axis; above 0 on a logarithmic one.
-    start, end : float
-        Their pixels.
-    log : bool
-    """
+    """From values to pixels."""
 
     low: float
     high: float
@@ -82,18 +70,7 @@ class Frame:
 
 
 def axes(frame: Frame, x: Scale, y: Scale | None, *, x_title: str, y_title: str = "", percent: bool = False) -> Markup:
-    """Return grid, ticks and titles.
-
-    Parameters
-    ----------
-    frame : Frame
-    x : Scale
-    y : Scale or None
-        None where the chart names its rows itself.
-    x_title, y_title : str
-    percent : bool
-        Write the ticks of y as per cent.
-    """
+    """Return grid, ticks and titles."""
     bottom, top = frame.height - frame.bottom, frame.top
     parts = []
     for value in x.ticks:
@@ -115,20 +92,7 @@ def axes(frame: Frame, x: Scale, y: Scale | None, *, x_title: str, y_title: str 
 def chart(
     frame: Frame, content: Markup, *, title: str, key: str, x: Scale | None = None, y: Scale | None = None, kind: str
 ) -> Markup:
-    """Return the SVG element around a chart's content.
-
-    Parameters
-    ----------
-    frame : Frame
-    content : Markup
-    title : str
-        What it shows, for those who cannot see it.
-    key : str
-        Id on the page.
-    x, y : Scale, optional
-    kind : {"points", "lines", "bars"}
-        How the keyboard walks through it.
-    """
+    """Return the SVG element around a chart's content."""
     scales = "".join(f' data-s{name}="{one.text}"' for name, one in (("x", x), ("y", y)) if one is not None)
     return Markup(
         '<svg class="chart" id="{}" data-kind="{}" viewBox="0 0 {} {}" role="group" tabindex="0" '
@@ -143,18 +107,7 @@ def labelled(
     frame: Bbox,
     obstacles: Iterable[tuple[float, float, float, float]] = (),
 ) -> Markup:
-    """Return a label beside each point, so that none covers another label, a mark or an obstacle where that can be.
-
-    Parameters
-    ----------
-    points : sequence of (x, y, text, class)
-    radii_px : sequence of float
-        Of the marks.
-    frame : Bbox
-        Labels stay inside.
-    obstacles : iterable of (x0, y0, x1, y1)
-        Boxes to keep off.
-    """
+    """Return a label beside each point, so that none covers another label, a mark or an obstacle where that can be."""
     taken = [(x - r, y - r, x + r, y + r) for (x, y, _, _), r in zip(points, radii_px, strict=True)]
     taken += obstacles
     parts = []
@@ -179,14 +132,7 @@ def labelled(
 
 
 def end_labels(ends: Sequence[tuple[float, Markup | str, str]], *, x: Scale, y: Scale) -> Markup:
-    """Return each line's name to the right of the axes, at its last height, moved apart where names would overlap.
-
-    Parameters
-    ----------
-    ends : sequence of (y pixel, text, class)
-    x, y : Scale
-        Of the chart.
-    """
+    """Return each line's name to the right of the axes, at its last height, moved apart where names would overlap."""
     low, high = min(y.start, y.end), max(y.start, y.end)
     placed = spread([at for at, _, _ in ends], step=LINE_PX, low=low + 6, high=high - 4)
     parts = []

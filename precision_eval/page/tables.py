@@ -2,9 +2,6 @@
 
 Conventions: a table's first column names the row; cells are figures, words or None. Columns that no row fills are left
 out.
-
-Contents: :class:`Grid`, :class:`GridRow`, :func:`cost_grid`, :func:`sound_grid`; :class:`StatusTable`,
-:func:`status_table`, :class:`Message`, :func:`messages_of`; :func:`environment_facts`.
 """
 
 from __future__ import annotations
@@ -37,14 +34,7 @@ class GridRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A table of figures.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        Without the first.
-    rows : tuple of GridRow
-    """
+    """A table of figures."""
 
     columns: tuple[str, ...]
     rows: tuple[GridRow, ...]
@@ -52,14 +42,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusTable:
-    """Which fix runs where.
-
-    Attributes
-    ----------
-    fixes : tuple of str
-    rows : tuple of (Place, tuple of (status, title))
-        Status empty where a fix was not tried; an incomplete one ends with a star.
-    """
+    """Which fix runs where."""
 
     fixes: tuple[str, ...]
     rows: tuple[tuple[Place, tuple[tuple[str, str], ...]], ...]
@@ -67,16 +50,7 @@ class StatusTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A message, and the cells that ended in it.
-
-    Attributes
-    ----------
-    status, short : str
-    whole, record : str
-        Of the first cell, as recorded.
-    where : tuple of str
-        Groups and fixes.
-    """
+    """A message, and the cells that ended in it."""
 
     status: str
     short: str

@@ -3,8 +3,6 @@
 Conventions: lower left is better. Both axes are ratios: time over the baseline's, drift to float64 (logarithmic). The
 faint disc behind a mark is memory by area. Marks carry the id of a hidden list of everything recorded about them, which
 the script shows on hover and focus. The selection is that of ``report.plots_tradeoff``.
-
-Contents: :class:`Chart`, :func:`tradeoff_of`.
 """
 
 from __future__ import annotations
@@ -34,19 +32,7 @@ _LARGEST_PX, _SMALLEST_PX, _MARK_PX = 24.0, 7.0, 5.5
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart and what stands with it.
-
-    Attributes
-    ----------
-    key, title : str
-    svg : Markup
-    tips : tuple of (id, Row, lines)
-        Hidden lists, one per mark.
-    notes : tuple of str
-        What the chart cannot show.
-    series : str
-        JSON of the lines' values for the script; empty without lines.
-    """
+    """A chart and what stands with it."""
 
     key: str
     title: str
@@ -66,13 +52,7 @@ class _Point:
 
 
 def tradeoff_of(place: Place, palette: Palette) -> Chart | None:
-    """Draw the trade-off of a group; None where no fix has both a latency ratio and a drift above 0.
-
-    Parameters
-    ----------
-    place : Place
-    palette : Palette
-    """
+    """Draw the trade-off of a group; None where no fix has both a latency ratio and a drift above 0."""
     points = _points(place)
     if not points:
         return None

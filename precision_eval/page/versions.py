@@ -2,8 +2,6 @@
 
 Conventions: sentences and lines are those of the page over versions (``report.versions_text``); that page has the
 figures and every change.
-
-Contents: :class:`Versions`, :func:`versions_of`.
 """
 
 from __future__ import annotations
@@ -23,14 +21,7 @@ FOLDER = "versions"
 
 @dataclass(frozen=True, kw_only=True)
 class Turning:
-    """A fix whose status is not the same at every version.
-
-    Attributes
-    ----------
-    where, fix : str
-    looks : tuple of (status, StatusLook or None)
-        One per version; None where it was not run.
-    """
+    """A fix whose status is not the same at every version."""
 
     where: str
     fix: str
@@ -39,19 +30,7 @@ class Turning:
 
 @dataclass(frozen=True, kw_only=True)
 class Versions:
-    """What the page shows of torch versions.
-
-    Attributes
-    ----------
-    story : VersionsStory
-    headline : str
-    positions : tuple of Position
-    turning : tuple of Turning
-    link : str
-        Of the page over versions, relative to the run; empty where it is not there.
-    command : str
-        That writes it.
-    """
+    """What the page shows of torch versions."""
 
     story: VersionsStory
     headline: str
@@ -62,22 +41,7 @@ class Versions:
 
 
 def versions_of(results: Path, *, run_dir: Path, shown: str) -> Versions:
-    """Tell what a folder of results says.
-
-    Parameters
-    ----------
-    results : Path
-        asv's ``results_dir``.
-    run_dir : Path
-        Of the run; a page over versions under ``versions/`` there is linked.
-    shown : str
-        The run's folder as commands name it.
-
-    Raises
-    ------
-    RecordError, ParameterError
-        The folder cannot be read, or holds what cannot be compared.
-    """
+    """Tell what a folder of results says."""
     story = tell(read_results(results))
     page = run_dir / FOLDER / PAGE_NAME
     named = results.name if results.is_absolute() else results.as_posix()

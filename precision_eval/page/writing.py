@@ -3,8 +3,6 @@
 Conventions: the template is ``page.html``, its rules ``page.css`` and its script ``page.js``, all beside this module;
 they become one file that loads nothing. The page is complete without the script, which adds what hover and focus show,
 a way to pick out fixes, and the arrow keys.
-
-Contents: :func:`render_page`, :func:`write_page`, :class:`PageTooLargeError`.
 """
 
 from __future__ import annotations
@@ -50,19 +48,7 @@ class PageTooLargeError(PrecisionEvalError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Charts of one group, and how they are made again.
-
-    Attributes
-    ----------
-    place : Place
-    charts : tuple of Chart
-    cells : str
-        Which records they are drawn from.
-    command : str
-        That measures them anew.
-    files : tuple of str
-        Saved figures of the same, relative to the run.
-    """
+    """Charts of one group, and how they are made again."""
 
     place: Place
     charts: tuple[Chart, ...]
@@ -81,20 +67,7 @@ def write_page(run_dir: Path, *, versions_dir: Path | None = None) -> Path:
 
 
 def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
-    """Return the page's text.
-
-    Parameters
-    ----------
-    run_dir : Path
-    versions_dir : Path, optional
-
-    Raises
-    ------
-    RecordError
-        There are no records, or they or the versions cannot be read.
-    PageTooLargeError
-        It would weigh more than ``LARGEST_BYTES`` even without players.
-    """
+    """Return the page's text."""
     run = load_run(run_dir)
     content = _content(run, versions_dir)
     template = template_environment(Path(__file__).parent).get_template(TEMPLATE_NAME)

@@ -3,7 +3,4 @@
 Conventions: every experiment appends its trials to ``OUT/NAME.jsonl``, one strict JSON object per line, and goes on
 where it stopped when it is run again. Figures and plots are made from those lines alone. *quick* is a reduced size for
 ``make prove``; *full* is what is committed.
-
-Contents: :mod:`~precision_eval.proof.catalog` (the list), :mod:`~precision_eval.proof.trials` (the files), and one
-module or package per experiment. See :class:`~precision_eval.proof.catalog.Experiment` for what each offers.
 """

@@ -1,7 +1,4 @@
-"""What an experiment offers, and the list of them.
-
-Contents: :class:`Figure`, :class:`Experiment`, :data:`EXPERIMENTS`, :func:`experiment_by_name`.
-"""
+"""What an experiment offers, and the list of them."""
 
 from __future__ import annotations
 
@@ -20,21 +17,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One line of an experiment's result.
-
-    Attributes
-    ----------
-    name : str
-        What was measured, with its condition: ``"A/A false alarms, bursty load"``.
-    target : str
-        What was aimed at, with units; empty for a figure that only informs.
-    found : str
-        With its interval and the number of trials.
-    met : bool or None
-        None where there is no target.
-    rivals : dict of str to str
-        The same figure of other tools or rules on the same trials.
-    """
+    """One line of an experiment's result."""
 
     name: str
     target: str
@@ -58,16 +41,7 @@ class ExperimentModule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """An experiment, as data.
-
-    Attributes
-    ----------
-    name : str
-        Of its trials file and on the command line.
-    title : str
-    module : str
-        Dotted name, imported when it is needed.
-    """
+    """An experiment, as data."""
 
     name: str
     title: str
@@ -105,13 +79,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def experiment_by_name(name: str) -> Experiment:
-    """Look an experiment up.
-
-    Raises
-    ------
-    UnknownNameError
-        No such experiment.
-    """
+    """Look an experiment up."""
     for entry in EXPERIMENTS:
         if entry.name == name:
             return entry

@@ -4,8 +4,6 @@ Two kinds of trial. *Hazards*: a fix is given the original speech of the calibra
 closed-form chance that its error changes a sampled token is taken from its logits and float64's. *Streams*: the
 held-out streams run on from their prompts, and each one's first step away from the oracle's tokens is recorded, or that
 there was none. The first kind predicts the second; nothing is fitted to either.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`.
 """
 
 from __future__ import annotations
@@ -37,15 +35,7 @@ class _Task:
 
 
 def run(out: Path, *, size: Size, progress: Progress) -> None:
-    """Run the trials that are missing in ``out/divergence.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-    size : {"quick", "full"}
-    progress : callable
-        ``progress(done, total, what)`` after every trial.
-    """
+    """Run the trials that are missing in ``out/divergence.jsonl``."""
     trials, design = TrialFile(out / TRIALS), DESIGNS[size]
     tasks = list(_tasks(size, design))
     known = trials.keys()

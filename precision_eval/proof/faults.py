@@ -4,8 +4,6 @@ Conventions: a line of ``OUT/faults.jsonl`` is one fault or honest variation × 
 see :mod:`precision_eval.proof.numerics.trials`. Every rule sees the same candidate, the same float64 oracle and the
 same yardstick. Seeds are below 10 000; those of the judge's calibration are not. Some faults and variations are *held
 out*: the suite's rule was developed without them. They count in every figure and have figures of their own.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`.
 """
 
 from __future__ import annotations
@@ -61,18 +59,7 @@ def _cells(seeds: int) -> Iterator[tuple[str, str, torch.dtype, Candidate]]:
 
 
 def run(out: Path, *, size: Size, progress: Progress, judge: Judge = suite_judge) -> None:
-    """Run the trials that are missing in ``out/faults.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-    size : {"quick", "full"}
-        4 or 100 seeds.
-    progress : callable
-        Called after every line.
-    judge : callable
-        The suite's rule; another one in tests.
-    """
+    """Run the trials that are missing in ``out/faults.jsonl``."""
     trials, seeds = TrialFile(out / f"{NAME}.jsonl"), SEEDS[size]
     cells, done = list(_cells(seeds)), trials.keys()
     held: tuple[str, torch.dtype] | None = None
@@ -105,16 +92,7 @@ def _lines(out: Path) -> list[dict[str, Any]]:
 
 
 def figures(out: Path) -> list[Figure]:
-    """Make the figures from the trials alone; empty where there are none.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Figure
-    """
+    """Make the figures from the trials alone; empty where there are none."""
     lines = _lines(out)
     if not lines:
         return []
@@ -231,17 +209,7 @@ def _cost(lines: list[dict[str, Any]]) -> Figure:
 
 
 def plot(out: Path) -> list[Path]:
-    """Draw ``out/faults*.png`` from the trials alone.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Path
-        Empty where there are no trials.
-    """
+    """Draw ``out/faults*.png`` from the trials alone."""
     from precision_eval.proof.numerics.drawing import draw_by_fault, draw_rules
 
     lines = _lines(out)

@@ -6,8 +6,6 @@ Conventions: every trial times a pair of calls whose difference is known exactly
 t-test, each within the same budget. Trials go to ``OUT/latency.jsonl``. Full size may take hours; it stops after
 :data:`LIMIT_VARIABLE` seconds where that environment variable is set, is useful wherever it stops, and goes on from
 there when it is run again.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`.
 """
 
 from __future__ import annotations
@@ -25,19 +23,7 @@ LIMIT_VARIABLE = "PRECISION_EVAL_PROOF_LIMIT_S"
 
 
 def run(out: Path, *, size: Size, progress: Progress, limit_s: float | None = None) -> None:
-    """Run the trials that are missing in ``out/latency.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-    size : {"quick", "full"}
-        quick: below four minutes; full: see :func:`~precision_eval.proof.timing.schedule.planned_s`.
-    progress : callable
-        Called as ``progress(done, total, what)`` once for the trials on file, then after every trial.
-    limit_s : float, optional
-        Begin no trial that its budget would carry past this many seconds; by default what the environment variable
-        says, or no limit.
-    """
+    """Run the trials that are missing in ``out/latency.jsonl``."""
     from precision_eval.proof.timing.load import under_load
     from precision_eval.proof.timing.schedule import phases, schedule
     from precision_eval.proof.timing.worker import Worker

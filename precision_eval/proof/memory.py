@@ -6,8 +6,6 @@ with 5 % more planted beside it, and what other tools read in fresh processes. O
 calls are held to the caching allocator's rounding; with single tensors the reserved memory too.
 
 A tool *sees* the planted 5 % where its figure grew by 2.5 to 7.5 % of the prediction.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`.
 """
 
 from __future__ import annotations
@@ -40,15 +38,7 @@ Trial = dict[str, Any]
 
 
 def run(out: Path, *, size: Size, progress: Progress) -> None:
-    """Run the calls that are missing in ``out/memory.jsonl``; the quick size takes every ninth.
-
-    Parameters
-    ----------
-    out : Path
-    size : {"quick", "full"}
-    progress : callable
-        See :data:`~precision_eval.proof.catalog.Progress`.
-    """
+    """Run the calls that are missing in ``out/memory.jsonl``; the quick size takes every ninth."""
     trials = TrialFile(out / f"{NAME}.jsonl")
     keys = list(all_keys()) if size == "full" else _reduced(all_keys())
     cuda = [key for key in keys if not FAMILIES[family_of(key)].kernel] if torch.cuda.is_available() else []
@@ -103,19 +93,7 @@ def _trial(key: str, executor: IsolatedExecutor) -> Trial:
 
 
 def segment_bytes(asked: int) -> int:
-    """Return what CUDA's caching allocator takes from the driver for one tensor into an empty cache.
-
-    Parameters
-    ----------
-    asked : int
-        Bytes of the tensor, > 0.
-
-    Returns
-    -------
-    int
-        2 MiB for a tensor of up to 1 MiB, 20 MiB for one below 10 MiB, else the size rounded up to 2 MiB
-        (``c10/cuda/CUDACachingAllocator.cpp``, default settings).
-    """
+    """Return what CUDA's caching allocator takes from the driver for one tensor into an empty cache."""
     (small, small_segment), (large, large_segment) = _SEGMENTS
     if asked <= small:
         return small_segment
@@ -201,17 +179,7 @@ EDGES: dict[str, Callable[[], Trial]] = {
 
 
 def figures(out: Path) -> list[Figure]:
-    """Make the figures from ``out/memory.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Figure
-        Empty where there are no trials.
-    """
+    """Make the figures from ``out/memory.jsonl``."""
     trials = TrialFile(out / f"{NAME}.jsonl").read()
     calls = [trial for trial in trials if "rivals" in trial]
     if not calls:
@@ -331,17 +299,7 @@ def _size(count: float) -> str:
 
 
 def plot(out: Path) -> list[Path]:
-    """Draw found over predicted, this package and each rival; zeros sit on their own line.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Path
-        ``memory.png`` and ``memory.svg``; empty where there are no trials.
-    """
+    """Draw found over predicted, this package and each rival; zeros sit on their own line."""
     calls = [trial for trial in TrialFile(out / f"{NAME}.jsonl").read() if "rivals" in trial]
     if not calls:
         return []

@@ -1,8 +1,6 @@
 """Attention calls whose peak allocation is known from their shapes, and the ledgers of torch's kernels on the CPU.
 
 Conventions: as in :mod:`precision_eval.proof.memory_calls`. Each maker returns call, inputs and ledger.
-
-Contents: :func:`flash_ledger`, :func:`flash`, :func:`math`, :func:`fixed_cache`; :func:`ones`, :func:`item_bytes`.
 """
 
 from __future__ import annotations
@@ -39,24 +37,7 @@ def _mask_ledger(mask_numel: int, item: int) -> Ledger:
 
 
 def flash_ledger(query: tuple[int, ...], keys: int, item: int, *, mask_numel: int, threads: int) -> Ledger:
-    """Ledger of the CPU's fused attention.
-
-    Parameters
-    ----------
-    query : tuple of int
-        (batch, heads, queries, head_dim).
-    keys : int
-    item : int
-        Bytes of an element of query, key and value.
-    mask_numel : int
-        Of a boolean mask; 0 for none.
-    threads : int
-
-    Returns
-    -------
-    tuple of int
-        The mask as a floating tensor; output; the kernel's scratch; all given back.
-    """
+    """Ledger of the CPU's fused attention."""
     scratch = fused_scratch_bytes(query, keys, item=item, threads=threads)
     freed = (-sum(scratch), -mask_numel * item)
     return (*_mask_ledger(mask_numel, item), prod(query) * item, *scratch, *freed)

@@ -3,20 +3,6 @@
 Conventions: bytes. A *ledger* lists what a call takes from the allocator (+) and gives back (−), in order, worked out
 on paper from shapes and dtypes; its highest running sum is the prediction. The CPU allocator asks the system for memory
 aligned to 64 bytes and accounts the size as asked, so nothing is rounded; CUDA's rounds each piece up to 512 bytes.
-
-Families of *elementary* calls follow from the meaning of the operations and hold on every version and device. Those
-marked *kernel* hold what a kernel of torch 2.13 takes for itself on the CPU, read from its source: a Python number
-becomes an eight-byte tensor and then one of the result's dtype; layer norm keeps a mean and a deviation per row; fused
-attention keeps a logsumexp per row and, per thread, one tile of scores (≤ 32, 64 or 256 queries × ≤ 512 keys). Not
-among them: bfloat16 products and packed float16 attention, whose scratch depends on the processor.
-
-Contents: :class:`KnownCall`, :data:`FAMILIES`, :func:`all_keys`, :func:`family_of`, :func:`build`,
-:func:`with_more`.
-
-References
-----------
-.. [1] PyTorch, ``c10/core/CPUAllocator.cpp``, ``aten/src/ATen/native/cpu/FlashAttentionKernel.cpp``,
-   ``aten/src/ATen/native/transformers/attention.cpp``.
 """
 
 from __future__ import annotations
@@ -41,19 +27,7 @@ _SIZES = (1, 1000, 65_537, 1 << 22)
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCall:
-    """A call and its ledger.
-
-    Attributes
-    ----------
-    key : str
-        Of the trial; :func:`build` makes the call from it.
-    call : callable
-    inputs : tuple
-    ledger : tuple of int
-        Bytes taken (+) and given back (−), in order; what the call returns is not given back.
-    threads : int
-        Intra-op threads that the ledger is for.
-    """
+    """A call and its ledger."""
 
     key: str
     call: Callable[..., Any]
@@ -69,17 +43,7 @@ class KnownCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Calls of one kind over a grid of arguments.
-
-    Attributes
-    ----------
-    make : callable
-        ``make(device, *arguments)`` returns call, inputs and ledger.
-    grid : tuple of tuple
-        Arguments, plain data.
-    kernel : bool
-        The ledger holds what a kernel of torch 2.13 takes for itself; CPU only.
-    """
+    """Calls of one kind over a grid of arguments."""
 
     make: Callable[..., tuple[Callable[..., Any], tuple[Any, ...], Ledger]]
     grid: tuple[tuple[Any, ...], ...]
@@ -298,19 +262,7 @@ def family_of(key: str) -> str:
 
 
 def build(key: str, *, device: str = "cpu") -> KnownCall:
-    """Make a call from its key.
-
-    Parameters
-    ----------
-    key : str
-        One of :func:`all_keys`.
-    device : str
-
-    Returns
-    -------
-    KnownCall
-        On CUDA each piece of the ledger is rounded up to the allocator's grain.
-    """
+    """Make a call from its key."""
     name, *arguments = json.loads(key)
     call, inputs, ledger = FAMILIES[name].make(device, *arguments)
     threads = int(arguments[-1]) if name == "attention-fused" else 1
@@ -325,20 +277,7 @@ def _rounded(piece: int) -> int:
 
 
 def with_more(known: KnownCall, *, fraction: float) -> KnownCall:
-    """Plant a regression: the same call beside another tensor that lives as long.
-
-    Parameters
-    ----------
-    known : KnownCall
-        With a prediction above zero.
-    fraction : float
-        Size of the other tensor as a fraction of the prediction; at least one byte.
-
-    Returns
-    -------
-    KnownCall
-        With the tensor in its ledger.
-    """
+    """Plant a regression: the same call beside another tensor that lives as long."""
     more = max(1, round(known.predicted_bytes * fraction))
 
     def call(*inputs: Any) -> Any:

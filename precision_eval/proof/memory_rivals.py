@@ -3,8 +3,6 @@
 Conventions: bytes; a tool that is not installed reads ``None``. The call is built from its key, so that it can run in a
 worker that has done nothing else. What a figure of a whole process would be without the call is taken off
 in the tool's favour, as no user could.
-
-Contents: :data:`RIVALS`, :data:`ANY_PROCESS`, :func:`rival_bytes`.
 """
 
 from __future__ import annotations
@@ -81,22 +79,7 @@ PRELOAD = ("torch", "torch._dynamo", "precision_eval.proof.memory_rivals", "psut
 
 
 def rival_bytes(rival: str, key: str, *, more: float = 0.0) -> int | None:
-    """Have a tool measure a call.
-
-    Parameters
-    ----------
-    rival : str
-        One of :data:`RIVALS`.
-    key : str
-        Of a :class:`~precision_eval.proof.memory_calls.KnownCall`.
-    more : float
-        Fraction of the prediction that is planted as a regression.
-
-    Returns
-    -------
-    int or None
-        ``None`` where the tool is not installed.
-    """
+    """Have a tool measure a call."""
     known = build(key)
     if more:
         known = with_more(known, fraction=more)

@@ -2,17 +2,6 @@
 
 Conventions: ratios of latencies with 95 % intervals, 1 = no overhead; one torch thread. A target counts as met where
 the upper end of the interval is within it, so a machine too noisy to tell does not meet it.
-
-- *harness*: the figure that a timed call gets, and the whole time in the timer, over a bare loop of the same calls;
-- *off*: a model called through the suite with every capture off, after captures were used, over the same model called
-  by itself, in one process; and, as a check without a target, a model beside which the suite was imported and used over
-  the plain model in pairs of processes forked from one, which scatter by some per cent;
-- *on*: one call with the witness, with the attention probe, with both, over the call alone. The witness hands out the
-  output that drift is computed from, and the probe reads every attention call's operands: together they are all that
-  this package has running during a call for drift's sake;
-- *same*: outputs bit by bit with and without.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`.
 """
 
 from __future__ import annotations
@@ -91,15 +80,7 @@ def _forked_trial(workload: str, of_size: str, *, rounds: int, seed: int) -> Tri
 
 
 def run(out: Path, *, size: Size, progress: Progress) -> None:
-    """Run the trials that are missing in ``out/overhead.jsonl``; meant for a quiet machine.
-
-    Parameters
-    ----------
-    out : Path
-    size : {"quick", "full"}
-    progress : callable
-        See :data:`~precision_eval.proof.catalog.Progress`.
-    """
+    """Run the trials that are missing in ``out/overhead.jsonl``; meant for a quiet machine."""
     trials = TrialFile(out / f"{NAME}.jsonl")
     done, plan = trials.keys(), _plan(size)
     for count, (key, trial) in enumerate(plan.items(), start=1):
@@ -109,17 +90,7 @@ def run(out: Path, *, size: Size, progress: Progress) -> None:
 
 
 def figures(out: Path) -> list[Figure]:
-    """Make the figures from ``out/overhead.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Figure
-        Empty where there are no trials.
-    """
+    """Make the figures from ``out/overhead.jsonl``."""
     trials = TrialFile(out / f"{NAME}.jsonl").read()
     return [*_harness(trials), *_off(trials), *_forked(trials), *_on(trials), *_same(trials)]
 
@@ -152,18 +123,7 @@ def _harness(trials: Sequence[Trial]) -> list[Figure]:
 
 
 def pooled(ratios: Sequence[float]) -> Trial:
-    """Geometric mean of independent ratios, with Student's 95 % interval.
-
-    Parameters
-    ----------
-    ratios : sequence of float
-        One per pair of processes, > 0.
-
-    Returns
-    -------
-    dict
-        ``"ratio"``, ``"low"``, ``"high"``; the interval is infinite for a single pair.
-    """
+    """Geometric mean of independent ratios, with Student's 95 % interval."""
     from precision_eval.statistics import student_quantile
 
     logs = np.log(np.asarray(ratios, dtype=np.float64))
@@ -250,17 +210,7 @@ def _same(trials: Sequence[Trial]) -> list[Figure]:
 
 
 def plot(out: Path) -> list[Path]:
-    """Draw every ratio with its interval against its target.
-
-    Parameters
-    ----------
-    out : Path
-
-    Returns
-    -------
-    list of Path
-        ``overhead.png`` and ``overhead.svg``; empty where there are no trials.
-    """
+    """Draw every ratio with its interval against its target."""
     trials = TrialFile(out / f"{NAME}.jsonl").read()
     harness = {
         f"{text}, {float(trial['key'].split()[1]) * 1e3:g} ms": trial[name]

@@ -4,8 +4,6 @@ Conventions: seconds of processor time per call. A fresh interpreter builds a mo
 One child stays as it is; the other imports the measures, observes a call, probes one, puts a fix on and takes it off.
 Both hold the very same pages of memory at the same addresses, so that nothing but what the suite leaves behind can tell
 them apart. They take turns in random order, one block each a round. Linux and macOS.
-
-Contents: :func:`off_blocks`, :func:`plain_call`.
 """
 
 from __future__ import annotations
@@ -30,21 +28,7 @@ _BOTH = ("plain", "suite")
 
 
 def off_blocks(workload: str, size: str, *, rounds: int, seed: int) -> dict[str, list[float]]:
-    """Time both in a fresh pair of processes.
-
-    Parameters
-    ----------
-    workload, size : str
-    rounds : int
-        Blocks of each.
-    seed : int
-        Of the order of forks and blocks.
-
-    Returns
-    -------
-    dict of str to list of float
-        ``"plain"`` and ``"suite"``: processor time of each block in seconds per call, round by round.
-    """
+    """Time both in a fresh pair of processes."""
     command = [sys.executable, "-m", __name__, json.dumps([workload, size, rounds, seed])]
     environment = {**os.environ, **dict.fromkeys((*BLAS_THREADS, "OMP_NUM_THREADS"), "1")}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
@@ -53,16 +37,7 @@ def off_blocks(workload: str, size: str, *, rounds: int, seed: int) -> dict[str,
 
 
 def plain_call(workload: str, size: str) -> Callable[[], object]:
-    """Build a workload in float32, with no fix and nothing of the measures in it.
-
-    Parameters
-    ----------
-    workload, size : str
-
-    Returns
-    -------
-    callable
-    """
+    """Build a workload in float32, with no fix and nothing of the measures in it."""
     import torch
 
     from precision_eval.workloads import workload_by_id

@@ -3,8 +3,6 @@
 Conventions: seconds per call; ratios with 95 % intervals, 1 = no overhead. *Witness* is
 :func:`~precision_eval.measure.witness.observe`, which also hands out the output that drift is computed from; *probe* is
 :func:`~precision_eval.measure.attention_probe.probing`, which accounts every attention call's operands.
-
-Contents: :func:`harness_trial`, :func:`off_trial`, :func:`on_trial`, :func:`same_trial`, :func:`left_behind`.
 """
 
 from __future__ import annotations
@@ -66,16 +64,7 @@ def one_thread() -> Iterator[None]:
 
 
 def steady_call(call_s: float) -> Callable[[], object]:
-    """Make a call of about that length: sines into a tensor that is there already.
-
-    Parameters
-    ----------
-    call_s : float
-
-    Returns
-    -------
-    callable
-    """
+    """Make a call of about that length: sines into a tensor that is there already."""
     probe = torch.linspace(0.0, 1.0, 1 << 14)
     target = torch.empty_like(probe)
     fastest_s = min(_elapsed(partial(torch.sin, probe, out=target), 10) for _ in range(20)) / 10
@@ -101,22 +90,7 @@ def _bare(call: Callable[[], object], calls: int) -> tuple[float, float]:
 
 
 def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
-    """Hold the harness's figure of a call, and the time of its whole block, to a bare loop of the same calls.
-
-    Parameters
-    ----------
-    call_s : float
-        Length of the call.
-    budget_s : float
-    seed : int
-        Of the order within each round.
-
-    Returns
-    -------
-    dict
-        ``"wall"`` and ``"cpu"``: the figure on either clock over the bare loop's; ``"block"``: time in the timer over
-        the bare loop's. Means over a block's calls on both sides.
-    """
+    """Hold the harness's figure of a call, and the time of its whole block, to a bare loop of the same calls."""
     timer, rng = HostTimer(), np.random.default_rng(seed)
     with one_thread():
         call = steady_call(call_s)
@@ -143,22 +117,7 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
 
 
 def off_trial(workload: str, size: str, *, budget_s: float, seed: int) -> Trial:
-    """Latency of a model called through the suite with every capture off, over the model called by itself.
-
-    Both call the very same float32 model on the same tensors, after the witness and the probe were used and left, so
-    that neither memory placement nor the process tells them apart.
-
-    Parameters
-    ----------
-    workload, size : str
-    budget_s : float
-    seed : int
-
-    Returns
-    -------
-    dict
-        See :func:`summary`.
-    """
+    """Latency of a model called through the suite with every capture off, over the model called by itself."""
     with one_thread():
         case = workload_by_id(workload).build(size, device="cpu", seed=0)
         model = case.model.float()
@@ -175,19 +134,7 @@ def off_trial(workload: str, size: str, *, budget_s: float, seed: int) -> Trial:
 
 
 def on_trial(workload: str, size: str, fix: str, *, budget_s: float, seed: int) -> Trial:
-    """Latency of a call with witness, with probe and under torch's profiler, over the call alone.
-
-    Parameters
-    ----------
-    workload, size, fix : str
-    budget_s : float
-    seed : int
-
-    Returns
-    -------
-    dict
-        ``"witness"``, ``"probe"``, ``"both"`` and ``"profiler"``.
-    """
+    """Latency of a call with witness, with probe and under torch's profiler, over the call alone."""
     with one_thread():
         case = workload_by_id(workload).build(size, device="cpu", seed=0)
         applied = fix_by_id(fix).applied(case.model)
@@ -232,19 +179,7 @@ CAPTURES: dict[str, Callable[[AppliedFix, tuple[Any, ...]], Any]] = {
 
 
 def same_trial(workload: str, size: str, fix: str, *, mode: str) -> Trial:
-    """Compare outputs with capture on and off, bit by bit.
-
-    Parameters
-    ----------
-    workload, size, fix : str
-    mode : {"eager", "compiled"}
-
-    Returns
-    -------
-    dict
-        ``"passed"``: whether the fix cures the workload; ``"same"``: per capture, whether its output, and that of a
-        plain call after it, has the bits of a plain call before; ``"left"``: names and modes left behind.
-    """
+    """Compare outputs with capture on and off, bit by bit."""
     with one_thread():
         case = workload_by_id(workload).build(size, device="cpu", seed=0)
         with fix_by_id(fix).applied(case.model, mode=mode) as applied:

@@ -3,8 +3,6 @@
 Conventions: a trial is plain data with a ``key`` (str) that names everything it depends on, so that a stopped
 experiment goes on with the keys that are missing. A last line without its newline was torn by a crash and is dropped
 on the next append.
-
-Contents: :class:`TrialFile`.
 """
 
 from __future__ import annotations
@@ -20,24 +18,12 @@ from precision_eval.errors import RecordError
 
 @dataclass(frozen=True)
 class TrialFile:
-    """The trials of one experiment.
-
-    Parameters
-    ----------
-    path : Path
-        Usually ``OUT/NAME.jsonl``; it need not exist yet.
-    """
+    """The trials of one experiment."""
 
     path: Path
 
     def read(self) -> list[dict[str, Any]]:
-        """Return every whole trial; where a key was recorded twice, the later one.
-
-        Raises
-        ------
-        RecordError
-            A whole line is not a JSON object with a key.
-        """
+        """Return every whole trial; where a key was recorded twice, the later one."""
         found: dict[str, dict[str, Any]] = {}
         for number, line in enumerate(self._whole_lines(), start=1):
             try:
@@ -54,18 +40,7 @@ class TrialFile:
         return {trial["key"] for trial in self.read()}
 
     def append(self, trial: dict[str, Any]) -> None:
-        """Append one trial.
-
-        Parameters
-        ----------
-        trial : dict
-            Plain finite data with a ``key``.
-
-        Raises
-        ------
-        RecordError
-            The trial is not strict JSON, or cannot be written.
-        """
+        """Append one trial."""
         try:
             line = json.dumps(trial, allow_nan=False, separators=(",", ":")) + "\n"
         except (TypeError, ValueError) as error:

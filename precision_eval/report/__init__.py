@@ -1,7 +1,4 @@
-"""The report of a run, made from its records alone: tables, figures, Markdown and CSV.
-
-Contents: :func:`write_report`. Importing this loads neither torch nor matplotlib; drawing loads matplotlib.
-"""
+"""The report of a run, made from its records alone: tables, figures, Markdown and CSV."""
 
 from __future__ import annotations
 

@@ -2,9 +2,6 @@
 
 Conventions: every number is the record's. Time is a ratio to the baseline's, and speed its inverse. A tie-break says
 what it went by and claims no measured difference unless there is one.
-
-Contents: :func:`headline`, :func:`facts`, :func:`table_rows`, :data:`COLUMNS`, :func:`not_running`,
-:func:`change_lines`, :func:`doubt_lines`, :func:`overview`, :func:`rest_lines`.
 """
 
 from __future__ import annotations
@@ -73,14 +70,7 @@ def facts(group: Group, fix: str) -> str:
 
 
 def table_rows(choice: Choice, *, short: bool = False) -> list[tuple[str, ...]]:
-    """Return one row per fix that runs, in order of preference; columns are :data:`COLUMNS`.
-
-    Parameters
-    ----------
-    choice : Choice
-    short : bool
-        For a narrow console: drift without its interval, and no word on what dominates a fix.
-    """
+    """Return one row per fix that runs, in order of preference; columns are :data:`COLUMNS`."""
     ranked = [*choice.tied, *choice.contested, *choice.runners_up]
     left = {out.fix: out for out in choice.left_out if out.why in ("limit", "not measured")}
     notes = dict.fromkeys(choice.runners_up, "")

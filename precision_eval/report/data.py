@@ -3,9 +3,6 @@
 A *section* is workload × size × mode × device × pinned settings; a *row* is everything that was recorded about one fix
 (or oracle, null, control) in that section. Where a cell was recorded twice, the later record counts. Nothing is
 computed here beyond selection; units are those of the records (seconds, bytes, dB, nats).
-
-Contents: :class:`Run`, :class:`Section`, :class:`Row`, :func:`load_run`, :func:`read_environment`, :func:`figure_of`,
-:func:`series_of`, :func:`is_identical`.
 """
 
 from __future__ import annotations
@@ -32,17 +29,7 @@ ROLE_ORDER = ("oracle", "fix", "null", "control")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Everything recorded about one fix in one section.
-
-    Attributes
-    ----------
-    fix : str
-        Fix id, or the pseudo id of the oracle, the null or a control.
-    role : str
-        ``"fix"``, ``"oracle"``, ``"null"`` or ``"control"``.
-    records : mapping of str to Record
-        Measure name to its record.
-    """
+    """Everything recorded about one fix in one section."""
 
     fix: str
     role: str
@@ -174,23 +161,7 @@ class Run:
 
 
 def load_run(run_dir: Path) -> Run:
-    """Read a run's folder.
-
-    Parameters
-    ----------
-    run_dir : Path
-        Folder that holds ``records.jsonl`` and, usually, ``environment.json``.
-
-    Returns
-    -------
-    Run
-        The latest record of every cell.
-
-    Raises
-    ------
-    RecordError
-        No records there, or they or the environment cannot be read.
-    """
+    """Read a run's folder."""
     path = run_dir / RECORDS_NAME
     reading = RecordFile(path).read()
     if not reading.records:
@@ -205,18 +176,7 @@ def load_run(run_dir: Path) -> Run:
 
 
 def read_environment(run_dir: Path) -> Mapping[str, Any]:
-    """Return what a run was measured with; empty where that is not stored.
-
-    Parameters
-    ----------
-    run_dir : Path
-        Folder of the run.
-
-    Raises
-    ------
-    RecordError
-        ``environment.json`` is torn.
-    """
+    """Return what a run was measured with; empty where that is not stored."""
     path = run_dir / ENVIRONMENT_NAME
     if not path.is_file():
         return {}

@@ -1,8 +1,6 @@
 """What the numbers say, computed from the records; no sentence here is fixed in advance.
 
 What counts as a tie is said in :mod:`precision_eval.report.ranking`.
-
-Contents: :func:`findings_of`.
 """
 
 from __future__ import annotations

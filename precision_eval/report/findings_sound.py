@@ -3,9 +3,6 @@
 A *shift* is a condition's value minus the oracle's. The null is the oracle with another noise seed, so its shift is
 what chance does (one draw of it); only a shift larger in size is held against a fix. Both controls degrade the voice
 on purpose: where one of them shows nothing, the run cannot show it of a fix either.
-
-Contents: :class:`Yardstick`, :func:`yardsticks_of`, :func:`worse_by_sound`, :func:`silent_controls`,
-:func:`measured_length`, :func:`sound_sentences`.
 """
 
 from __future__ import annotations
@@ -31,25 +28,7 @@ _PLACES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Yardstick:
-    """One figure that compares with the original speech, with everybody's shift from the oracle.
-
-    Attributes
-    ----------
-    name : str
-        As in a sentence.
-    worse : float
-        +1 where a higher value is worse, else −1.
-    unit : str
-        With a leading space, or empty.
-    decimals : int
-        As written.
-    oracle : float
-        The oracle's own value.
-    null : float or None
-        Shift of the null; None where it was not measured.
-    fixes, controls : tuple of (Row, float)
-        Shifts of those that were measured.
-    """
+    """One figure that compares with the original speech, with everybody's shift from the oracle."""
 
     name: str
     worse: float

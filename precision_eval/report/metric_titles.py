@@ -1,7 +1,4 @@
-"""Readable names of metrics, made from their identifiers.
-
-Contents: :func:`title_of`.
-"""
+"""Readable names of metrics, made from their identifiers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Small tables as plain text and as HTML, for what shows itself in a console or a notebook.
-
-Contents: :func:`text_table`, :func:`html_table`.
-"""
+"""Small tables as plain text and as HTML, for what shows itself in a console or a notebook."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return an HTML table with a caption; every text is escaped.
-
-    Styles are inline, since a notebook keeps no sheet for a cell's output, and name no colour, so that dark and light
-    themes both do. Cells start at the left: most notebooks would push text to the right.
-    """
+    """Return an HTML table with a caption; every text is escaped."""
     cell_style = ' style="text-align:left;vertical-align:top"'
     head = "".join(f"<th{cell_style}>{html.escape(name)}</th>" for name in columns)
     body = "".join(

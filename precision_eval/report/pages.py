@@ -4,8 +4,6 @@
 ``<!-- WORKLOAD:begin -->`` and ``<!-- WORKLOAD:end -->`` for every workload that has such markers there; everything
 outside is left byte for byte. ``WORKLOAD.versions`` is what depends on the torch version there, ``operations`` what
 torch's own operations do by version, ``environment`` what the page's workloads were measured with.
-
-Contents: :func:`system_table`, :func:`write_page`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -33,25 +31,7 @@ _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
 def system_table(run: Run, workload: str) -> Table:
-    """Return one row per fix of a workload, eager and compiled side by side.
-
-    Parameters
-    ----------
-    run : Run
-    workload : str
-
-    Returns
-    -------
-    Table
-        Status in either mode, drift and what it consists of (shares of the mean square error), latency over
-        ``full_float32`` of the same mode, memory of a call. The notes are messages, how latency was measured, and
-        the records' doubts.
-
-    Raises
-    ------
-    ParameterError
-        The run has nothing of that workload.
-    """
+    """Return one row per fix of a workload, eager and compiled side by side."""
     sections = {section.mode: section for section in run.sections if (section.workload, section.pins) == (workload, "")}
     if not sections:
         held = ", ".join(sorted({section.workload for section in run.sections}))
@@ -107,24 +87,7 @@ def _messages(sections: Iterable[Section]) -> list[str]:
 
 
 def write_page(page: Path, run: Run) -> bool:
-    """Fill every pair of markers of a page that names a workload.
-
-    Parameters
-    ----------
-    page : Path
-        Markdown.
-    run : Run
-
-    Returns
-    -------
-    bool
-        Whether the file changed.
-
-    Raises
-    ------
-    ParameterError
-        The page has no markers, or names a workload that the run does not hold.
-    """
+    """Fill every pair of markers of a page that names a workload."""
     names = _MARKER.findall(page.read_text(encoding="utf-8"))
     if not names:
         raise ParameterError(f"{page} has no markers; put <!-- WORKLOAD:begin --> and <!-- WORKLOAD:end --> in it")

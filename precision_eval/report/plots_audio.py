@@ -35,13 +35,7 @@ _TO = {"against_oracle": "to the oracle's audio", "against_original": "to the or
 
 
 def draw_audio(run: Run, section: Section) -> Figure:
-    """Draw the audio metrics of one section against time.
-
-    Raises
-    ------
-    LeftOut
-        No fix has a series of an audio metric.
-    """
+    """Draw the audio metrics of one section against time."""
     fixes = [row for row in section.curing if row.data("audio")]
     references = list(run.references(section, "audio"))
     panels = [panel for panel in PANELS if any(_series(row, *panel[:2]) for row in fixes)]

@@ -23,13 +23,7 @@ WINDOW_FRACTION = 0.06
 
 
 def draw_drift(run: Run, section: Section) -> Figure:
-    """Draw drift against time for one section.
-
-    Raises
-    ------
-    LeftOut
-        No fix has a series of teacher-forced drift.
-    """
+    """Draw drift against time for one section."""
     rows = [row for row in section.curing if _series(row, "relative_error")]
     if not rows:
         raise LeftOut(f"drift over time of {section.title}: no teacher-forced series")

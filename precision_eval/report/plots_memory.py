@@ -17,13 +17,7 @@ from precision_eval.report.wording import memory_text
 
 
 def draw_memory(workload: str, device: str, sections: Sequence[Section]) -> Figure:
-    """Draw storage and peak of every fix of one workload on one device.
-
-    Raises
-    ------
-    LeftOut
-        Memory was measured for no fix.
-    """
+    """Draw storage and peak of every fix of one workload on one device."""
     measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
     if not measured:
         raise LeftOut(f"memory of {workload} on {device}: not measured")

@@ -4,9 +4,6 @@ Conventions: the files are read block by block and spectra are averaged into at 
 of frequency, so an hour takes no more memory than a minute. A cell of the difference is the mean power of the estimate
 over the mean power of the reference, in dB. A metric with more than 240 windows is drawn as the median of groups
 of neighbours with their range as a band.
-
-Contents: :func:`spectrograms`, :class:`Spectrograms`, :func:`draw_pair`, :func:`save_figure`, :func:`thinned`,
-:func:`undefined_spans`.
 """
 
 from __future__ import annotations
@@ -41,16 +38,7 @@ _DIVERGED_COLOUR = "#CC0000"
 
 @dataclass(frozen=True)
 class Spectrograms:
-    """Mean power over time and frequency of two signals.
-
-    Attributes
-    ----------
-    power : np.ndarray, shape (2, n_rows, n_columns)
-    duration_s : float
-        From the first sample of the first frame to the last of the last.
-    high_hz : float
-        Upper end of the last row.
-    """
+    """Mean power over time and frequency of two signals."""
 
     power: np.ndarray
     duration_s: float
@@ -64,18 +52,7 @@ class Spectrograms:
 def spectrograms(
     reference: Path, estimate: Path, *, on_progress: Callable[[float], None] = lambda fraction: None
 ) -> Spectrograms:
-    """Average the spectra of two mono files of one length and rate into a picture's worth of cells.
-
-    Parameters
-    ----------
-    reference, estimate : Path
-    on_progress : callable
-        Called with the fraction done.
-
-    Returns
-    -------
-    Spectrograms
-    """
+    """Average the spectra of two mono files of one length and rate into a picture's worth of cells."""
     with (
         FileSource(reference, dtype="float32", name="reference") as first,
         FileSource(estimate, dtype="float32", name="estimate") as second,
@@ -113,18 +90,7 @@ def _add(sums: np.ndarray, frames: np.ndarray, power: np.ndarray, index: np.ndar
 def draw_pair(
     comparison: Comparison, pictures: Spectrograms, *, names: tuple[str, str], flags: tuple[Flag, ...]
 ) -> Figure:
-    """Draw the figure.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    pictures : Spectrograms
-        Of the same two files.
-    names : tuple of str
-        Of the reference and the estimate.
-    flags : tuple of Flag
-        Those with a time are marked.
-    """
+    """Draw the figure."""
     drawn = [name for name in DRAWN if np.isfinite(comparison.summaries[name].series.value).any()]
     figure = new_figure(12.0, 7.2 + 1.5 * len(drawn))
     rows = figure.subplots(3 + len(drawn), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(drawn)])
@@ -181,9 +147,8 @@ def _draw_series(axes: Axes, name: str, series: Series, unit_s: float) -> None:
 
 
 def thinned(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """At most 240 groups of neighbouring windows: time_s, least, median and greatest; NaN where a group has no value.
-
-    Infinite values are left out: they have no place on an axis.
+    """At most 240 groups of neighbouring windows: time_s, least, median and greatest; NaN where a group has
+    no value.
     """
     values = np.where(np.isfinite(series.value), series.value, np.nan)
     size = max(1, -(-len(values) // MAX_POINTS))
@@ -238,13 +203,7 @@ def undefined_spans(series: Series) -> list[tuple[float, float]]:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG, as the ending says; the same data gives the same bytes.
-
-    Raises
-    ------
-    ParameterError
-        The file cannot be written.
-    """
+    """Write a figure as PNG or SVG, as the ending says; the same data gives the same bytes."""
     svg = path.suffix.lower() == ".svg"
     metadata: dict[str, str | None] = {"Date": None, "Creator": None} if svg else {"Software": None}
     try:

@@ -15,13 +15,7 @@ from precision_eval.report.style import INK, LeftOut, dress, label_line_ends, lo
 
 
 def draw_survival(run: Run, section: Section) -> Figure:
-    """Draw the survival curves of one section.
-
-    Raises
-    ------
-    LeftOut
-        Divergence was measured for no fix.
-    """
+    """Draw the survival curves of one section."""
     rows = [row for row in section.curing if _curve(row, "fraction")]
     if not rows:
         raise LeftOut(f"survival of streams, {section.title}: divergence was not measured")

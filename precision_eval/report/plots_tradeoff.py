@@ -45,13 +45,7 @@ class Point:
 
 
 def draw_tradeoff(workload: str, device: str, sections: Sequence[Section]) -> Figure:
-    """Draw the trade-off of one workload on one device.
-
-    Raises
-    ------
-    LeftOut
-        No fix has both a latency ratio and a drift.
-    """
+    """Draw the trade-off of one workload on one device."""
     panels = {(section.size, section.mode): section for section in sections if _points(section)}
     if not panels:
         raise LeftOut(f"trade-off of {workload} on {device}: no fix has both a latency ratio and a drift")

@@ -5,8 +5,6 @@ catalogue. A cell without a figure carries the letter of its status (:data:`STAT
 that colour is never the only sign; a cell that nothing was run for is blank. A dark frame marks a position where a
 change was found. Drift and latency have one figure per workload, one panel per mode and size; statuses have one figure
 per mode, one panel per workload and size.
-
-Contents: :data:`STATUS_LOOKS`; :func:`draw_drift`, :func:`draw_latency`, :func:`draw_statuses`; :func:`drawings`.
 """
 
 from __future__ import annotations
@@ -43,14 +41,7 @@ _RINGED = "; ringed: it changed here"
 
 @dataclass(frozen=True)
 class StatusLook:
-    """Letter and colour of a status.
-
-    Attributes
-    ----------
-    letter, colour : str
-    title : str
-        For the legend.
-    """
+    """Letter and colour of a status."""
 
     letter: str
     colour: str
@@ -72,16 +63,7 @@ STATUS_LOOKS = {
 
 
 def drawings(story: VersionsStory) -> Iterator[tuple[str, str, Figure]]:
-    """Draw every figure of a story that its results allow.
-
-    Yields
-    ------
-    stem : str
-        Name of the file.
-    workload : str
-        Empty for the statuses of all of them.
-    figure : Figure
-    """
+    """Draw every figure of a story that its results allow."""
     for mode in dict.fromkeys(table.mode for one in story.workloads for table in one.tables):
         yield f"statuses-{mode}", "", draw_statuses(story, mode=mode)
     for workload in story.workloads:
@@ -94,13 +76,7 @@ def drawings(story: VersionsStory) -> Iterator[tuple[str, str, Figure]]:
 
 
 def draw_drift(story: VersionsStory, workload: WorkloadStory) -> Figure:
-    """Draw drift by fix and version, colour on a logarithmic scale shared by the panels.
-
-    Raises
-    ------
-    LeftOut
-        No drift was measured.
-    """
+    """Draw drift by fix and version, colour on a logarithmic scale shared by the panels."""
     tables = [table for table in workload.tables if _drifts(table)]
     if not tables:
         raise LeftOut(f"drift of {workload.workload}: none was measured")
@@ -122,13 +98,7 @@ def draw_drift(story: VersionsStory, workload: WorkloadStory) -> Figure:
 
 
 def draw_statuses(story: VersionsStory, *, mode: str) -> Figure:
-    """Draw what every fix came to in one mode, a panel per workload and size.
-
-    Raises
-    ------
-    LeftOut
-        No workload has results of that mode.
-    """
+    """Draw what every fix came to in one mode, a panel per workload and size."""
     found = [(one, table) for one in story.workloads for table in one.tables if table.mode == mode]
     if not found:
         raise LeftOut(f"statuses of mode {mode}: there are none")
@@ -157,13 +127,7 @@ def _same(change: ChangePoint | StatusChange, table: FixTable, metric: str | Non
 
 
 def draw_latency(story: VersionsStory, workload: WorkloadStory) -> Figure:
-    """Draw the latency ratio of every fix as a line with 95 % intervals.
-
-    Raises
-    ------
-    LeftOut
-        No ratio was measured.
-    """
+    """Draw the latency ratio of every fix as a line with 95 % intervals."""
     tables = [table for table in workload.tables if _ratios(table)]
     if not tables:
         raise LeftOut(f"latency of {workload.workload}: none was measured")

@@ -2,8 +2,6 @@
 
 Conventions: a *figure* is plain data as ``figures.json`` of ``precision-eval prove`` holds it: name, target, found, met
 (None where there is no target, or too few trials to tell) and rivals (the same figure of other tools).
-
-Contents: :func:`figures_markdown`, :func:`short_markdown`, :func:`proofs_markdown`.
 """
 
 from __future__ import annotations
@@ -15,20 +13,7 @@ from typing import Any
 
 
 def figures_markdown(figures: Sequence[Mapping[str, Any]], *, only_targets: bool) -> str:
-    """Return figures as a Markdown table.
-
-    Parameters
-    ----------
-    figures : sequence of mapping
-        As ``figures.json`` holds them.
-    only_targets : bool
-        Leave out figures that only inform.
-
-    Returns
-    -------
-    str
-        Empty where nothing is left.
-    """
+    """Return figures as a Markdown table."""
     shown = [figure for figure in figures if figure["met"] is not None or not only_targets]
     if not shown:
         return ""
@@ -41,18 +26,7 @@ def figures_markdown(figures: Sequence[Mapping[str, Any]], *, only_targets: bool
 
 
 def short_markdown(figures: Sequence[Mapping[str, Any]]) -> str:
-    """Return the figures that have a target, with a column per rival, whose intervals are left out.
-
-    Parameters
-    ----------
-    figures : sequence of mapping
-        As ``figures.json`` holds them.
-
-    Returns
-    -------
-    str
-        One table per set of rivals, the figures without rivals last; empty where no figure has a target.
-    """
+    """Return the figures that have a target, with a column per rival, whose intervals are left out."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     shown = [figure for figure in figures if figure["met"] is not None]
     for figure in sorted(shown, key=lambda figure: -len(figure["rivals"])):
@@ -84,13 +58,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def proofs_markdown(path: Path) -> str:
-    """Return the figures that have a target, one table per experiment; rivals without their intervals.
-
-    Parameters
-    ----------
-    path : Path
-        ``figures.json``.
-    """
+    """Return the figures that have a target, one table per experiment; rivals without their intervals."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     tables = {name: short_markdown(figures) for name, figures in stored.items()}
     return "\n\n".join(f"**{name}**\n\n{table}" for name, table in tables.items() if table)

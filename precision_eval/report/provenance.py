@@ -3,8 +3,6 @@
 Conventions: a run resumed after a change of code or machine holds records of several environments, each kept as
 ``environment-SHA.json`` beside ``environment.json``; a record names its own by SHA-256. Where a cell was recorded
 twice, the later record counts, so an environment is named for what it measured that still stands.
-
-Contents: :func:`facts_line`, :func:`environment_lines`, :func:`latency_notes`, :func:`doubt_notes`.
 """
 
 from __future__ import annotations
@@ -40,20 +38,7 @@ def facts_line(environment: Mapping[str, Any]) -> str:
 
 
 def environment_lines(run: Run, workloads: Collection[str] | None = None) -> list[str]:
-    """Return what a run was measured with: one line, and one per environment where there are several.
-
-    Parameters
-    ----------
-    run : Run
-    workloads : collection of str, optional
-        Only what measured these.
-
-    Returns
-    -------
-    list of str
-        What all environments share first; then, for each in order of time, what sets it apart and what it measured.
-        A single line where all is of one environment, none where none is stored.
-    """
+    """Return what a run was measured with: one line, and one per environment where there are several."""
     records = [record for record in run.records if workloads is None or record.workload in workloads]
     by_sha: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
@@ -134,13 +119,7 @@ def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]]) -> 
 
 
 def latency_notes(sections: Sequence[Section]) -> list[str]:
-    """Return how the latencies of a table were measured, one line per mode.
-
-    Parameters
-    ----------
-    sections : sequence of Section
-        Of one workload.
-    """
+    """Return how the latencies of a table were measured, one line per mode."""
     notes = []
     for section in sections:
         ways = {_way(row.records["latency"]) for row in section.rows if row.data("latency")}
@@ -160,18 +139,7 @@ def _way(record: Record) -> str:
 
 
 def doubt_notes(sections: Sequence[Section]) -> list[str]:
-    """Return the doubts that a table's records carry, alike ones in one line with the range of their numbers.
-
-    Parameters
-    ----------
-    sections : sequence of Section
-        Of one workload.
-
-    Returns
-    -------
-    list of str
-        Such as ``Doubt, compiled latency of `float16` and `bfloat16`: other processes interrupted 21 to 38 % …``.
-    """
+    """Return the doubts that a table's records carry, alike ones in one line with the range of their numbers."""
     notes = []
     for section in sections:
         shared: dict[tuple[str, str], list[tuple[str, list[str]]]] = {}

@@ -2,9 +2,6 @@
 
 Two figures whose intervals overlap are a **tie**. A drift of an attention workload comes from one seeded input and has
 no interval, so two of them within 10 % are not told apart; memory is exact, and within 1 % counts as the same.
-
-Contents: :func:`fastest`, :func:`lowest_drift`, :func:`least_memory`, :func:`pareto_front`, :func:`latency_interval`,
-:func:`drift_interval`, :func:`is_baseline`, :func:`verdict_of`, :func:`recorded_verdict`.
 """
 
 from __future__ import annotations
@@ -25,11 +22,7 @@ Interval = tuple[float, float, float]
 
 
 def latency_interval(row: Row) -> Interval | None:
-    """Return (ratio, low, high); the ends equal the ratio where no interval was recorded.
-
-    The baseline's ratio is 1 by definition; its record holds the same fix against itself, whose interval says how well
-    this machine could tell two things apart.
-    """
+    """Return (ratio, low, high); the ends equal the ratio where no interval was recorded."""
     data = row.data("latency")
     found = _interval(data, "ratio", "ratio_low", "ratio_high")
     if found is not None and is_baseline(row):
@@ -43,11 +36,7 @@ def is_baseline(row: Row) -> bool:
 
 
 def verdict_of(row: Row, section: Section) -> str | None:
-    """Return a row's latency verdict, held to what the baseline shows against itself.
-
-    Where the baseline differs from its own twin (the two lie differently in memory, say), its row reads *null off*, and
-    another row is only *faster* or *slower* if its whole interval lies beyond the null's; else *undecided*.
-    """
+    """Return a row's latency verdict, held to what the baseline shows against itself."""
     data = row.data("latency")
     if data is None:
         return None

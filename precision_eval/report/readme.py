@@ -4,11 +4,6 @@
 FILE] [--versions DIR] [--doctor FILE] [--gate FILE] [--change-points FILE] [--choose FILE] [--asv-cost FILE]`` replaces
 what stands between ``<!-- results:begin -->`` and ``<!-- results:end -->``, and likewise for the others by their names;
 everything outside is left byte for byte.
-
-Contents: :func:`results_markdown`, :func:`claims_markdown`, :func:`voice_markdown`, :func:`sweep_markdown`,
-:func:`audio_markdown`, :func:`doctor_markdown`, :func:`write_block`, :func:`update_readme`, :func:`main`; the blocks of
-trials are those of :mod:`.readme_trials`, what torch releases changed that of :mod:`.readme_versions`, what the sweep
-and asv cost those of :mod:`.readme_costs`.
 """
 
 from __future__ import annotations
@@ -34,15 +29,7 @@ _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 
 
 def results_markdown(run: Run, *, relative_to: Path) -> str:
-    """Return findings, tables and main figures of a run as Markdown.
-
-    Parameters
-    ----------
-    run : Run
-        The records.
-    relative_to : Path
-        Folder that links to figures start from; a figure that was not drawn is not linked.
-    """
+    """Return findings, tables and main figures of a run as Markdown."""
     place = Path(os.path.relpath(run.directory, relative_to)).as_posix()
     parts = [f"From the records in `{place}`. {environment_line(run)}".strip()]
     parts.append("\n".join(f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)))
@@ -96,15 +83,7 @@ def voice_markdown(path: Path) -> str:
 
 
 def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
-    """Return what ``precision-eval sweep`` found: its crossings and findings, the figure, and where the rest stands.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds ``summary.md`` and ``lengths.png``.
-    relative_to : Path
-        Folder that links start from.
-    """
+    """Return what ``precision-eval sweep`` found: its crossings and findings, the figure, and where the rest stands."""
     place = Path(os.path.relpath(folder, relative_to)).as_posix()
     sections = (folder / "summary.md").read_text(encoding="utf-8").split("\n## ")[1:]
     shown = [text.split("\n", 1)[1].strip() for text in sections if text.startswith(_SWEEP_SECTIONS)]
@@ -114,13 +93,7 @@ def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
 
 
 def audio_markdown(path: Path) -> str:
-    """Return the figures with a target that ``python -m benchmarks.audio --out`` stored.
-
-    Parameters
-    ----------
-    path : Path
-        JSON: parts (``"cost"``, ``"memory"``, ``"identities"``, ``"detection"``) with lists of rows.
-    """
+    """Return the figures with a target that ``python -m benchmarks.audio --out`` stored."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     rows = ["| figure | target | found | met |", "|---|---|---|---|"]
     for row in (row for part in stored.values() if isinstance(part, list) for row in part if row["met"] is not None):
@@ -161,18 +134,7 @@ def doctor_markdown(path: Path) -> str:
 
 
 def write_block(readme: Path, name: str, content: str) -> bool:
-    """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
-
-    Returns
-    -------
-    bool
-        Whether the file changed.
-
-    Raises
-    ------
-    ParameterError
-        The file does not hold the two markers once each, in order.
-    """
+    """Replace what stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``."""
     first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = readme.read_text(encoding="utf-8")
     begin, end = text.find(first), text.find(last)

@@ -1,8 +1,6 @@
 """README blocks of what measuring costs: a sweep over torch versions, and asv on a fresh checkout.
 
 Conventions: as :mod:`.readme_parts`; a GB is 10^9 bytes, of disk blocks.
-
-Contents: :func:`sweep_cost_markdown`, :func:`asv_cost_markdown`; the command :data:`ASV_COST_COMMAND`.
 """
 
 from __future__ import annotations
@@ -15,18 +13,7 @@ ASV_COST_COMMAND = "python -m benchmarks.cost --out results/asv-cost.json"
 
 
 def sweep_cost_markdown(folder: Path) -> str:
-    """Return time and disk per torch version of a sweep; empty where the folder has no notes of environments.
-
-    Parameters
-    ----------
-    folder : Path
-        asv's results, as ``precision-eval torch-sweep`` leaves them.
-
-    Raises
-    ------
-    RecordError
-        A line of the notes, or a result file, cannot be read.
-    """
+    """Return time and disk per torch version of a sweep; empty where the folder has no notes of environments."""
     from precision_eval.versions.sweep_costs import read_costs
 
     costs = read_costs(folder)
@@ -56,18 +43,7 @@ def _gb(size: int | None) -> str:
 
 
 def asv_cost_markdown(path: Path) -> str:
-    """Return how long asv takes on a fresh checkout, its environment included, beside the targets.
-
-    Parameters
-    ----------
-    path : Path
-        As ``python -m benchmarks.cost --out`` writes it.
-
-    Raises
-    ------
-    RecordError
-        The file is of another format.
-    """
+    """Return how long asv takes on a fresh checkout, its environment included, beside the targets."""
     stored = read_figures(path, ASV_COST_COMMAND, keys=("runs",))
     if stored is None:
         return not_measured(path, ASV_COST_COMMAND)

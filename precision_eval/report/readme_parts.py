@@ -2,9 +2,6 @@
 
 Conventions: a share is a count of trials, shown in per cent with its 95 % Wilson interval. A file that is not there
 makes a block that says so and names the command; one that its command did not write is an error.
-
-Contents: :func:`read_figures`, :func:`as_written`, :func:`not_measured`, :func:`table`, :func:`met_word`,
-:func:`share_text`, :func:`percent`, :func:`span`, :func:`measured_with`.
 """
 
 from __future__ import annotations
@@ -23,22 +20,7 @@ SHORT_SHA = 12
 
 
 def read_figures(path: Path, command: str, *, keys: Sequence[str]) -> dict[str, Any] | None:
-    """Return what a command stored; None where the file is not there.
-
-    Parameters
-    ----------
-    path : Path
-        JSON.
-    command : str
-        That writes it, for the message.
-    keys : sequence of str
-        That it must hold.
-
-    Raises
-    ------
-    RecordError
-        It cannot be read, is no JSON object, or lacks a key.
-    """
+    """Return what a command stored; None where the file is not there."""
     if not path.exists():
         return None
     try:
@@ -55,13 +37,7 @@ def read_figures(path: Path, command: str, *, keys: Sequence[str]) -> dict[str, 
 
 @contextmanager
 def as_written(path: Path, command: str) -> Iterator[None]:
-    """Turn what goes wrong in reading a file's inside into a named error.
-
-    Raises
-    ------
-    RecordError
-        Something in it is missing or of another type.
-    """
+    """Turn what goes wrong in reading a file's inside into a named error."""
     try:
         yield
     except PrecisionEvalError:
@@ -103,28 +79,13 @@ def share_text(hits: int, trials: int) -> str:
 
 
 def span(values: Sequence[float], form: str) -> str:
-    """Return ``least to largest``, or the value where they read the same.
-
-    Parameters
-    ----------
-    values : sequence of float
-        At least one.
-    form : str
-        Of :func:`format`.
-    """
+    """Return ``least to largest``, or the value where they read the same."""
     low, high = (format(end, form) for end in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
 def measured_with(command: str, environment: Mapping[str, Any] | None) -> str:
-    """Return the line that says who measured: the command, the machine, the build, the commit.
-
-    Parameters
-    ----------
-    command : str
-    environment : mapping or None
-        As of :func:`precision_eval.environment.collect`; None where the file does not say.
-    """
+    """Return the line that says who measured: the command, the machine, the build, the commit."""
     if not environment:
         return f"Measured with `{command}`; on which machine is not on record."
     cpu, package = environment["cpu"], environment["package"]

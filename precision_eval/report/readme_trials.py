@@ -2,9 +2,6 @@
 
 Conventions: as :mod:`.readme_parts`. Targets and whether they are met stand in the files (those of change points as
 shares, judged here by the estimate); nothing is judged by an interval's better end. Rivals are given the same trials.
-
-Contents: :func:`gate_markdown`, :func:`change_points_markdown`, :func:`choose_markdown`; the commands
-:data:`GATE_COMMAND`, :data:`CHANGE_POINTS_COMMAND`, :data:`CHOOSE_COMMAND`.
 """
 
 from __future__ import annotations
@@ -47,18 +44,7 @@ Figure = Mapping[str, Any]
 
 
 def gate_markdown(path: Path) -> str:
-    """Return the gate's rates and those of asv on the same pairs of sets.
-
-    Parameters
-    ----------
-    path : Path
-        As ``python -m benchmarks.gate --out`` writes it.
-
-    Raises
-    ------
-    RecordError
-        The file is of another format.
-    """
+    """Return the gate's rates and those of asv on the same pairs of sets."""
     stored = read_figures(path, GATE_COMMAND, keys=("conditions", "figures", "simulated", "spreads", "environment"))
     if stored is None:
         return not_measured(path, GATE_COMMAND)
@@ -148,18 +134,7 @@ def _tracked_note(cells: Sequence[Figure]) -> str:
 
 
 def change_points_markdown(path: Path) -> str:
-    """Return recall and false reports of the change points, and of other rules on the same tables.
-
-    Parameters
-    ----------
-    path : Path
-        As ``python -m benchmarks.versions.trials --out`` writes it.
-
-    Raises
-    ------
-    RecordError
-        The file is of another format.
-    """
+    """Return recall and false reports of the change points, and of other rules on the same tables."""
     stored = read_figures(path, CHANGE_POINTS_COMMAND, keys=("settings", "targets", "conditions", "environment"))
     if stored is None:
         return not_measured(path, CHANGE_POINTS_COMMAND)
@@ -268,18 +243,7 @@ def _machine_of(source: Figure) -> str:
 
 
 def choose_markdown(path: Path) -> str:
-    """Return how often re-runs give ``choose`` the same answer.
-
-    Parameters
-    ----------
-    path : Path
-        As ``python -m benchmarks.choose --out`` writes it; the environment is looked for beside it.
-
-    Raises
-    ------
-    RecordError
-        The file is of another format.
-    """
+    """Return how often re-runs give ``choose`` the same answer."""
     stored = read_figures(path, CHOOSE_COMMAND, keys=("campaign", "figures", "cases"))
     if stored is None:
         return not_measured(path, CHOOSE_COMMAND)

@@ -2,8 +2,6 @@
 
 Conventions: as :mod:`.readme_parts`. A row is one kind of change between two versions under one explanation; of several
 fixes the one that is largest and most frequent is shown, and the others are counted.
-
-Contents: :func:`versions_markdown`.
 """
 
 from __future__ import annotations
@@ -28,15 +26,7 @@ MOST_SEEN = 4
 
 
 def versions_markdown(folder: Path, *, relative_to: Path) -> str:
-    """Return what changed between torch versions, what is known of the cause first, and what the sweep cost.
-
-    Parameters
-    ----------
-    folder : Path
-        asv's results, one file per torch version.
-    relative_to : Path
-        Folder that links start from.
-    """
+    """Return what changed between torch versions, what is known of the cause first, and what the sweep cost."""
     from precision_eval.versions.results import read_results
     from precision_eval.versions.telling import tell
 

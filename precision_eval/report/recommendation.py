@@ -2,8 +2,6 @@
 
 A policy whose measures are missing has no part in it. Sound comes in as :mod:`precision_eval.report.findings_sound`
 weighs it.
-
-Contents: :func:`recommendation`, :func:`choices_of`.
 """
 
 from __future__ import annotations
@@ -17,11 +15,7 @@ from precision_eval.report.wording import join
 
 
 def recommendation(run: Run, section: Section) -> str:
-    """Return what to take on this machine, by policy, with the numbers behind it.
-
-    Empty where fewer than two fixes cure the workload, or nothing that a policy needs was measured. Records that cannot
-    be compared give no recommendation, and it says so.
-    """
+    """Return what to take on this machine, by policy, with the numbers behind it."""
     if len(section.curing) < 2:
         return ""
     fault = next((group.fault for group in _groups(run, section) if group.fault), "")
@@ -39,20 +33,7 @@ def recommendation(run: Run, section: Section) -> str:
 
 
 def choices_of(run: Run, section: Section) -> tuple[Choice, ...]:
-    """Return the choice of each policy in a section, without limits; those that lack a measure are left out.
-
-    Parameters
-    ----------
-    run : Run
-    section : Section
-        Of that run.
-
-    Returns
-    -------
-    tuple of Choice
-        In the order of ``POLICIES``; empty where threads differ within the section, and where its records cannot be
-        compared.
-    """
+    """Return the choice of each policy in a section, without limits; those that lack a measure are left out."""
     found = []
     for group in _groups(run, section):
         for policy in POLICIES:

@@ -2,13 +2,6 @@
 
 Colours are Okabe and Ito's, told apart by the common kinds of colour blindness; markers and line styles carry the same
 distinction without colour. Figures are drawn on the Agg canvas, without pyplot, so no global state is touched.
-
-Contents: :func:`look_of`, :func:`new_figure`, :func:`save`, :func:`place_labels`, :func:`free_spot`,
-:func:`label_line_ends`, :func:`spread`, :class:`LeftOut`.
-
-References
-----------
-.. [1] M. Okabe, K. Ito, "Color Universal Design", 2008, https://jfly.uni-koeln.de/color/
 """
 
 from __future__ import annotations
@@ -118,21 +111,7 @@ def place_labels(
     obstacles: Sequence[tuple[float, float, float, float]] = (),
     fontsize: float = 9.0,
 ) -> None:
-    """Write a label beside each point so that no label covers another label or a marker.
-
-    Parameters
-    ----------
-    axes : Axes
-        With its final limits and scales; the figure must have been laid out (``figure.draw_without_rendering()``).
-    points : sequence of (x, y, text, colour)
-        In data coordinates.
-    radii_px : sequence of float
-        Radius of each point's marker in pixels.
-    obstacles : sequence of (x0, y0, x1, y1)
-        Lines in data coordinates, horizontal or vertical, that a label should not cross.
-    fontsize : float
-        In points.
-    """
+    """Write a label beside each point so that no label covers another label or a marker."""
     figure = axes.figure
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     frame = axes.get_window_extent(renderer)
@@ -170,18 +149,8 @@ def free_spot(
     taken: Sequence[tuple[float, float, float, float]],
     frame: BboxBase,
 ) -> tuple[float, float]:
-    """Return the corner of least x and y (px) of the nearest place around `centre` that covers least of what is taken.
-
-    Parameters
-    ----------
-    centre : (x, y)
-    radius : float
-        Of the mark at `centre`.
-    size : (width, height)
-        Of what is to be placed.
-    taken : sequence of (x0, y0, x1, y1)
-    frame : BboxBase
-        A place outside is a last resort.
+    """Return the corner of least x and y (px) of the nearest place around `centre` that covers least of what
+    is taken.
     """
     (x, y), (width, height) = centre, size
     best, least = (x + radius, y), float("inf")
@@ -207,20 +176,7 @@ def _overlap(first: tuple[float, float, float, float], second: tuple[float, floa
 
 
 def label_line_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, fontsize: float = 9.0) -> None:
-    """Write each line's name at the right edge, at its last height, moved apart where names would overlap.
-
-    Names keep the order of the lines, and a leader runs from the line's end to the left edge of its own name inside the
-    gap between axes and names, so that it crosses neither a name nor another leader.
-
-    Parameters
-    ----------
-    axes : Axes
-        With final limits; laid out before.
-    ends : sequence of (y, text, colour)
-        `y` in data coordinates.
-    fontsize : float
-        In points.
-    """
+    """Write each line's name at the right edge, at its last height, moved apart where names would overlap."""
     if not ends:
         return
     figure = axes.figure

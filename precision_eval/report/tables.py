@@ -3,8 +3,6 @@
 Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, and, where
 audio was measured, a table of sound with the oracle, the null and both controls beside the fixes. A column that no row
 can fill is left out.
-
-Contents: :class:`Table`, :func:`cost_table`, :func:`audio_table`, :func:`witness_table`, :func:`tables_of`.
 """
 
 from __future__ import annotations
@@ -41,21 +39,7 @@ _SHORT_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of text.
-
-    Attributes
-    ----------
-    title : str
-        One line above it.
-    columns : tuple of str
-        Headings; the first column names the row.
-    rows : tuple of tuple of str
-        Cells, one per column.
-    kinds : tuple of str
-        One per row: ``passed``, ``failed`` or ``reference``; decides the colour only.
-    notes : tuple of str
-        Lines below it.
-    """
+    """A table of text."""
 
     title: str
     columns: tuple[str, ...]

@@ -4,8 +4,6 @@ Conventions: parts of a drift are shares of the total mean square error in per c
 cross-term, which may be negative. The sampler is run alone, on the oracle's logits rounded to a fix's dtype: how many
 positions get another nucleus (the tokens that top-p keeps), and the total variation (0 to 1) between its distribution
 and float64's.
-
-Contents: :func:`shares_of`, :func:`shares_text`, :func:`sampler_text`, :func:`parts_table`, :func:`all_tables`.
 """
 
 from __future__ import annotations
@@ -59,17 +57,7 @@ def sampler_text(row: Row) -> str:
 
 
 def parts_table(section: Section) -> Table | None:
-    """Return the parts of each fix's drift and the sampler's rounding; None where neither was measured.
-
-    Parameters
-    ----------
-    section : Section
-
-    Returns
-    -------
-    Table or None
-        Columns that no row fills are left out.
-    """
+    """Return the parts of each fix's drift and the sampler's rounding; None where neither was measured."""
     rows = [row for row in section.fixes if shares_of(row.drift) is not None or row.data("sampler") is not None]
     if not rows:
         return None

@@ -2,8 +2,6 @@
 
 Conventions: templates lie beside the modules that fill them; ``page_base.css`` and ``versions_changes.html`` here are
 shared. Values are escaped, and a name that is not given is an error.
-
-Contents: :func:`template_environment`.
 """
 
 from __future__ import annotations
@@ -16,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def template_environment(*folders: Path) -> Environment:
-    """Return an environment that finds templates in these folders, then among the shared ones.
-
-    Parameters
-    ----------
-    *folders : Path
-        Searched in order.
-    """
+    """Return an environment that finds templates in these folders, then among the shared ones."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

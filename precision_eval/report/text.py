@@ -1,8 +1,4 @@
-"""The report as text: Rich tables on a console, and the same content as Markdown.
-
-Contents: :func:`print_report`, :func:`markdown_report`, :func:`markdown_table`, :func:`findings`,
-:func:`environment_line`, :func:`environment_markdown`, :data:`READING_GUIDE`, :func:`reading_guide`.
-"""
+"""The report as text: Rich tables on a console, and the same content as Markdown."""
 
 from __future__ import annotations
 
@@ -112,17 +108,7 @@ def findings(run: Run) -> list[tuple[str, list[str]]]:
 
 
 def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
-    """Return the report as Markdown, with figures linked relative to the run's folder.
-
-    Parameters
-    ----------
-    run : Run
-        The records.
-    figures : sequence of Path
-        PNG files inside the run's folder, in the order to show them.
-    left_out : sequence of str
-        One line per figure that could not be drawn, with the reason.
-    """
+    """Return the report as Markdown, with figures linked relative to the run's folder."""
     parts = [f"# Report of `{run.directory.name}`", environment_markdown(run)]
     parts.append("## What the numbers say")
     parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
@@ -194,14 +180,7 @@ def environment_line(run: Run) -> str:
 
 
 def environment_markdown(run: Run, workloads: Collection[str] | None = None) -> str:
-    """Return what a run was measured with, a list below the first line where that is several environments.
-
-    Parameters
-    ----------
-    run : Run
-    workloads : collection of str, optional
-        Only what measured these.
-    """
+    """Return what a run was measured with, a list below the first line where that is several environments."""
     lines = environment_lines(run, workloads)
     return "\n".join([*lines[:1], *([""] if lines[1:] else []), *(f"- {line}" for line in lines[1:])])
 

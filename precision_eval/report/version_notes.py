@@ -4,12 +4,6 @@ Conventions: the table (:mod:`precision_eval.expectations`) was recorded at size
 stands in its rows. A compiled cell of a run is held to what was recorded with Inductor for its torch version where
 that was, else to ``aot_eager``, which traces alike. Only cells of a run whose recorded status turns over between
 versions are listed; cells with pinned settings are left out.
-
-Beside it stands what torch's own operations do by version (:mod:`precision_eval.versions.operations`): the operations
-behind those statuses, and such as upstream names that no workload meets.
-
-Contents: :class:`VersionNote`, :func:`version_notes`, :func:`version_table`, :func:`operations_table`,
-:func:`spans_text`.
 """
 
 from __future__ import annotations
@@ -32,21 +26,7 @@ _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 
 @dataclass(frozen=True, kw_only=True)
 class VersionNote:
-    """One cell of a run whose status turns over between torch versions.
-
-    Attributes
-    ----------
-    cell : str
-        ``workload/fix/mode``.
-    size : str
-        Of the run.
-    found : str
-        Status in the run.
-    recorded : str or None
-        Status in the table, for the run's torch version or the nearest lower one; None where it has none.
-    spans : str
-        What the recorded versions do, from which one on.
-    """
+    """One cell of a run whose status turns over between torch versions."""
 
     cell: str
     size: str
@@ -63,19 +43,7 @@ class VersionNote:
 
 
 def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[VersionNote]:
-    """List what a run found in cells whose status turns over between torch versions.
-
-    Parameters
-    ----------
-    run : Run
-    table : mapping of str to Column, optional
-        By torch version; the package's own by default.
-
-    Returns
-    -------
-    list of VersionNote
-        Empty where there are none, or where the run does not tell its torch version.
-    """
+    """List what a run found in cells whose status turns over between torch versions."""
     table = load_table() if table is None else table
     version = _torch_version(run)
     if version is None:
@@ -100,20 +68,7 @@ def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[V
 
 
 def version_table(run: Run, *, workload: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
-    """Return the notes of a run as a table; None where there are none.
-
-    Parameters
-    ----------
-    run : Run
-    workload : str, optional
-        Its cells only.
-    table : mapping of str to Column, optional
-        The package's own by default.
-
-    Returns
-    -------
-    Table or None
-    """
+    """Return the notes of a run as a table; None where there are none."""
     table = load_table() if table is None else table
     notes = [n for n in version_notes(run, table) if workload is None or n.cell.split("/")[0] == workload]
     version = _torch_version(run)
@@ -129,17 +84,7 @@ def version_table(run: Run, *, workload: str | None = None, table: Mapping[str, 
 
 
 def operations_table(outcomes: Outcomes | None = None) -> Table:
-    """Return the output dtype of each probed operation over the recorded torch versions, one column per mode.
-
-    Parameters
-    ----------
-    outcomes : mapping of str to mapping, optional
-        By torch version; the package's own by default.
-
-    Returns
-    -------
-    Table
-    """
+    """Return the output dtype of each probed operation over the recorded torch versions, one column per mode."""
     outcomes = load_outcomes() if outcomes is None else outcomes
     rows = []
     for probe in PROBES:
@@ -165,13 +110,7 @@ def operations_table(outcomes: Outcomes | None = None) -> Table:
 
 
 def spans_text(change: Change) -> str:
-    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``.
-
-    Parameters
-    ----------
-    change : Change
-        Its versions, oldest first; what lies between two recorded versions is not known.
-    """
+    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``."""
     return _spans([(version, expectation.status) for version, expectation in change.by_version])
 
 

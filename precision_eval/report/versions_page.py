@@ -3,8 +3,6 @@
 Conventions: figures are in the file as data, and beside it as PNG and SVG for other uses; numbers in tables carry their
 value in ``data-v``, so that a program can read them too. Colours follow the reader's light or dark setting; nothing on
 the page is said by colour alone. The template is ``versions_page.html`` beside this module.
-
-Contents: :func:`write_page`, :func:`render_page`, :data:`PAGE_NAME`.
 """
 
 from __future__ import annotations
@@ -46,15 +44,7 @@ _COLOURS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure on the page.
-
-    Attributes
-    ----------
-    stem, workload, data, alt, source : str
-        File name, whose it is, PNG as a data address, words for who cannot see it, the benchmarks it was drawn from.
-    width, height : int
-        Pixels.
-    """
+    """A figure on the page."""
 
     stem: str
     workload: str
@@ -67,18 +57,7 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One cell of a table.
-
-    Attributes
-    ----------
-    text, note : str
-        The figure, and its interval; or the letter and the words of a status.
-    value : str
-        For programs; empty where there is none.
-    status : str
-        Class of the cell's colour; empty for a figure.
-    changed : bool
-    """
+    """One cell of a table."""
 
     text: str
     note: str = ""
@@ -105,21 +84,7 @@ _QUANTITIES = (
 
 
 def write_page(story: VersionsStory, folder: Path, *, command: str = COMMAND) -> Path:
-    """Draw the figures and write the page.
-
-    Parameters
-    ----------
-    story : VersionsStory
-    folder : Path
-        Gets ``versions.html`` and ``figures/``; made where it is missing.
-    command : str
-        What wrote it, for the section on how to do so again.
-
-    Returns
-    -------
-    Path
-        Of the page.
-    """
+    """Draw the figures and write the page."""
     pictures = []
     for stem, workload, figure in drawings(story):
         png = save(figure, folder / FIGURES_NAME, stem)[0]

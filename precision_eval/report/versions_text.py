@@ -2,9 +2,6 @@
 
 Conventions: a *group* holds the changes between two positions that have the same explanation, kind, fix and direction;
 it becomes one line that names its workloads. Factors are new over old.
-
-Contents: :class:`Group`, :class:`Position`, :func:`positions_of`, :func:`headline`; :func:`value_text`,
-:func:`factor_text`, :data:`METRIC_TITLES`.
 """
 
 from __future__ import annotations
@@ -64,18 +61,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """What changed at one version or commit.
-
-    Attributes
-    ----------
-    name : str
-    since : str
-        The position before, where all changes agree on it; else empty.
-    explained : tuple of (UpstreamChange, tuple of Group)
-    unexplained : tuple of Group
-    count : int
-        Of changes, each once.
-    """
+    """What changed at one version or commit."""
 
     name: str
     since: str

@@ -2,9 +2,6 @@
 
 Numbers carry as many digits as their interval supports at a glance: ratios three decimals, drifts two significant
 digits, memory in powers of 1024. A missing figure is ``–``, never 0.
-
-Contents: :func:`scientific`, :func:`with_interval`, :func:`memory_text`, :func:`duration_text`,
-:func:`duration_long`, :func:`short_reason`, :func:`join`, :data:`METRIC_TITLES`.
 """
 
 from __future__ import annotations
@@ -92,19 +89,7 @@ def percent(value: float | None) -> str:
 
 
 def short_reason(reason: str | None) -> str:
-    """Shorten an error message so that it stays recognisable.
-
-    Parameters
-    ----------
-    reason : str or None
-        Message as recorded, perhaps many lines of a compiler's trace.
-
-    Returns
-    -------
-    str
-        The last sentence of the message family (:mod:`precision_eval.messages`) inside it where there is one, else the
-        first line without memory addresses, at most 200 characters.
-    """
+    """Shorten an error message so that it stays recognisable."""
     if not reason:
         return "no reason recorded"
     found, _ = find_members(cleaned(reason))

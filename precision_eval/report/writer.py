@@ -1,7 +1,4 @@
-"""Writes the files of a report, each whole or not at all, and prints it.
-
-Contents: :func:`write_files`, :func:`draw_figures`.
-"""
+"""Writes the files of a report, each whole or not at all, and prints it."""
 
 from __future__ import annotations
 
@@ -52,15 +49,7 @@ def write_files(run_dir: Path, *, console: Console) -> list[Path]:
 
 
 def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
-    """Draw every figure that the records allow.
-
-    Returns
-    -------
-    files : list of Path
-        PNG and SVG of each figure.
-    left_out : list of str
-        One line per figure that was not drawn, with the measure it lacks.
-    """
+    """Draw every figure that the records allow."""
     files: list[Path] = []
     left_out: list[str] = []
     for stem, draw in _figures(run):

@@ -3,8 +3,6 @@
 Fused kernels hand out neither. They keep scores in float32 whatever the operands are, and may round probabilities for
 the product with v: a fused kernel is about the same as attention written out with both held; the map measures how
 nearly.
-
-Contents: :func:`attention_written_out`, :func:`written_out`.
 """
 
 from __future__ import annotations
@@ -21,18 +19,7 @@ from precision_eval.fixes.sites import Function, Site
 
 
 def attention_written_out(tag: Callable[[str], None]) -> Function:
-    """Make attention that stores each step in the operands' dtype: softmax(q·kᵀ·scale + mask)·v.
-
-    Parameters
-    ----------
-    tag : callable
-        Called with ``"scores"``, ``"softmax"``, ``"output"`` before the operations of each, and with ``""`` after.
-
-    Returns
-    -------
-    callable
-        With the parameters of ``scaled_dot_product_attention``.
-    """
+    """Make attention that stores each step in the operands' dtype: softmax(q·kᵀ·scale + mask)·v."""
 
     def scaled_dot_product_attention(
         query: torch.Tensor,  # (..., Hq, Lq, D)

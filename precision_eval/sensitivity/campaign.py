@@ -3,8 +3,6 @@
 Conventions: ``runs.jsonl`` holds every replay's drift per unit, and the results of searches and contests; one strict
 JSON object per line, appended whole. The same command goes on with what is missing. ``sensitivity.json`` is made from
 these lines alone. Everything runs on the CPU, on one thread.
-
-Contents: :func:`run_campaign`, :func:`summary_of`, :func:`read_summary`.
 """
 
 from __future__ import annotations
@@ -44,30 +42,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def run_campaign(plan: Plan, out: Path, *, progress: Progress = lambda done, total, what: None) -> dict[str, Any]:
-    """Run what is missing, and write the summary.
-
-    Parameters
-    ----------
-    plan : Plan
-    out : Path
-        Folder; made where it is missing.
-    progress : callable
-        Called with what is done, what there is in all and what comes next, for each part anew.
-
-    Returns
-    -------
-    dict
-        As :func:`summary_of` returns it.
-
-    Raises
-    ------
-    UnknownNameError
-        Something that the plan names does not exist.
-    SensitivityError
-        A map would rest on nothing.
-    RecordError
-        The folder cannot be read or written.
-    """
+    """Run what is missing, and write the summary."""
     from precision_eval.environment import collect, store_environment
 
     from .mapping import map_target
@@ -139,22 +114,7 @@ def _policies(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_of(file: TrialFile) -> dict[str, Any]:
-    """Summarise the lines of a run.
-
-    Parameters
-    ----------
-    file : TrialFile
-
-    Returns
-    -------
-    dict
-        ``maps`` (:class:`~.ranking.MapSummary`), ``searches`` and ``contests``, as plain JSON data.
-
-    Raises
-    ------
-    RecordError
-        There are no lines, or a map is not complete.
-    """
+    """Summarise the lines of a run."""
     trials = file.read()
     if not trials:
         raise RecordError(f"{file.path} holds no runs; make some with `precision-eval sensitivity --out FOLDER`")
@@ -192,13 +152,7 @@ def _finite(value: Any) -> Any:
 
 
 def read_summary(out: Path) -> dict[str, Any]:
-    """Read ``sensitivity.json`` of a folder, or the file itself.
-
-    Raises
-    ------
-    RecordError
-        It is missing, or no summary of this schema.
-    """
+    """Read ``sensitivity.json`` of a folder, or the file itself."""
     path = out if out.suffix == ".json" else out / SUMMARY_NAME
     try:
         summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

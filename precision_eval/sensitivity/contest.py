@@ -4,13 +4,6 @@ Conventions: drift is of the odd units, policy over fix unit by unit; its interv
 log-ratio over units. Time is the suite's paired ratio, policy over fix, from several fresh processes; the interval that
 decides is the wide one, which keeps the rate of false alarms over all fixes. A fix that takes more than :data:`SLOW`
 times the policy's time is timed in a few plain pairs per process.
-
-Outcomes, decided by intervals alone, with :data:`~.search.EQUAL_SPEED` and :data:`~.search.EQUAL_DRIFT`:
-``better in both``, ``lower drift at equal speed``, ``faster at equal drift`` (the policy *beats* the fix);
-``faster, more drift`` and ``slower, less drift`` (a trade); ``worse``; ``undecided``; ``no cure`` where the fix does
-not run at all, which any policy that runs beats.
-
-Contents: :data:`UNIFORM`, :class:`Versus`, :class:`Contest`, :func:`contest`, :func:`outcome_of`.
 """
 
 from __future__ import annotations
@@ -55,22 +48,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Versus:
-    """A policy against one fix; ratios are policy over fix, below 1 is better.
-
-    Attributes
-    ----------
-    fix, status, message : str
-        Status as in the suite's records.
-    fix_drift : float or None
-        Mean over the odd units.
-    drift_ratio, drift_low, drift_high : float or None
-    time_ratio, time_low, time_high : float or None
-        With the interval that decides.
-    fix_median_s : float or None
-    doubts : tuple of str
-        Of the timing.
-    outcome : str
-    """
+    """A policy against one fix; ratios are policy over fix, below 1 is better."""
 
     fix: str
     status: str
@@ -89,22 +67,7 @@ class Versus:
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """A policy against all uniform fixes.
-
-    Attributes
-    ----------
-    target, size, rule : str
-        The rule that chose the policy.
-    policy : Policy
-    units : int
-        Odd ones.
-    drift : float
-        The policy's, mean over them.
-    processes : int
-    median_s : float
-        The policy's, seconds per call.
-    versus : tuple of Versus
-    """
+    """A policy against all uniform fixes."""
 
     target: str
     size: str
@@ -129,19 +92,7 @@ class Contest:
 def outcome_of(
     drift: tuple[float, float], time_s: tuple[float, float], *, speed: float = EQUAL_SPEED, margin: float = EQUAL_DRIFT
 ) -> str:
-    """Decide by intervals.
-
-    Parameters
-    ----------
-    drift, time_s : (low, high)
-        Intervals of the ratios policy ÷ fix.
-    speed, margin : float
-        Relative difference up to which times, and drifts, are equal.
-
-    Returns
-    -------
-    str
-    """
+    """Decide by intervals."""
     lower, no_more = drift[1] < 1.0, drift[1] <= 1.0 + margin
     higher = drift[0] > 1.0
     faster, no_slower = time_s[1] < 1.0, time_s[1] <= 1.0 + speed
@@ -196,29 +147,7 @@ def contest(
     fixes: Sequence[str] = UNIFORM,
     progress: Progress = lambda done, total, what: None,
 ) -> list[Contest]:
-    """Hold policies against every uniform fix of a target.
-
-    Parameters
-    ----------
-    target : str
-    policies : dict of str to Policy
-        By the rule that chose each.
-    size : str
-    seed : int
-        Of the subject.
-    processes : int
-        Fresh processes that time, one after the other.
-    budget_s : float
-        Seconds of timed rounds per process and policy.
-    fixes : sequence of str
-    progress : callable
-        Called with processes done, processes in all and what comes next.
-
-    Returns
-    -------
-    list of Contest
-        In the order of the policies.
-    """
+    """Hold policies against every uniform fix of a target."""
     subject = target_by_id(target).build(size, seed=seed)
     oracle = subject.oracle()
     tried = [_tried(subject, oracle, fix) for fix in fixes]
@@ -283,25 +212,7 @@ def timed(
     slow: Sequence[str],
     budget_s: float,
 ) -> list[dict[str, PairedRatio]]:
-    """Time each policy and the fixes in this process.
-
-    Parameters
-    ----------
-    target : str
-    policies : sequence of Policy
-    index : int
-        Of the process; offsets the seed of the order.
-    size : str
-    seed : int
-    fast, slow : sequence of str
-        Fixes to interleave in rounds, and those to time in plain pairs.
-    budget_s : float
-
-    Returns
-    -------
-    list of dict of str to PairedRatio
-        Per policy; fix over policy.
-    """
+    """Time each policy and the fixes in this process."""
     from precision_eval.measure.latency_processes import take_random_memory
 
     torch.set_num_threads(1)

@@ -2,18 +2,6 @@
 
 Conventions: the model is a copy of the policy's own, converted once; a call costs the casts that the policy needs and
 nothing that observes. How a site's format is kept:
-
-- a projection (q, k, v, output, mlp, head) stores its weight in it and casts its input to it; one that ends a branch
-  gives its result in the residual's format, others leave it as it is;
-- an embedding stores its table in it, and gives the residual's format;
-- a norm stores its gain in it, and casts its result once to the format of the projections that read it, where these
-  agree;
-- positions: rotary frequencies are stored in it, and cosines and sines made in it;
-- a cache stores in it; what is written is cast;
-- attention runs in the format of its scores, to which query, key and value are cast; torch's kernels keep scores wide
-  by themselves, and probabilities mostly.
-
-Contents: :class:`AppliedPolicy`, :func:`put_on`, :func:`attention_in_blocks`.
 """
 
 from __future__ import annotations
@@ -43,18 +31,7 @@ ENDS = ("out", "o", "o_proj", "down", "wo", "down_proj")
 
 @dataclass(frozen=True)
 class AppliedPolicy:
-    """A policy on a model of its own.
-
-    Attributes
-    ----------
-    policy : Policy
-    model : torch.nn.Module
-        Converted.
-    inputs : tuple
-        As the subject gives them.
-    swaps : list of Swap
-        Attention and cache writes, exchanged inside :meth:`agreeing`.
-    """
+    """A policy on a model of its own."""
 
     policy: Policy
     model: nn.Module
@@ -91,18 +68,7 @@ class _Formats:
 
 
 def put_on(subject: Subject, policy: Policy) -> AppliedPolicy:
-    """Put a policy on a copy of a subject's model.
-
-    Parameters
-    ----------
-    subject : Subject
-        Left as it is.
-    policy : Policy
-
-    Returns
-    -------
-    AppliedPolicy
-    """
+    """Put a policy on a copy of a subject's model."""
     model = copy.deepcopy(subject.model)
     formats = _Formats(policy, subject.rules)
     projections = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
@@ -247,25 +213,7 @@ def attention_in_blocks(
     *,
     scale: float | None,
 ) -> torch.Tensor:
-    """Attend to a narrow cache in the query's dtype, converting one head at a time into a scratch buffer.
-
-    A head's keys stay in the processor's cache between conversion and use, so main memory is read once, in the narrow
-    format, and a copy of the whole cache is never written. A cache in the query's own dtype is used as it is: the
-    control that tells what the loop itself gains or costs.
-
-    Parameters
-    ----------
-    query : torch.Tensor, shape (B, Hq, L, D)
-    key, value : torch.Tensor, shape (B, Hk, S, D)
-        Of the query's dtype or narrower; Hq is a multiple of Hk.
-    mask : torch.Tensor of bool or floating, broadcastable to (B, Hq, L, S), or None
-    scale : float or None
-        ``None`` is 1/√D.
-
-    Returns
-    -------
-    torch.Tensor, shape (B, Hq, L, D)
-    """
+    """Attend to a narrow cache in the query's dtype, converting one head at a time into a scratch buffer."""
     B, H, S, D = key.shape
     L, groups = query.shape[2], query.shape[1] // H
     factor = D**-0.5 if scale is None else scale

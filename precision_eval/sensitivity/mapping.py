@@ -4,12 +4,6 @@ Conventions: a run is one replay of a tape with some sites narrow, and its resul
 float32 but the group, which stores in the format; the drift is what the group adds. *rescue*: all in the format but the
 group, which is held in float32; what the drift falls by is what the group carries. A group is one site, a role in all
 layers, or a layer with all its roles. Runs are appended to a file as they end, and found there again.
-
-Before any run, three things are checked and recorded: the tape in float64 must be the oracle (or there is no truth to
-measure against), the tape without narrow sites must be the float32 call, and the tape with all sites narrow is held to
-the format's own kernels.
-
-Contents: :class:`Group`, :func:`groups_of`, :class:`Mapped`, :func:`map_target`, :data:`SAME_FUNCTION`.
 """
 
 from __future__ import annotations
@@ -59,16 +53,7 @@ class Group:
 
 
 def groups_of(sites: Sequence[Site]) -> tuple[Group, ...]:
-    """List each site alone, each role over all layers and each layer over all roles.
-
-    Parameters
-    ----------
-    sites : sequence of Site
-
-    Returns
-    -------
-    tuple of Group
-    """
+    """List each site alone, each role over all layers and each layer over all roles."""
     roles, layers = (tuple(dict.fromkeys(getattr(site, name) for site in sites)) for name in ("role", "layer"))
     return (
         *(Group("site", site.id, (site,)) for site in sites),
@@ -79,19 +64,7 @@ def groups_of(sites: Sequence[Site]) -> tuple[Group, ...]:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A target under one format, ready to run.
-
-    Attributes
-    ----------
-    target : str
-    size : str
-    seed : int
-    digest : str
-        Of the target's shape and rules.
-    subject : Subject
-    tape : Tape
-    oracle : torch.Tensor of float64
-    """
+    """A target under one format, ready to run."""
 
     target: str
     size: str
@@ -121,30 +94,7 @@ class Mapped:
 def prepare(
     target: Target, *, size: str, seed: int, format: str, subject: Subject | None = None, oracle: Any = None
 ) -> Mapped:
-    """Build a target, record it in a format and hold the tape to the oracle.
-
-    Parameters
-    ----------
-    target : Target
-    size : str
-    seed : int
-    format : str
-    subject : Subject, optional
-        Built before, for another format.
-    oracle : torch.Tensor of float64, optional
-        Of the same subject; by default it is computed.
-
-    Returns
-    -------
-    Mapped
-
-    Raises
-    ------
-    UnknownNameError
-        No such format or size.
-    SensitivityError
-        The oracle and the tape in float64 are not the same function.
-    """
+    """Build a target, record it in a format and hold the tape to the oracle."""
     if format not in FORMATS:
         raise unknown_name("format to map:", format, FORMATS)
     subject = subject or target.build(size, seed=seed)
@@ -155,24 +105,7 @@ def prepare(
 
 
 def check_oracle(tape: Tape, subject: Subject, oracle: torch.Tensor) -> float:
-    """Hold the oracle to the tape in float64.
-
-    Parameters
-    ----------
-    tape : Tape
-    subject : Subject
-    oracle : torch.Tensor of float64
-
-    Returns
-    -------
-    float
-        Relative distance.
-
-    Raises
-    ------
-    SensitivityError
-        It is above :data:`SAME_FUNCTION`: the two compute different functions.
-    """
+    """Hold the oracle to the tape in float64."""
     again = replay(tape, subject.twin, subject.wide_inputs, narrow=(), compute=torch.float64)
     distance = float((again - oracle).norm() / oracle.norm())
     if not distance <= SAME_FUNCTION:
@@ -236,26 +169,7 @@ def map_target(
     file: TrialFile,
     progress: Progress = lambda done, total, what: None,
 ) -> None:
-    """Make every run of a target that is not in the file yet.
-
-    Parameters
-    ----------
-    target : Target
-    size : str
-    seed : int
-    formats : sequence of str
-    file : TrialFile
-        A run is appended as soon as it has ended.
-    progress : callable
-        Called with runs done, runs in all and what comes next.
-
-    Raises
-    ------
-    UnknownNameError
-        No such format or size.
-    SensitivityError
-        The map would rest on nothing; see the module's text.
-    """
+    """Make every run of a target that is not in the file yet."""
     there = file.keys()
     subject = target.build(size, seed=seed)
     oracle = subject.oracle()

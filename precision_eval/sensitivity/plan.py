@@ -1,7 +1,4 @@
-"""What a run is to do, as data; loads neither torch nor numpy.
-
-Contents: :class:`Plan`.
-"""
+"""What a run is to do, as data; loads neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -15,24 +12,7 @@ from .targets import SIZES, TARGETS, target_by_id
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to run.
-
-    Attributes
-    ----------
-    targets : tuple of str
-    size : {"tiny", "cpu"}
-    formats : tuple of str
-        To map.
-    policy_format : str
-        Narrow format of the mixed policies; its map leads their search.
-    seed : int
-    policies : bool
-        Search mixed policies and hold them against the uniform fixes.
-    processes : int
-        That time, per target.
-    budget_s : float
-        Seconds of timed rounds per process and policy.
-    """
+    """What to run."""
 
     targets: tuple[str, ...] = tuple(target.id for target in TARGETS)
     size: str = "cpu"
@@ -44,15 +24,7 @@ class Plan:
     budget_s: float = 1.5
 
     def checked(self) -> Plan:
-        """Return the plan itself, if everything that it names exists.
-
-        Raises
-        ------
-        UnknownNameError
-            A target, size or format does not.
-        ParameterError
-            A number is out of range.
-        """
+        """Return the plan itself, if everything that it names exists."""
         for name in self.targets:
             target_by_id(name)
         if self.size not in SIZES:

@@ -2,8 +2,6 @@
 
 Conventions: colour is the drift that a site adds when it alone is dropped, on a logarithmic scale; what does not occur
 is blank. The drift itself stands in each cell. Files are PNG and SVG.
-
-Contents: :func:`draw`.
 """
 
 from __future__ import annotations
@@ -25,18 +23,7 @@ BARS = 14
 
 
 def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Draw every map of a summary.
-
-    Parameters
-    ----------
-    summary : dict
-    directory : Path
-        For ``TARGET-FORMAT.png`` and ``.svg``.
-
-    Returns
-    -------
-    list of Path
-    """
+    """Draw every map of a summary."""
     return [path for one in summary["maps"] for path in _draw_map(one, directory)]
 
 

@@ -2,8 +2,6 @@
 
 Conventions: a policy has one narrow format, and *holds* some roles or sites in float32. That is the same choice as a
 map's *rescue* of several groups, so the map can foretell a policy's drift; :mod:`.executed` really runs it.
-
-Contents: :class:`Policy`.
 """
 
 from __future__ import annotations
@@ -21,19 +19,7 @@ SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What every site is stored in.
-
-    Attributes
-    ----------
-    format : str
-        Of every site that nothing else is said of.
-    held : tuple of str
-        Roles (``"norm"``) and sites (``"0.q"``) in float32.
-    cache : str
-        Format of the cache; that of its site by the two above where it is empty.
-    in_blocks : bool
-        At decode, a cache narrower than attention is converted head by head into one scratch buffer, and not whole.
-    """
+    """What every site is stored in."""
 
     format: str = "bfloat16"
     held: tuple[str, ...] = ()
@@ -61,12 +47,7 @@ class Policy:
         return frozenset(site for site in sites if self.format_of(site) == self.format != "float32")
 
     def foretold(self, sites: Iterable[Site]) -> frozenset[Site]:
-        """Return the sites that a run of the policy rounds, for the map to foretell its drift.
-
-        Holding a result whose reader casts it to the narrow format all the same holds nothing: a norm is held only
-        where the projections behind it are, and q, k, v, rotated positions and the cache only where attention is.
-        Torch's attention is taken to hold scores and probabilities by itself, which is nearly so.
-        """
+        """Return the sites that a run of the policy rounds, for the map to foretell its drift."""
         known = tuple(sites)
         attention = bool({"scores", "softmax"} & set(self.held))
         held = {site for site in known if self.format_of(site) != self.format or site.role in ("scores", "softmax")}
@@ -85,13 +66,7 @@ class Policy:
         return Policy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
 
     def checked(self, sites: Iterable[Site]) -> Policy:
-        """Return the policy itself, if all that it holds exists.
-
-        Raises
-        ------
-        UnknownNameError
-            A name is neither a role nor a site of the target, or a format is unknown.
-        """
+        """Return the policy itself, if all that it holds exists."""
         known = {*ROLES, *(site.id for site in sites)}
         for name in self.held:
             if name not in known:

@@ -4,11 +4,6 @@ Conventions: ``added`` is the drift of a *drop* run: what remains of exactness w
 format. ``carried`` is the share of the uniform format's drift that goes when only this group is held: 1 − rescued ÷
 uniform, per unit, so that inputs are paired. Intervals are 95 % bootstrap intervals of the mean over units. Rank 1 is
 the largest ``added``. Two groups are *tied* where the interval of their paired difference holds zero.
-
-First-order additivity says that independent small errors add in squares. It is a check: ``additivity`` is
-√Σ added² over the sites ÷ the uniform drift, 1 where it holds.
-
-Contents: :class:`Effect`, :class:`MapSummary`, :func:`summarise`.
 """
 
 from __future__ import annotations
@@ -27,22 +22,7 @@ SEED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What one group adds and carries.
-
-    Attributes
-    ----------
-    rank : int
-        Among the groups of its kind, by ``added``.
-    kind : {"site", "role", "layer"}
-    name, layer, role : str
-        Layer or role is empty where the group spans several.
-    added, added_low, added_high : float
-        Drift with only this group in the format.
-    carried, carried_low, carried_high : float
-        Share of the uniform drift that goes when it is held.
-    tied_with_next : bool
-        The paired difference to the next rank's ``added`` is not told from zero.
-    """
+    """What one group adds and carries."""
 
     rank: int
     kind: str
@@ -60,26 +40,7 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class MapSummary:
-    """The map of one target in one format.
-
-    Attributes
-    ----------
-    target, size, format : str
-    units : int
-    float32_drift, uniform_drift, native_drift, fused_drift, fused_emulated_drift : float or None
-        Means over units: nothing narrow; everything narrow on the tape; the format's own kernels with attention
-        written out; the same with torch's own attention, really run and on the tape. None where it is not finite.
-    bit_identical : bool
-        The tape without narrow sites is the float32 call.
-    identical_fraction : float
-        Elements of the output that tape and native kernels agree on to the bit, everything narrow.
-    additivity : float or None
-        See the module's text.
-    agreement : float
-        Spearman's rank correlation over sites between ``added`` and ``carried``.
-    effects : tuple of Effect
-        By kind, then rank.
-    """
+    """The map of one target in one format."""
 
     target: str
     size: str
@@ -122,23 +83,7 @@ def _interval(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def summarise(runs: Iterable[Mapping[str, Any]]) -> tuple[MapSummary, ...]:
-    """Summarise the maps of a file.
-
-    Parameters
-    ----------
-    runs : iterable of dict
-        As :func:`.mapping.map_target` appended them.
-
-    Returns
-    -------
-    tuple of MapSummary
-        One per target, size, seed and format whose runs are all there.
-
-    Raises
-    ------
-    RecordError
-        A check that a map rests on is missing while runs are there.
-    """
+    """Summarise the maps of a file."""
     by_map: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
         by_map.setdefault((run["target"], run["size"], run["seed"], run["format"]), []).append(run)
@@ -210,17 +155,7 @@ def _tied(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's rank correlation, ties at their mean rank.
-
-    Parameters
-    ----------
-    left, right : np.ndarray, shape (n,)
-
-    Returns
-    -------
-    float
-        In [−1, 1]; 0 where either is constant or there is but one value.
-    """
+    """Spearman's rank correlation, ties at their mean rank."""
     ranks = [_ranks(values) for values in (left, right)]
     centred = [rank - rank.mean() for rank in ranks]
     size = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))

@@ -3,8 +3,6 @@
 Conventions: the call is recorded where torch dispatches, below Python, so the tape holds what really ran, with the
 dtype that each result really had: what a source widens by itself (a norm's mean square, rotary angles) is float32 there
 and stays unrounded on replay. Attention is written out for the recording, each step stored in the operands' dtype.
-
-Contents: :func:`record`.
 """
 
 from __future__ import annotations
@@ -212,27 +210,7 @@ def _leaving(recorder: _Recorder) -> Callable[..., None]:
 
 
 def record(model: nn.Module, inputs: Sequence[Any], *, format: str, rules: Sequence[Rule]) -> Tape:
-    """Run a model once with everything stored in a format, and write down what ran.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        As shipped; it is held in the format for the time of the call, and what the call writes is gone with it.
-    inputs : sequence
-        Floating tensors are cast to the format.
-    format : str
-        ``"float16"``, ``"bfloat16"`` or ``"float32"``.
-    rules : sequence of Rule
-
-    Returns
-    -------
-    Tape
-
-    Raises
-    ------
-    SensitivityError
-        An operation belongs to no site.
-    """
+    """Run a model once with everything stored in a format, and write down what ran."""
     dtype: torch.dtype = getattr(torch, format)
     model = copy.deepcopy(model)  # where the format is the shipped one, nothing is converted and a write would stay
     cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]

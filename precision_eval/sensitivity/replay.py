@@ -6,10 +6,6 @@ format, to the nearest, ties to even, before anything reads it. That is what hal
 accumulate in float32 and are rounded once. So a replay with every site narrow stands for the uniform format (how well
 is measured, not assumed), one without narrow sites *is* the call in float32, bit for bit, and nothing else differs
 between two replays than which results are rounded.
-
-Weights belong to the site of the operation that reads them, contents of a cache to the role ``cache``.
-
-Contents: :func:`replay`, :func:`rounded`.
 """
 
 from __future__ import annotations
@@ -28,24 +24,7 @@ from .tape import WRITING, Leaf, Node, Ref, Tape, mapped
 def rounded(
     tensor: torch.Tensor, dtype: torch.dtype, *, sites: Sequence[Site], narrow: Collection[Site], dim: int = -1
 ) -> torch.Tensor:
-    """Round a tensor to a format, where its sites are narrow.
-
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        Floating.
-    dtype : torch.dtype
-        The format.
-    sites : sequence of Site
-        One, or several that share dimension `dim` in equal parts.
-    narrow : collection of Site
-    dim : int
-
-    Returns
-    -------
-    torch.Tensor
-        In `tensor`'s dtype; the very tensor where nothing is narrow.
-    """
+    """Round a tensor to a format, where its sites are narrow."""
     which = [site in narrow for site in sites]
     if not any(which):
         return tensor
@@ -128,30 +107,7 @@ def replay(
     narrow: Collection[Site],
     compute: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Run a tape once.
-
-    Parameters
-    ----------
-    tape : Tape
-    model : torch.nn.Module
-        Gives parameters and buffers by name: as shipped, or its float64 twin. It is not changed.
-    inputs : sequence
-        As recorded, in their own dtypes; floating ones are brought to `compute`.
-    narrow : collection of Site
-        Where the tape's format stores.
-    compute : torch.dtype
-        float32 or float64.
-
-    Returns
-    -------
-    torch.Tensor
-        In `compute`.
-
-    Raises
-    ------
-    SensitivityError
-        A site does not occur on the tape.
-    """
+    """Run a tape once."""
     unknown = set(narrow) - set(tape.sites)
     if unknown:
         raise SensitivityError(

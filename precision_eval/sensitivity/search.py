@@ -5,10 +5,6 @@ uniform narrow format. The path begins with everything narrow. At each step the 
 not held yet, what holding it as well would leave of the drift; one path takes the role that leaves least, the other the
 one that gains most per time that it cost when held alone. Every policy on both paths is run, and so are those that hold
 only what turns no matrix product wide, and caches kept narrow beside float32 arithmetic.
-
-Finalists are chosen by fixed rules, on the points alone; see :func:`finalists`.
-
-Contents: :class:`Point`, :func:`search`, :func:`finalists`, :data:`EQUAL_SPEED`, :data:`EQUAL_DRIFT`.
 """
 
 from __future__ import annotations
@@ -43,20 +39,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A policy that was run.
-
-    Attributes
-    ----------
-    policy : Policy
-    drift : float
-        Mean over the even units.
-    foretold : float or None
-        By the map, for the same units; None where the map is of another format.
-    time_ratio : float
-        To the uniform narrow format.
-    narrow : int
-        Sites that a run of the policy rounds below float32.
-    """
+    """A policy that was run."""
 
     policy: Policy
     drift: float
@@ -144,23 +127,7 @@ def search(
     seed: int = 0,
     progress: Progress = lambda done, total, what: None,
 ) -> list[Point]:
-    """Run the policies that the map leads to.
-
-    Parameters
-    ----------
-    one : Mapped
-    budget_s : float
-        Seconds of timed rounds per policy.
-    seed : int
-        Of the order of the rounds.
-    progress : callable
-        Called with policies done, policies in all (a guess at first) and what comes next.
-
-    Returns
-    -------
-    list of Point
-        The uniform formats first.
-    """
+    """Run the policies that the map leads to."""
     state = _Search(one, budget_s=budget_s, seed=seed)
     roles = list(dict.fromkeys(site.role for site in state.sites))
     singles = [state.base.holding(role) for role in roles]
@@ -192,21 +159,7 @@ def _is_mixed(point: Point) -> bool:
 
 
 def finalists(points: Sequence[Point]) -> dict[str, Policy]:
-    """Choose what goes to the proof, on the points alone.
-
-    Rules: ``equal_speed``, the least drift among the mixed policies that take at most half of :data:`EQUAL_SPEED` more
-    than the faster uniform format; ``equal_drift``, the least time among those within :data:`EQUAL_DRIFT` of the less
-    drifting one. Where no policy meets either, ``balanced``: the least log2(time) + log2(drift) ÷ 13.
-
-    Parameters
-    ----------
-    points : sequence of Point
-
-    Returns
-    -------
-    dict of str to Policy
-        By rule; a rule that no mixed policy meets is absent, and a policy is named once.
-    """
+    """Choose what goes to the proof, on the points alone."""
     mixed = [point for point in points if _is_mixed(point) and math.isfinite(point.drift)]
     uniform = [point for point in points if not point.policy.held and not point.policy.cache]
     fastest = min(point.time_ratio for point in uniform)

@@ -2,28 +2,6 @@
 
 Conventions: a site is a *layer* and a *role*. Layers are named as the target names them (``"0"``, ``"1.cross"``), and
 ``"all"`` where something belongs to no layer. Roles:
-
-=========  ====================================================================================================
-role       what is stored there
-=========  ====================================================================================================
-q, k, v    the projection's weight, and its result
-positions  rotated queries and keys, cosines and sines, inverse frequencies, a relative position bias
-cache      keys and values in the cache: those that a call finds there, and those that it writes
-scores     q·kᵀ, q·kᵀ·scale, and that plus a floating mask or bias
-softmax    the probabilities
-output     probabilities · v, and the output projection's weight and result
-norm       gain and result of a norm; its mean square too where the source does not widen it by itself
-mlp        weights and every intermediate result of the feed-forward
-residual   the stream after each addition
-stem       embeddings and what is made of the inputs before the first layer
-head       the projection to logits
-=========  ====================================================================================================
-
-A :class:`Rule` maps the path of a module, and where that is not enough the operation, to a site. The first rule that
-matches counts. Attention itself is written out and tagged, so its rule gives only the layer. The path of a rule of
-role ``cache`` is held to the names of buffers.
-
-Contents: :data:`ROLES`, :class:`Site`, :class:`Rule`, :func:`sites_of`, :class:`SensitivityError`.
 """
 
 from __future__ import annotations
@@ -58,14 +36,7 @@ class SensitivityError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """One place.
-
-    Attributes
-    ----------
-    layer : str
-    role : str
-        One of :data:`ROLES`.
-    """
+    """One place."""
 
     layer: str
     role: str
@@ -78,20 +49,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which site an operation belongs to.
-
-    Attributes
-    ----------
-    path : str
-        Regular expression that is to match the end of the module's path.
-    role : str
-        One of :data:`ROLES`; several, joined by ``"|"``, share the last dimension of the result and the first of the
-        weight in equal parts, as in a projection to q, k and v at once.
-    layer : str
-        May refer to the expression's groups; ``"all"`` by default.
-    operation : str
-        Regular expression of the operation's name, such as ``"add"``; any by default.
-    """
+    """Which site an operation belongs to."""
 
     path: str
     role: str
@@ -108,28 +66,7 @@ class Rule:
 
 
 def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") -> tuple[Site, ...]:
-    """Find the sites of an operation.
-
-    Parameters
-    ----------
-    rules : sequence of Rule
-    path : str
-        Of the innermost module that runs.
-    operation : str
-        Without namespace and overload: ``"mm"``.
-    tag : str
-        Role given by the written-out attention or a cache write; takes the place of the rule's.
-
-    Returns
-    -------
-    tuple of Site
-        One; several where the operation makes several roles' results side by side.
-
-    Raises
-    ------
-    SensitivityError
-        No rule matches.
-    """
+    """Find the sites of an operation."""
     for rule in rules:
         found = rule.sites(path, operation)
         if found is not None:
@@ -140,23 +77,7 @@ def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") ->
 
 
 def selected(sites: Iterable[Site], *, layers: Sequence[str] = (), roles: Sequence[str] = ()) -> tuple[Site, ...]:
-    """Keep the sites of some layers and roles.
-
-    Parameters
-    ----------
-    sites : iterable of Site
-    layers, roles : sequence of str
-        Empty for all.
-
-    Returns
-    -------
-    tuple of Site
-
-    Raises
-    ------
-    UnknownNameError
-        No site has a layer or role of that name.
-    """
+    """Keep the sites of some layers and roles."""
     known = tuple(sites)
     for kind, wanted, there in (
         ("layer", layers, {site.layer for site in known}),

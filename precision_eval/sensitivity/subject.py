@@ -1,7 +1,4 @@
-"""A model with the inputs of all its units, its oracle, and the drift of an output; imports torch.
-
-Contents: :class:`Subject`, :func:`float64_twin`, :func:`unit_drift`.
-"""
+"""A model with the inputs of all its units, its oracle, and the drift of an output; imports torch."""
 
 from __future__ import annotations
 
@@ -22,33 +19,13 @@ from .sites import Rule
 
 
 def float64_twin(model: nn.Module) -> nn.Module:
-    """Copy a model with everything floating in float64.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-
-    Returns
-    -------
-    torch.nn.Module
-    """
+    """Copy a model with everything floating in float64."""
     return model.in_float64() if isinstance(model, System) else copy.deepcopy(model).double()
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model as it ships, ready to be mapped.
-
-    Attributes
-    ----------
-    model : torch.nn.Module
-    inputs : tuple
-        Of one call over all units.
-    rules : tuple of Rule
-    units : int
-    rows : callable
-        Brings an output to ``(units, positions, features)``.
-    """
+    """A model as it ships, ready to be mapped."""
 
     model: nn.Module
     inputs: tuple[Any, ...]
@@ -68,12 +45,7 @@ class Subject:
 
     @torch.no_grad()
     def oracle(self) -> torch.Tensor:
-        """Run the model in float64, by itself and on no tape.
-
-        Returns
-        -------
-        torch.Tensor of float64
-        """
+        """Run the model in float64, by itself and on no tape."""
         found: torch.Tensor = copy.deepcopy(self.twin)(*self.wide_inputs)
         return found
 
@@ -83,24 +55,7 @@ class Subject:
 
 
 def unit_drift(found: torch.Tensor, oracle: torch.Tensor) -> np.ndarray:
-    """Relative error ‖found − oracle‖ / ‖oracle‖ over the features, mean over the positions.
-
-    Parameters
-    ----------
-    found : torch.Tensor, shape (units, positions, features)
-        Any floating dtype.
-    oracle : torch.Tensor of float64, same shape
-
-    Returns
-    -------
-    np.ndarray, shape (units,)
-        Infinite where an output is not finite.
-
-    Raises
-    ------
-    ParameterError
-        Shapes differ, or the oracle is not finite float64.
-    """
+    """Relative error ‖found − oracle‖ / ‖oracle‖ over the features, mean over the positions."""
     if found.shape != oracle.shape or oracle.dtype is not torch.float64 or not bool(oracle.isfinite().all()):
         raise ParameterError(
             f"found {tuple(found.shape)}, oracle {tuple(oracle.shape)} of {oracle.dtype}; expected outputs of the same "

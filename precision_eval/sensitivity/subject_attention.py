@@ -9,21 +9,7 @@ from .subject import Subject
 
 
 def attention_subject(*, shape: str, rules: tuple[Rule, ...], seed: int) -> Subject:
-    """Build attention of one token on a float16 cache.
-
-    Parameters
-    ----------
-    shape : str
-        One of the workload's sizes.
-    rules : tuple of Rule
-    seed : int
-        Of query, key and value.
-
-    Returns
-    -------
-    Subject
-        A unit is a head of a sequence.
-    """
+    """Build attention of one token on a float16 cache."""
     case = build_attention(shape, device="cpu", seed=seed, prefill=False)
     units = SHAPES[shape].batch * SHAPES[shape].query_heads
     return Subject(case.model, case.inputs, rules, units, lambda found: found.reshape(units, 1, -1))

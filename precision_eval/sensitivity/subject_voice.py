@@ -15,17 +15,7 @@ from .subject import Subject
 
 
 class VoiceWindow(System):
-    """Teacher-forced frames 0 … T − 1 of B streams in one call, which fills the ring cache and attends to it.
-
-    Cosines and sines belong to the call and are float32, whatever the model is stored in, as in the suite's decoder.
-
-    Parameters
-    ----------
-    voice : VoiceModel
-        With a cache of T slots.
-    frames : int
-        T.
-    """
+    """Teacher-forced frames 0 … T − 1 of B streams in one call, which fills the ring cache and attends to it."""
 
     not_landed = "nothing landed for metavoiceio/metavoice-src #187, which this stands for"
 
@@ -51,20 +41,7 @@ class VoiceWindow(System):
 
 
 def voice_subject(*, streams: int, frames: int, rules: tuple[Rule, ...], seed: int) -> Subject:
-    """Build the trained voice with float32 weights and a float16 cache, on held-out speech.
-
-    Parameters
-    ----------
-    streams, frames : int
-        B and T; T at most the trained window.
-    rules : tuple of Rule
-    seed : int
-        Which streams: those from number ``seed · streams`` on.
-
-    Returns
-    -------
-    Subject
-    """
+    """Build the trained voice with float32 weights and a float16 cache, on held-out speech."""
     from precision_eval.voice.assets import load_model, load_streams
     from precision_eval.voice.synthesis import stacked, teacher_forced_inputs
 

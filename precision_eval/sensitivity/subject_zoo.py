@@ -29,22 +29,7 @@ def t5_subject(
     *, layers: int, width: int, heads: int, head_dim: int, hidden: int, tokens: int, units: int,
     rules: tuple[Rule, ...], seed: int,
 ) -> Subject:  # fmt: skip
-    """Build T5-v1.1's encoder as ``from_pretrained(dtype=float16)`` leaves it.
-
-    Parameters
-    ----------
-    layers, width, heads, head_dim, hidden : int
-        Of the configuration.
-    tokens, units : int
-        Length and number of the prompts.
-    rules : tuple of Rule
-    seed : int
-        Of weights and prompts.
-
-    Returns
-    -------
-    Subject
-    """
+    """Build T5-v1.1's encoder as ``from_pretrained(dtype=float16)`` leaves it."""
     transformers = imported("transformers")
     config = transformers.T5Config(
         vocab_size=T5_VOCABULARY, d_model=width, d_kv=head_dim, d_ff=hidden, num_layers=layers, num_heads=heads,
@@ -62,16 +47,7 @@ def t5_subject(
 
 
 class DiaText(ZooModel):
-    """Bytes in, the encoder's last hidden states out.
-
-    Parameters
-    ----------
-    encoder : torch.nn.Module
-        A ``DiaEncoder``.
-    in_use : torch.Tensor of int64, shape (units, tokens)
-        1 where the text is in use.
-    working_dtype : torch.dtype
-    """
+    """Bytes in, the encoder's last hidden states out."""
 
     in_use: torch.Tensor
 
@@ -120,22 +96,7 @@ def dia_encoder_subject(
     *, layers: int, width: int, heads: int, head_dim: int, hidden: int, tokens: int, units: int,
     rules: tuple[Rule, ...], seed: int,
 ) -> Subject:  # fmt: skip
-    """Build Dia's text encoder.
-
-    Parameters
-    ----------
-    layers, width, heads, head_dim, hidden : int
-        Of the configuration.
-    tokens, units : int
-        Length and number of the texts.
-    rules : tuple of Rule
-    seed : int
-        Of weights and texts.
-
-    Returns
-    -------
-    Subject
-    """
+    """Build Dia's text encoder."""
     encoder = _encoder_config(layers, width, heads, head_dim, hidden, tokens)
     dia = _dia(encoder, _decoder_config(1, 32, 2, 1, 16, 32, 8, width), seed=seed)
     _as_stored(dia)
@@ -167,24 +128,7 @@ def dia_decoder_subject(
     *, layers: int, width: int, heads: int, cache_heads: int, head_dim: int, hidden: int, text: int, slots: int,
     frames: int, units: int, rules: tuple[Rule, ...], seed: int,
 ) -> Subject:  # fmt: skip
-    """Build Dia at one decode step, its caches filled by the model itself in float32 and stored in float16.
-
-    Parameters
-    ----------
-    layers, width, heads, cache_heads, head_dim, hidden, text, slots : int
-        Of the configuration; encoder and decoder are equally wide.
-    frames : int
-        Slots in use after the step.
-    units : int
-        Sequences, each with a text of its own.
-    rules : tuple of Rule
-    seed : int
-        Of weights, texts and codes.
-
-    Returns
-    -------
-    Subject
-    """
+    """Build Dia at one decode step, its caches filled by the model itself in float32 and stored in float16."""
     from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
     from precision_eval.workloads.dia_delay import apply_delay

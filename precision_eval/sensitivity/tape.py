@@ -2,8 +2,6 @@
 
 Conventions: values are numbered; a *leaf* is a value that no operation made: a parameter, buffer or tensor attribute of
 the model (found again by its dotted name in any twin of it), an input, or a constant.
-
-Contents: :class:`Node`, :class:`Leaf`, :class:`Tape`, :class:`Ref`, :func:`mapped`.
 """
 
 from __future__ import annotations
@@ -29,23 +27,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value that no operation made.
-
-    Attributes
-    ----------
-    index : int
-    kind : {"model", "input", "constant"}
-    name : str
-        Dotted name in the model, or the input's position.
-    constant : torch.Tensor or None
-    written : bool
-        Some operation writes into its storage.
-    cache_layer : str
-        Layer whose cache it holds; empty otherwise.
-    floating : bool
-    stored : bool
-        It was in the recorded format.
-    """
+    """A value that no operation made."""
 
     index: int
     kind: str
@@ -59,27 +41,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation.
-
-    Attributes
-    ----------
-    function : callable
-        torch's operator.
-    operation : str
-        Its name without namespace and overload.
-    args, kwargs
-        With :class:`Ref` in the place of tensors.
-    outputs : tuple of int or None
-        Numbers of the results; None for a result that is no tensor.
-    rounds : tuple of bool
-        Per result: it is a new number, stored in the recorded format.
-    sites : tuple of Site
-        Empty where neither a result nor a leaf among the arguments is rounded.
-    written : bool
-        The operation changes its first argument in place.
-    frees : tuple of int
-        Values that no later operation needs.
-    """
+    """One operation."""
 
     function: Callable[..., Any]
     operation: str
@@ -94,19 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tape:
-    """A recorded call.
-
-    Attributes
-    ----------
-    format : str
-        In which it was recorded.
-    nodes : tuple of Node
-    leaves : tuple of Leaf
-    output : int
-        Number of the value that the call returned.
-    found : torch.Tensor
-        What it returned, in the recorded format: the uniform format, natively, with attention written out.
-    """
+    """A recorded call."""
 
     format: str
     nodes: tuple[Node, ...]

@@ -3,8 +3,6 @@
 Conventions: a :class:`Subject` is a model in the state in which it ships, with inputs for all *units* in one call. A
 unit is an independent input: a stream of speech, a prompt, a sequence. Units with even numbers are for choosing a
 policy, those with odd numbers for proving it. This module loads no torch until a subject is built.
-
-Contents: :data:`TARGETS`, :class:`Target`, :func:`target_by_id`.
 """
 
 from __future__ import annotations
@@ -27,21 +25,7 @@ SIZES = ("tiny", "cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model whose sites can be mapped.
-
-    Attributes
-    ----------
-    id : str
-    title : str
-        A few words for tables.
-    explanation : str
-        The class, what one call does, and what a unit is.
-    shapes : dict
-        Size → the constants it is built from.
-    rules : tuple of Rule
-    make : callable
-        ``make(shape, rules=..., seed=...)`` builds the subject; loads torch.
-    """
+    """A model whose sites can be mapped."""
 
     id: str
     title: str
@@ -57,25 +41,7 @@ class Target:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def build(self, size: str, *, seed: int) -> Subject:
-        """Build the model and its inputs.
-
-        Parameters
-        ----------
-        size : {"tiny", "cpu"}
-        seed : int
-            Of weights that are drawn, and of inputs.
-
-        Returns
-        -------
-        Subject
-
-        Raises
-        ------
-        UnknownNameError
-            No such size.
-        UnsupportedError
-            A package that it needs is missing.
-        """
+        """Build the model and its inputs."""
         if size not in self.shapes:
             raise unknown_name(f"size of the target '{self.id}':", size, self.shapes)
         return self.make(self.shapes[size], rules=self.rules, seed=seed)
@@ -242,21 +208,7 @@ TARGETS: tuple[Target, ...] = (
 
 
 def target_by_id(target_id: str) -> Target:
-    """Look a target up.
-
-    Parameters
-    ----------
-    target_id : str
-
-    Returns
-    -------
-    Target
-
-    Raises
-    ------
-    UnknownNameError
-        None has that id; names the nearest ones.
-    """
+    """Look a target up."""
     for target in TARGETS:
         if target.id == target_id:
             return target

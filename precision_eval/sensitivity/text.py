@@ -1,8 +1,4 @@
-"""The ranked tables and the contests as Markdown and CSV, from a summary alone; loads neither torch nor numpy.
-
-Contents: :func:`markdown`, :func:`brief`, :func:`map_markdown`, :func:`contest_markdown`, :func:`search_markdown`,
-:func:`answer`, :func:`csv_text`.
-"""
+"""The ranked tables and the contests as Markdown and CSV, from a summary alone; loads neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -47,17 +43,7 @@ def _effect_row(effect: Mapping[str, Any]) -> list[str]:
 
 
 def map_markdown(one: Mapping[str, Any]) -> str:
-    """Write one map: what it rests on, roles, layers, and the first sites.
-
-    Parameters
-    ----------
-    one : dict
-        A map of the summary.
-
-    Returns
-    -------
-    str
-    """
+    """Write one map: what it rests on, roles, layers, and the first sites."""
     lines = [
         f"**{one['target']} · {one['size']} · {one['format']}**",
         "",
@@ -85,17 +71,7 @@ def _ratio(versus: Mapping[str, Any], name: str) -> str:
 
 
 def contest_markdown(one: Mapping[str, Any]) -> str:
-    """Write one contest: the policy against every uniform fix.
-
-    Parameters
-    ----------
-    one : dict
-        A contest of the summary.
-
-    Returns
-    -------
-    str
-    """
+    """Write one contest: the policy against every uniform fix."""
     lines = [
         f"**{one['target']} · {one['size']}: {one['policy_id']}** (chosen by the rule {one['rule']}; drift "
         f"{number(one['drift'])} over {one['units']} units that had no part in choosing it, "
@@ -117,17 +93,7 @@ def contest_markdown(one: Mapping[str, Any]) -> str:
 
 
 def search_markdown(one: Mapping[str, Any]) -> str:
-    """Write the front of a search: the policies that no other one beats in time and drift, on the even units.
-
-    Parameters
-    ----------
-    one : dict
-        A search of the summary.
-
-    Returns
-    -------
-    str
-    """
+    """Write the front of a search: the policies that no other one beats in time and drift, on the even units."""
     points = one["points"]
     front = [point for point in points if not any(_dominates(other, point) for other in points)]
     rows = [
@@ -147,16 +113,7 @@ def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def answer(summary: Mapping[str, Any]) -> list[str]:
-    """Say in a sentence per target which roles carry the drift, and whether a mixed policy beats every uniform fix.
-
-    Parameters
-    ----------
-    summary : dict
-
-    Returns
-    -------
-    list of str
-    """
+    """Say in a sentence per target which roles carry the drift, and whether a mixed policy beats every uniform fix."""
     found = []
     for one in summary["maps"]:
         roles = [effect for effect in one["effects"] if effect["kind"] == "role"][:3]
@@ -181,16 +138,7 @@ def _beaten(versus: Mapping[str, Any]) -> bool:
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """Write the whole summary: the answer, contests, maps, searches.
-
-    Parameters
-    ----------
-    summary : dict
-
-    Returns
-    -------
-    str
-    """
+    """Write the whole summary: the answer, contests, maps, searches."""
     lines = [f"- {sentence}" for sentence in answer(summary)]
     found = [contest_markdown(one) for one in summary["contests"]]
     found += [map_markdown(one) for one in summary["maps"]]
@@ -199,18 +147,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 
 def brief(summary: Mapping[str, Any], *, folder: str) -> str:
-    """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is.
-
-    Parameters
-    ----------
-    summary : dict
-    folder : str
-        Of the results, as links of the page begin.
-
-    Returns
-    -------
-    str
-    """
+    """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is."""
     lines = [f"- {sentence}" for sentence in answer(summary)]
     found = [contest_markdown(one) for one in summary["contests"]]
     names = [f"{one['target']}-{one['format']}" for one in summary["maps"]]
@@ -220,16 +157,7 @@ def brief(summary: Mapping[str, Any], *, folder: str) -> str:
 
 
 def csv_text(summary: Mapping[str, Any]) -> str:
-    """Write every effect of every map as CSV.
-
-    Parameters
-    ----------
-    summary : dict
-
-    Returns
-    -------
-    str
-    """
+    """Write every effect of every map as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow((*UNDERLYING, *CSV_FIELDS))

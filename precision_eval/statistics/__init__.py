@@ -2,26 +2,6 @@
 
 Conventions: times are seconds, ratios are candidate over baseline (below 1 = faster), intervals are two-sided with the
 stated confidence, and everything that draws at random takes a seed and repeats exactly. No sample is ever dropped.
-
-Contents
---------
-intervals
-    :class:`Interval`, :func:`trimmed_mean`, :func:`bootstrap_interval`, :func:`block_bootstrap_mean`,
-    :func:`wilson_interval`.
-robust
-    :class:`Location`, :func:`student_location`, :func:`one_step_interval`.
-sequential
-    :data:`LOOKS`, :func:`look_errors`, :func:`spent`, :func:`decide`.
-paired
-    :class:`PairedRatio`, :func:`paired_ratio`, :func:`minimum_detectable_effect`.
-processes
-    :func:`over_processes`.
-doubts
-    :func:`series_doubts` and what it is made of: :func:`kendall_trend`, :func:`two_cluster_split`.
-survival
-    :class:`Survival`, :func:`kaplan_meier`, :func:`median_survival`, :func:`log_rank`, :func:`holm_adjusted`.
-
-This package imports numpy, one function of scipy.special and the errors only, so that every measure can use it.
 """
 
 from .doubts import MIN_BLOCKS, kendall_trend, series_doubts, two_cluster_split

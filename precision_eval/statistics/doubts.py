@@ -24,24 +24,7 @@ SPLIT_SHARE = 0.9
 
 
 def kendall_trend(values: ArrayLike) -> tuple[float, float]:
-    """Kendall's tau of a series against its order, and its z under independence.
-
-    Parameters
-    ----------
-    values : array_like of float, shape (n,)
-        In the order of measurement, n ≥ 2.
-
-    Returns
-    -------
-    tau : float
-        −1 (falling) to 1 (rising); tied values count as neither (tau-a).
-    z : float
-        Normal approximation with the variance ``n(n−1)(2n+5)/18``, without a tie correction.
-
-    References
-    ----------
-    .. [1] M. Kendall, "A new measure of rank correlation", Biometrika 30, 1938; as a trend test: H. Mann, 1945.
-    """
+    """Kendall's tau of a series against its order, and its z under independence."""
     series = checked_values("values", values, min_size=2)
     n = series.size
     later, earlier = np.tril_indices(n, k=-1)
@@ -50,26 +33,7 @@ def kendall_trend(values: ArrayLike) -> tuple[float, float]:
 
 
 def two_cluster_split(values: ArrayLike) -> tuple[float, float, float]:
-    """Best split of a sample into two clusters on the line (Otsu's criterion).
-
-    Parameters
-    ----------
-    values : array_like of float, shape (n,)
-        n ≥ 2.
-
-    Returns
-    -------
-    share : float
-        Share of the variance explained by the split, 0 to 1; 0 for identical values.
-    distance : float
-        Between the two cluster means, in the unit of `values`.
-    minority : float
-        Fraction of values in the smaller cluster.
-
-    References
-    ----------
-    .. [1] N. Otsu, "A threshold selection method from gray-level histograms", IEEE SMC 9, 1979.
-    """
+    """Best split of a sample into two clusters on the line (Otsu's criterion)."""
     ordered = np.sort(checked_values("values", values, min_size=2))
     ordered = ordered - ordered.mean()
     n = ordered.size
@@ -85,22 +49,7 @@ def two_cluster_split(values: ArrayLike) -> tuple[float, float, float]:
 
 
 def series_doubts(name: str, log_values: ArrayLike, *, margin: float) -> tuple[str, ...]:
-    """Doubts about one series of log-values, in the order of measurement.
-
-    Parameters
-    ----------
-    name : str
-        What the series is, for the sentence: ``"the ratio"``, ``"the baseline's time"``.
-    log_values : array_like of float, shape (n,)
-        Natural logarithms.
-    margin : float
-        Relative size below which a drift or a second mode does not matter.
-
-    Returns
-    -------
-    tuple of str
-        Empty where nothing speaks against the series.
-    """
+    """Doubts about one series of log-values, in the order of measurement."""
     series = checked_values(name, log_values)
     found: list[str] = []
     if series.size < MIN_BLOCKS:

@@ -6,12 +6,6 @@ random, the log-ratios of two equal candidates are independent and symmetric abo
 estimate is the exponential of their location (:func:`~precision_eval.statistics.robust.student_location`); below 1 the
 candidate is faster. The margin is symmetric in the logarithm: a candidate is *equivalent* within [1/(1+margin),
 1+margin], so exchanging candidate and baseline mirrors the verdict.
-
-Two intervals stand side by side. ``ratio_low … ratio_high`` is the bootstrap interval of the estimate, at 95 %. The
-verdict rests on the wider ``verdict_low … verdict_high``, which keeps the rate of false alarms over all looks at the
-data and all candidates.
-
-Contents: :class:`PairedRatio`, :func:`paired_log_ratios`, :func:`paired_ratio`, :func:`minimum_detectable_effect`.
 """
 
 from __future__ import annotations
@@ -117,22 +111,7 @@ class PairedRatio:
 
 
 def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[np.float64]:
-    """Natural logarithm of candidate over baseline, round by round.
-
-    Parameters
-    ----------
-    candidate_s, baseline_s : array_like of float, shape (n_rounds,)
-        Block times in seconds, > 0, of the same rounds.
-
-    Returns
-    -------
-    np.ndarray, shape (n_rounds,)
-
-    Raises
-    ------
-    ParameterError
-        Shapes differ, or a time is not positive and finite.
-    """
+    """Natural logarithm of candidate over baseline, round by round."""
     candidate = checked_values("candidate_s", candidate_s)
     baseline = checked_values("baseline_s", baseline_s)
     if candidate.shape != baseline.shape:
@@ -147,27 +126,7 @@ def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[
 
 
 def minimum_detectable_effect(standard_error: float, *, margin: float, direction_t: float, power: float = 0.8) -> float:
-    """Smallest true relative change that would be called faster or slower with the stated power.
-
-    A change δ (in the logarithm) is called when ``|δ̂| > log(1+margin) + t·se``, which happens with probability `power`
-    at ``|δ| = log(1+margin) + (t + z_power)·se``.
-
-    Parameters
-    ----------
-    standard_error : float
-        Of the log-ratio.
-    margin : float
-        Relative half-width of equivalence.
-    direction_t : float
-        Quantile that calls a direction.
-    power : float
-        Probability of the call, in (0.5, 1).
-
-    Returns
-    -------
-    float
-        Relative change: 0.004 means +0.4 %.
-    """
+    """Smallest true relative change that would be called faster or slower with the stated power."""
     return math.expm1(math.log1p(margin) + (direction_t + NormalDist().inv_cdf(power)) * standard_error)
 
 
@@ -190,46 +149,7 @@ def paired_ratio(
     doubts: tuple[str, ...] = (),
     resamples: int = 2000,
 ) -> PairedRatio:
-    """Summarise the block times of one candidate against its baseline's.
-
-    Parameters
-    ----------
-    candidate_s, baseline_s : array_like of float, shape (n_rounds,)
-        Block times of the same rounds, seconds per call.
-    baseline : str
-        Name of the baseline.
-    margin : float
-        Relative half-width of equivalence; 0.002 = ±0.2 %.
-    seed : int
-        Of the bootstrap.
-    confidence : float
-        Of the interval.
-    error_rate : float
-        Rate of false alarms of the whole comparison; recorded.
-    direction_error, equivalence_error : float
-        Two-sided errors that this look at this candidate may spend; by default `error_rate` and 5 %, right for one
-        candidate that is looked at once.
-    calls_per_block, threads, clock, elapsed_s, preempted_fraction
-        How the samples were taken; stored beside them.
-    doubts : tuple of str
-        Doubts of the measurement itself, put before those that the series raise.
-    resamples : int
-        Bootstrap samples.
-
-    Returns
-    -------
-    PairedRatio
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> machine = 1e-3 * rng.uniform(1.0, 1.5, size=200)       # whatever slows both
-    >>> candidate = 1.01 * machine * rng.normal(1.0, 0.003, size=200)
-    >>> found = paired_ratio(candidate, machine, baseline="plain", margin=0.002, seed=0)
-    >>> found.verdict, round(found.ratio, 2), found.minimum_detectable_effect < 0.01
-    ('slower', 1.01, True)
-    """
+    """Summarise the block times of one candidate against its baseline's."""
     log_ratios = paired_log_ratios(candidate_s, baseline_s)
     candidate, base = np.asarray(candidate_s, dtype=np.float64), np.asarray(baseline_s, dtype=np.float64)
     location = student_location(log_ratios)

@@ -2,8 +2,6 @@
 
 Conventions: each process gives a ratio; its memory layout and allocation are one draw, so the processes and not their
 blocks are the independent units.
-
-Contents: :func:`over_processes`.
 """
 
 from __future__ import annotations
@@ -22,25 +20,7 @@ from .sequential import EQUIVALENCE_ALPHA, decide, student_quantile
 
 
 def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> PairedRatio:
-    """Combine the ratios of one candidate from several processes.
-
-    Parameters
-    ----------
-    ratios : sequence of PairedRatio
-        At least two, of the same candidate and baseline, one per process.
-    candidates : int
-        Candidates of the comparison, which share the error rate.
-
-    Returns
-    -------
-    PairedRatio
-        The mean log-ratio; its error is the larger of what the spread between processes and what the blocks within
-        them say, with Student quantiles of n − 1 degrees of freedom. Raw times are those of all processes in order.
-
-    References
-    ----------
-    .. [1] J. Hartung, G. Knapp, "On tests of the overall treatment effect in meta-analysis…", Stat. Med. 20, 2001.
-    """
+    """Combine the ratios of one candidate from several processes."""
     if len(ratios) < 2:
         raise ParameterError(f"{len(ratios)} processes; at least 2 are needed to see how they differ")
     first = ratios[0]

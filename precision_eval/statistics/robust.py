@@ -3,8 +3,6 @@
 Conventions: values are float64, any unit. The estimate solves Σ ψ((x − m)/s) = 0 with the score of a Student t of 2
 degrees of freedom and the scale s = 1.4826 · MAD. A block of calls that was preempted lies ten to a thousand scales
 away, where ψ tends to zero: it stays in the data and has next to no say. No value is dropped.
-
-Contents: :class:`Location`, :func:`student_location`, :func:`one_step_interval`.
 """
 
 from __future__ import annotations
@@ -25,15 +23,7 @@ _CHUNK_VALUES = 4_000_000
 
 @dataclass(frozen=True)
 class Location:
-    """An estimate of location, in the unit of the values.
-
-    Attributes
-    ----------
-    estimate, standard_error, scale : float
-        The error is the sandwich estimate √(Σψ²)/|Σψ′|, times √(n/(n−1)); 0 where all values are the same.
-    size : int
-        Number of values.
-    """
+    """An estimate of location, in the unit of the values."""
 
     estimate: float
     standard_error: float
@@ -42,34 +32,7 @@ class Location:
 
 
 def student_location(values: ArrayLike, *, iterations: int = 100) -> Location:
-    """Location of a sample by the score of Student's t, with its sandwich standard error.
-
-    Parameters
-    ----------
-    values : array_like of float, shape (n,)
-        Independent, symmetric about the location: log-ratios of pairs in random order are, whatever the machine does.
-    iterations : int
-        At most so many steps of iterative reweighting, from the median on.
-
-    Returns
-    -------
-    Location
-
-    Notes
-    -----
-    ψ(u) = (ν+1)u/(ν+u²). Where more than half of the values are equal, their mean absolute deviation is the scale.
-
-    References
-    ----------
-    .. [1] P. Huber, E. Ronchetti, "Robust Statistics", 2nd ed., 2009, sec. 3.2 (M-estimates) and 6.3 (their variance).
-    .. [2] K. Lange, R. Little, J. Taylor, "Robust statistical modeling using the t distribution", JASA 84, 1989.
-
-    Examples
-    --------
-    >>> found = student_location([1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 80.0])
-    >>> round(found.estimate, 2)
-    1.0
-    """
+    """Location of a sample by the score of Student's t, with its sandwich standard error."""
     sample = checked_values("values", values)
     middle = float(np.median(sample))
     scale = _scale(sample, middle)
@@ -91,30 +54,7 @@ def student_location(values: ArrayLike, *, iterations: int = 100) -> Location:
 def one_step_interval(
     values: ArrayLike, *, seed: int, confidence: float = 0.95, resamples: int = 2000, location: Location | None = None
 ) -> Interval:
-    """Percentile bootstrap interval of :func:`student_location`, one Newton step per resample.
-
-    Parameters
-    ----------
-    values : array_like of float, shape (n,)
-        Independent values.
-    seed : int
-        Of the resampling.
-    confidence : float
-        Two-sided, in (0, 1).
-    resamples : int
-        Number of bootstrap samples.
-    location : Location, optional
-        Of these values, where it is known already.
-
-    Returns
-    -------
-    Interval
-        Around the estimate of the whole sample.
-
-    References
-    ----------
-    .. [1] A. Davison, D. Hinkley, "Bootstrap Methods and their Application", 1997, sec. 2.7 (linear approximation).
-    """
+    """Percentile bootstrap interval of :func:`student_location`, one Newton step per resample."""
     sample = checked_values("values", values)
     found = student_location(sample) if location is None else location
     alpha = 1.0 - checked_confidence(confidence)

@@ -2,8 +2,6 @@
 
 Conventions: a look happens at a planned fraction of the budget. α is two-sided. The errors of the looks are added up
 (Bonferroni), so the rate holds however the estimates of the looks depend on each other.
-
-Contents: :data:`LOOKS`, :func:`spent`, :func:`look_errors`, :func:`student_quantile`, :func:`decide`.
 """
 
 from __future__ import annotations
@@ -27,29 +25,7 @@ EQUIVALENCE_ALPHA = 0.05
 
 
 def spent(fraction: float, alpha: float) -> float:
-    """Error that may be spent by a fraction of the budget, after O'Brien and Fleming: almost nothing early.
-
-    Parameters
-    ----------
-    fraction : float
-        Of the budget, in (0, 1].
-    alpha : float
-        Total, two-sided, in (0, 1).
-
-    Returns
-    -------
-    float
-        2 − 2Φ(z/√fraction) with z = Φ⁻¹(1 − α/2); `alpha` at 1.
-
-    References
-    ----------
-    .. [1] K. Lan, D. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70, 1983.
-
-    Examples
-    --------
-    >>> round(spent(1.0, 0.01), 6), spent(0.25, 0.01) < 1e-6
-    (0.01, True)
-    """
+    """Error that may be spent by a fraction of the budget, after O'Brien and Fleming: almost nothing early."""
     if not 0.0 < fraction <= 1.0 or not 0.0 < alpha < 1.0:
         raise ParameterError(f"fraction is {fraction} and alpha {alpha}; expected 0 < fraction ≤ 1 and 0 < alpha < 1")
     normal = NormalDist()
@@ -57,20 +33,7 @@ def spent(fraction: float, alpha: float) -> float:
 
 
 def look_errors(alpha: float, looks: Sequence[float] = LOOKS) -> tuple[float, ...]:
-    """Two-sided error that each look may spend; together they make `alpha`.
-
-    Parameters
-    ----------
-    alpha : float
-        Total, two-sided.
-    looks : sequence of float
-        Rising fractions of the budget; the last is 1.
-
-    Returns
-    -------
-    tuple of float
-        Error rate of each look, to be turned into a quantile by :func:`student_quantile`.
-    """
+    """Two-sided error that each look may spend; together they make `alpha`."""
     if not looks or looks[-1] != 1.0 or any(after <= before for before, after in pairwise(looks)):
         raise ParameterError(f"looks are {tuple(looks)}; expected rising fractions that end with 1")
     levels = [0.0, *(spent(look, alpha) for look in looks)]
@@ -78,15 +41,7 @@ def look_errors(alpha: float, looks: Sequence[float] = LOOKS) -> tuple[float, ..
 
 
 def student_quantile(error: float, degrees: float) -> float:
-    """Quantile t with P(|T| > t) = `error` under Student's t.
-
-    Parameters
-    ----------
-    error : float
-        Two-sided, in (0, 1).
-    degrees : float
-        Degrees of freedom, ≥ 1.
-    """
+    """Quantile t with P(|T| > t) = `error` under Student's t."""
     from scipy.special import stdtrit
 
     return float(-stdtrit(max(degrees, 1.0), error / 2.0))
@@ -95,25 +50,7 @@ def student_quantile(error: float, degrees: float) -> float:
 def decide(
     estimate: float, standard_error: float, *, margin: float, direction_t: float, equivalence_t: float
 ) -> Verdict:
-    """Verdict on a log-ratio at one look.
-
-    Parameters
-    ----------
-    estimate, standard_error : float
-        Of the log-ratio.
-    margin : float
-        Relative half-width of what counts as equivalent, ≥ 0.
-    direction_t, equivalence_t : float
-        Quantiles for calling a direction and for calling equivalence.
-
-    Returns
-    -------
-    {"faster", "equivalent", "slower", "undecided"}
-
-    References
-    ----------
-    .. [1] D. Schuirmann, "A comparison of the two one-sided tests procedure…", 1987 (equivalence by inclusion).
-    """
+    """Verdict on a log-ratio at one look."""
     reach = math.log1p(margin)
     if estimate - direction_t * standard_error > reach:
         return "slower"

@@ -3,9 +3,6 @@
 Conventions: a stream is *lost* at its event (first divergent step); a stream still on the path when observation ends is
 *censored* there. Times are in whatever unit the caller uses (steps, seconds). The curve is right-continuous: the value
 at an event time already counts that event.
-
-Contents: :class:`Survival`, :func:`kaplan_meier`, :class:`MedianSurvival`, :func:`median_survival`, :class:`LogRank`,
-:func:`log_rank`, :func:`holm_adjusted`.
 """
 
 from __future__ import annotations
@@ -27,19 +24,7 @@ Method = Literal["wilson", "greenwood"]
 
 @dataclass(frozen=True)
 class Survival:
-    """A survival curve at its event times, preceded by the point (0, 1).
-
-    Attributes
-    ----------
-    time : tuple of float
-        0 and then the distinct event times, rising.
-    fraction, low, high : tuple of float
-        Surviving fraction from that time on, and its pointwise interval.
-    at_risk : tuple of int
-        Units still observed just before that time.
-    confidence : float
-        Of the intervals.
-    """
+    """A survival curve at its event times, preceded by the point (0, 1)."""
 
     time: tuple[float, ...]
     fraction: tuple[float, ...]
@@ -49,13 +34,7 @@ class Survival:
     confidence: float
 
     def sampled(self, times: ArrayLike) -> dict[str, list[float]]:
-        """Return the curve at given times, as ``{"time_s", "fraction", "low", "high"}`` for a record.
-
-        Parameters
-        ----------
-        times : array_like of float, shape (n,)
-            ≥ 0, in the unit of `time` (seconds, where the record is to carry them).
-        """
+        """Return the curve at given times, as ``{"time_s", "fraction", "low", "high"}`` for a record."""
         grid = checked_values("times", times)
         if grid.min() < 0.0:
             raise ParameterError(f"times reach {grid.min()}; a survival curve begins at 0")
@@ -67,37 +46,7 @@ class Survival:
 def kaplan_meier(
     time: ArrayLike, observed: ArrayLike, *, confidence: float = 0.95, method: Method = "wilson"
 ) -> Survival:
-    """Kaplan–Meier estimate of a survival curve.
-
-    Parameters
-    ----------
-    time : array_like of float, shape (n,)
-        Event time, or the time at which observation ended; > 0.
-    observed : array_like of bool, shape (n,)
-        True where `time` is an event, False where the unit was still surviving (censored) then.
-    confidence : float
-        Of the pointwise intervals.
-    method : {"wilson", "greenwood"}
-        ``"greenwood"`` is the log-log interval on Greenwood's variance, which has no width at fractions 0 and 1;
-        ``"wilson"`` puts Wilson's score interval on the effective number ``S(1−S)/var``, which is the number of units
-        as long as none is censored, and has width everywhere. At fraction 0, where the variance is not defined, the
-        last effective number stands.
-
-    Returns
-    -------
-    Survival
-
-    Raises
-    ------
-    ParameterError
-        Lengths differ, a time is not above 0, or nothing was given.
-
-    References
-    ----------
-    .. [1] E. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JASA 53, 1958.
-    .. [2] J. Kalbfleisch, R. Prentice, "The Statistical Analysis of Failure Time Data", 2002, sec. 1.4 (log-log).
-    .. [3] K. Rothman, "Estimation of confidence limits for the cumulative probability of survival", 1978 (Wilson).
-    """
+    """Kaplan–Meier estimate of a survival curve."""
     times, events = _checked_units(time, observed)
     points = [(0.0, 1.0, times.size, 0.0)]  # time, fraction, at risk, Greenwood's sum
     fraction, greenwood = 1.0, 0.0
@@ -163,15 +112,7 @@ def _interval(
 
 @dataclass(frozen=True)
 class MedianSurvival:
-    """Time at which half are lost, with its interval, in the unit of the curve.
-
-    Attributes
-    ----------
-    median, low, high : float or None
-        None where observation ended before the curve, or that bound of it, came down to one half: the value is then
-        known only to lie beyond.
-    confidence : float
-    """
+    """Time at which half are lost, with its interval, in the unit of the curve."""
 
     median: float | None
     low: float | None
@@ -180,24 +121,7 @@ class MedianSurvival:
 
 
 def median_survival(curve: Survival) -> MedianSurvival:
-    """Median of a survival curve, with the interval of Brookmeyer and Crowley.
-
-    Parameters
-    ----------
-    curve : Survival
-        Its own pointwise intervals are inverted, at their own confidence.
-
-    Returns
-    -------
-    MedianSurvival
-        `median` is the first time at which at most half survive. The interval runs over the times whose pointwise
-        interval holds one half: from the first at which the lower bound is at most one half, to the first at which the
-        upper bound is below it.
-
-    References
-    ----------
-    .. [1] R. Brookmeyer, J. Crowley, "A confidence interval for the median survival time", Biometrics 38, 1982.
-    """
+    """Median of a survival curve, with the interval of Brookmeyer and Crowley."""
 
     def first(bound: Sequence[float], *, strictly: bool = False) -> float | None:
         # a hair's breadth of rounding must not decide whether a product of fractions equals one half
@@ -209,15 +133,7 @@ def median_survival(curve: Survival) -> MedianSurvival:
 
 @dataclass(frozen=True)
 class LogRank:
-    """Result of a log-rank test.
-
-    Attributes
-    ----------
-    z : float
-        Standard normal under equal survival; positive where the first sample is lost sooner.
-    p : float
-        Two-sided.
-    """
+    """Result of a log-rank test."""
 
     z: float
     p: float
@@ -226,29 +142,7 @@ class LogRank:
 def log_rank(
     first_time: ArrayLike, first_observed: ArrayLike, second_time: ArrayLike, second_observed: ArrayLike
 ) -> LogRank:
-    """Compare two survival curves by the log-rank test of Mantel.
-
-    Parameters
-    ----------
-    first_time, second_time : array_like of float, shapes (n,) and (m,)
-        Event time, or the time at which observation ended; > 0.
-    first_observed, second_observed : array_like of bool, shapes (n,) and (m,)
-        True where the time is an event.
-
-    Returns
-    -------
-    LogRank
-        With z = 0 and p = 1 where no event tells the two apart.
-
-    Notes
-    -----
-    The samples are taken as independent. Where both hold the same units (streams with shared noise) that makes the
-    test cautious: what the two share does not cancel.
-
-    References
-    ----------
-    .. [1] N. Mantel, "Evaluation of survival data and two new rank order statistics", 1966.
-    """
+    """Compare two survival curves by the log-rank test of Mantel."""
     first, first_event = _checked_units(first_time, first_observed)
     second, second_event = _checked_units(second_time, second_observed)
     excess = variance = 0.0
@@ -264,22 +158,7 @@ def log_rank(
 
 
 def holm_adjusted(p_values: ArrayLike) -> list[float]:
-    """Adjust p-values so that a family of tests keeps its error rate, step down.
-
-    Parameters
-    ----------
-    p_values : array_like of float, shape (n,)
-        In [0, 1].
-
-    Returns
-    -------
-    list of float
-        In the order given; rejecting those ≤ α keeps the family-wise error at α, whatever the dependence.
-
-    References
-    ----------
-    .. [1] S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statistics 6, 1979.
-    """
+    """Adjust p-values so that a family of tests keeps its error rate, step down."""
     p = checked_values("p_values", p_values)
     if p.min() < 0.0 or p.max() > 1.0:
         raise ParameterError(f"p_values range from {p.min()} to {p.max()}; expected probabilities")

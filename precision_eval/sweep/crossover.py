@@ -6,20 +6,6 @@ neighbouring lengths it is a straight line over the logarithm of the length. Two
 *Does it cross?* The sign at a length is *decided* where its simultaneous interval (Bonferroni over the lengths)
 excludes 0. Each change between one decided sign and the next brackets a crossing. Crossings that come in pairs between
 neighbouring lengths leave no trace and are not seen.
-
-*Where?* Inside a bracket the ratios are made monotone (isotonic regression, weights 1/error²), so that noise around 1
-cannot make several crossings out of one; the line through them crosses 0 once. The interval is parametric: every ratio
-is redrawn as estimate + error · Student t, the crossing found again, and the quantiles taken; a draw in which an end of
-the bracket changes sign puts the crossing at that end.
-
-References
-----------
-.. [1] R. Barlow, D. Bartholomew, J. Bremner, H. Brunk, "Statistical Inference under Order Restrictions", 1972 (min-max
-   formula of isotonic regression).
-.. [2] B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", 1993, sec. 6.5 (the parametric bootstrap).
-
-Contents: :class:`Point`, :func:`point_of`, :class:`Crossing`, :class:`Crossover`, :func:`find_crossover`,
-:func:`crossing_of`, :func:`isotonic`.
 """
 
 from __future__ import annotations
@@ -41,19 +27,7 @@ Outcome = Literal["none", "one", "several", "undecided"]
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A log-ratio at one length.
-
-    Attributes
-    ----------
-    length : int
-        ≥ 1.
-    log_ratio : float
-        Natural logarithm; above 0 the candidate takes longer.
-    standard_error : float
-        Of the log-ratio, ≥ 0.
-    degrees : float
-        Degrees of freedom of the standard error, ≥ 1.
-    """
+    """A log-ratio at one length."""
 
     length: int
     log_ratio: float
@@ -63,20 +37,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """One crossing.
-
-    Attributes
-    ----------
-    length, low, high : float
-        Estimate and interval.
-    rising : bool
-        The ratio goes from below 1 to above 1 as the length grows.
-    between : tuple of int
-        The two measured lengths with decided signs that bracket it, whatever the shape of the curve between them.
-    jump : tuple of int, optional
-        Two measured lengths in the bracket between which the curve is known to jump: then there is no straight line,
-        and `length`, `low` and `high` say nothing. Ratios alone do not tell; see :mod:`.findings`.
-    """
+    """One crossing."""
 
     length: float
     low: float
@@ -88,25 +49,7 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
-    """What a series of ratios says about crossing 1.
-
-    Attributes
-    ----------
-    outcome : {"none", "one", "several", "undecided"}
-        *none*: every sign is decided and they are the same. *undecided*: the decided signs, if any, are the same, and
-        at least one length is not decided.
-    sign : int
-        The decided sign at every length (*none*) or wherever it is decided (*undecided*; 0 where it is nowhere): 1 says
-        that the candidate takes longer. 0 where there are crossings.
-    crossings : tuple of Crossing
-        From short to long.
-    undecided_lengths : tuple of int
-        Lengths without a decided sign that lie in no bracket: a further crossing there cannot be excluded.
-    lengths : tuple of int
-        All of them.
-    confidence : float
-        Of all signs together, and of each crossing's interval.
-    """
+    """What a series of ratios says about crossing 1."""
 
     outcome: Outcome
     sign: int
@@ -117,23 +60,7 @@ class Crossover:
 
 
 def point_of(length: int, *, ratio: float, low: float, high: float, confidence: float, degrees: float) -> Point:
-    """Turn a ratio with its two-sided Student interval into a point.
-
-    Parameters
-    ----------
-    length : int
-    ratio, low, high : float
-        0 < low ≤ high.
-    confidence : float
-        Of the interval.
-    degrees : float
-        Degrees of freedom of the quantile that made the interval.
-
-    Raises
-    ------
-    ParameterError
-        A value is out of range.
-    """
+    """Turn a ratio with its two-sided Student interval into a point."""
     if not (0.0 < low <= high < math.inf and 0.0 < ratio < math.inf and 0.0 < confidence < 1.0):
         raise ParameterError(
             f"ratio {ratio} [{low}, {high}] at {confidence}; expected finite numbers above 0, a confidence in (0, 1)"
@@ -146,35 +73,7 @@ def point_of(length: int, *, ratio: float, low: float, high: float, confidence: 
 def find_crossover(
     points: Sequence[Point], *, seed: int, confidence: float = 0.95, resamples: int = 10_000
 ) -> Crossover:
-    """Find where a ratio crosses 1.
-
-    Parameters
-    ----------
-    points : sequence of Point
-        At least one; any order, different lengths.
-    seed : int
-        Of the redrawing.
-    confidence : float
-        In (0, 1).
-    resamples : int
-        Number of draws.
-
-    Returns
-    -------
-    Crossover
-
-    Raises
-    ------
-    ParameterError
-        No points, a length twice, or a value out of range.
-
-    Examples
-    --------
-    >>> points = [Point(length=2**k, log_ratio=0.5 * (k - 8.5), standard_error=0.01, degrees=4) for k in range(6, 12)]
-    >>> found = find_crossover(points, seed=0)
-    >>> found.outcome, round(found.crossings[0].length), found.crossings[0].between
-    ('one', 362, (256, 512))
-    """
+    """Find where a ratio crosses 1."""
     ordered = _checked(points, confidence)
     signs = _decided_signs(ordered, confidence)
     decided = [index for index, sign in enumerate(signs) if sign]
@@ -204,24 +103,7 @@ def find_crossover(
 def crossing_of(
     log_lengths: NDArray[np.float64], log_ratios: NDArray[np.float64], weights: NDArray[np.float64], *, rising: bool
 ) -> NDArray[np.float64]:
-    """Where each series crosses 0, after it has been made monotone.
-
-    Parameters
-    ----------
-    log_lengths : np.ndarray, shape (n,)
-        Rising, n ≥ 2.
-    log_ratios : np.ndarray, shape (n_series, n)
-    weights : np.ndarray, shape (n,)
-        > 0.
-    rising : bool
-        The direction in which they cross.
-
-    Returns
-    -------
-    np.ndarray, shape (n_series,)
-        Logarithm of the length; an end of the range where the series does not cross in that direction. Where it is 0
-        over a stretch, the middle of it.
-    """
+    """Where each series crosses 0, after it has been made monotone."""
     n = log_lengths.size
     fitted = isotonic(log_ratios if rising else -log_ratios, weights)  # (n_series, n), rising
     below, above = (fitted < 0.0).sum(axis=1), (fitted > 0.0).sum(axis=1)
@@ -237,19 +119,7 @@ def crossing_of(
 
 
 def isotonic(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Nearest series that never falls, in weighted least squares, for many series at once.
-
-    Parameters
-    ----------
-    values : np.ndarray, shape (n_series, n)
-    weights : np.ndarray, shape (n,)
-        > 0.
-
-    Returns
-    -------
-    np.ndarray, shape (n_series, n)
-        ``max over a ≤ i of min over b ≥ i of the weighted mean of values a … b``.
-    """
+    """Nearest series that never falls, in weighted least squares, for many series at once."""
     if values.shape[1] < 2 or bool(np.all(np.diff(values, axis=1) >= 0.0)):
         return values
     n = values.shape[1]

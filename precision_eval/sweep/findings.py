@@ -3,9 +3,6 @@
 Conventions: the ratio that crosses is ``kv_to_query`` over ``query_to_half``; above 1 the latter is faster. The place
 of a crossing is read off a straight line, unless page faults jump in its bracket: where the copy of the cache has
 outgrown what the C library uses again, its cost rises at one length, so that only the bracket is known.
-
-Contents: :class:`Finding`, :func:`findings_of`, :func:`jump_of_faults`, :func:`sentence`, :func:`faster`,
-:func:`slots`.
 """
 
 from __future__ import annotations
@@ -22,14 +19,7 @@ from .plan import TO_HALF, TO_QUERY
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One configuration.
-
-    Attributes
-    ----------
-    series : Series
-    crossover : Crossover or None
-        None where no length has a ratio of the two casts.
-    """
+    """One configuration."""
 
     series: Series
     crossover: Crossover | None
@@ -54,25 +44,7 @@ def _with_jumps(crossover: Crossover, series: Series) -> Crossover:
 
 
 def jump_of_faults(points: Sequence[LengthPoint], *, between: tuple[int, int]) -> tuple[int, int] | None:
-    """Find the lengths between which the page faults of ``kv_to_query`` jump.
-
-    A copy that takes its pages from the system at every call has so many faults per slot at any length, and one that
-    uses them again none. A jump is a change of the median count per slot, over processes, by more than a factor of two
-    from one length to the next, to or from one fault per call at least. Where that is seen without need, a crossing's
-    place is left open that could have been given.
-
-    Parameters
-    ----------
-    points : sequence of LengthPoint
-        Shortest first.
-    between : tuple of int
-        Look from this length to that.
-
-    Returns
-    -------
-    tuple of int or None
-        From below the first jump to above the last; None where there is none, or faults were not counted.
-    """
+    """Find the lengths between which the page faults of ``kv_to_query`` jump."""
     low, high = between
     faults = {
         point.length: median(point.page_faults[TO_QUERY])
@@ -98,16 +70,7 @@ def slots(length: float) -> str:
 
 
 def sentence(crossover: Crossover | None) -> str:
-    """Say what a crossover is, in one sentence without its stop.
-
-    Parameters
-    ----------
-    crossover : Crossover or None
-
-    Returns
-    -------
-    str
-    """
+    """Say what a crossover is, in one sentence without its stop."""
     if crossover is None:
         return "no ratio: one of the casts could not be measured"
     loose = ", ".join(map(slots, crossover.undecided_lengths))

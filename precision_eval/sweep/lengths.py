@@ -4,9 +4,6 @@ Conventions: a job runs while nothing else does. Its lines are appended when it 
 with the jobs that are missing. A worker that crashes, hangs or runs out of memory is tried once more length by length;
 what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run. A time limit
 stops between jobs.
-
-Contents: :class:`LineFile`, :class:`TimeLimit`, :func:`run_sweep`, :func:`refine`, :func:`middles`,
-:func:`measure_in_worker`.
 """
 
 from __future__ import annotations
@@ -48,14 +45,8 @@ class LineFile(Protocol):
 
 @dataclass
 class TimeLimit:
-    """Says whether another job may start: it may if, taking as long per length as the longest so far, it ends in time.
-
-    Parameters
-    ----------
-    limit_s : float
-        From now; infinite by default.
-    clock : callable
-        Seconds.
+    """Says whether another job may start: it may if, taking as long per length as the longest so far, it
+    ends in time.
     """
 
     limit_s: float = math.inf
@@ -87,34 +78,7 @@ def run_sweep(
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
     limit: TimeLimit | None = None,
 ) -> int:
-    """Measure what is missing.
-
-    Parameters
-    ----------
-    sweep : Sweep
-    file : LineFile
-        Read for what is there already, and appended to.
-    executor : concurrent.futures.Executor
-        Gives every call a process of its own; see :class:`precision_eval.experiment.executor.IsolatedExecutor`.
-    environment : str
-        SHA-256 of the environment; lines measured in another one are measured again.
-    progress : callable
-        Called as ``progress(done, total, what)`` before every job and at the end; counts lines.
-    limit : TimeLimit, optional
-        No job is started that it does not allow.
-
-    Returns
-    -------
-    int
-        Lines that the time limit has left unmeasured.
-
-    Raises
-    ------
-    RecordError
-        The file cannot be read or written.
-    KeyboardInterrupt
-        As it came; finished jobs are on file.
-    """
+    """Measure what is missing."""
     pending = sweep.jobs(environment, done=_settled(file))
     total = len(sweep.configurations()) * len(sweep.lengths) * sweep.processes
     return _run_jobs(
@@ -132,25 +96,7 @@ def refine(
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
     limit: TimeLimit | None = None,
 ) -> int:
-    """Measure in the bracket of every crossing, again and again; see :func:`middles`.
-
-    A bracket needs no shape of the curve between its ends, unlike the place on a straight line; a jump is found only by
-    making it narrow.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        As it was run.
-    file, executor, environment, progress, limit
-        As for :func:`run_sweep`.
-    rounds : int
-        Halvings, in the logarithm of the length; fewer where every gap is narrower than 2 %.
-
-    Returns
-    -------
-    int
-        Lines of the round that the time limit has left unmeasured.
-    """
+    """Measure in the bracket of every crossing, again and again; see :func:`middles`."""
     for _ in range(rounds):
         jobs = sweep.jobs(environment, done=_settled(file), lengths=middles(series_of(file.read())))
         total = sum(len(job.lengths) for job in jobs)
@@ -165,21 +111,7 @@ def refine(
 
 
 def middles(series: Sequence[Series]) -> dict[Configuration, tuple[int, ...]]:
-    """Return where to measure next, by configuration.
-
-    The ends of a crossing's bracket have decided signs; lengths between them, if there are any, have none. To halve the
-    bracket would meet those again. Hence the middle of the gap between two neighbouring measured lengths that holds the
-    crossing: that of the jump where page faults jump, else the one in which the straight line puts it.
-
-    Parameters
-    ----------
-    series : sequence of Series
-
-    Returns
-    -------
-    dict of Configuration to tuple of int
-        New lengths; none in gaps narrower than 2 %.
-    """
+    """Return where to measure next, by configuration."""
     found = {}
     for finding in findings_of(series):
         crossings = finding.crossover.crossings if finding.crossover else ()

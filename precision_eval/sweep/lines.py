@@ -4,8 +4,6 @@ Conventions: one line per configuration, length and process. A ratio over severa
 with the spread between processes as its error (:func:`~precision_eval.statistics.over_processes`). Only lines of the
 campaign of the *last* line are read: other environments, budgets or seeds are another measurement. Lines of another
 revision of the measuring are refused.
-
-Contents: :func:`line_of`, :class:`LengthPoint`, :class:`Series`, :func:`series_of`.
 """
 
 from __future__ import annotations
@@ -36,18 +34,7 @@ def line_of(
     ratios: Mapping[str, PairedRatio] | None = None,
     page_faults: Mapping[str, float] | None = None,
 ) -> Line:
-    """Return what one process found at one length as plain data.
-
-    Parameters
-    ----------
-    job : Job
-    length : int
-    outcomes : mapping of str to Outcome
-        One per fix.
-    ratios : mapping of str to PairedRatio, optional
-    page_faults : mapping of str to float, optional
-        Per call.
-    """
+    """Return what one process found at one length as plain data."""
     return {
         "key": job.key(length),
         "campaign": job.campaign,
@@ -64,21 +51,7 @@ def line_of(
 
 @dataclass(frozen=True, kw_only=True)
 class LengthPoint:
-    """What was found at one length of one configuration.
-
-    Attributes
-    ----------
-    length : int
-    processes : int
-        Processes that gave the ratio of the two casts.
-    ratios : mapping of str to PairedRatio
-        ``query_to_half`` and ``kv_to_query`` over ``full_float32``; ``casts``: the second over the first; ``null``: a
-        copy of ``full_float32`` over it.
-    page_faults : mapping of str to tuple of float
-        Per fix and process, per call.
-    failures : mapping of str to str
-        Fix to status and reason, where one process or more could not measure it.
-    """
+    """What was found at one length of one configuration."""
 
     length: int
     processes: int
@@ -122,23 +95,7 @@ class Series:
 
 
 def series_of(lines: Sequence[Line]) -> tuple[Series, ...]:
-    """Combine lines over processes.
-
-    Parameters
-    ----------
-    lines : sequence of dict
-        In the order in which they were appended.
-
-    Returns
-    -------
-    tuple of Series
-        Of the last line's campaign, in the order of first appearance of the configurations.
-
-    Raises
-    ------
-    RecordError
-        A line lacks something, or another revision measured it.
-    """
+    """Combine lines over processes."""
     try:
         mine = [line for line in lines if line["campaign"] == lines[-1]["campaign"]]
         grouped: dict[Configuration, dict[int, list[Line]]] = {}

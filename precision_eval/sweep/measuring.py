@@ -4,19 +4,6 @@ Conventions: the cache has as many slots as the length says, all of them in use,
 systems pass; one query per head. Every fix has a copy of the cache to itself. Two groups are timed, half of the budget
 each: all three fixes with ``full_float32`` as the baseline, and the two casts against each other, with
 ``query_to_half`` as the baseline. Caches of the processor are warm with what the candidate before has left.
-
-The baseline's null is a further copy of it with tensors of its own. The baseline itself, run a second time in each
-round, would find its cache in the processor's, which no other candidate does: equal copies then seemed up to a quarter
-slower than it at 128 to 1,024 slots, and nothing apart at 2,048.
-
-A line on file
---------------
-``key``, ``campaign``, ``revision`` (:data:`~precision_eval.sweep.plan.REVISION`), ``configuration`` (as
-:class:`~precision_eval.sweep.plan.Configuration` has it), ``length``, ``process``; ``status`` and ``reason`` (fix →
-text); ``ratios`` (name → :class:`~precision_eval.statistics.PairedRatio` as data: ``null``, both casts, and ``casts``
-for the one over the other); ``page_faults`` (fix → per call).
-
-Contents: :func:`measure_job`, :func:`build_case`.
 """
 
 from __future__ import annotations
@@ -43,17 +30,7 @@ from .plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Configuration, Job
 
 
 def measure_job(job: Job) -> list[Line]:
-    """Measure every length of a job in this process, which is expected to be a worker of its own.
-
-    Parameters
-    ----------
-    job : Job
-
-    Returns
-    -------
-    list of dict
-        One line per length, in the job's order.
-    """
+    """Measure every length of a job in this process, which is expected to be a worker of its own."""
     torch.set_num_threads(job.configuration.threads)
     try:
         hold_memory(job.configuration.memory)
@@ -67,19 +44,7 @@ def measure_job(job: Job) -> list[Line]:
 
 
 def build_case(configuration: Configuration, length: int, *, seed: int) -> Case:
-    """Build attention of one query against a cache of `length` slots, all in use.
-
-    Parameters
-    ----------
-    configuration : Configuration
-    length : int
-    seed : int
-
-    Returns
-    -------
-    Case
-        Input: the query, float32, ``(batch, query_heads, 1, head_dim)``; logits of unit variance.
-    """
+    """Build attention of one query against a cache of `length` slots, all in use."""
     shape = replace(SHAPES[configuration.shape], batch=configuration.batch, slots=length, filled=length)
     return attention_case(shape, device="cpu", seed=seed, prefill=False, cache_dtype_name=configuration.cache_dtype)
 

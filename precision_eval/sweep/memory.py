@@ -5,21 +5,6 @@ blocks above a threshold from the system and hands them back when they are freed
 that the system must first clear: a page fault per 4 KiB. Below the threshold the block is kept and used again, for
 nothing. The threshold begins at 128 KiB, rises to the size of the blocks that a process has freed, and never exceeds
 32 MiB: what a cast costs depends on what the process did before. Hence three states in which it does not:
-
-- ``grown``: the threshold is at its largest, as in a process that has loaded a model; by glibc's own rules from there
-  on. Free room of 32 MiB or more that building and compiling have left inside the heap is taken while calls are timed
-  (:func:`large_room_taken`), for glibc would serve some large blocks from it and others not, by the process's history.
-  Other C libraries are left as they are.
-- ``kept``: freed memory stays with the process (``M_MMAP_MAX`` 0, ``M_TRIM_THRESHOLD`` off), as with allocators that
-  keep what is freed.
-- ``returned``: blocks of 128 KiB or more go back to the system at once (``M_MMAP_THRESHOLD`` fixed).
-- ``untouched``: whatever the process's history makes of it, here the lengths that it has measured before.
-
-References
-----------
-.. [1] Linux manual page mallopt(3): the dynamic mmap threshold, M_MMAP_MAX, M_TRIM_THRESHOLD.
-
-Contents: :func:`hold_memory`, :func:`large_room_taken`, :func:`page_faults_per_call`.
 """
 
 from __future__ import annotations
@@ -48,17 +33,7 @@ _SETTINGS: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def hold_memory(state: str) -> None:
-    """Put this process's allocator into a state, for good.
-
-    Parameters
-    ----------
-    state : {"grown", "kept", "returned", "untouched"}
-
-    Raises
-    ------
-    UnsupportedError
-        The C library has no such settings: it is not glibc.
-    """
+    """Put this process's allocator into a state, for good."""
     if state not in _SETTINGS:
         raise unknown_name("state of memory", state, _SETTINGS)
     if state == "grown":
@@ -73,19 +48,7 @@ def hold_memory(state: str) -> None:
 
 @contextmanager
 def large_room_taken(state: str) -> Iterator[int]:
-    """Leave the heap no free room for a block of 32 MiB; give back what was taken.
-
-    Nothing is done in other states than ``grown``, or where memory is not allocated by glibc.
-
-    Parameters
-    ----------
-    state : str
-
-    Yields
-    ------
-    int
-        Bytes taken; address space only, no page of them is touched.
-    """
+    """Leave the heap no free room for a block of 32 MiB; give back what was taken."""
     library = _allocator()
     if state != "grown" or not _is_glibc(library):
         yield 0
@@ -151,18 +114,7 @@ def _glibc() -> Any:
 
 
 def page_faults_per_call(candidate: Candidate, *, calls: int = 4) -> float:
-    """Count the page faults of a call that runs after itself.
-
-    Parameters
-    ----------
-    candidate : Candidate
-    calls : int
-
-    Returns
-    -------
-    float
-        Faults that needed no disk, per call, all threads.
-    """
+    """Count the page faults of a call that runs after itself."""
     import resource
 
     with candidate.block():

@@ -5,8 +5,6 @@ memory. A *job* is what one worker does: several lengths of one configuration, i
 configurations for process 0 come first, then those for process 1, and so on: whatever drifts over minutes becomes part
 of the spread between processes. States of memory other than the first are measured with the first mode and thread count
 only.
-
-Contents: :data:`REVISION`, :class:`Configuration`, :class:`Job`, :class:`Sweep`, :data:`FULL`, :data:`QUICK`.
 """
 
 from __future__ import annotations
@@ -36,19 +34,7 @@ one) the baseline was its own null, and its ratios to others at short lengths we
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Everything about a measurement but the length.
-
-    Attributes
-    ----------
-    shape : str
-        Of :data:`~precision_eval.workloads.attention.SHAPES`.
-    cache_dtype : {"float16", "bfloat16"}
-    batch : int
-    mode : {"eager", "compiled"}
-    threads : int
-        Intra-op threads.
-    memory : {"grown", "kept", "returned", "untouched"}
-    """
+    """Everything about a measurement but the length."""
 
     shape: str
     cache_dtype: str
@@ -72,21 +58,7 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one worker does.
-
-    Attributes
-    ----------
-    configuration : Configuration
-    lengths : tuple of int
-        Slots of the cache, in the order in which they are measured.
-    process : int
-        Number of the process, from 0; decides its memory layout and its order of rounds.
-    budget_s : float
-        Seconds of timed rounds per length in this worker.
-    campaign : str
-        Environment, revision, budget, number of processes and seed: lines of unlike campaigns are not compared.
-    seed : int
-    """
+    """What one worker does."""
 
     configuration: Configuration
     lengths: tuple[int, ...]
@@ -102,26 +74,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A whole sweep.
-
-    Attributes
-    ----------
-    shapes, cache_dtypes, modes, memory : tuple of str
-    lengths, threads : tuple of int
-    batch : int
-    budget_s : float
-        Seconds of timed rounds per point, over all its processes.
-    processes : int
-        Fresh processes per point.
-    seed : int
-
-    Raises
-    ------
-    ParameterError
-        A value is out of range or empty.
-    UnknownNameError
-        There is no such shape, dtype, mode or state of memory.
-    """
+    """A whole sweep."""
 
     shapes: tuple[str, ...] = ("metavoice", "dia")
     lengths: tuple[int, ...] = LENGTHS
@@ -168,23 +121,7 @@ class Sweep:
         done: Iterable[str] = (),
         lengths: Mapping[Configuration, tuple[int, ...]] | None = None,
     ) -> list[Job]:
-        """List the jobs.
-
-        Parameters
-        ----------
-        environment : str
-            SHA-256 of the environment.
-        done : iterable of str
-            Keys of lengths that need not be measured.
-        lengths : mapping of Configuration to tuple of int, optional
-            Measure these, and only these configurations, instead of the sweep's own lengths.
-
-        Returns
-        -------
-        list of Job
-            Process by process. Each worker meets the lengths in another order, since what it has freed before decides
-            what a later allocation costs.
-        """
+        """List the jobs."""
         settled, jobs = set(done), []
         for process in range(self.processes):
             for configuration in self.configurations():

@@ -5,8 +5,6 @@ cross where the ratio of the casts does; a pale band marks the two lengths betwe
 the interval on a straight line between them, both from the casts' own comparison. Where page faults jump in between,
 there is no such line, and the two lengths stand alone. Lengths without a decided order that lie in no such band are
 hollow.
-
-Contents: :func:`draw`, :func:`draw_lengths`.
 """
 
 from __future__ import annotations
@@ -40,13 +38,7 @@ def draw(findings: Sequence[Finding], out: Path) -> list[Path]:
 
 
 def draw_lengths(findings: Sequence[Finding]) -> Figure:
-    """Draw one panel per configuration.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-        At least one, with at least one ratio each.
-    """
+    """Draw one panel per configuration."""
     columns = min(_COLUMNS, len(findings))
     rows = math.ceil(len(findings) / columns)
     figure = new_figure(max(7.6, 3.5 * columns), 2.9 * rows + 1.0)

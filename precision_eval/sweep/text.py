@@ -2,8 +2,6 @@
 
 Conventions: everything is made from the lines on file. Ratios have three significant digits and their 95 % interval;
 page faults are the median over processes, with the range where they differ.
-
-Contents: :func:`crossover_json`, :func:`summary_markdown`, :func:`answer`.
 """
 
 from __future__ import annotations
@@ -36,14 +34,7 @@ _STATES = (
 
 
 def crossover_json(findings: Sequence[Finding], *, campaign: str) -> str:
-    """Return every configuration's outcome and points as strict JSON.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-    campaign : str
-        Of the lines.
-    """
+    """Return every configuration's outcome and points as strict JSON."""
     configurations = [
         {
             "id": finding.series.configuration.id,
@@ -81,15 +72,7 @@ def _point_data(point: LengthPoint) -> dict[str, Any]:
 
 
 def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
-    """Return the summary.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-        At least one.
-    campaign : str
-        Of the lines.
-    """
+    """Return the summary."""
     batch = join(sorted({str(one.series.configuration.batch) for one in findings}))
     parts = [
         "# The two casts at decode, by length of the cache",
@@ -129,17 +112,7 @@ def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
 
 
 def answer(findings: Sequence[Finding]) -> list[str]:
-    """Say which cast is faster at the longest length, and what the order depends on.
-
-    Parameters
-    ----------
-    findings : sequence of Finding
-
-    Returns
-    -------
-    list of str
-        Sentences.
-    """
+    """Say which cast is faster at the longest length, and what the order depends on."""
     longest = max(point.length for one in findings for point in one.series.points)
     lines = []
     for group in _grouped(findings, lambda one: (one.series.configuration.shape, one.series.configuration.cache_dtype)):

@@ -4,15 +4,6 @@ Conventions: a *figure* is one number of one fix on one workload, in one mode an
 comes as samples, one per process. The definitions live here, so that an old commit measures what it defined; whatever
 shows the figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for,
 all fixes of a workload at once, each fix in a process of its own, and kept in a folder for whoever asks next.
-
-Contents
---------
-:data:`METRICS`, :func:`metric_by_id` : what is tracked.
-:func:`tracked_workloads`, :func:`sizes_of`, :func:`metrics_of`, :func:`fix_labels` : of what.
-:func:`figure` : one figure, measured or read back.
-:func:`preload` : the imports that measuring begins with; before it, this package loads neither torch nor numpy.
-:mod:`precision_eval.tracking.ready` : a fix put on a workload, to be called, for tools that time by themselves.
-:func:`version_of` : digest of all that a figure's meaning depends on.
 """
 
 from __future__ import annotations

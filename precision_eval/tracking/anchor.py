@@ -3,10 +3,6 @@
 A paired ratio to ``full_float32`` cannot see what slows every fix alike; a time in seconds sees it, and every other
 change of the machine too. The ratio to the anchor, timed in the same process in interleaved blocks, cancels the
 machine's speed of the moment and keeps the rest. It is as fixed as numpy and its BLAS: keep those pinned.
-
-Conventions: float32, one thread (numpy's BLAS reads its thread count when it is loaded). About a millisecond on a
-current core: products like a decoder's, and one pass over a cache of a few megabytes, as a decode step makes.
-:data:`precision_eval.tracking.metrics.ANCHOR_DEFINITION` names it; a change here needs one there.
 """
 
 from __future__ import annotations
@@ -23,13 +19,7 @@ _ROWS, _WIDTH, _LAYERS, _SLOTS = 16, 512, 4, 2048
 
 
 def anchor_call() -> Callable[[], Array]:
-    """Draw the anchor's arrays and return the computation.
-
-    Returns
-    -------
-    callable
-        Without arguments, repeatable; returns (16, 512) float32, finite.
-    """
+    """Draw the anchor's arrays and return the computation."""
     rng = np.random.default_rng(0)
     x, cache, weights = (
         rng.standard_normal(shape, dtype=np.float32)

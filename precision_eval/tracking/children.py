@@ -4,8 +4,6 @@ Conventions: seconds. Forking is sound because the parent has run no torch opera
 own; each child begins alike within milliseconds, and what a fix does there (a crash, a hang, changed global state)
 stays there. On macOS, where forking is unsafe, children are spawned. A child leads its own process group, which is
 killed as a whole; it also sets itself an alarm, so that none outlives its limit where the parent was killed.
-
-Contents: :func:`in_children`, :class:`ChildFailure`.
 """
 
 from __future__ import annotations
@@ -27,15 +25,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class ChildFailure:
-    """Why a child gave no answer.
-
-    Attributes
-    ----------
-    status : str
-        ``"timed_out"`` or ``"crashed"``, as records name it.
-    reason : str
-        For people.
-    """
+    """Why a child gave no answer."""
 
     status: str
     reason: str
@@ -52,24 +42,7 @@ class _Child:
 def in_children(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, at_once: int, limit_s: float
 ) -> list[Any]:
-    """Call a function once per argument tuple, each call in a fresh child.
-
-    Parameters
-    ----------
-    function : callable
-        Importable by name; what it returns is sent through a pipe.
-    arguments : sequence of tuple
-        Of each call.
-    at_once : int
-        Children that run side by side; 1 where they are timed.
-    limit_s : float
-        Longest that one may take.
-
-    Returns
-    -------
-    list
-        In the order of the arguments: what the call returned, or a :class:`ChildFailure`.
-    """
+    """Call a function once per argument tuple, each call in a fresh child."""
     context: Any = multiprocessing.get_context("spawn" if platform.system() == "Darwin" else "fork")
     waiting = deque(enumerate(arguments))
     running: list[_Child] = []

@@ -24,22 +24,7 @@ PROCESS_VARIABLE = "PRECISION_EVAL_LATENCY_PROCESS"
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes of the measuring.
-
-    Attributes
-    ----------
-    name : str
-        For messages and file names.
-    options : Options
-        Of the cells: streams, steps and minutes of the voice, processes of the paired latency, seed. Its ``budget_s``
-        is the time of one process's rounds.
-    tiny : bool
-        Measure the size ``tiny`` in place of the one asked for, where the workload has it.
-    compiled_fixes : tuple of str or None
-        Fixes that are measured compiled; None for all.
-    limit_s : float
-        Longest that one fix's measurement may take in its process.
-    """
+    """Sizes of the measuring."""
 
     name: str
     options: Options
@@ -58,19 +43,7 @@ QUICK = Effort(
 
 
 def process_numbers(effort: Effort, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
-    """Return the numbers of the processes in which latencies are to be timed.
-
-    Parameters
-    ----------
-    effort : Effort
-    environ : mapping, optional
-        Variables; those of this process where not given.
-
-    Raises
-    ------
-    ParameterError
-        :data:`PROCESS_VARIABLE` holds no number.
-    """
+    """Return the numbers of the processes in which latencies are to be timed."""
     asked = (os.environ if environ is None else environ).get(PROCESS_VARIABLE)
     if not asked:
         return tuple(range(effort.options.processes))

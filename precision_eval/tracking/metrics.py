@@ -3,8 +3,6 @@
 Conventions: a metric names measures of :data:`precision_eval.experiment.measures.MEASURES`; the first of them that a
 workload has is the one. ``path`` leads through the measure's data to the number, or to the list of numbers, one per
 process. Importing this loads neither torch nor numpy.
-
-Contents: :class:`Metric`, :data:`METRICS`, :data:`TIMED`, :func:`metric_by_id`.
 """
 
 from __future__ import annotations
@@ -170,21 +168,7 @@ TIMED: tuple[str, ...] = tuple(metric.id for metric in METRICS if metric.timed)
 
 
 def metric_by_id(metric_id: str) -> Metric:
-    """Look a metric up.
-
-    Parameters
-    ----------
-    metric_id : str
-
-    Returns
-    -------
-    Metric
-
-    Raises
-    ------
-    UnknownNameError
-        There is none of that id.
-    """
+    """Look a metric up."""
     for metric in METRICS:
         if metric.id == metric_id:
             return metric

@@ -3,8 +3,6 @@
 Conventions: one JSON file per workload, mode, size and measure holds the outcomes of all fixes, written whole or not at
 all. A fix whose earlier measure did not pass takes over that status and reason, as in a run. Each fix is measured in a
 child of its own, two at a time where nothing is timed; the paired latency runs alone, one child per process.
-
-Contents: :func:`figure`, :func:`outcomes_of`, :func:`preload`.
 """
 
 from __future__ import annotations
@@ -45,13 +43,7 @@ PRELOADED: Mapping[str, tuple[str, ...]] = {
 
 
 def preload(measure: str = "witness") -> None:
-    """Import what a measure imports while it runs; nothing of it is called.
-
-    Parameters
-    ----------
-    measure : str
-        By default the one that every other one comes after.
-    """
+    """Import what a measure imports while it runs; nothing of it is called."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compiling processes beside a timed one
     for name in ("witness", measure):
         for module in PRELOADED.get(name, ()):
@@ -59,30 +51,7 @@ def preload(measure: str = "witness") -> None:
 
 
 def figure(place: Place, label: str, metric: Metric, *, folder: Path, effort: Effort) -> Figure:
-    """Return one figure of one fix, measuring all fixes of the place if nobody has asked before.
-
-    Parameters
-    ----------
-    place : Place
-    label : str
-        Of the fix.
-    metric : Metric
-        One that a measure gives.
-    folder : Path
-        Where outcomes are kept; shared by all who ask for the same effort on the same machine and installation.
-    effort : Effort
-
-    Returns
-    -------
-    int, float or tuple of float
-
-    Raises
-    ------
-    NotApplicableError
-        The cell cannot be, and the reason.
-    FixFailedError
-        There is no figure, and the message; the status itself is a figure all the same.
-    """
+    """Return one figure of one fix, measuring all fixes of the place if nobody has asked before."""
     fix = place.checked_fix(label, effort)
     measure = metric.measure_of(place.entry.measures)
     assert measure is not None, f"{place.workload} has no measure for {metric.id}"
@@ -93,22 +62,7 @@ def figure(place: Place, label: str, metric: Metric, *, folder: Path, effort: Ef
 
 
 def outcomes_of(place: Place, measure: str, *, folder: Path, effort: Effort) -> dict[str, Outcome]:
-    """Return the outcomes of all fixes of a place, and of the references that the measure needs.
-
-    Parameters
-    ----------
-    place : Place
-    measure : str
-        Name of a measure of the workload.
-    folder : Path
-        See :func:`figure`.
-    effort : Effort
-
-    Returns
-    -------
-    dict of str to Outcome
-        By id of the fix or pseudo fix.
-    """
+    """Return the outcomes of all fixes of a place, and of the references that the measure needs."""
     place = place.at(effort)
     path = folder / f"{place.workload}.{place.mode}.{place.size}.{measure}.{effort.name}.json"
     if path.exists():

@@ -4,8 +4,6 @@ Conventions: ratios, below 1 = faster. The blocks are those of :func:`precision_
 (:mod:`precision_eval.measure.blocks`: random order in every round, sizes by the baseline, clock judged per pair), with
 the anchor as one more candidate; a process's figure is the median of its ratios within rounds. The baseline's own ratio
 is that to a twin of it on a copy of the model, so it is a null and not 1 by definition.
-
-Contents: :func:`timed_in_process`, :func:`over_processes`.
 """
 
 from __future__ import annotations
@@ -32,21 +30,7 @@ MIN_ROUNDS = 15
 
 
 def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
-    """Time the fixes of a cell beside each other and the anchor, in this process.
-
-    Parameters
-    ----------
-    cell : Cell
-        Its fixes are known to run. Its options give the seed and the seconds of rounds.
-    process : int
-        Number of the process; part of the seed of the order, and of the layout of memory.
-
-    Returns
-    -------
-    dict of str to Outcome
-        Per fix; its data hold ``ratio_to_baseline`` (None where the baseline cannot be timed), ``ratio_to_anchor``,
-        ``clock`` and ``blocks``.
-    """
+    """Time the fixes of a cell beside each other and the anchor, in this process."""
     padding = take_random_memory(process)
     torch.set_num_threads(cell.threads)
     with ExitStack() as stack:
@@ -98,18 +82,7 @@ def _median_ratio(rounds: Rounds, name: str, baseline: str) -> float:
 
 
 def over_processes(found: Sequence[Mapping[str, Outcome]]) -> dict[str, Outcome]:
-    """Gather the processes' figures, fix by fix; a fix that failed in one has that outcome.
-
-    Parameters
-    ----------
-    found : sequence of mapping
-        As :func:`timed_in_process` returned them, at least one.
-
-    Returns
-    -------
-    dict of str to Outcome
-        Lists in place of numbers, one entry per process.
-    """
+    """Gather the processes' figures, fix by fix; a fix that failed in one has that outcome."""
     return {fix: _gathered(fix, [results[fix] for results in found]) for fix in found[0]}
 
 

@@ -2,9 +2,6 @@
 
 Conventions: *not applicable* is what cannot be (the device lacks it, the fix has no such mode); everything else that
 leaves no figure is a *failure* and shows its message, never a gap.
-
-Contents: :class:`Place`, :class:`NotApplicableError`, :class:`FixFailedError`, :func:`fix_of_label`,
-:func:`raise_unless_passed`.
 """
 
 from __future__ import annotations
@@ -29,17 +26,7 @@ class FixFailedError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where figures are taken.
-
-    Attributes
-    ----------
-    workload : str
-        Id.
-    mode : str
-        ``"eager"`` or ``"compiled"``.
-    size : str
-        A size of the workload.
-    """
+    """Where figures are taken."""
 
     workload: str
     mode: str
@@ -79,13 +66,7 @@ class Place:
         )
 
     def checked_fix(self, label: str, effort: Effort) -> Fix:
-        """Return the fix of a label if it has a meaning here.
-
-        Raises
-        ------
-        NotApplicableError
-            It has no such mode, the workload does not take it, or the effort leaves it out.
-        """
+        """Return the fix of a label if it has a meaning here."""
         fix = fix_of_label(label)
         if self.mode not in fix.modes:
             raise NotApplicableError(f"{fix.id} exists only {' and '.join(fix.modes)}, not {self.mode}")
@@ -97,22 +78,7 @@ class Place:
 
 
 def fix_of_label(label: str) -> Fix:
-    """Look a fix up by its label.
-
-    Parameters
-    ----------
-    label : str
-        Such as ``"kv_to_query"``, or ``"kv_to_query~2"`` from its second revision on.
-
-    Returns
-    -------
-    Fix
-
-    Raises
-    ------
-    UnknownNameError
-        No fix has that label; it may have been that of an earlier revision.
-    """
+    """Look a fix up by its label."""
     for fix in FIXES:
         if fix.label == label:
             return fix
@@ -120,15 +86,7 @@ def fix_of_label(label: str) -> Fix:
 
 
 def raise_unless_passed(outcome: Outcome) -> None:
-    """Raise where an outcome holds no data.
-
-    Raises
-    ------
-    NotApplicableError
-        *unsupported*.
-    FixFailedError
-        Any other status but *passed*.
-    """
+    """Raise where an outcome holds no data."""
     if outcome.status == "unsupported":
         raise NotApplicableError(f"unsupported: {outcome.reason}")
     if outcome.status != "passed":

@@ -1,8 +1,6 @@
 """A fix put on a workload and called once: what a tool that times by itself needs.
 
 Conventions: CPU, one thread. The model is not copied, so that the process holds what the fix stores and no more.
-
-Contents: :func:`ready`.
 """
 
 from __future__ import annotations
@@ -22,30 +20,7 @@ from .place import Place, raise_unless_passed
 
 
 def ready(place: Place, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
-    """Build a workload, put a fix on it and call it once.
-
-    Parameters
-    ----------
-    place : Place
-    label : str
-        Of the fix.
-    stack : ExitStack
-        The fix is in force until this ends.
-    effort : Effort
-        Decides the size.
-
-    Returns
-    -------
-    callable
-        One call, without arguments, repeatable.
-
-    Raises
-    ------
-    NotApplicableError
-        The cell cannot be.
-    FixFailedError
-        The fix raised, a library lacks what it needs, or its output is not finite; with the message.
-    """
+    """Build a workload, put a fix on it and call it once."""
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)
     try:

@@ -1,7 +1,4 @@
-"""Which torch measured: a number that sorts as its versions do, and whether it is a CUDA build.
-
-Contents: :func:`torch_version_number`, :func:`is_cuda_build`.
-"""
+"""Which torch measured: a number that sorts as its versions do, and whether it is a CUDA build."""
 
 from __future__ import annotations
 
@@ -11,28 +8,7 @@ from precision_eval.errors import ParameterError
 
 
 def torch_version_number(version: str) -> int:
-    """Turn a version into a number.
-
-    Parameters
-    ----------
-    version : str
-        Such as ``"2.13.0+cpu"``; what follows the three numbers is left out.
-
-    Returns
-    -------
-    int
-        ``major * 1_000_000 + minor * 1_000 + patch``.
-
-    Raises
-    ------
-    ParameterError
-        It does not begin with three numbers, or the last two reach 1000.
-
-    Examples
-    --------
-    >>> torch_version_number("2.13.0+cpu")
-    2013000
-    """
+    """Turn a version into a number."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if found is None:
         raise ParameterError(f"torch version '{version}'; expected three numbers first, such as 2.13.0")

@@ -2,8 +2,6 @@
 
 Conventions: SHA-256, hexadecimal. A fix is not part of a benchmark's version: it is a parameter, and a redefined one
 gets a new label through its revision, so that the other fixes' series go on.
-
-Contents: :func:`version_of`, :func:`fix_digest`.
 """
 
 from __future__ import annotations
@@ -25,19 +23,7 @@ _SHAPING = ("seed", "streams", "steps", "minutes")
 
 
 def version_of(workload: Workload, mode: str, metric: Metric) -> str:
-    """Digest of a tracked figure's definition.
-
-    Parameters
-    ----------
-    workload : Workload
-    mode : str
-    metric : Metric
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Digest of a tracked figure's definition."""
     content: list[Any] = [workload.digest, mode, THREADS, _meaning(metric)]
     measure = metric.measure_of(workload.measures)
     if measure is not None:
@@ -49,17 +35,7 @@ def version_of(workload: Workload, mode: str, metric: Metric) -> str:
 
 
 def fix_digest(fix: Fix) -> str:
-    """Digest of what a fix does; its words are left out.
-
-    Parameters
-    ----------
-    fix : Fix
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
+    """Digest of what a fix does; its words are left out."""
     return _digest([fix.id, fix.storage, fix.agreement, fix.modes, fix.suppress_errors])
 
 

@@ -1,27 +1,4 @@
-"""Where a metric changes with the torch version or the commit: change points with size, interval and significance.
-
-Conventions: *paired* metrics are judged on the logarithm of their ratios by :mod:`.detection`. All paired series of a
-workload are one family: their p-values are adjusted after Benjamini and Hochberg, so that of the series said to change
-at most ``FALSE_SHARE`` are expected to be wrong, and the steps within a series are looked for at the level which that
-leaves. The rule is proven for independent tests and for some positive dependence; two-sided tests of series that share
-a baseline are neither. On tables with known steps the share of wrong reports came out about as aimed at, and above it
-where a step reported one version beside its own counts as wrong too (``results/change-points.json``).
-A step must also lie, interval and all, beyond a margin: :data:`TURN_MARGIN` where the versions were measured in turn,
-round after round, so that the noise holds what sessions differ by; else :data:`SESSION_MARGIN`, since each position is
-then a session of its own. Steps are held to it one by one: a creep in smaller ones is not reported. *Exact* metrics
-have no noise: a change is every value that leaves the last level by more than the metric's factor in
-:data:`~.series.EXACT`, so that a slow creep is reported too; between two versions whose drift is known over several
-seeds (:mod:`.drift_seeds`) these decide. Benchmarks defined differently are never compared. A change lies between the
-last position with the old level and the first with the new one.
-
-Contents: :class:`ChangePoint`, :class:`SmallDrift`, :class:`Reach`, :data:`FALSE_SHARE`, :data:`SESSION_MARGIN`,
-:data:`TURN_MARGIN`; :func:`change_points`, :func:`drifts_of_one_seed`, :func:`reach`, :func:`benjamini_hochberg`.
-
-References
-----------
-.. [1] Y. Benjamini, Y. Hochberg, "Controlling the false discovery rate", J. Royal Stat. Soc. B 57, 1995.
-.. [2] Y. Benjamini, M. Bogomolov, "Selective inference on multiple families of hypotheses", same journal, 76, 2014.
-"""
+"""Where a metric changes with the torch version or the commit: change points with size, interval and significance."""
 
 from __future__ import annotations
 
@@ -58,30 +35,7 @@ BASELINE_FIX = "full_float32"
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """A metric that is at another level from some position on.
-
-    Attributes
-    ----------
-    mode, workload, metric, fix, size : str
-    before, at : str
-        The last position at the old level and the first at the new one.
-    old, new : float
-        Levels, in the metric's unit; geometric means over the versions of a level where the metric is paired.
-    factor : float
-        new / old; infinite where old is 0.
-    factor_interval : tuple of float or None
-        95 %, over all places where a step could have been, or over seeds; None where the metric is exact.
-    p_value : float or None
-        Of this step, over all places in its series; None where the metric is exact.
-    adjusted_p_value : float or None
-        Of the whole series, adjusted for the number of series.
-    with_baseline : bool
-        A latency ratio that changes where the float32 baseline itself does, as its own change to the anchor says.
-    explained_by : tuple of UpstreamChange
-        Empty: unexplained.
-    seeds : int
-        Of a drift: over how many the levels and the factor are means.
-    """
+    """A metric that is at another level from some position on."""
 
     mode: str
     workload: str
@@ -108,17 +62,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallDrift:
-    """A drift of one seed that moves beyond ``SEEDED`` and is called no change.
-
-    Attributes
-    ----------
-    key : Key
-    before, at : str
-    factor : float
-        Of the one seed.
-    over_seeds : SeedStep or None
-        What several seeds say, where they were measured.
-    """
+    """A drift of one seed that moves beyond ``SEEDED`` and is called no change."""
 
     key: Key
     before: str
@@ -129,16 +73,7 @@ class SmallDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What the paired tests of a workload can call, with so many versions and processes.
-
-    Attributes
-    ----------
-    tested : int
-        Series tested together; one that was defined anew counts once for each definition.
-    smallest, clear : float
-        p-values before they are adjusted, as of :func:`~.detection.reachable_p_values`, of the series where they are
-        smallest.
-    """
+    """What the paired tests of a workload can call, with so many versions and processes."""
 
     tested: int
     smallest: float
@@ -180,29 +115,7 @@ def change_points(
     turn_margins: Mapping[str, float] = TURN_MARGIN,
     seeds: Sequence[SeedDrift] = (),
 ) -> tuple[ChangePoint, ...]:
-    """Find the change points of some series, those of a workload together.
-
-    Parameters
-    ----------
-    series : iterable of Series
-        Of any workloads and metrics; statuses and metrics that cannot be judged are passed over.
-    upstream : iterable of UpstreamChange
-        Among which an explanation is looked for, on the axis of torch versions only.
-    axis : str
-        ``"torch"`` or ``"commit"``.
-    margins : mapping of str to float
-        Paired metric to the relative change that counts as none, ≥ 0; 0 for those that it lacks, as where all
-        positions were measured in one session.
-    turn_margins : mapping of str to float
-        The same for series whose positions were measured in turn.
-    seeds : sequence of SeedDrift
-        Drifts over several seeds, on the axis of torch versions only.
-
-    Returns
-    -------
-    tuple of ChangePoint
-        By workload, then in the order of the series.
-    """
+    """Find the change points of some series, those of a workload together."""
     known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
     workloads: dict[str, list[Series]] = {}
     for one in series:
@@ -216,18 +129,7 @@ def change_points(
 
 
 def reach(series: Iterable[Series]) -> Reach | None:
-    """Say whether changes of one workload's paired series can be called at all.
-
-    Parameters
-    ----------
-    series : iterable of Series
-        Of one workload.
-
-    Returns
-    -------
-    Reach or None
-        None where no paired series has samples at two positions.
-    """
+    """Say whether changes of one workload's paired series can be called at all."""
     counts = [tuple(len(point.samples) for point in run.points) for run in _runs(series)]
     if not counts:
         return None
@@ -236,18 +138,7 @@ def reach(series: Iterable[Series]) -> Reach | None:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for the false discovery rate, step up.
-
-    Parameters
-    ----------
-    p_values : sequence of float
-        In [0, 1].
-
-    Returns
-    -------
-    list of float
-        In the order given; rejecting those ≤ q keeps the expected share of false rejections at q.
-    """
+    """Adjust p-values for the false discovery rate, step up."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")[::-1]
     stepped = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
@@ -259,17 +150,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 def drifts_of_one_seed(
     series: Iterable[Series], changes: Iterable[ChangePoint], seeds: Sequence[SeedDrift] = ()
 ) -> tuple[SmallDrift, ...]:
-    """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change.
-
-    Parameters
-    ----------
-    series : iterable of Series
-        Those of other metrics are passed over.
-    changes : iterable of ChangePoint
-        What was called.
-    seeds : sequence of SeedDrift
-        As of :func:`change_points`.
-    """
+    """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change."""
     called = {(change.key, change.at) for change in changes}
     found = []
     for one in series:

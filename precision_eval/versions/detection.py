@@ -2,27 +2,6 @@
 
 Conventions: a *row* holds the samples of one version, on a scale where noise adds (logarithms of ratios). Several steps
 are looked for, one after the other, up or down, also of a single version that then returns (a *bump*).
-
-What is tested: the Huber locations of the rows against those contrasts that the steps found so far leave open: the mean
-of the versions after a split less the mean of those before it, and the mean of a run of up to ``LONGEST_BUMP`` versions
-less that of its surroundings. Each is divided by its standard error, from the spread within the rows. Steps and bumps
-are each judged by their largest contrast, at ``STEP_SHARE`` and the rest of the level.
-
-What it is held against: the same, computed anew on the residuals dealt out to the versions at random. While no step has
-been found the residuals are the samples themselves, and whatever the noise looks like, as long as it is the same at
-every version, the test is exact without a prior, else approximately: a prior comes from spreads within versions as they
-were measured, this series' own among them, and is not dealt anew. After the first step it is approximate. The step
-count grows while the test rejects; the positions are then those of the least squares over all partitions with that many
-steps. Nothing here is a fixed factor.
-
-Contents: :class:`Step`, :class:`Detection`; :func:`detect`, :func:`no_change_p_value`, :func:`reachable_p_values`,
-:func:`best_partition`.
-
-References
-----------
-.. [1] J. Bai, P. Perron, "Estimating and testing linear models with multiple structural changes", Econometrica
-   66, 1998.
-.. [2] P. Good, "Permutation, Parametric and Bootstrap Tests of Hypotheses", 3rd ed., 2005.
 """
 
 from __future__ import annotations
@@ -58,17 +37,7 @@ _CHUNK_VALUES = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step between two versions.
-
-    Attributes
-    ----------
-    index : int
-        Of the first version at the new level.
-    size, half_width : float
-        New level less old, and its 95 % interval's half, which holds over all places where a step could have been.
-    p_value : float
-        Of this step given the others, over all places.
-    """
+    """A step between two versions."""
 
     index: int
     size: float
@@ -78,15 +47,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Detection:
-    """What was found in a series.
-
-    Attributes
-    ----------
-    steps : tuple of Step
-        In order.
-    levels : tuple of float
-        One more than there are steps.
-    """
+    """What was found in a series."""
 
     steps: tuple[Step, ...]
     levels: tuple[float, ...]
@@ -109,23 +70,7 @@ class _Table:
 
 
 def no_change_p_value(rows: Sequence[Floats], *, seed: int, prior: float = math.nan) -> float:
-    """Test whether a series has any step.
-
-    Parameters
-    ----------
-    rows : sequence of array of float, shape (n_samples,)
-        One per version, in order; any number of samples each.
-    seed : int
-        Of the random deals.
-    prior : float
-        Spread of one sample as other series have it; NaN where there is none.
-
-    Returns
-    -------
-    float
-        Under the same noise at every version its level is exact without a prior, else approximately; 1 where all
-        samples are equal or one version is there.
-    """
+    """Test whether a series has any step."""
     table = _table(rows, prior)
     if len(table.values) < 2 or np.nanmax(table.values) == np.nanmin(table.values):
         return 1.0
@@ -134,24 +79,7 @@ def no_change_p_value(rows: Sequence[Floats], *, seed: int, prior: float = math.
 
 
 def reachable_p_values(counts: Sequence[int]) -> tuple[float, float]:
-    """Return how small :func:`no_change_p_value` can be, with so few samples that few deals are possible.
-
-    Of all deals those look at least as extreme as the samples found that exchange whole versions on one side of a step.
-    Without noise it is all that keep the sides together: at this border, or at one with as many samples on its other
-    side. Likewise for a bump.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Samples of each version, in order.
-
-    Returns
-    -------
-    smallest : float
-        That no samples go below, but for the random deals' own error.
-    clear : float
-        Of a lone step or bump without noise, of any size, at its best place; by luck with its noise one has less.
-    """
+    """Return how small :func:`no_change_p_value` can be, with so few samples that few deals are possible."""
     if len(counts) < 2:
         return 1.0, 1.0
     total, kinds = sum(counts), _contrasts(np.asarray(counts, dtype=np.float64), ())
@@ -174,23 +102,7 @@ def _orders(counts: Sequence[int]) -> int:
 
 
 def detect(rows: Sequence[Floats], *, level: float, seed: int, prior: float = math.nan) -> Detection:
-    """Find the steps of a series.
-
-    Parameters
-    ----------
-    rows : sequence of array of float, shape (n_samples,)
-        One per version, in order.
-    level : float
-        Of the first test, in (0, 1); those for further steps have ``FURTHER_SHARE`` of it.
-    seed : int
-        Of the random deals.
-    prior : float
-        As of :func:`no_change_p_value`.
-
-    Returns
-    -------
-    Detection
-    """
+    """Find the steps of a series."""
     table = _table(rows, prior)
     middles = _middles(table)
     cuts: tuple[int, ...] = ()
@@ -206,24 +118,7 @@ def detect(rows: Sequence[Floats], *, level: float, seed: int, prior: float = ma
 
 
 def best_partition(values: Floats, weights: Floats, steps: int) -> tuple[int, ...]:
-    """Cut a series into levels with the least weighted sum of squares.
-
-    Parameters
-    ----------
-    values, weights : array of float, shape (n,)
-        Weights above 0.
-    steps : int
-        Number of cuts, below n.
-
-    Returns
-    -------
-    tuple of int
-        Index of the first value of each new level.
-
-    References
-    ----------
-    .. [1] W. Fisher, "On grouping for maximum homogeneity", JASA 53, 1958 (dynamic programming over the last cut).
-    """
+    """Cut a series into levels with the least weighted sum of squares."""
     n = len(values)
     if not 0 <= steps < n:
         raise ParameterError(f"{steps} steps in {n} values; expected 0 to {n - 1}")

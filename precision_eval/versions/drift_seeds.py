@@ -5,8 +5,6 @@ each seed (it ends in ``.jsonl`` because asv takes every ``.json`` below its res
 compared seed by seed: weights and inputs are the same on both sides, so the scatter of the log-ratios is what chance in
 the rounding makes, and their mean has Student's interval. Only seeds that both sides have count, at least
 :data:`LEAST_SEEDS` of them, and only where the benchmark's definition is the one of the results.
-
-Contents: :class:`SeedDrift`, :class:`SeedStep`; :func:`read_drift_seeds`, :func:`seed_step`, :data:`SEEDS_NAME`.
 """
 
 from __future__ import annotations
@@ -31,20 +29,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class SeedDrift:
-    """One fix under one torch version.
-
-    Attributes
-    ----------
-    mode, workload, fix, size : str
-    torch_version : str
-        Three numbers.
-    benchmark_version : str
-        Of the tracked drift that this is more seeds of.
-    cpu : str
-        Processor, as :func:`precision_eval.environment.cpu_model` names it.
-    drift : tuple of (int, float)
-        Seed and relative error to float64.
-    """
+    """One fix under one torch version."""
 
     mode: str
     workload: str
@@ -63,20 +48,7 @@ class SeedDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedStep:
-    """Drift of one version over that of another, seed by seed.
-
-    Attributes
-    ----------
-    old, new : float
-        Geometric means over the seeds.
-    factor : float
-        new / old.
-    interval : tuple of float
-        95 %, of the factor.
-    least, most : float
-        Factor of a single seed.
-    seeds : int
-    """
+    """Drift of one version over that of another, seed by seed."""
 
     old: float
     new: float
@@ -88,18 +60,7 @@ class SeedStep:
 
 
 def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
-    """Read what was measured over seeds; nothing where the file is not there.
-
-    Parameters
-    ----------
-    results : Path
-        asv's results folder.
-
-    Raises
-    ------
-    RecordError
-        A line cannot be read.
-    """
+    """Read what was measured over seeds; nothing where the file is not there."""
     path = results / SEEDS_NAME
     if not path.is_file():
         return ()
@@ -117,23 +78,7 @@ def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
 
 
 def seed_step(seeds: Iterable[SeedDrift], key: Key, *, before: str, at: str, benchmark_version: str) -> SeedStep | None:
-    """Compare two versions seed by seed.
-
-    Parameters
-    ----------
-    seeds : iterable of SeedDrift
-    key : Key
-        Of the drift.
-    before, at : str
-        Torch versions.
-    benchmark_version : str
-        That both must be of.
-
-    Returns
-    -------
-    SeedStep or None
-        None with fewer than ``LEAST_SEEDS`` seeds in common, or a drift of 0 among them.
-    """
+    """Compare two versions seed by seed."""
     of = {
         one.torch_version: dict(one.drift)
         for one in seeds

@@ -5,17 +5,6 @@ cache another environment of the same version shares, else by ``venv`` and pip. 
 its own metadata asks for; then what the project asks for, at the versions of ``constraints.txt`` except where this
 torch needs another. The last step imports torch there and writes down what it found, so a folder without that note is
 not finished and is made anew.
-
-Conventions: sizes in bytes, times in seconds; versions as text. Nothing here imports torch or asv.
-
-Contents
---------
-:class:`TorchEnvironment`
-    What is asked for, and where it lies.
-:class:`Note`, :func:`read_note`, :func:`serves`
-    What a finished one says of itself, and whether it has the build that is asked for.
-:func:`build_environment`
-    Make one.
 """
 
 from __future__ import annotations
@@ -62,19 +51,7 @@ class EnvironmentBuildError(PrecisionEvalError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class TorchEnvironment:
-    """What is asked for.
-
-    Attributes
-    ----------
-    version : str
-        Of torch, such as ``2.8.0``.
-    python : str
-        Minor version of Python, such as ``3.11``.
-    root : Path
-        The project: its ``pyproject.toml`` and ``constraints.txt``.
-    base : Path
-        Folder of all environments.
-    """
+    """What is asked for."""
 
     version: str
     python: str
@@ -94,25 +71,7 @@ class TorchEnvironment:
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """What is written down of a finished environment.
-
-    Attributes
-    ----------
-    version, python, torch_version, numpy, blas : str
-        ``torch_version`` as torch says it, such as ``2.8.0+cu128``; ``python`` with its patch.
-    build : str
-        One of :data:`BUILDS`.
-    cuda : str or None
-        CUDA version that torch was built for.
-    stand_ins : tuple of str
-        Libraries written by :mod:`~precision_eval.versions.stand_ins`.
-    installed_by : str
-        ``uv`` or ``pip``.
-    bytes : int
-        On disk; files that uv shares with its cache count once.
-    seconds : float
-        It took to make.
-    """
+    """What is written down of a finished environment."""
 
     version: str
     python: str
@@ -157,24 +116,7 @@ def build_environment(
     say: Callable[[str], None] = lambda text: None,
     environ: Mapping[str, str] | None = None,
 ) -> Note:
-    """Make an environment, or return the note of the one that is there with that build.
-
-    Parameters
-    ----------
-    environment : TorchEnvironment
-    build : str
-        One of :data:`BUILDS`.
-    installer : Installer
-    say : callable
-        Told each step.
-    environ : Mapping, optional
-        Variables that the installer sees; default those of this process.
-
-    Raises
-    ------
-    EnvironmentBuildError
-        It cannot be made; the folder is removed.
-    """
+    """Make an environment, or return the note of the one that is there with that build."""
     there = read_note(environment)
     if there is not None and serves(there, build):
         return there
@@ -250,13 +192,7 @@ def _not_cpu(environment: TorchEnvironment, came: str) -> str:
 
 
 def _interpreter_of(environment: TorchEnvironment) -> str:
-    """Return a Python of the minor version.
-
-    Raises
-    ------
-    EnvironmentBuildError
-        There is none.
-    """
+    """Return a Python of the minor version."""
     if environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable
     found = shutil.which(f"python{environment.python}")
@@ -268,13 +204,7 @@ def _interpreter_of(environment: TorchEnvironment) -> str:
 
 
 def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
-    """Run a step and return what it printed.
-
-    Raises
-    ------
-    EnvironmentBuildError
-        It failed or took more than :data:`LIMIT_S`.
-    """
+    """Run a step and return what it printed."""
     try:
         done = subprocess.run(
             command,

@@ -2,8 +2,6 @@
 
 Conventions: numbers are full precision; what is not finite is null in JSON and empty in CSV. An upstream change is told
 once and named by its id elsewhere.
-
-Contents: :func:`as_json`, :func:`write_csv`, :data:`SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -45,17 +43,7 @@ CSV_COLUMNS = (
 
 
 def as_json(story: VersionsStory) -> str:
-    """Return the story as one JSON object, ended by a newline.
-
-    Parameters
-    ----------
-    story : VersionsStory
-
-    Returns
-    -------
-    str
-        Keys: ``schema_version, axis, machine, hardware, cuda_build, positions, workloads, upstream, notes``.
-    """
+    """Return the story as one JSON object, ended by a newline."""
     content = {
         "schema_version": SCHEMA_VERSION,
         "axis": story.axis,
@@ -71,19 +59,7 @@ def as_json(story: VersionsStory) -> str:
 
 
 def write_csv(story: VersionsStory, path: Path) -> None:
-    """Write every point of every series.
-
-    Parameters
-    ----------
-    story : VersionsStory
-    path : Path
-        Written whole or not at all.
-
-    Raises
-    ------
-    ParameterError
-        The file cannot be written.
-    """
+    """Write every point of every series."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)

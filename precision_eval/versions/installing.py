@@ -1,29 +1,4 @@
-"""How torch and what it needs are installed: by which tool, which build, which packages, and what a failure means.
-
-Builds of torch
----------------
-cpu
-    A CPU build: from the index that ``PRECISION_EVAL_TORCH_INDEX`` names, by ``UV_TORCH_BACKEND=cpu``, or from the
-    default index where that has CPU builds (macOS).
-slim
-    The CUDA build of the default index without CUDA's libraries, empty stand-ins in their place
-    (:mod:`~precision_eval.versions.stand_ins`); x86-64 Linux. Opt-in.
-cuda
-    The CUDA build with its libraries. Opt-in.
-
-Conventions: versions as text; commands as lists of words, none is run here. Nothing here imports torch.
-
-Contents
---------
-:class:`Installer`, :func:`find_installer`, :func:`cache_folder`
-    uv, or venv and pip; where uv keeps what it fetched.
-:func:`choose_build`, :func:`build_for_here`
-    Which build of torch.
-:func:`torch_requirements`, :func:`asks_for_cuda`, :func:`project_requirements`, :func:`fitting_constraints`
-    Which packages, at which versions.
-:func:`reason_of`
-    An installer's failure in one line, with its remedy.
-"""
+"""How torch and what it needs are installed: by which tool, which build, which packages, and what a failure means."""
 
 from __future__ import annotations
 
@@ -55,13 +30,7 @@ _NO_NETWORK = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Installer:
-    """Makes environments and installs into them.
-
-    Attributes
-    ----------
-    uv : str or None
-        Path of uv; None takes ``venv`` and pip.
-    """
+    """Makes environments and installs into them."""
 
     uv: str | None
 
@@ -96,14 +65,7 @@ def find_installer() -> Installer:
 
 
 def cache_folder(installer: Installer, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return where uv keeps what it has fetched; None under pip, whose cache holds no unpacked packages.
-
-    Parameters
-    ----------
-    installer : Installer
-    environ : mapping, optional
-        Variables; those of this process where not given. A place named in a file of uv's settings is not seen.
-    """
+    """Return where uv keeps what it has fetched; None under pip, whose cache holds no unpacked packages."""
     if installer.uv is None:
         return None
     variables = os.environ if environ is None else environ
@@ -115,27 +77,7 @@ def cache_folder(installer: Installer, environ: Mapping[str, str] | None = None)
 
 
 def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, system: str, machine: str) -> str:
-    """Say which build of torch to install.
-
-    Parameters
-    ----------
-    asked : str
-        One of :data:`BUILDS`, or ``auto``: what ``PRECISION_EVAL_TORCH_BUILD`` says, else a CPU build where one is to
-        be had.
-    environ : Mapping
-        The environment's variables.
-    installer : str
-        ``uv`` or ``pip``; only uv reads ``UV_TORCH_BACKEND``.
-    system, machine : str
-        As of :func:`platform.system` and :func:`platform.machine`.
-
-    Raises
-    ------
-    ParameterError
-        No such build, or none named where the default index has CUDA builds.
-    UnsupportedError
-        A slim build elsewhere than on x86-64 Linux.
-    """
+    """Say which build of torch to install."""
     build = asked if asked != "auto" else environ.get(BUILD_VARIABLE, "auto")
     if build not in (*BUILDS, "auto"):
         raise ParameterError(f"unknown build of torch {build!r}; known: auto, {', '.join(BUILDS)}")
@@ -163,17 +105,7 @@ def build_for_here(asked: str, installer: Installer) -> str:
 
 
 def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, ...]:
-    """Return what a torch asks for, without CUDA's packages where they are not wanted.
-
-    Parameters
-    ----------
-    metadata : str
-        Its wheel's METADATA.
-    python : str
-        Minor version of Python, for the markers.
-    cuda : bool
-        Keep ``nvidia-*``, ``cuda-*`` and ``triton``.
-    """
+    """Return what a torch asks for, without CUDA's packages where they are not wanted."""
     from packaging.requirements import Requirement
 
     needs = []
@@ -186,13 +118,7 @@ def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, 
 
 
 def asks_for_cuda(metadata: str) -> bool:
-    """Say whether a torch asks for libraries of CUDA, as only CUDA builds do.
-
-    Parameters
-    ----------
-    metadata : str
-        Its wheel's METADATA.
-    """
+    """Say whether a torch asks for libraries of CUDA, as only CUDA builds do."""
     from packaging.requirements import Requirement
 
     needs = email.message_from_string(metadata).get_all("Requires-Dist", [])
@@ -206,15 +132,7 @@ def project_requirements(root: Path) -> tuple[str, ...]:
 
 
 def fitting_constraints(constraints: str, needs: Iterable[str]) -> str:
-    """Return the constraints without torch and without those that a torch's own needs exclude.
-
-    Parameters
-    ----------
-    constraints : str
-        Lines ``name==version``, comments allowed.
-    needs : iterable of str
-        From :func:`torch_requirements`.
-    """
+    """Return the constraints without torch and without those that a torch's own needs exclude."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -232,15 +150,7 @@ def fitting_constraints(constraints: str, needs: Iterable[str]) -> str:
 
 
 def reason_of(output: str, version: str, python: str) -> str:
-    """Say in one line why an installation failed, and the remedy.
-
-    Parameters
-    ----------
-    output : str
-        What the installer wrote on standard error.
-    version, python : str
-        What was asked for.
-    """
+    """Say in one line why an installation failed, and the remedy."""
     if "No space left on device" in output:
         return f"torch {version}: no room left on the disk; free some, or give --remove-environments"
     if re.search(r"network (connectivity )?(is|was) disabled", output, re.IGNORECASE):

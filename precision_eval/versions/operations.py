@@ -4,12 +4,6 @@ Conventions: on the CPU, float32 against a half of a few numbers; modes as in :m
 outcome is the output's dtype (``"float32"``) or ``"raised"``. Nothing here is a workload: these are the operations
 behind statuses that turn over with the version, and such as upstream names that no workload meets. Importing this
 loads no torch.
-
-``python -m precision_eval.versions.operations`` runs the probes and says what is not as recorded (exit code 1);
-``--record`` records them for the torch at hand.
-
-Contents: :class:`Probe`, :data:`PROBES`, :func:`run_probes`, :func:`load_outcomes`, :func:`save_outcomes`,
-:func:`main`.
 """
 
 from __future__ import annotations
@@ -37,18 +31,7 @@ Outcomes = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """One operation on mixed dtypes.
-
-    Attributes
-    ----------
-    id : str
-    title : str
-        The operation and its operands.
-    make : callable
-        Returns a function of tensors and its arguments.
-    source : str
-        Where upstream names it.
-    """
+    """One operation on mixed dtypes."""
 
     id: str
     title: str
@@ -103,26 +86,7 @@ PROBES = (
 
 
 def run_probes(modes: Iterable[str] = MODES, *, probes: Iterable[Probe] = PROBES) -> dict[str, str]:
-    """Run every probe in every mode, in this process.
-
-    Parameters
-    ----------
-    modes : iterable of str
-        Among ``expectations.MODES``.
-    probes : iterable of Probe
-
-    Returns
-    -------
-    dict of str to str
-        Outcome by ``probe/mode``.
-
-    Raises
-    ------
-    ParameterError
-        No such mode.
-    UnsupportedError
-        Inductor does not work here at all: its failures would pass for outcomes.
-    """
+    """Run every probe in every mode, in this process."""
     modes = tuple(modes)
     for mode in modes:
         if mode not in MODES:
@@ -153,13 +117,7 @@ def _outcome(probe: Probe, mode: str) -> str:
 
 
 def load_outcomes(path: Path = OUTCOMES) -> Outcomes:
-    """Read what was recorded, oldest torch first; a missing file is empty.
-
-    Raises
-    ------
-    RecordError
-        The file cannot be read, or is of another form.
-    """
+    """Read what was recorded, oldest torch first; a missing file is empty."""
     if not path.exists():
         return {}
     try:

@@ -2,9 +2,6 @@
 
 Conventions: a *point* is one fix at one size of one benchmark; times are seconds, sizes bytes. ``null`` in a file is
 *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*.
-
-Contents: :class:`Point`, :class:`ResultSet`, :data:`STATES`; :func:`compared_hardware`, :func:`check_one_machine`,
-:func:`check_one_build`, :func:`build_words`, :func:`status_of`, :func:`status_name`.
 """
 
 from __future__ import annotations
@@ -27,27 +24,7 @@ Key = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One parameter combination of one benchmark.
-
-    Attributes
-    ----------
-    mode, workload, metric : str
-        ``"eager"``, ``"metavoice-decode"``, ``"latency_ratio"``; asv's ``time_call`` is ``"time"``, its
-        ``peakmem_call`` ``"peakmem"``.
-    fix, size : str
-    state : str
-        One of ``STATES``.
-    value : float or None
-        In `unit`; None unless measured.
-    samples : tuple of float
-        One number per process where asv kept them, else empty.
-    interval_99 : tuple of float or None
-        asv's own, where it is finite.
-    unit, benchmark_version : str
-    visits : tuple of float
-        When each of the samples was taken, seconds since 1970, where a sweep visited the versions in rounds; else
-        empty.
-    """
+    """One parameter combination of one benchmark."""
 
     mode: str
     workload: str
@@ -70,27 +47,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultSet:
-    """One result file: a machine, a commit and an environment.
-
-    Attributes
-    ----------
-    machine, commit, environment, python : str
-        As asv names them.
-    torch_version : str
-        Three numbers, such as ``"2.13.0"``: what ran where that was recorded, else what was asked for.
-    cuda_build : bool or None
-        None where it was not recorded.
-    build : str or None
-        As the environment says it: ``"cpu"``, ``"slim"`` (a CUDA build without CUDA's libraries) or ``"cuda"``; None
-        where it does not.
-    date_ms : int
-        Of the commit, milliseconds since 1970.
-    source : Path
-    hardware : mapping of str to str
-        ``arch``, ``cpu``, ``num_cpu``, ``os``, ``ram``, as far as they are known: as the file recorded them, else as
-        the machine's own file says.
-    points : mapping of Key to Point
-    """
+    """One result file: a machine, a commit and an environment."""
 
     machine: str
     commit: str
@@ -111,13 +68,7 @@ def compared_hardware(one: ResultSet) -> dict[str, str]:
 
 
 def check_one_machine(sets: Iterable[ResultSet]) -> str:
-    """Return the machine of all sets; hardware that a set does not state is not held against it.
-
-    Raises
-    ------
-    ParameterError
-        There are several, or none, or one name stands for unlike hardware.
-    """
+    """Return the machine of all sets; hardware that a set does not state is not held against it."""
     sets = tuple(sets)
     names = sorted({one.machine for one in sets})
     if len(names) != 1:
@@ -137,15 +88,7 @@ def check_one_machine(sets: Iterable[ResultSet]) -> str:
 
 
 def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
-    """Say whether all sets ran a CUDA build of torch; None where that was never recorded.
-
-    Sets that do not say are taken with those that do.
-
-    Raises
-    ------
-    ParameterError
-        Some ran a CUDA build and some a CPU build.
-    """
+    """Say whether all sets ran a CUDA build of torch; None where that was never recorded."""
     sets = tuple(sets)
     cuda, cpu = ([one for one in sets if one.cuda_build is kind] for kind in (True, False))
     if cuda and cpu:
@@ -168,13 +111,7 @@ def build_words(sets: Iterable[ResultSet]) -> str:
 
 
 def status_of(point: Point | None) -> str | None:
-    """Return the status that a point of the metric ``status`` holds; None where it holds none.
-
-    Raises
-    ------
-    RecordError
-        The number is no status.
-    """
+    """Return the status that a point of the metric ``status`` holds; None where it holds none."""
     if point is None or point.value is None:
         return None
     try:
@@ -184,13 +121,7 @@ def status_of(point: Point | None) -> str | None:
 
 
 def status_name(number: float) -> str:
-    """Return the status that a number stands for.
-
-    Raises
-    ------
-    RecordError
-        None.
-    """
+    """Return the status that a number stands for."""
     if number != int(number) or not 1 <= number <= len(STATUSES):
         raise RecordError(f"{number:g} is no status; expected 1 to {len(STATUSES)} ({', '.join(STATUSES)})")
     return STATUSES[int(number) - 1]

@@ -3,8 +3,6 @@
 Conventions: the folder that is written is asv's own: ``asv.conf.json``, ``results/``, the throw-away repository
 ``releases/`` and ``html/``. So ``asv compare v2.13.0 v2.15.0`` and ``asv preview`` work in it as they are. asv runs as
 a program of this Python, never inside this process. Importing this loads neither torch nor numpy.
-
-Contents: :class:`Published`, :func:`publish`, :func:`copy_offline`.
 """
 
 from __future__ import annotations
@@ -35,19 +33,7 @@ TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A site.
-
-    Attributes
-    ----------
-    html : Path
-        What a web server serves.
-    versions : tuple of str
-        torch versions on the x axis; empty where a page was only taken offline.
-    notes : tuple of str
-        What could not be carried over.
-    scripts : tuple of str
-        Shipped files that the page loads.
-    """
+    """A site."""
 
     html: Path
     versions: tuple[str, ...] = ()
@@ -56,30 +42,7 @@ class Published:
 
 
 def publish(results: Path, out: Path, *, dates: Mapping[str, date], choice: Choice | None = None) -> Published:
-    """Publish results over torch versions.
-
-    Parameters
-    ----------
-    results : Path
-        asv's ``results_dir``; only read.
-    out : Path
-        New, empty, or an earlier site of this function, which is replaced once the new one is whole.
-    dates : mapping of str to date
-        Day of each torch release.
-    choice : Choice, optional
-        What to take where there are several results for a version.
-
-    Raises
-    ------
-    ParameterError
-        `out` holds something else; or see :func:`~.publish_rekey.choose` and :func:`~.publish_rekey.rekey`.
-    RecordError
-        The results cannot be read.
-    UnsupportedError
-        asv or git is not installed.
-    PageError
-        asv failed, or its page cannot work offline.
-    """
+    """Publish results over torch versions."""
     _refuse_other(out)
     if importlib.util.find_spec("asv") is None:
         raise UnsupportedError(f"asv is not installed for {sys.executable}; run `python -m pip install 'asv>=0.6.4'`")
@@ -100,15 +63,7 @@ def publish(results: Path, out: Path, *, dates: Mapping[str, date], choice: Choi
 
 
 def copy_offline(html: Path, out: Path | None) -> Published:
-    """Make a page that ``asv publish`` wrote work offline, in place or as a copy.
-
-    Raises
-    ------
-    ParameterError
-        `out` holds something.
-    PageError
-        No page of asv's, or one that loads something that does not ship.
-    """
+    """Make a page that ``asv publish`` wrote work offline, in place or as a copy."""
     if out is None:
         return Published(html=html, scripts=make_offline(html))
     if not (html / "index.html").is_file():

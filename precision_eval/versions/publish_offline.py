@@ -5,9 +5,6 @@ Their files ship with this package, unmodified, in ``vendor/`` beside this modul
 SHA-256 hashes; they are copied beside the page and its tags are rewritten. A tag *loads* where the browser fetches it
 by itself (a script, a style sheet, an image, a frame); links to click on stay. Importing this loads neither torch nor
 numpy.
-
-Contents: :class:`Vendored`, :func:`vendored`, :class:`Tag`, :func:`remote_tags`, :func:`make_offline`,
-:class:`PageError`.
 """
 
 from __future__ import annotations
@@ -55,20 +52,7 @@ class PageError(PrecisionEvalError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Vendored:
-    """One shipped file.
-
-    Attributes
-    ----------
-    file : str
-        Its name in ``vendor/``.
-    package, version : str
-        Of npm.
-    stands_for : str
-        The version that asv's page asks for.
-    licence : str
-        File of the licence's text, relative to ``vendor/``.
-    sha256 : str
-    """
+    """One shipped file."""
 
     file: str
     package: str
@@ -78,13 +62,7 @@ class Vendored:
     sha256: str
 
     def content(self, folder: Path = VENDOR) -> bytes:
-        """Return the file's bytes.
-
-        Raises
-        ------
-        IntegrityError
-            It is missing, or not the one its hash promises.
-        """
+        """Return the file's bytes."""
         path = folder / self.file
         try:
             content = path.read_bytes()
@@ -99,13 +77,7 @@ class Vendored:
 
 
 def vendored(folder: Path = VENDOR) -> tuple[Vendored, ...]:
-    """Return what ships, in the order in which a page loads it.
-
-    Raises
-    ------
-    IntegrityError
-        The manifest is missing or damaged.
-    """
+    """Return what ships, in the order in which a page loads it."""
     names = tuple(Vendored.__dataclass_fields__)
     try:
         rows = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))["files"]
@@ -118,18 +90,7 @@ def vendored(folder: Path = VENDOR) -> tuple[Vendored, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tag:
-    """A tag, or a rule of a style sheet, that loads something from another host.
-
-    Attributes
-    ----------
-    name : str
-        ``"script"``, ``"link"``, …; ``"style"`` for a rule.
-    url : str
-    start, end : int
-        Where it stands in the text.
-    attributes : tuple of (str, str or None)
-        Empty for a rule.
-    """
+    """A tag, or a rule of a style sheet, that loads something from another host."""
 
     name: str
     url: str
@@ -182,27 +143,7 @@ def remote_tags(text: str) -> tuple[Tag, ...]:
 
 
 def make_offline(site: Path, *, folder: Path = VENDOR) -> tuple[str, ...]:
-    """Rewrite the pages of a published site so that they load nothing from another host.
-
-    Parameters
-    ----------
-    site : Path
-        asv's ``html_dir``; changed in place. A site that is offline already stays as it is.
-    folder : Path
-        Of the shipped files.
-
-    Returns
-    -------
-    tuple of str
-        Names of the shipped files that the pages now load.
-
-    Raises
-    ------
-    PageError
-        No page of asv's, or a tag that no shipped file stands for; then nothing was changed.
-    IntegrityError
-        A shipped file is missing or damaged.
-    """
+    """Rewrite the pages of a published site so that they load nothing from another host."""
     if not (site / "index.html").is_file():
         raise PageError(f"{site} holds no index.html; give the folder that `asv publish` wrote, such as .asv/html")
     known = vendored(folder)
@@ -226,13 +167,7 @@ def make_offline(site: Path, *, folder: Path = VENDOR) -> tuple[str, ...]:
 
 
 def stand_in(tag: Tag, known: Sequence[Vendored]) -> Vendored:
-    """Return the shipped file that stands for what a tag loads.
-
-    Raises
-    ------
-    PageError
-        There is none of that name and version.
-    """
+    """Return the shipped file that stands for what a tag loads."""
     name = _plain(tag.url.partition("?")[0].rsplit("/", 1)[-1])
     same = [one for one in known if _plain(one.file) == name and tag.name in ("script", "link")]
     found = _VERSION.findall(tag.url)

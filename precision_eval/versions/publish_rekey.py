@@ -5,8 +5,6 @@ dated and tagged commit per torch release (``v2.13.0``, in order of versions, at
 result file is given to the commit of its torch version, in one environment that all of them share. Only keys are
 rewritten; values, samples and intervals stay as asv stored them. The repository depends on versions and dates alone,
 so its commits have the same hashes everywhere. Importing this loads neither torch nor numpy.
-
-Contents: :class:`Choice`, :func:`choose`; :class:`Rekeyed`, :func:`rekey`.
 """
 
 from __future__ import annotations
@@ -123,19 +121,7 @@ def _newest(sets: Sequence[ResultSet]) -> list[ResultSet]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rekeyed:
-    """What :func:`rekey` wrote.
-
-    Attributes
-    ----------
-    folder : Path
-        Holds ``results/`` and the repository ``releases/``.
-    environment : str
-        The one name that all results share.
-    commits : mapping of str to str
-        Hash of each torch version, in order of versions.
-    notes : tuple of str
-        What could not be carried over, one sentence each.
-    """
+    """What :func:`rekey` wrote."""
 
     folder: Path
     environment: str
@@ -144,26 +130,7 @@ class Rekeyed:
 
 
 def rekey(sets: Sequence[ResultSet], folder: Path, *, dates: Mapping[str, date]) -> Rekeyed:
-    """Write result files and repository, one commit per torch version.
-
-    Parameters
-    ----------
-    sets : sequence of ResultSet
-        One per torch version, as :func:`choose` returns them.
-    folder : Path
-        An empty one.
-    dates : mapping of str to date
-        Day of each torch release.
-
-    Raises
-    ------
-    ParameterError
-        A version has no date.
-    RecordError
-        There is no ``benchmarks.json``, or a result file changed on the way.
-    UnsupportedError
-        No git.
-    """
+    """Write result files and repository, one commit per torch version."""
     undated = [one.torch_version for one in sets if one.torch_version not in dates]
     if undated:
         raise ParameterError(

@@ -6,9 +6,6 @@ commit and environment, format version 2, and ``benchmarks.json`` beside the mac
 are left alone. ``null`` is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not
 hold is *absent*. When samples were taken, where a sweep was in rounds, is in its ``rounds.jsonl``. Times are seconds,
 sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
-
-Contents: :func:`read_results`; :class:`Point`, :class:`ResultSet`, :func:`check_one_machine`, :func:`check_one_build`
-and :func:`status_of` are those of :mod:`.points`.
 """
 
 from __future__ import annotations
@@ -59,28 +56,7 @@ UNITS: Mapping[str, str] = {
 
 
 def read_results(folder: Path, *, machine: str | None = None) -> tuple[ResultSet, ...]:
-    """Read a result folder.
-
-    Parameters
-    ----------
-    folder : Path
-        asv's ``results_dir``, or one machine's folder in it.
-    machine : str, optional
-        Read this machine's only.
-
-    Returns
-    -------
-    tuple of ResultSet
-        By machine, torch version, date and environment. Several machines may be among them:
-        see :func:`check_one_machine`.
-
-    Raises
-    ------
-    RecordError
-        No such folder, no result files in it, or one that is damaged, of another format, or of an unknown torch.
-    UnknownNameError
-        No machine of that name.
-    """
+    """Read a result folder."""
     folder = Path(folder)
     if not folder.is_dir():
         raise RecordError(f"{folder} is no folder; give asv's results_dir, such as .asv/results, or run asv first")

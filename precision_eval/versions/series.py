@@ -1,23 +1,6 @@
 """Values of one metric over torch versions or commits, and the noise they carry.
 
 Conventions: a *position* is a torch version or the first eight characters of a commit. Metrics are of four kinds:
-
-*paired* (``PAIRED``): a ratio taken within a process, one number per process. Its logarithm is what is averaged, so the
-noise is relative. *Noise* is the spread between processes of the same version; a version's value is the Huber location
-of its processes, and has the standard error noise/√n. Where all processes of a version ran one after the other, what
-differs between sessions (the machine's state that hour) is not in it; where the versions were measured *in turn*, round
-after round, it is, since each process then has a session of its own.
-*exact* (``EXACT``): repeats to the last digit on the same build (drift of a seeded call, bytes of the allocator). Any
-change of bytes is real; one of the drift, of one seed, may be luck in the rounding.
-*status*: see :mod:`.statuses`. *other*: times, resident memory and free-running text have no noise that these files
-could tell, so they are shown and not judged.
-
-The noise of a series: all differences between two processes of one version, over its versions, cut at 3 robust
-spreads (1.0483 · median), squared, averaged, and corrected for the cut; then drawn towards the median over the fixes of
-the same workload, mode, size and metric with the weight of ``PRIOR_DEGREES`` degrees of freedom.
-
-Contents: :class:`Series`, :class:`SeriesPoint`, :class:`Noise`; :func:`build_series`, :func:`kind_of`,
-:func:`in_turn`, :func:`pair_scale`, :func:`locations`.
 """
 
 from __future__ import annotations
@@ -64,18 +47,7 @@ _TIED = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Spread of one process, as a standard deviation of the logarithm (0.01 is one per cent).
-
-    Attributes
-    ----------
-    scale : float
-    degrees_of_freedom : float
-        Processes beyond the first of each version, and ``PRIOR_DEGREES`` where there are other fixes.
-    own_scale : float
-        Before it was drawn towards the other fixes.
-    prior_scale : float or None
-        Median of all fixes' own; None where this is the only one, or one without noise.
-    """
+    """Spread of one process, as a standard deviation of the logarithm (0.01 is one per cent)."""
 
     scale: float
     degrees_of_freedom: float
@@ -85,22 +57,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesPoint:
-    """One position of a series.
-
-    Attributes
-    ----------
-    position : str
-    state : str
-        As of :class:`~.points.Point`.
-    value : float or None
-    samples : tuple of float
-    interval : tuple of float or None
-        95 %, from the series' noise.
-    benchmark_version : str
-        Values of different ones are not compared.
-    visits : tuple of float
-        When each sample was taken, seconds since 1970, where versions were visited in rounds; else empty.
-    """
+    """One position of a series."""
 
     position: str
     state: str
@@ -158,10 +115,7 @@ class Series:
 
 
 def in_turn(points: Iterable[SeriesPoint]) -> bool:
-    """Say whether points were measured in rounds: all of the first before any of the second, and so on.
-
-    Only then has every sample a session of its own.
-    """
+    """Say whether points were measured in rounds: all of the first before any of the second, and so on."""
     visits = [point.visits for point in points]
     rounds = {len(times) for times in visits}
     if len(rounds) != 1 or rounds <= {0, 1}:
@@ -178,25 +132,7 @@ def kind_of(metric: str) -> str:
 
 
 def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[Series, ...]:
-    """Return every series of some result sets, with its noise.
-
-    Parameters
-    ----------
-    sets : sequence of ResultSet
-        One per position, in order.
-    positions : sequence of str
-        Their names.
-
-    Returns
-    -------
-    tuple of Series
-        Those that were measured, failed or refused anywhere; in the order of their keys.
-
-    Raises
-    ------
-    ParameterError
-        Not one position per set, or two of one name.
-    """
+    """Return every series of some result sets, with its noise."""
     if len(sets) != len(positions) or len(set(positions)) != len(positions):
         raise ParameterError(f"{len(sets)} result sets for the positions {', '.join(positions)}; expected one for each")
     keys = sorted({key for one in sets for key, point in one.points.items() if point.state != "absent"})
@@ -293,18 +229,7 @@ def padded(rows: Sequence[Floats]) -> Floats:
 
 
 def pair_scale(values: Floats) -> Floats:
-    """Spread of one sample within its row, from the differences between two samples of a row.
-
-    Parameters
-    ----------
-    values : array of float, shape (n_tables, n_rows, n_samples)
-        NaN pads short rows, alike in every table.
-
-    Returns
-    -------
-    array of float, shape (n_tables,)
-        Standard deviation; the root mean square of all differences where more than half of them are 0.
-    """
+    """Spread of one sample within its row, from the differences between two samples of a row."""
     first, second = np.triu_indices(values.shape[2], k=1)
     used = ~np.isnan(values[0][:, first] - values[0][:, second]).ravel()
     differences = np.abs(values[:, :, first] - values[:, :, second]).reshape(len(values), -1)[
@@ -327,25 +252,7 @@ def _cut_moment(limit: float) -> float:
 
 
 def locations(values: Floats, scale: Floats, *, steps: int = 4) -> Floats:
-    """Huber location of each row at a given spread.
-
-    Parameters
-    ----------
-    values : array of float, shape (n_tables, n_rows, n_samples)
-        NaN pads short rows; each row holds one number at least.
-    scale : array of float, shape (n_tables,)
-        Of one sample; where it is 0 the median is the location.
-    steps : int
-        Reweightings from the median on.
-
-    Returns
-    -------
-    array of float, shape (n_tables, n_rows)
-
-    References
-    ----------
-    .. [1] P. Huber, E. Ronchetti, "Robust Statistics", 2nd ed., 2009, sec. 3.2.
-    """
+    """Huber location of each row at a given spread."""
     ordered = np.sort(values, axis=2)  # NaN last
     count = np.count_nonzero(~np.isnan(values[0]), axis=1)[None, :, None]
     shape = (len(values), values.shape[1], 1)

@@ -5,23 +5,6 @@ none; but the loader wants each library by its name, and in it each symbol by it
 :func:`put_stand_ins` reads what torch's own libraries need and writes that much beside them: every function returns
 100, "no device" in the runtime's and in the driver's numbers, and so ``torch.cuda.is_available()`` is False. For x86-64
 Linux only.
-
-Conventions: ELF of 64 bits, little-endian; offsets and sizes in bytes; symbols as (name, version), version "" where the
-need names none. No compiler and no binutils are needed.
-
-Contents
---------
-:func:`put_stand_ins`
-    Write the missing libraries of a torch folder.
-:func:`read_object`
-    What a shared object needs and defines.
-:func:`stand_in`
-    The bytes of one stand-in.
-
-References
-----------
-.. [1] System V Application Binary Interface, chapter 5 (dynamic linking), and its AMD64 supplement.
-.. [2] Linux Standard Base, Core 5.0, section 10.7 (symbol versioning).
 """
 
 from __future__ import annotations
@@ -53,19 +36,7 @@ Symbol = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedObject:
-    """What a shared object asks of others, and what it gives.
-
-    Attributes
-    ----------
-    needed : tuple of str
-        Names of the libraries it needs.
-    wanted : frozenset of (str, str)
-        Undefined symbols that must be found (weak ones need not), as (name, version).
-    version_home : Mapping[str, str]
-        Version → name of the library that it is wanted of.
-    defined : frozenset of str
-        Names it defines.
-    """
+    """What a shared object asks of others, and what it gives."""
 
     needed: tuple[str, ...]
     wanted: frozenset[Symbol]
@@ -74,23 +45,7 @@ class SharedObject:
 
 
 def put_stand_ins(torch_folder: Path) -> tuple[str, ...]:
-    """Write a stand-in for every CUDA library that torch needs and does not carry.
-
-    Parameters
-    ----------
-    torch_folder : Path
-        The installed package, ``.../site-packages/torch``.
-
-    Returns
-    -------
-    tuple of str
-        Names of the libraries written into its ``lib``, sorted; () for a CPU build.
-
-    Raises
-    ------
-    IntegrityError
-        A library of torch's is no shared object for x86-64.
-    """
+    """Write a stand-in for every CUDA library that torch needs and does not carry."""
     library = torch_folder / "lib"
     paths = [*sorted(library.glob("*.so*")), *sorted(torch_folder.glob("*.so"))]
     objects = [read_object(path) for path in paths]
@@ -116,13 +71,7 @@ def _shares(objects: list[SharedObject], missing: list[str]) -> dict[str, set[Sy
 
 
 def read_object(path: Path) -> SharedObject:
-    """Read a shared object's dynamic section.
-
-    Raises
-    ------
-    IntegrityError
-        It is no ELF shared object of 64 bits for x86-64.
-    """
+    """Read a shared object's dynamic section."""
     with path.open("rb") as file:
         head = file.read(64)
         if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", head, 18)[0] != X86_64:
@@ -212,20 +161,7 @@ class _Reader:
 
 
 def stand_in(soname: str, symbols: Iterable[Symbol]) -> bytes:
-    """Return a shared object for x86-64 whose every symbol is one function that returns :data:`NO_DEVICE`.
-
-    Parameters
-    ----------
-    soname : str
-        Name it is loaded by.
-    symbols : iterable of (str, str)
-        Names and versions; "" for no version.
-
-    Returns
-    -------
-    bytes
-        One segment to read and run (tables, code), one to write (the dynamic section, which the loader relocates).
-    """
+    """Return a shared object for x86-64 whose every symbol is one function that returns :data:`NO_DEVICE`."""
     ordered = sorted(set(symbols))
     versions = sorted({version for _, version in ordered if version})
     strings = _Strings()

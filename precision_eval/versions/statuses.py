@@ -3,8 +3,6 @@
 Conventions: the status of a point is one of ``precision_eval.record.STATUSES``; a benchmark of the status that itself
 broke off is ``"failed"``. Positions where nothing was run are passed over: a change then lies between the last position
 that was run and the next. A status repeats, so every change is real.
-
-Contents: :class:`StatusChange`, :func:`status_changes`, :func:`status_at`.
 """
 
 from __future__ import annotations
@@ -20,18 +18,7 @@ from .upstream import UpstreamChange, explanations
 
 @dataclass(frozen=True, kw_only=True)
 class StatusChange:
-    """A status that is another one from some position on.
-
-    Attributes
-    ----------
-    mode, workload, fix, size : str
-    before, at : str
-        The last position with the old status and the first with the new one.
-    old, new : str
-        Statuses.
-    explained_by : tuple of UpstreamChange
-        Empty: unexplained.
-    """
+    """A status that is another one from some position on."""
 
     mode: str
     workload: str
@@ -50,13 +37,7 @@ class StatusChange:
 
 
 def status_at(point: SeriesPoint | Point | None) -> str | None:
-    """Return the status of a point of a status series.
-
-    Returns
-    -------
-    str or None
-        A status, ``"failed"`` or ``"not_applicable"``; None where nothing was run.
-    """
+    """Return the status of a point of a status series."""
     if point is None or point.state == "absent":
         return None
     if point.state != "measured" or point.value is None:
@@ -67,23 +48,7 @@ def status_at(point: SeriesPoint | Point | None) -> str | None:
 def status_changes(
     series: Iterable[Series], upstream: Iterable[UpstreamChange], *, axis: str
 ) -> tuple[StatusChange, ...]:
-    """List where the statuses turn over.
-
-    Parameters
-    ----------
-    series : iterable of Series
-        Those of other metrics are passed over.
-    upstream : iterable of UpstreamChange
-        Among which an explanation is looked for, on the axis of torch versions only.
-    axis : str
-        ``"torch"`` or ``"commit"``.
-
-    Returns
-    -------
-    tuple of StatusChange
-        In the order of the series, and of the positions within one. Cells that are not applicable anywhere, or become
-        so, are no change of status.
-    """
+    """List where the statuses turn over."""
     upstream = tuple(upstream)
     found = []
     for one in series:

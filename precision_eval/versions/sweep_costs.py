@@ -6,8 +6,6 @@ measured, so that a sweep which was stopped and went on has several, which are a
 asv takes every ``.json`` below its results for one of them. *Shared* are files that have names outside the environment
 too, as those that uv links into its cache: they are on the disk once. asv's own count of seconds holds its benchmarks
 and what they set up; the sweep's holds asv's start, its list of benchmarks and the install of the project as well.
-
-Contents: :class:`SweepCost`, :func:`cost_kept`, :func:`read_costs`, :func:`shared_bytes`.
 """
 
 from __future__ import annotations
@@ -31,25 +29,7 @@ COSTS_NAME = "costs.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCost:
-    """What one torch version cost.
-
-    Attributes
-    ----------
-    version, torch_version, build : str
-        As of :class:`~.environments.Note`.
-    environment_s : float
-        To make the environment.
-    bytes : int
-        On disk, all of it.
-    shared_bytes : int or None
-        Of these, what other places have too; None where the sweep did not say.
-    sweep_s : float or None
-        Wall time of all its measuring; None where the sweep did not say.
-    benchmarks : int
-        With a result.
-    benchmarks_s : float
-        As asv counts.
-    """
+    """What one torch version cost."""
 
     version: str
     torch_version: str
@@ -64,19 +44,7 @@ class SweepCost:
 
 @contextmanager
 def cost_kept(results: Path, *, version: str, commit: str, folder: Path, on_disk: int) -> Iterator[None]:
-    """Add a line to ``costs.jsonl`` when what is done inside has ended, or was stopped.
-
-    Parameters
-    ----------
-    results : Path
-        asv's results folder.
-    version, commit : str
-        Of torch, and of what is measured.
-    folder : Path
-        The environment; what it shares is counted before anything is timed.
-    on_disk : int
-        Its bytes.
-    """
+    """Add a line to ``costs.jsonl`` when what is done inside has ended, or was stopped."""
     line: dict[str, Any] = {"version": version, "commit": commit, "bytes": on_disk, "finished": False}
     line["shared_bytes"] = shared_bytes(folder)
     started = time.monotonic()
@@ -91,23 +59,7 @@ def cost_kept(results: Path, *, version: str, commit: str, folder: Path, on_disk
 
 
 def read_costs(results: Path) -> tuple[SweepCost, ...]:
-    """Return what each version cost, by version.
-
-    Parameters
-    ----------
-    results : Path
-        asv's results folder.
-
-    Returns
-    -------
-    tuple of SweepCost
-        Those with a note and a result; empty where the folder has no notes.
-
-    Raises
-    ------
-    RecordError
-        A line of the notes or costs cannot be read.
-    """
+    """Return what each version cost, by version."""
     notes = {one["version"]: one for one in _lines(results / NOTES_NAME, ("version", "seconds", "bytes", "build"))}
     costs = _lines(results / COSTS_NAME, ("version", "seconds", "shared_bytes"))
     found = []
@@ -166,13 +118,7 @@ def _asv_seconds(results: Path, version: str) -> list[tuple[str | None, float]]:
 
 
 def shared_bytes(folder: Path) -> int:
-    """Return how many bytes on disk of a folder have names outside it too (hard links), each file once.
-
-    Parameters
-    ----------
-    folder : Path
-        Links to folders are not followed.
-    """
+    """Return how many bytes on disk of a folder have names outside it too (hard links), each file once."""
     seen: dict[tuple[int, int], list[int]] = {}
     for where, _, names in os.walk(folder):
         for name in names:

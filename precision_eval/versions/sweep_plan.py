@@ -2,19 +2,6 @@
 
 Conventions: versions as text, ordered as numbers; sizes in bytes; asv's names ``MODULE.CLASS.METHOD``; result files in
 asv's format 2. Only files are read here: nothing is installed or run, and neither torch nor asv is imported.
-
-Contents
---------
-:class:`Configuration`, :func:`read_configuration`, :func:`configuration_for`
-    ``asv.versions.json``, and the one-version configuration that a run is given.
-:func:`choose_versions`
-    What ``--versions`` means.
-:func:`known_machines`, :func:`machine_name`
-    The name under which asv keeps this machine's results.
-:func:`read_benchmarks`, :func:`result_files`, :func:`check_build`, :func:`missing_benchmarks`
-    What is still to be measured at a commit in an environment.
-:func:`read_durations`, :func:`runs`, :func:`selection`
-    In which runs.
 """
 
 from __future__ import annotations
@@ -35,17 +22,7 @@ RUN_S = 180.0  # an interruption costs no more than about this, or one class of 
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """asv's configuration of the sweep.
-
-    Attributes
-    ----------
-    path : Path
-        The file; its folder is the project.
-    raw : Mapping
-        Its content.
-    versions : tuple of str
-        torch versions of its matrix.
-    """
+    """asv's configuration of the sweep."""
 
     path: Path
     raw: Mapping[str, Any]
@@ -62,13 +39,7 @@ class Configuration:
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Read ``asv.versions.json``.
-
-    Raises
-    ------
-    ParameterError
-        It is not there, is no JSON, or has no torch versions.
-    """
+    """Read ``asv.versions.json``."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         versions = raw["matrix"]["req"]["torch"]
@@ -107,33 +78,14 @@ def configuration_for(
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version's numbers, for ordering.
-
-    Raises
-    ------
-    ParameterError
-        It is none such as ``2.8.0``.
-    """
+    """Return a version's numbers, for ordering."""
     if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
         raise ParameterError(f"{version!r} is no torch version; give some such as 2.8.0, or 2.8 for its last patch")
     return tuple(map(int, version.split(".")))
 
 
 def choose_versions(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the versions to sweep, in order, each once.
-
-    Parameters
-    ----------
-    asked : sequence of str
-        Versions such as ``2.8.0``, or ``2.8`` for the one that the configuration names; () for all of them.
-    known : sequence of str
-        Versions of the configuration.
-
-    Raises
-    ------
-    ParameterError
-        One is no version, is older than 2.6, or a minor version that the configuration does not have.
-    """
+    """Return the versions to sweep, in order, each once."""
     chosen = []
     for version in asked or known:
         parts = numbers(version)
@@ -154,13 +106,7 @@ def environment_name(version: str, python: str) -> str:
 
 
 def known_machines(path: Path) -> tuple[str, ...]:
-    """Return the machines that asv's own file, ``~/.asv-machine.json``, names; () where there is none.
-
-    Raises
-    ------
-    RecordError
-        It cannot be read.
-    """
+    """Return the machines that asv's own file, ``~/.asv-machine.json``, names; () where there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except OSError as error:
@@ -178,13 +124,7 @@ def machine_name(asked: str | None, known: Sequence[str]) -> str:
 
 
 def read_benchmarks(results: Path) -> dict[str, str] | None:
-    """Return name → version of the benchmarks that asv last discovered for a results folder; None before that.
-
-    Raises
-    ------
-    RecordError
-        The list cannot be read.
-    """
+    """Return name → version of the benchmarks that asv last discovered for a results folder; None before that."""
     path = results / "benchmarks.json"
     if not path.is_file():
         return None
@@ -198,13 +138,7 @@ def read_benchmarks(results: Path) -> dict[str, str] | None:
 
 
 def select_benchmarks(benchmarks: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
-    """Return the benchmarks whose names a pattern finds; all without patterns.
-
-    Raises
-    ------
-    ParameterError
-        A pattern is no regular expression, or none finds anything.
-    """
+    """Return the benchmarks whose names a pattern finds; all without patterns."""
     for pattern in patterns:
         try:
             re.compile(pattern)
@@ -227,20 +161,7 @@ def result_files(results: Path, *, commit: str, name: str, machine: str) -> tupl
 
 
 def check_build(files: Iterable[Path], build: str) -> None:
-    """Refuse result files of another build of torch: asv would merge what it measures into them.
-
-    Parameters
-    ----------
-    files : iterable of Path
-        asv's result files; a damaged one counts as absent.
-    build : str
-        That is about to be measured.
-
-    Raises
-    ------
-    ParameterError
-        One was measured with another build, or does not say with which.
-    """
+    """Refuse result files of another build of torch: asv would merge what it measures into them."""
     for path in files:
         content = _content(path)
         if content is None:
@@ -256,18 +177,7 @@ def check_build(files: Iterable[Path], build: str) -> None:
 
 
 def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> tuple[str, ...]:
-    """Return the benchmarks without a result of their version, sorted.
-
-    A benchmark of which every case failed counts as missing, so the same command tries it again; one that failed in
-    some cases has its result.
-
-    Parameters
-    ----------
-    benchmarks : Mapping
-        Name → version.
-    files : iterable of Path
-        asv's result files; a damaged one counts as absent, and asv says so itself when it writes there.
-    """
+    """Return the benchmarks without a result of their version, sorted."""
     done: set[str] = set()
     for path in files:
         for name, fields in result_rows(path).items():
@@ -313,18 +223,7 @@ def read_durations(results: Path) -> dict[str, float]:
 
 
 def runs(names: Iterable[str], seconds: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
-    """Split benchmarks into runs of asv, each of which an interruption can cost.
-
-    The benchmarks of a class stay together. Classes of known duration share a run up to :data:`RUN_S`, since starting
-    asv takes some seconds; one with a benchmark of unknown duration has its own.
-
-    Parameters
-    ----------
-    names : iterable of str
-        ``MODULE.CLASS.METHOD``.
-    seconds : Mapping
-        Name → seconds it took before, from :func:`read_durations`.
-    """
+    """Split benchmarks into runs of asv, each of which an interruption can cost."""
     classes: dict[str, list[str]] = {}
     for name in sorted(names):
         classes.setdefault(name.rpartition(".")[0], []).append(name)

@@ -1,9 +1,6 @@
 """Disk that a sweep over torch versions needs, and whether it is there.
 
 Conventions: sizes in bytes; a GB is 10^9 bytes. What is needed is stated before anything is installed, at most.
-
-Contents: :func:`expected_bytes`, :func:`check_room`, :func:`check_cache_room`, :func:`gigabytes`,
-:class:`DiskSpaceError`.
 """
 
 from __future__ import annotations
@@ -38,40 +35,13 @@ class DiskSpaceError(PrecisionEvalError, OSError):
 
 
 def expected_bytes(version: str, build: str, *, shared: bool, first: bool) -> int:
-    """Return what an environment takes at most, before it is made.
-
-    Parameters
-    ----------
-    version, build : str
-        Of torch.
-    shared : bool
-        uv: files that all environments have in common are stored once.
-    first : bool
-        The first one that is made; under uv it brings what the others share.
-    """
+    """Return what an environment takes at most, before it is made."""
     torch_bytes = SLIM_BYTES.get(version, LARGEST_BYTES[build]) if build == "slim" else LARGEST_BYTES[build]
     return torch_bytes + (OTHER_BYTES if first or not shared else 0)
 
 
 def check_room(needed: Sequence[int], *, free: int, where: Path, keep: bool) -> int:
-    """Return what the sweep needs at its fullest, or refuse.
-
-    Parameters
-    ----------
-    needed : sequence of int
-        Bytes per environment that is still to be made.
-    free : int
-        Bytes free where they go.
-    where : Path
-        That place, for the message.
-    keep : bool
-        Environments stay; else each is removed before the next, and the largest counts.
-
-    Raises
-    ------
-    DiskSpaceError
-        It would not fit.
-    """
+    """Return what the sweep needs at its fullest, or refuse."""
     peak = (sum(needed) if keep else max(needed)) + RESERVE_BYTES if needed else 0
     if peak > free:
         remedy = "name fewer --versions, or another disk with --environments"
@@ -84,22 +54,7 @@ def check_room(needed: Sequence[int], *, free: int, where: Path, keep: bool) -> 
 
 
 def check_cache_room(needed: Sequence[int], *, free: int, where: Path) -> None:
-    """Refuse where an installer's cache on another disk than the environments would not fit.
-
-    Parameters
-    ----------
-    needed : sequence of int
-        Bytes per environment that is still to be made; what the cache has already counts as not there.
-    free : int
-        Bytes free where the cache lies.
-    where : Path
-        That place, for the message.
-
-    Raises
-    ------
-    DiskSpaceError
-        It would not fit.
-    """
+    """Refuse where an installer's cache on another disk than the environments would not fit."""
     peak = sum(needed) + RESERVE_BYTES if needed else 0
     if peak > free:
         raise DiskSpaceError(

@@ -5,9 +5,6 @@ visit times one process and asv appends its sample to those of the visits before
 rounds. Conventions: *turned* benchmarks are those with a sample per process. Beside asv's results lies
 ``rounds.jsonl`` (asv takes every ``.json`` there for a result), a line as each visit begins; of visits that were
 stopped and made again the last one counts. How many rounds are done is what asv's file says: its samples.
-
-Contents: :class:`Visit`; :func:`is_turned`, :func:`note_visit`, :func:`read_visits`, :func:`visit_times`,
-:func:`rounds_done`, :func:`unfinished`, :func:`order_of`, :func:`put_back_lost`.
 """
 
 from __future__ import annotations
@@ -31,19 +28,7 @@ _TURNED = tuple(metric.method for metric in METRICS if metric.samples)
 
 @dataclass(frozen=True, kw_only=True)
 class Visit:
-    """A run of asv in one version's turn.
-
-    Attributes
-    ----------
-    machine, commit, environment : str
-        As asv names them; the commit whole.
-    round : int
-        From 1.
-    at_s : float
-        When it began, seconds since 1970.
-    benchmarks : mapping of str to str
-        Name to version.
-    """
+    """A run of asv in one version's turn."""
 
     machine: str
     commit: str
@@ -71,13 +56,7 @@ def note_visit(results: Path, visit: Visit) -> None:
 
 
 def read_visits(results: Path) -> tuple[Visit, ...]:
-    """Return all visits; none where no sweep was in rounds.
-
-    Raises
-    ------
-    RecordError
-        A line cannot be read.
-    """
+    """Return all visits; none where no sweep was in rounds."""
     path = results / ROUNDS_NAME
     if not path.is_file():
         return ()
@@ -96,13 +75,7 @@ def read_visits(results: Path) -> tuple[Visit, ...]:
 def visit_times(
     visits: Iterable[Visit], *, machine: str, commit: str, environment: str
 ) -> dict[tuple[str, str], tuple[float, ...]]:
-    """Return when each benchmark of a result file was measured, round by round.
-
-    Returns
-    -------
-    dict
-        (Name, version) to seconds since 1970; up to the first round that is missing.
-    """
+    """Return when each benchmark of a result file was measured, round by round."""
     times: dict[tuple[str, str], dict[int, float]] = {}
     for visit in visits:
         if (visit.machine, visit.commit, visit.environment) == (machine, commit, environment):
@@ -126,22 +99,7 @@ def rounds_done(benchmarks: Mapping[str, str], files: Iterable[Path]) -> dict[st
 
 
 def put_back_lost(path: Path, before: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Put back what a failed visit cost: where a case fails, asv drops the samples that it had from earlier rounds.
-
-    Parameters
-    ----------
-    path : Path
-        asv's result file after the visit.
-    before : str
-        Its text before.
-    names : iterable of str
-        Benchmarks of the visit.
-
-    Returns
-    -------
-    tuple of str
-        Those whose row was put back, whole, as it was.
-    """
+    """Put back what a failed visit cost: where a case fails, asv drops the samples that it had from earlier rounds."""
     old, new = json.loads(before), json.loads(path.read_text(encoding="utf-8"))
     lost = []
     for name in names:
@@ -169,26 +127,7 @@ def unfinished(
     *,
     rounds: int,
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the turned benchmarks that lack rounds, and those that were measured otherwise and are left alone.
-
-    Parameters
-    ----------
-    benchmarks : mapping
-        Name → version.
-    files : iterable of Path
-        asv's result files.
-    noted : iterable of (str, str)
-        Names and versions of which a visit is on record.
-    rounds : int
-        Wanted.
-
-    Returns
-    -------
-    lacking : dict
-        Name → rounds done.
-    left : tuple of str
-        With samples, but none on record as a round's.
-    """
+    """Return the turned benchmarks that lack rounds, and those that were measured otherwise and are left alone."""
     known = set(noted)
     done = rounds_done(benchmarks, files)
     left = tuple(name for name, count in done.items() if count and (name, benchmarks[name]) not in known)

@@ -2,9 +2,6 @@
 
 Conventions: a fix has a row per quantity: status, drift, latency ratio with the half of its 95 % interval in per cent,
 bytes. An en dash is *nothing here*. A factor stands for new over old. Markup is left to the caller.
-
-Contents: :class:`Grid`; :func:`grids`, :func:`change_rows`, :func:`status_rows`, :func:`markdown`,
-:func:`number`, :func:`change_text`.
 """
 
 from __future__ import annotations
@@ -29,14 +26,7 @@ STATUS_COLUMNS = ("fix", "where", "from → to", "change", "upstream")
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of text.
-
-    Attributes
-    ----------
-    title : str
-    columns : tuple of str
-    rows : tuple of tuple of str
-    """
+    """A table of text."""
 
     title: str
     columns: tuple[str, ...]
@@ -44,19 +34,7 @@ class Grid:
 
 
 def grids(story: VersionsStory, workload: WorkloadStory) -> Iterator[Grid]:
-    """Yield the tables of a workload: fix × position for each mode and size, changes of status, change points.
-
-    Parameters
-    ----------
-    story : VersionsStory
-    workload : WorkloadStory
-        One of its own.
-
-    Yields
-    ------
-    Grid
-        Those of changes only where there are any.
-    """
+    """Yield the tables of a workload: fix × position for each mode and size, changes of status, change points."""
     for table in workload.tables:
         title = f"{workload.workload}, {table.mode}, {table.size}"
         yield Grid(title, ("fix", "", *story.positions), tuple(_rows(table, story.positions)))
@@ -162,17 +140,7 @@ def heading(story: VersionsStory) -> str:
 
 
 def markdown(story: VersionsStory) -> str:
-    """Return the whole story as Markdown.
-
-    Parameters
-    ----------
-    story : VersionsStory
-
-    Returns
-    -------
-    str
-        Ends with a newline.
-    """
+    """Return the whole story as Markdown."""
     lines = [heading(story), ""]
     for workload in story.workloads:
         lines += [f"## {workload.workload}", ""]

@@ -3,8 +3,6 @@
 Conventions: on the axis of torch versions all sets are of one commit; on the axis of commits all are of one torch
 version. Where the folder holds more, the commit with the most versions (the version with the most commits) is taken,
 the newest of equals, and the rest is named in a note. Workloads and metrics are chosen by globs.
-
-Contents: :class:`Choice`, :func:`tell`.
 """
 
 from __future__ import annotations
@@ -66,30 +64,7 @@ class Choice:
 
 
 def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: Upstream | None = None) -> VersionsStory:
-    """Put together what result sets say over their axis.
-
-    Parameters
-    ----------
-    sets : sequence of ResultSet
-        Of one machine and one kind of build.
-    choice : Choice, optional
-        All of them, over torch versions, where not given.
-    upstream : Upstream, optional
-        Releases and changes of torch; the package's own where not given.
-
-    Returns
-    -------
-    VersionsStory
-
-    Raises
-    ------
-    ParameterError
-        Several machines, CPU and CUDA builds together, two sets at one position, or a choice that cannot be met.
-    UnknownNameError
-        A glob names nothing that is there.
-    RecordError
-        No benchmark of a workload is in the sets.
-    """
+    """Put together what result sets say over their axis."""
     choice = choice or Choice()
     upstream = upstream or load_upstream()
     if choice.axis not in AXES:

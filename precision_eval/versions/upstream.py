@@ -5,8 +5,6 @@ uploaded to the package index; null where it is not known. A change holds *since
 between a version before and that one or a later one. Patterns are globs on the names of workloads, fixes, sizes, modes
 and metrics; a change of status may have to go from one given status to another. How an entry was confirmed is part of
 it.
-
-Contents: :class:`Release`, :class:`UpstreamChange`, :class:`Upstream`; :func:`load_upstream`, :func:`explanations`.
 """
 
 from __future__ import annotations
@@ -32,13 +30,7 @@ DEVICES = ("any", "cpu", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One release of torch.
-
-    Attributes
-    ----------
-    version : str
-    date : datetime.date or None
-    """
+    """One release of torch."""
 
     version: str
     date: datetime.date | None
@@ -46,28 +38,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamChange:
-    """Something that changed in torch.
-
-    Attributes
-    ----------
-    id : str
-    since : str
-        First release that has it, among those looked at.
-    workloads, fixes, sizes, modes, metrics : tuple of str
-        Globs; one of each must match.
-    device : str
-        ``"cpu"`` or ``"cuda"`` where it holds on that device only, else ``"any"``.
-    before, after : str or None
-        Statuses that a change of status must go from and to; None: any.
-    text : str
-        What changed, in one or two sentences.
-    reference : str
-        Pull request, issue or commit; several are separated by spaces.
-    certain : bool
-        Whether the cause was tried in isolation; else it was read or is likely.
-    confirmed : str
-        How it is known that this is the cause, or that it is only likely.
-    """
+    """Something that changed in torch."""
 
     id: str
     since: str
@@ -85,15 +56,7 @@ class UpstreamChange:
     certain: bool = False
 
     def explains(self, key: Key, *, before: str, at: str) -> bool:
-        """Say whether this is about what `key` names, and came between two torch versions.
-
-        Parameters
-        ----------
-        key : Key
-            Mode, workload, metric, fix, size.
-        before, at : str
-            The last version with the old value and the first with the new one.
-        """
+        """Say whether this is about what `key` names, and came between two torch versions."""
         mode, workload, metric, fix, size = key
         pairs = (
             (mode, self.modes),
@@ -108,16 +71,7 @@ class UpstreamChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Upstream:
-    """What ``upstream.json`` holds.
-
-    Attributes
-    ----------
-    releases : mapping of str to Release
-        By version, oldest first.
-    changes : tuple of UpstreamChange
-    dates_from : str
-        Where the dates come from.
-    """
+    """What ``upstream.json`` holds."""
 
     releases: Mapping[str, Release]
     changes: tuple[UpstreamChange, ...]
@@ -126,13 +80,7 @@ class Upstream:
 
 @functools.cache
 def load_upstream(path: Path = DATA) -> Upstream:
-    """Read releases and changes.
-
-    Raises
-    ------
-    IntegrityError
-        The file is missing or not as this module writes it.
-    """
+    """Read releases and changes."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
@@ -154,23 +102,7 @@ def explanations(
     at: str,
     statuses: tuple[str, str] | None = None,
 ) -> tuple[UpstreamChange, ...]:
-    """Return the upstream changes that explain a difference between two torch versions.
-
-    Parameters
-    ----------
-    changes : iterable of UpstreamChange
-    key : Key
-        What differs.
-    before, at : str
-        Torch versions.
-    statuses : tuple of (before, after), optional
-        Where a status differs.
-
-    Returns
-    -------
-    tuple of UpstreamChange
-        Empty: unexplained.
-    """
+    """Return the upstream changes that explain a difference between two torch versions."""
     found = [one for one in changes if one.explains(key, before=before, at=at)]
     if statuses is not None:
         found = [one for one in found if one.before in (None, statuses[0]) and one.after in (None, statuses[1])]

@@ -2,9 +2,6 @@
 
 Nothing is loaded whose SHA-256 differs from ``data/manifest.json``; nothing is pickled. The manifest also says where
 each file comes from and which command makes it anew.
-
-Contents: :func:`asset_path`, :func:`check_files`, :func:`write_manifest`, :func:`load_model`, :func:`load_streams`,
-:func:`original_speech`.
 """
 
 from __future__ import annotations
@@ -47,13 +44,7 @@ def manifest() -> dict[str, Any]:
 
 @functools.cache
 def asset_path(name: str) -> Path:
-    """Path of a shipped file, after checking its hash.
-
-    Raises
-    ------
-    IntegrityError
-        It is missing, not listed, or its content differs from what the manifest promises.
-    """
+    """Path of a shipped file, after checking its hash."""
     path = ASSETS / name
     listed = manifest()["files"].get(name)
     if listed is None or not path.exists():
@@ -69,30 +60,13 @@ def asset_path(name: str) -> Path:
 
 
 def check_files() -> None:
-    """Check every shipped file against its hash, before a long run relies on them.
-
-    Raises
-    ------
-    IntegrityError
-        As :func:`asset_path`.
-    """
+    """Check every shipped file against its hash, before a long run relies on them."""
     for name in manifest()["files"]:
         asset_path(name)
 
 
 def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
-    """Hash the files and write the manifest.
-
-    Parameters
-    ----------
-    provenance : dict
-        File name → what is to be said of it (``made_by``, seeds, versions).
-
-    Returns
-    -------
-    Path
-        The manifest's.
-    """
+    """Hash the files and write the manifest."""
     files = {
         name: {"sha256": sha256_of(ASSETS / name), "bytes": (ASSETS / name).stat().st_size, **facts}
         for name, facts in sorted(provenance.items())
@@ -105,19 +79,7 @@ def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
 
 
 def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
-    """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated.
-
-    Parameters
-    ----------
-    checkpoint_dtype : {"float32", "bfloat16"}
-        ``"bfloat16"`` rounds the weights to bfloat16 and stores them in float32 again: a checkpoint as many projects
-        publish it. Half storage of such weights is lossless, which flatters it.
-
-    Returns
-    -------
-    VoiceModel
-        In evaluation mode, float32, on the CPU.
-    """
+    """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
     import torch
     from safetensors.torch import load_file
 
@@ -134,19 +96,7 @@ def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
 
 
 def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
-    """Held-out scripts with their original tokens, spread over speakers and places.
-
-    Parameters
-    ----------
-    n_streams : int
-        Stream b is speaker ``b mod n_speakers``; further rounds start further into the speaker's script.
-    n_frames : int
-        Frames that each must hold, prompt included; a stream that needs more than its script has starts over.
-
-    Returns
-    -------
-    list of Stream
-    """
+    """Held-out scripts with their original tokens, spread over speakers and places."""
     from safetensors.numpy import load_file
 
     from precision_eval.voice.script import conditioning_from_lengths

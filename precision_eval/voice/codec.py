@@ -1,18 +1,4 @@
-"""The voice's codec: log-mel frames and their residual vector quantisation.
-
-Conventions
------------
-Audio is mono float at 16 kHz, full scale 1.0. Frame ``t`` is centred on sample ``320 t + 160``; samples outside the
-recording count as zero, so ``n`` samples have ``n // 320`` frames and a frame never depends on how long the recording
-is. A mel value is the natural logarithm of the mean magnitude inside a band, where a full-scale sine has magnitude 1,
-floored at ``LOG_FLOOR``; differences times ``20 / ln 10`` are decibels.
-
-Four tables of 256 entries each hold *additive* codes: a frame is the mean plus one entry of each table. They are fitted
-as residual k-means and then refined together, so that the first table still carries the coarse shape and every next one
-a finer correction. Encoding keeps the ``BEAM`` best partial sums at each table.
-
-Contents: the constants, :func:`log_mel`, :func:`mel_distortion_db`, :class:`Codec`, :func:`load_codec`.
-"""
+"""The voice's codec: log-mel frames and their residual vector quantisation."""
 
 from __future__ import annotations
 
@@ -49,18 +35,7 @@ ASSETS = Path(__file__).parent / "data"
 
 
 def hann(n: int) -> np.ndarray:
-    """Periodic Hann window.
-
-    Parameters
-    ----------
-    n : int
-        Length in samples.
-
-    Returns
-    -------
-    np.ndarray, shape (n,), float64
-        ``0.5 - 0.5 cos(2 pi k / n)``.
-    """
+    """Periodic Hann window."""
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n) / n)
 
 
@@ -71,17 +46,7 @@ def _mel_to_hz(mel: np.ndarray) -> np.ndarray:
 
 @cache
 def mel_filters() -> np.ndarray:
-    """Triangular bands from 0 Hz to the Nyquist frequency on Slaney's mel scale.
-
-    Returns
-    -------
-    np.ndarray, shape (N_MELS, WINDOW_SAMPLES // 2 + 1), float32, read-only
-        Each row sums to 1, so that a band's value is a mean magnitude.
-
-    References
-    ----------
-    .. [1] M. Slaney, "Auditory Toolbox", Interval Research, Technical Report 1998-010.
-    """
+    """Triangular bands from 0 Hz to the Nyquist frequency on Slaney's mel scale."""
     nyquist_hz = SAMPLE_RATE_HZ / 2
     top_mel = 15 + 27 * np.log(nyquist_hz / 1000) / np.log(6.4)
     edges_hz = _mel_to_hz(np.linspace(0, top_mel, N_MELS + 2))
@@ -97,24 +62,7 @@ def mel_filters() -> np.ndarray:
 def framed(
     audio: np.ndarray, *, window_samples: int, hop_samples: int, offset_samples: int, n_frames: int
 ) -> np.ndarray:
-    """Cut overlapping frames, with zeros outside the recording.
-
-    Parameters
-    ----------
-    audio : np.ndarray, shape (n_samples,)
-        Mono signal.
-    window_samples, hop_samples : int
-        Length of a frame and distance between frames.
-    offset_samples : int
-        Sample on which the centre of frame 0 lies.
-    n_frames : int
-        How many frames to return.
-
-    Returns
-    -------
-    np.ndarray, shape (n_frames, window_samples), float32
-        A read-only view of a padded copy.
-    """
+    """Cut overlapping frames, with zeros outside the recording."""
     before = max(0, window_samples // 2 - offset_samples)
     skipped = max(0, offset_samples - window_samples // 2)
     needed = (n_frames - 1) * hop_samples + window_samples
@@ -125,23 +73,7 @@ def framed(
 
 
 def log_mel(audio: np.ndarray) -> np.ndarray:
-    """Log-mel frames of a recording.
-
-    Parameters
-    ----------
-    audio : np.ndarray, shape (n_samples,)
-        Mono, 16 kHz, floating, full scale 1.0.
-
-    Returns
-    -------
-    np.ndarray, shape (n_samples // 320, 80), float32
-        Natural logarithm of each band's mean magnitude, never below ``LOG_FLOOR``.
-
-    Raises
-    ------
-    ParameterError
-        The signal is not a mono floating array, or a sample is not finite.
-    """
+    """Log-mel frames of a recording."""
     audio = np.asarray(audio)
     if audio.ndim != 1 or not np.issubdtype(audio.dtype, np.floating):
         raise ParameterError(f"audio has shape {audio.shape} and dtype {audio.dtype}; expected mono floating samples")
@@ -169,18 +101,7 @@ def log_mel(audio: np.ndarray) -> np.ndarray:
 
 
 def mel_distortion_db(estimate: np.ndarray, reference: np.ndarray) -> float:
-    """Root mean square difference of two log-mel sequences.
-
-    Parameters
-    ----------
-    estimate, reference : np.ndarray, shape (n_frames, 80)
-        Natural-logarithm mels.
-
-    Returns
-    -------
-    float
-        dB: the mean over frames of each frame's RMS difference over bands, times ``20 / ln 10``.
-    """
+    """Root mean square difference of two log-mel sequences."""
     if estimate.shape != reference.shape:
         raise ParameterError(f"mels have shapes {estimate.shape} and {reference.shape}; expected equal shapes")
     squares = np.square(estimate.astype(np.float64) - reference).mean(axis=1)
@@ -189,17 +110,7 @@ def mel_distortion_db(estimate: np.ndarray, reference: np.ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """Additive vector quantiser of log-mel frames.
-
-    Parameters
-    ----------
-    tables : np.ndarray, shape (n_codebooks, codebook_size, n_bands), float32
-        The entries; a decoded frame is ``mean`` plus one entry of each table.
-    mean : np.ndarray, shape (n_bands,), float32
-        Mean log-mel frame of the material that the tables were fitted on.
-    metadata : dict of str to str
-        How the tables were made: seed, minutes, espeak-ng version, distortion.
-    """
+    """Additive vector quantiser of log-mel frames."""
 
     tables: np.ndarray
     mean: np.ndarray
@@ -213,23 +124,7 @@ class Codec:
             )
 
     def decode(self, tokens: np.ndarray) -> np.ndarray:
-        """Log-mel frames of tokens.
-
-        Parameters
-        ----------
-        tokens : np.ndarray, shape (n_frames, n_codebooks), integer
-            One entry of each table per frame.
-
-        Returns
-        -------
-        np.ndarray, shape (n_frames, n_bands), float32
-            Log-mels, floored at ``LOG_FLOOR`` as :func:`log_mel` does.
-
-        Raises
-        ------
-        ParameterError
-            Wrong shape or dtype, or a token outside its table.
-        """
+        """Log-mel frames of tokens."""
         tokens = np.asarray(tokens)
         n_codebooks, size, _ = self.tables.shape
         if tokens.ndim != 2 or tokens.shape[1] != n_codebooks or not np.issubdtype(tokens.dtype, np.integer):
@@ -245,25 +140,7 @@ class Codec:
         return np.maximum(mel, np.float32(LOG_FLOOR))
 
     def encode(self, mel: np.ndarray, *, beam: int = BEAM) -> np.ndarray:
-        """Tokens of log-mel frames, each frame by itself.
-
-        Parameters
-        ----------
-        mel : np.ndarray, shape (n_frames, n_bands), floating
-            Log-mels.
-        beam : int
-            Partial sums kept at each table; 1 is the greedy search of a plain residual quantiser.
-
-        Returns
-        -------
-        np.ndarray, shape (n_frames, n_codebooks), uint8
-            The best of the sums that the search reached (squared error, ties to the lowest token).
-
-        Raises
-        ------
-        ParameterError
-            Wrong shape, a value that is not finite, or a beam below 1.
-        """
+        """Tokens of log-mel frames, each frame by itself."""
         mel = np.asarray(mel)
         if mel.ndim != 2 or mel.shape[1] != self.mean.size or not np.isfinite(mel).all():
             raise ParameterError(
@@ -290,30 +167,7 @@ class Codec:
         iterations: int = 20,
         refinements: int = 10,
     ) -> Codec:
-        """Fit tables: residual k-means, then all tables together.
-
-        Parameters
-        ----------
-        mels : np.ndarray, shape (n_frames, n_bands)
-            Material; at least ``codebook_size`` frames.
-        seed : int
-            Of the k-means starts.
-        n_codebooks, codebook_size : int
-            Number of tables and entries of each (at most 256).
-        iterations : int
-            Lloyd iterations of each table.
-        refinements : int
-            Rounds of beam search followed by the least-squares solution for all tables at once.
-
-        Returns
-        -------
-        Codec
-            With the seed in its metadata.
-
-        References
-        ----------
-        .. [1] A. Babenko and V. Lempitsky, "Additive Quantization for Extreme Vector Compression", CVPR 2014.
-        """
+        """Fit tables: residual k-means, then all tables together."""
         if mels.ndim != 2 or mels.shape[0] < codebook_size:
             raise ParameterError(f"mels have shape {mels.shape}; expected at least {codebook_size} frames")
         rng = np.random.default_rng(seed)
@@ -335,13 +189,7 @@ class Codec:
 
     @classmethod
     def load(cls, path: Path) -> Codec:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        IntegrityError
-            The file is missing or holds other tensors.
-        """
+        """Read what :meth:`save` wrote."""
         if not path.is_file():
             raise IntegrityError(f"no codec at {path.name}; expected the shipped tables: reinstall the package")
         with safe_open(str(path), framework="numpy") as stored:

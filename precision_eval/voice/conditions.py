@@ -4,8 +4,6 @@
 one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
 ``control_rope_bfloat16`` computes the rotary angles in bfloat16, ``control_long_window`` attends over 3000 frames where
 the model was trained on 512.
-
-Contents: :class:`Reference`, :data:`REFERENCES`, :func:`opened`.
 """
 
 from __future__ import annotations
@@ -25,25 +23,7 @@ LONG_WINDOW_FRAMES = 3000
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A run that is no fix.
-
-    Attributes
-    ----------
-    id : str
-        Stands in a record's ``fix`` field.
-    role : str
-        ``"oracle"``, ``"null"`` or ``"control"``.
-    dtype : torch.dtype
-        Of weights and cache alike.
-    angle_dtype : torch.dtype
-        Of the rotary angles.
-    window_frames : int or None
-        Of the ring cache; None as trained.
-    noise_seed_offset : int
-        Added to the run's noise seed.
-    explanation : str
-        For ``precision-eval list`` and the report.
-    """
+    """A run that is no fix."""
 
     id: str
     role: str
@@ -93,27 +73,7 @@ def opened(
     device: str = "cpu",
     checkpoint_dtype: str = "float32",
 ) -> Iterator[Decoder]:
-    """Load the voice, put it into a condition and yield a fresh decoder.
-
-    Parameters
-    ----------
-    condition : str
-        Id of a fix or of a reference.
-    n_streams : int
-    n_frames : int, optional
-        Frames that will be decoded at most; a run shorter than the window gets a ring of just that many slots, which
-        leaves out only slots that the mask excludes anyway. The whole window if not given.
-    mode : {"eager", "compiled"}
-        Of a fix; references run eager.
-    device : str
-    checkpoint_dtype : {"float32", "bfloat16"}
-        See :func:`precision_eval.voice.assets.load_model`.
-
-    Yields
-    ------
-    Decoder
-        At frame 0. The fix is in force inside the block.
-    """
+    """Load the voice, put it into a condition and yield a fresh decoder."""
     model = load_model(checkpoint_dtype=checkpoint_dtype).to(device)
     reference = reference_by_id(condition)
     if reference is not None:

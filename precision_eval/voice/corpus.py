@@ -6,8 +6,6 @@ carries the phoneme at its centre. A phoneme that covers no frame centre (a few 
 of some 10 ms) is merged into its neighbours; adjacent silences are one silence, of 0.25 s at most.
 
 One core makes some hundreds of minutes of speech per minute; for more, give each speaker to a process of its own.
-
-Contents: `PHONEMES`, `SPEAKERS`, `Passage`, `generate_passages`, `long_passage`.
 """
 
 from __future__ import annotations
@@ -87,18 +85,7 @@ SPEAKERS: tuple[Speaker, ...] = (
 
 @dataclass(frozen=True)
 class Passage:
-    """Continuous speech of one speaker with the phoneme of every frame.
-
-    Attributes
-    ----------
-    speaker : int
-        Index into `SPEAKERS`.
-    audio : np.ndarray, shape (n_samples,), float32
-        16 kHz, full scale = 1.0.
-    segments : np.ndarray, shape (n_segments, 3), int32
-        ``(phoneme_id, start_frame, end_frame)``, end exclusive; contiguous from 0 to ``n_samples // 320``, none empty.
-        Phoneme ids index `PHONEMES`; 0 is silence.
-    """
+    """Continuous speech of one speaker with the phoneme of every frame."""
 
     speaker: int
     audio: np.ndarray
@@ -106,13 +93,7 @@ class Passage:
 
 
 def phoneme_id(name: str) -> int:
-    """Id of an espeak-ng phoneme name; every name that begins with ``_`` is silence.
-
-    Raises
-    ------
-    UnknownNameError
-        The inventory lacks the name: another espeak-ng version or voice.
-    """
+    """Id of an espeak-ng phoneme name; every name that begins with ``_`` is silence."""
     if name.startswith("_"):
         return SILENCE_ID
     if name not in _PHONEME_ID:
@@ -170,22 +151,7 @@ def _with_pause(part: _Part, *, pause_s: float, sample_rate_hz: int) -> _Part:
 
 
 def frame_segments(ids: list[int], start_frames: np.ndarray, n_frames: int) -> np.ndarray:
-    """Give each frame the phoneme at its centre and join the frames of one phoneme.
-
-    Parameters
-    ----------
-    ids : list of int
-        Phoneme ids in order of time.
-    start_frames : np.ndarray, shape (len(ids),)
-        Their starts in frames, fractional, ascending from 0.
-    n_frames : int
-        Frames to cover.
-
-    Returns
-    -------
-    np.ndarray, shape (n_segments, 3), int32
-        As in `Passage`. Two equal phonemes in a row stay two segments, two silences become one.
-    """
+    """Give each frame the phoneme at its centre and join the frames of one phoneme."""
     index = np.searchsorted(start_frames, np.arange(n_frames) + 0.5, side="right") - 1
     phone = np.asarray(ids)[index]
     changes = np.diff(index).astype(bool) & ~((phone[1:] == SILENCE_ID) & (phone[:-1] == SILENCE_ID))
@@ -236,30 +202,7 @@ def _passages(
 
 
 def generate_passages(*, world: str, speaker: int, minutes: float, seed: int) -> Iterator[Passage]:
-    """Passages of 20 to 60 s until their sum reaches a length.
-
-    Parameters
-    ----------
-    world : {"train", "heldout", "recogniser"}
-        Text world, see `precision_eval.voice.text`.
-    speaker : int
-        Index into `SPEAKERS`.
-    minutes : float
-        Total length to reach; the last passage is whole, so the sum is up to a minute longer.
-    seed : int
-        Same seed, same passages, sample by sample (with the same espeak-ng version).
-
-    Yields
-    ------
-    Passage
-
-    Raises
-    ------
-    ParameterError, UnknownNameError
-        No such speaker or world; minutes not positive; a phoneme outside the inventory.
-    UnsupportedError
-        libespeak-ng is missing.
-    """
+    """Passages of 20 to 60 s until their sum reaches a length."""
     _check(speaker, minutes)
     missing = round(minutes * 60 * SAMPLE_RATE_HZ)
     passages = _passages(world=world, speaker=speaker, seed=seed, shortest_s=PASSAGE_MIN_S, longest_s=PASSAGE_MAX_S)
@@ -271,14 +214,7 @@ def generate_passages(*, world: str, speaker: int, minutes: float, seed: int) ->
 
 
 def long_passage(*, world: str, speaker: int, minutes: float, seed: int) -> Passage:
-    """One contiguous passage of at least that many minutes, and less than 20 s more.
-
-    Parameters and errors are those of `generate_passages`; the text differs from its text of the same seed.
-
-    Returns
-    -------
-    Passage
-    """
+    """One contiguous passage of at least that many minutes, and less than 20 s more."""
     _check(speaker, minutes)
     shortest_s = minutes * 60
     passages = _passages(world=world, speaker=speaker, seed=seed, shortest_s=shortest_s, longest_s=shortest_s + 20.0)

@@ -5,8 +5,6 @@ Needed only to regenerate the corpus of the miniature voice; nothing that ships 
 shift by some samples. `speak_all` therefore speaks in a fresh process, where a list of texts always gives the same.
 
 Audio is mono float32, full scale = 1.0, at the library's own rate (22 050 Hz). A phoneme's start is a sample index.
-
-Contents: `EspeakVoice`, `Speech`, `speak`, `speak_all`, `espeak_version`.
 """
 
 from __future__ import annotations
@@ -42,17 +40,7 @@ _BUFFER_MS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class EspeakVoice:
-    """One way of speaking.
-
-    Parameters
-    ----------
-    name : str
-        Language and variant as espeak-ng knows them, for example ``"en-us+f2"``.
-    pitch : int
-        Base pitch, 0 to 99.
-    rate_wpm : int
-        Words per minute, 80 to 450.
-    """
+    """One way of speaking."""
 
     name: str
     pitch: int
@@ -61,16 +49,7 @@ class EspeakVoice:
 
 @dataclass(frozen=True)
 class Speech:
-    """What was said: samples and the phonemes in them.
-
-    Attributes
-    ----------
-    audio : np.ndarray, shape (n_samples,), float32
-    sample_rate_hz : int
-    phonemes : list of (name, start_sample)
-        In order of time; a name is espeak-ng's own of at most 8 bytes, pauses begin with ``_``. Before the first one
-        there is silence.
-    """
+    """What was said: samples and the phonemes in them."""
 
     audio: np.ndarray
     sample_rate_hz: int
@@ -161,50 +140,19 @@ def _library() -> _Library:
 
 
 def espeak_version() -> str:
-    """Version of the loaded library, for example ``"1.51"``.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing.
-    """
+    """Version of the loaded library, for example ``"1.51"``."""
     return _library().version()
 
 
 def speak(text: str, voice: EspeakVoice) -> Speech:
-    """Speak in this process; samples and exact times depend on what was spoken before (see the module).
-
-    Raises
-    ------
-    ParameterError
-        espeak-ng knows no such voice, or the text is empty.
-    UnsupportedError
-        The library is missing or gave no audio.
-    """
+    """Speak in this process; samples and exact times depend on what was spoken before (see the module)."""
     if not text.strip():
         raise ParameterError("there is no text to speak; give at least one word")
     return _library().speak(text, voice)
 
 
 def speak_all(texts: Iterable[str], voice: EspeakVoice) -> Generator[Speech, None, None]:
-    """Speak texts one after another in a fresh process, lazily: the same texts give the same samples.
-
-    Parameters
-    ----------
-    texts : iterable of str
-        May be endless; a text is taken when its speech is asked for.
-    voice : EspeakVoice
-        One voice for all of them.
-
-    Yields
-    ------
-    Speech
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing, or the process died.
-    """
+    """Speak texts one after another in a fresh process, lazily: the same texts give the same samples."""
     _library()  # a missing library is said here, not by a dead child
     command = [sys.executable, "-m", __name__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

@@ -3,8 +3,6 @@
 Both are fitted on the corpus's "train" world, all speakers alike. The codec comes first: the model is trained on its
 tokens and the vocoder on its decoded frames. Needs libespeak-ng; the network also needs torch. Run
 ``python -m precision_eval.voice.fitting codec --out FILE`` or ``... vocoder --out FILE``.
-
-Contents: :func:`fit_codec`, :func:`fit_network`, :func:`levelled`, :func:`held_out_speech`.
 """
 
 from __future__ import annotations
@@ -59,38 +57,12 @@ def _speech(*, minutes: float, seed: int) -> list[np.ndarray]:
 
 
 def held_out_speech(*, minutes: float) -> list[np.ndarray]:
-    """Speech of all speakers that neither fit has seen, on a seed of its own.
-
-    Parameters
-    ----------
-    minutes : float
-        In all.
-
-    Returns
-    -------
-    list of np.ndarray, float32
-        Passages of whole frames, 16 kHz.
-    """
+    """Speech of all speakers that neither fit has seen, on a seed of its own."""
     return _speech(minutes=minutes, seed=HELD_OUT_SEED)
 
 
 def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
-    """Fit the codec and say in its metadata how.
-
-    Parameters
-    ----------
-    minutes : float
-        Speech in all.
-    seed : int
-        Of the corpus and of the fit.
-    refinements : int
-        Rounds in which all tables are solved together.
-
-    Returns
-    -------
-    Codec
-        Its metadata holds seed, minutes, the espeak-ng version and the distortion of held-out speech.
-    """
+    """Fit the codec and say in its metadata how."""
     from precision_eval.voice.espeak import espeak_version
 
     mels = np.concatenate([log_mel(audio) for audio in _speech(minutes=minutes, seed=seed)])
@@ -108,17 +80,7 @@ def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
 
 
 def spectrum_logarithms(audio: np.ndarray) -> np.ndarray:
-    """What the network learns: log-magnitudes on the vocoder's grid.
-
-    Parameters
-    ----------
-    audio : np.ndarray, shape (n_frames * 320,)
-
-    Returns
-    -------
-    np.ndarray, shape (n_frames, 2 * N_BINS), float32
-        Natural logarithms, floored at ``SILENT_MAGNITUDE``; a full-scale sine has magnitude 1.
-    """
+    """What the network learns: log-magnitudes on the vocoder's grid."""
     n_spectra = audio.size // SPECTRUM_HOP_SAMPLES
     frames = framed(
         audio,
@@ -133,22 +95,7 @@ def spectrum_logarithms(audio: np.ndarray) -> np.ndarray:
 
 
 def fit_network(*, minutes: float, seed: int, epochs: int) -> MagnitudeNetwork:
-    """Train the vocoder's network: mean squares of log-magnitudes plus those of square-rooted magnitudes.
-
-    Parameters
-    ----------
-    minutes : float
-        Speech in all.
-    seed : int
-        Of the corpus, the first weights and the batches.
-    epochs : int
-        Passes over the speech.
-
-    Returns
-    -------
-    MagnitudeNetwork
-        Stored in float16.
-    """
+    """Train the vocoder's network: mean squares of log-magnitudes plus those of square-rooted magnitudes."""
     audio = _speech(minutes=minutes, seed=seed)
     targets = np.concatenate([spectrum_logarithms(a) for a in audio])
     uncoded = np.concatenate([log_mel(a) for a in audio])
@@ -160,22 +107,7 @@ def fit_network(*, minutes: float, seed: int, epochs: int) -> MagnitudeNetwork:
 
 
 def levelled(network: MagnitudeNetwork, audio: list[np.ndarray]) -> MagnitudeNetwork:
-    """Give every bin the gain that brings its mean magnitude to the speech's.
-
-    A network that predicts mean logarithms speaks too softly: the mean of a logarithm lies below the logarithm of the
-    mean, by 1.45 dB for noise.
-
-    Parameters
-    ----------
-    network : MagnitudeNetwork
-    audio : list of np.ndarray
-        Speech of whole frames, 16 kHz.
-
-    Returns
-    -------
-    MagnitudeNetwork
-        The same but for ``output_mean``.
-    """
+    """Give every bin the gain that brings its mean magnitude to the speech's."""
     codec = load_codec()
     spoken, wanted = np.zeros(SPECTRA_PER_FRAME * N_BINS), np.zeros(SPECTRA_PER_FRAME * N_BINS)
     for passage in audio:

@@ -4,12 +4,6 @@ Conventions: B streams, T frames, H heads, D head dimensions, W cache slots, K c
 (20 ms). Codebook k of frame t is emitted at step t + k (Dia's delay pattern, here ``0, 1, 2, 3``). Weights are float32
 and the KV cache float16, filled by slice assignment, which casts in silence: the state in which MetaVoice's CPU path
 raises "Expected query, key, and value to have the same dtype" (metavoice-src #187; ``fam/llm/fast_model.py``).
-
-The cache is a ring of W frames, so a synthesis has no end. RoPE angles are computed in float64 outside the model and
-rotate in at least float32, as in Dia's fix 4a9e29b; :class:`Positions` can also compute them in bfloat16, which is the
-control that is known to degrade the audio.
-
-Contents: :class:`VoiceConfig`, :class:`Positions`, :class:`VoiceModel`.
 """
 
 from __future__ import annotations
@@ -27,21 +21,7 @@ from precision_eval.voice.script import N_PROGRESS_FEATURES
 
 @dataclass(frozen=True)
 class VoiceConfig:
-    """Shape of the model; the defaults are those of the shipped weights.
-
-    Attributes
-    ----------
-    width, n_layers, n_heads, hidden : int
-        Residual width, blocks, attention heads and SwiGLU hidden width.
-    n_codebooks, codebook_size : int
-        Of the codec; ``codebook_size`` itself is the id of "no token yet".
-    n_phonemes : int
-        Size of the phoneme inventory.
-    window_frames : int
-        Frames that a step attends to, in training and in the ring cache.
-    rope_base : float
-        Base of the rotary frequencies.
-    """
+    """Shape of the model; the defaults are those of the shipped weights."""
 
     width: int = 256
     n_layers: int = 4
@@ -60,18 +40,7 @@ class VoiceConfig:
 
 
 class Positions:
-    """Cosines and sines of the rotary embedding, for any position.
-
-    Parameters
-    ----------
-    config : VoiceConfig
-        Gives D and the base.
-    dtype : torch.dtype
-        Of the returned tensors; float32 in a model of at most float32, float64 in the oracle.
-    angle_dtype : torch.dtype
-        In which ``position × frequency`` is computed. float64 is exact enough for days of audio; bfloat16 is the
-        control: it holds 8 significant bits, so positions beyond 256 collapse onto each other.
-    """
+    """Cosines and sines of the rotary embedding, for any position."""
 
     def __init__(self, config: VoiceConfig, *, dtype: torch.dtype, angle_dtype: torch.dtype = torch.float64) -> None:
         exponent = torch.arange(0, config.head_width, 2, dtype=torch.float64) / config.head_width
@@ -86,18 +55,7 @@ class Positions:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the halves of each head in ``cos``'s dtype and cast back to ``x``'s.
-
-    Parameters
-    ----------
-    x : Tensor, shape (B, H, T, D)
-    cos, sin : Tensor, shape (T, D/2)
-
-    Returns
-    -------
-    Tensor, shape (B, H, T, D)
-        In ``x.dtype``.
-    """
+    """Rotate the halves of each head in ``cos``'s dtype and cast back to ``x``'s."""
     first, second = x.to(cos.dtype).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
 
@@ -171,17 +129,7 @@ class VoiceModel(nn.Module):
     def allocate_cache(
         self, n_streams: int, *, window_frames: int | None = None, dtype: torch.dtype = torch.float16
     ) -> None:
-        """Give every attention an empty ring cache.
-
-        Parameters
-        ----------
-        n_streams : int
-            B.
-        window_frames : int, optional
-            W; the trained window if not given. A longer one is the *overlong window* control.
-        dtype : torch.dtype
-            Storage of keys and values; float16 as shipped.
-        """
+        """Give every attention an empty ring cache."""
         window = self.config.window_frames if window_frames is None else window_frames
         if n_streams < 1 or window < 1:
             raise ParameterError(f"a cache needs n_streams ≥ 1 and window_frames ≥ 1, found {n_streams} and {window}")
@@ -202,26 +150,7 @@ class VoiceModel(nn.Module):
         mask: Tensor,
         slot: int | None,
     ) -> Tensor:
-        """Predict the next tokens.
-
-        Parameters
-        ----------
-        tokens : Tensor, shape (B, T, K), int64
-            Tokens emitted at the step before each.
-        phoneme, next_phoneme : Tensor, shape (B, T), int64
-        progress : Tensor, shape (B, T, 2), floating
-        cos, sin : Tensor, shape (T, D/2)
-            From :class:`Positions`.
-        mask : Tensor, shape (T, W) or (T, T), bool
-            True where attention is allowed.
-        slot : int or None
-            First ring slot to write; None attends over the sequence itself, without a cache.
-
-        Returns
-        -------
-        Tensor, shape (B, T, K, codebook_size)
-            Logits.
-        """
+        """Predict the next tokens."""
         x = self.phoneme_embedding(phoneme) + self.next_phoneme_embedding(next_phoneme)
         x = x + self.progress(progress.to(self.progress.weight.dtype))
         for k, embedding in enumerate(self.token_embeddings):
@@ -238,19 +167,7 @@ def sequence_mask(n_frames: int, window_frames: int) -> Tensor:
 
 
 def delayed(tokens: Tensor, *, empty: int) -> Tensor:
-    """Shift codebook k by k steps.
-
-    Parameters
-    ----------
-    tokens : Tensor, shape (..., T, K)
-    empty : int
-        Id that fills the places before the first token.
-
-    Returns
-    -------
-    Tensor, shape (..., T, K)
-        ``result[..., t, k] = tokens[..., t − k, k]``.
-    """
+    """Shift codebook k by k steps."""
     result = torch.full_like(tokens, empty)
     for k in range(tokens.shape[-1]):
         result[..., k:, k] = tokens[..., : tokens.shape[-2] - k, k]

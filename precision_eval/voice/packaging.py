@@ -2,8 +2,6 @@
 
 Conventions: every script is a contiguous held-out passage of one speaker; stream b of the suite is speaker b. The
 original speech is shipped for speaker 0 only, as 16-bit FLAC, and begins with the script's first frame.
-
-Contents: :func:`install`, and ``python -m precision_eval.voice.packaging TRAINING_FOLDER`` for it.
 """
 
 from __future__ import annotations
@@ -28,18 +26,7 @@ SCRIPT_SEED = 20_261_120
 
 
 def write_scripts(path: Path, flac_path: Path, *, minutes: float = SCRIPT_MINUTES) -> None:
-    """Speak the held-out scripts and store phonemes, tokens and, for speaker 0, the speech.
-
-    Parameters
-    ----------
-    path : Path
-        Of the scripts: per speaker S ``phoneme.S`` and ``length.S`` (n_segments,) uint8, the frames of each phoneme,
-        and ``tokens.S`` (n_frames, K) uint8.
-    flac_path : Path
-        Of the original speech.
-    minutes : float
-        Per speaker, at least.
-    """
+    """Speak the held-out scripts and store phonemes, tokens and, for speaker 0, the speech."""
     import soundfile
 
     from precision_eval.voice.corpus import SPEAKERS, long_passage
@@ -64,23 +51,7 @@ def write_scripts(path: Path, flac_path: Path, *, minutes: float = SCRIPT_MINUTE
 
 
 def install(training_dir: Path) -> Path:
-    """Copy a finished training into the package's assets and write the manifest.
-
-    Parameters
-    ----------
-    training_dir : Path
-        Output folder of :func:`precision_eval.voice.training.train_voice`.
-
-    Returns
-    -------
-    Path
-        The manifest's.
-
-    Raises
-    ------
-    IntegrityError
-        The training has not finished, or the codec's, vocoder's or recogniser's tables are missing.
-    """
+    """Copy a finished training into the package's assets and write the manifest."""
     import torch
 
     from precision_eval.voice.espeak import espeak_version

@@ -3,8 +3,6 @@
 Conventions: accuracy is the fraction of non-silent frames whose phoneme the recogniser names correctly; the recogniser
 was trained on other texts and words than both the voice and these scripts. The bar: within 6 points of the original
 speech, and no decline from the first third to the last.
-
-Contents: :class:`VoiceQuality`, :func:`check_voice`.
 """
 
 from __future__ import annotations
@@ -29,17 +27,7 @@ MAX_GAP_POINTS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceQuality:
-    """What the recogniser hears, one entry per stream (speaker).
-
-    Attributes
-    ----------
-    minutes : float
-        Of audio per stream.
-    free_running, resynthesised : list of PhonemeAccuracy
-        The voice speaking freely; the original tokens through the same codec and vocoder.
-    original : PhonemeAccuracy
-        The original speech of stream 0, which never saw the codec.
-    """
+    """What the recogniser hears, one entry per stream (speaker)."""
 
     minutes: float
     free_running: list[PhonemeAccuracy]
@@ -94,25 +82,7 @@ def check_voice(
     condition: str = "full_float32",
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> VoiceQuality:
-    """Let the voice speak held-out scripts and have the recogniser listen.
-
-    Parameters
-    ----------
-    minutes : float
-        Per stream; at most the script's length less the prompt.
-    n_streams : int
-        Speakers.
-    seed : int
-        Of the sampling noise.
-    condition : str
-        Fix or reference under which the voice runs.
-    on_progress : callable
-        Called with the fraction done.
-
-    Returns
-    -------
-    VoiceQuality
-    """
+    """Let the voice speak held-out scripts and have the recogniser listen."""
     n_frames = round(minutes * 60 * FRAME_RATE_HZ)
     streams: list[Stream] = load_streams(n_streams, n_frames=PROMPT_FRAMES + n_frames)
     n_frames = min(n_frames, *(len(s.tokens) - PROMPT_FRAMES for s in streams))

@@ -1,14 +1,4 @@
-"""Arithmetic of vector quantisation: nearest entries, k-means, additive beam search and least-squares refinement.
-
-Conventions
------------
-Vectors are float32 rows. ``tables`` is (codebooks, size, bands); a frame's approximation is the sum of one entry of
-each table. Distances are squared and Euclidean; ties go to the lowest index. Work goes in blocks of
-``FRAMES_PER_BLOCK`` rows, so that memory does not grow with the material.
-
-Contents: :func:`nearest`, :func:`sums_by_index`, :func:`kmeans`, :func:`inner_products`, :func:`beam_search`,
-:func:`least_squares`.
-"""
+"""Arithmetic of vector quantisation: nearest entries, k-means, additive beam search and least-squares refinement."""
 
 from __future__ import annotations
 
@@ -18,17 +8,7 @@ FRAMES_PER_BLOCK = 2048
 
 
 def nearest(vectors: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Index of the nearest entry (squared distance, ties to the lowest index).
-
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (n, n_bands)
-    table : np.ndarray, shape (size, n_bands)
-
-    Returns
-    -------
-    np.ndarray, shape (n,), int64
-    """
+    """Index of the nearest entry (squared distance, ties to the lowest index)."""
     half_norms = 0.5 * np.square(table).sum(axis=1)
     index = np.empty(vectors.shape[0], dtype=np.int64)
     for start in range(0, vectors.shape[0], FRAMES_PER_BLOCK):
@@ -38,22 +18,7 @@ def nearest(vectors: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 
 def kmeans(vectors: np.ndarray, size: int, *, rng: np.random.Generator, iterations: int) -> np.ndarray:
-    """Lloyd's algorithm from random frames; an entry that no frame chooses restarts on a frame far from its own.
-
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (n, n_bands), float32
-    size : int
-        Entries; at most ``n``.
-    rng : np.random.Generator
-        Chooses the starts and the restarts.
-    iterations : int
-        How often entries move.
-
-    Returns
-    -------
-    np.ndarray, shape (size, n_bands), float32
-    """
+    """Lloyd's algorithm from random frames; an entry that no frame chooses restarts on a frame far from its own."""
     table = vectors[rng.choice(vectors.shape[0], size, replace=False)].copy()
     for _ in range(iterations):
         index = nearest(vectors, table)
@@ -68,21 +33,7 @@ def kmeans(vectors: np.ndarray, size: int, *, rng: np.random.Generator, iteratio
 
 
 def sums_by_index(vectors: np.ndarray, index: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sum and number of the vectors of each index.
-
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (n, n_bands)
-    index : np.ndarray, shape (n,), integer
-        From 0 to ``size - 1``.
-    size : int
-
-    Returns
-    -------
-    sums : np.ndarray, shape (size, n_bands), float64
-        Accumulated in float64, in the order of the vectors; zero where an index does not occur.
-    counts : np.ndarray, shape (size,), int64
-    """
+    """Sum and number of the vectors of each index."""
     counts = np.bincount(index, minlength=size)
     order = np.argsort(index, kind="stable")
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
@@ -93,38 +44,14 @@ def sums_by_index(vectors: np.ndarray, index: np.ndarray, size: int) -> tuple[np
 
 
 def inner_products(tables: np.ndarray) -> np.ndarray:
-    """Inner products of all entries with each other.
-
-    Parameters
-    ----------
-    tables : np.ndarray, shape (codebooks, size, n_bands)
-
-    Returns
-    -------
-    np.ndarray, shape (codebooks, size, codebooks, size)
-    """
+    """Inner products of all entries with each other."""
     n_codebooks, size, n_bands = tables.shape
     flat = tables.reshape(-1, n_bands)
     return (flat @ flat.T).reshape(n_codebooks, size, n_codebooks, size)
 
 
 def beam_search(vectors: np.ndarray, tables: np.ndarray, products: np.ndarray, *, beam: int) -> np.ndarray:
-    """Find the best sums of entries, one table after the other, keeping the ``beam`` best partial sums.
-
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (n, n_bands), float32
-    tables : np.ndarray, shape (codebooks, size, n_bands), float32
-    products : np.ndarray
-        :func:`inner_products` of the tables.
-    beam : int
-        Partial sums kept; 1 is greedy.
-
-    Returns
-    -------
-    np.ndarray, shape (n, codebooks), uint8
-        The cost compared is the squared error less the vector's own square.
-    """
+    """Find the best sums of entries, one table after the other, keeping the ``beam`` best partial sums."""
     n, (n_codebooks, size, _) = vectors.shape[0], tables.shape
     rows = np.arange(n)[:, None]
     cost = np.zeros((n, 1), dtype=np.float32)
@@ -144,25 +71,7 @@ def beam_search(vectors: np.ndarray, tables: np.ndarray, products: np.ndarray, *
 
 
 def least_squares(vectors: np.ndarray, tokens: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Solve for all tables at once, tokens given; a ridge of one frame holds entries near the present ones.
-
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (n, n_bands), float32
-        What the sums should approximate.
-    tokens : np.ndarray, shape (n, codebooks), integer
-    tables : np.ndarray, shape (codebooks, size, n_bands)
-        The present tables.
-
-    Returns
-    -------
-    np.ndarray, shape (codebooks, size, n_bands), float32
-        Minimiser of the squared error plus the squared distance to the present tables.
-
-    References
-    ----------
-    .. [1] A. Babenko and V. Lempitsky, "Additive Quantization for Extreme Vector Compression", CVPR 2014.
-    """
+    """Solve for all tables at once, tokens given; a ridge of one frame holds entries near the present ones."""
     n_codebooks, size, n_bands = tables.shape
     normal = np.zeros((n_codebooks, size, n_codebooks, size))
     right = np.empty((n_codebooks, size, n_bands))

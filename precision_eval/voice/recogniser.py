@@ -4,8 +4,6 @@ It names the phoneme of every frame (320 samples at 16 kHz) from the log-mels of
 It learned from other words and sentences than the voice and the evaluation (`precision_eval.voice.recogniser_training`)
 and runs in numpy, in float32, whatever precision is being judged. Accuracy counts the frames that the script gives to
 speech; silence is left out, because naming silence is no achievement.
-
-Contents: `PhonemeAccuracy`, `Recogniser`.
 """
 
 from __future__ import annotations
@@ -34,19 +32,7 @@ _TENSORS = (
 
 @dataclass(frozen=True, eq=False)
 class PhonemeAccuracy:
-    """How much of a script was recognised in a recording.
-
-    Attributes
-    ----------
-    value : float
-        Fraction of speech frames whose phoneme was named, 0 to 1.
-    first_third, last_third : float
-        The same over the first and the last third of the time.
-    per_frame : np.ndarray, shape (n_frames,), bool
-        Whether the frame's phoneme was named, silence included.
-    is_speech : np.ndarray, shape (n_frames,), bool
-        Whether the script has speech there.
-    """
+    """How much of a script was recognised in a recording."""
 
     value: float
     first_third: float
@@ -56,22 +42,7 @@ class PhonemeAccuracy:
 
 
 def frame_labels(segments: np.ndarray) -> np.ndarray:
-    """Phoneme of every frame.
-
-    Parameters
-    ----------
-    segments : np.ndarray, shape (n_segments, 3), integer
-        ``(phoneme_id, start_frame, end_frame)``, contiguous from 0.
-
-    Returns
-    -------
-    np.ndarray, shape (n_frames,), integer
-
-    Raises
-    ------
-    ParameterError
-        Empty, overlapping, with gaps, or not beginning at 0.
-    """
+    """Phoneme of every frame."""
     segments = np.asarray(segments)
     if segments.ndim != 2 or segments.shape[1] != 3 or not segments.shape[0]:
         raise ParameterError(f"segments have shape {segments.shape}; expected (n >= 1, 3)")
@@ -84,16 +55,7 @@ def frame_labels(segments: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Recogniser:
-    """Five convolutions over log-mels with ReLU between them.
-
-    Parameters
-    ----------
-    tensors : dict of str to np.ndarray
-        ``weight_i`` (kernel, inputs, outputs) and ``bias_i`` (outputs,); ``input_mean`` and ``input_scale`` (80,)
-        standardise the mels. Kept in the dtype that is stored (float16) and used in float32.
-    metadata : dict of str to str
-        How it was trained, and its accuracy on held-out speech.
-    """
+    """Five convolutions over log-mels with ReLU between them."""
 
     tensors: dict[str, np.ndarray]
     metadata: dict[str, str] = field(default_factory=dict)
@@ -114,17 +76,7 @@ class Recogniser:
         return sum(tensor.size for name, tensor in self.tensors.items() if not name.startswith("input"))
 
     def scores(self, mel: np.ndarray) -> np.ndarray:
-        """Unnormalised log-probabilities of the frames that have their whole context.
-
-        Parameters
-        ----------
-        mel : np.ndarray, shape (n_frames + 2 * CONTEXT_FRAMES, 80), floating
-            Log-mels.
-
-        Returns
-        -------
-        np.ndarray, shape (n_frames, n_phonemes), float32
-        """
+        """Unnormalised log-probabilities of the frames that have their whole context."""
         hidden = (mel.astype(np.float32) - self._used["input_mean"]) / self._used["input_scale"]
         for layer, kernel in enumerate(KERNELS):
             weight = self._used[f"weight_{layer}"]  # (kernel, inputs, outputs)
@@ -136,23 +88,7 @@ class Recogniser:
         return hidden
 
     def recognise(self, audio: np.ndarray) -> np.ndarray:
-        """Most probable phoneme of every frame, block by block: memory does not grow with the recording.
-
-        Parameters
-        ----------
-        audio : np.ndarray, shape (n_samples,), floating
-            Mono, 16 kHz, full scale 1.0; may be a memory map.
-
-        Returns
-        -------
-        np.ndarray, shape (n_samples // 320,), int32
-            Ids into `precision_eval.voice.corpus.PHONEMES`.
-
-        Raises
-        ------
-        ParameterError
-            Not a mono floating array, or a sample is not finite.
-        """
+        """Most probable phoneme of every frame, block by block: memory does not grow with the recording."""
         if audio.ndim != 1:
             raise ParameterError(f"audio has shape {audio.shape}; expected mono (n_samples,)")
         n_frames = audio.shape[0] // HOP_SAMPLES
@@ -163,24 +99,7 @@ class Recogniser:
         return named
 
     def phoneme_accuracy(self, audio: np.ndarray, segments: np.ndarray) -> PhonemeAccuracy:
-        """Compare what is heard with what should have been said.
-
-        Parameters
-        ----------
-        audio : np.ndarray, shape (n_samples,), floating
-            Mono, 16 kHz, full scale 1.0.
-        segments : np.ndarray, shape (n_segments, 3), integer
-            ``(phoneme_id, start_frame, end_frame)``, contiguous, covering ``n_samples // 320`` frames.
-
-        Returns
-        -------
-        PhonemeAccuracy
-
-        Raises
-        ------
-        ParameterError
-            Audio and segments differ in length, or a third of the time has no speech in it.
-        """
+        """Compare what is heard with what should have been said."""
         labels = frame_labels(segments)
         n_frames = audio.shape[0] // HOP_SAMPLES
         if len(labels) != n_frames:
@@ -201,13 +120,7 @@ class Recogniser:
 
     @classmethod
     def load(cls, path: Path) -> Recogniser:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        IntegrityError
-            The file is missing, cannot be read, or holds no recogniser.
-        """
+        """Read what `save` wrote."""
         remedy = "expected the shipped weights: reinstall the package"
         if not path.is_file():
             raise IntegrityError(f"no recogniser at {path.name}; {remedy}")

@@ -4,8 +4,6 @@ It hears the text world ``recogniser``, which shares no content word or sentence
 with the evaluation; each passage three ways, so that it is no judge of codecs: as espeak-ng spoke it, as the codec's
 mels of it, and half of them through codec and vocoder. Accuracy is stated on the world ``heldout``. Needs espeak-ng,
 the fitted codec and vocoder, and torch.
-
-Contents: `fit_recogniser`, `heldout_accuracy`, `train_recogniser`, and ``python -m`` for the last.
 """
 
 from __future__ import annotations
@@ -79,26 +77,7 @@ def fit_recogniser(
     seed: int,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Recogniser:
-    """Fit the network to labelled log-mels.
-
-    Parameters
-    ----------
-    examples : sequence of (mel, labels)
-        Log-mels (n_frames, 80) and the phoneme id of each frame (n_frames,).
-    n_phonemes : int
-        Ids that exist.
-    steps : int
-        Optimiser steps of 16 crops of 4 s.
-    seed : int
-        Of the weights and the crops.
-    on_progress : callable
-        Called with the fraction done.
-
-    Returns
-    -------
-    Recogniser
-        With float16 weights.
-    """
+    """Fit the network to labelled log-mels."""
     if steps < 1 or not examples:
         raise ParameterError(f"{len(examples)} examples and {steps} steps; both must be at least 1")
     all_mel = np.concatenate([mel for mel, _ in examples])
@@ -161,23 +140,7 @@ def _examples(passage: Passage, *, vocoded: bool) -> list[Example]:
 def heldout_accuracy(
     recogniser: Recogniser, *, seed: int, resynthesise: Callable[[np.ndarray], np.ndarray] = _through_codec
 ) -> dict[str, float]:
-    """Accuracy on speech of words, sentences and takes that the recogniser never heard, mean over all speakers.
-
-    Parameters
-    ----------
-    recogniser : Recogniser
-        What to examine.
-    seed : int
-        Of the texts.
-    resynthesise : callable
-        Makes audio of ``n // 320`` frames from audio; codec and vocoder where not given.
-
-    Returns
-    -------
-    dict
-        ``original``; ``resynthesised``; and two that must be low: ``wrong_script`` (the script of another passage) and
-        ``shuffled`` (the frames of the audio in random order).
-    """
+    """Accuracy on speech of words, sentences and takes that the recogniser never heard, mean over all speakers."""
     totals: dict[str, list[float]] = {"original": [], "resynthesised": [], "wrong_script": [], "shuffled": []}
     rng = np.random.default_rng(seed)
     for speaker in range(len(SPEAKERS)):
@@ -217,33 +180,7 @@ def train_recogniser(
     steps: int = 4000,
     progress: Callable[[str, float], None] = lambda stage, fraction: None,
 ) -> dict[str, float]:
-    """Generate speech, train, examine and write the recogniser.
-
-    Parameters
-    ----------
-    minutes : float
-        Of speech over all speakers; half of it also goes through the vocoder.
-    seed : int
-        Of texts, weights and crops.
-    out_path : pathlib.Path
-        Safetensors file to write, with seed, espeak-ng version, minutes and accuracies in its metadata.
-    steps : int
-        Optimiser steps.
-    progress : callable
-        Called with the stage (``"speech"``, ``"training"``, ``"examination"``) and the fraction done.
-
-    Returns
-    -------
-    dict
-        As `heldout_accuracy`, and ``n_parameters``.
-
-    Raises
-    ------
-    UnsupportedError
-        libespeak-ng is missing.
-    IntegrityError
-        The codec or vocoder has not been fitted yet.
-    """
+    """Generate speech, train, examine and write the recogniser."""
     examples: list[Example] = []
     vocoded_minutes = 0.0
     for speaker in range(len(SPEAKERS)):

@@ -3,9 +3,6 @@
 Conventions: 50 frames per second; a script is phoneme-aligned, so audio made from one script stays aligned in time with
 every other audio made from it, for hours, even where the tokens differ. That is what keeps aligned audio metrics
 meaningful after a divergence.
-
-Contents: :class:`Conditioning` (per-frame inputs of the model), :func:`conditioning_from_segments`,
-:func:`conditioning_from_lengths`, and the inverse :func:`segments_of`.
 """
 
 from __future__ import annotations
@@ -22,15 +19,7 @@ _REMAINING_SCALE_FRAMES = 10.0  # 0.2 s: the time constant of "time remaining", 
 
 @dataclass(frozen=True)
 class Conditioning:
-    """What the model is told about each frame.
-
-    Attributes
-    ----------
-    phoneme, next_phoneme : np.ndarray, shape (n_frames,), int64
-        Id of the phoneme in this frame and of the one that follows it.
-    progress : np.ndarray, shape (n_frames, 2), float32
-        Position within the phoneme in [0, 1), and 1 − exp(−remaining / 0.2 s) in (0, 1).
-    """
+    """What the model is told about each frame."""
 
     phoneme: np.ndarray
     next_phoneme: np.ndarray
@@ -44,23 +33,7 @@ class Conditioning:
 
 
 def conditioning_from_segments(segments: np.ndarray) -> Conditioning:
-    """Expand phoneme segments to per-frame inputs.
-
-    Parameters
-    ----------
-    segments : np.ndarray, shape (n_segments, 3), integer
-        Rows ``(phoneme_id, start_frame, end_frame)``, contiguous, the first starting at frame 0.
-
-    Returns
-    -------
-    Conditioning
-        ``segments[-1, 2]`` frames.
-
-    Raises
-    ------
-    ParameterError
-        Segments that are empty, have gaps or overlap, or do not start at 0.
-    """
+    """Expand phoneme segments to per-frame inputs."""
     segments = np.asarray(segments)
     if segments.ndim != 2 or segments.shape[1] != 3 or len(segments) == 0:
         raise ParameterError(f"segments must have shape (n ≥ 1, 3), found {segments.shape}")
@@ -80,16 +53,7 @@ def conditioning_from_segments(segments: np.ndarray) -> Conditioning:
 
 
 def conditioning_from_lengths(phoneme_ids: np.ndarray, lengths: np.ndarray) -> Conditioning:
-    """The same from phonemes and their lengths in frames, as the shipped scripts store them.
-
-    Parameters
-    ----------
-    phoneme_ids, lengths : np.ndarray, shape (n_segments,), integer
-
-    Returns
-    -------
-    Conditioning
-    """
+    """The same from phonemes and their lengths in frames, as the shipped scripts store them."""
     ends = np.cumsum(lengths.astype(np.int64))
     return conditioning_from_segments(np.stack([phoneme_ids.astype(np.int64), ends - lengths, ends], axis=1))
 

@@ -4,9 +4,6 @@ Conventions: a frame is 20 ms. The sampling noise is a function of (seed, stream
 precisions given the same seed see the very same Gumbel noise and differ only by their own arithmetic; another seed is
 the *null*. Sampling itself is always float64: ``argmax(logits / temperature + gumbel)``. Memory does not grow with the
 length.
-
-Contents: :class:`Decoder` (one step after another on a model), :class:`GumbelNoise`, :func:`free_run`,
-:func:`teacher_forced`, :func:`teacher_forced_inputs`.
 """
 
 from __future__ import annotations
@@ -31,28 +28,14 @@ _SCRIPT_BLOCK_FRAMES = 64
 
 @dataclass(frozen=True)
 class Stream:
-    """One voice to continue.
-
-    Attributes
-    ----------
-    conditioning : Conditioning
-        The script; it starts over where it ends.
-    tokens : np.ndarray, shape (n_frames, K), uint8
-        The original speech's tokens on the same frames: the prompt is its beginning, teacher forcing uses it all.
-    """
+    """One voice to continue."""
 
     conditioning: Conditioning
     tokens: np.ndarray
 
 
 class Frames(NamedTuple):
-    """Conditioning of T frames of B streams, as the model takes it.
-
-    Attributes
-    ----------
-    phoneme, next_phoneme : Tensor, shape (B, T), int64
-    progress : Tensor, shape (B, T, 2), float32
-    """
+    """Conditioning of T frames of B streams, as the model takes it."""
 
     phoneme: Tensor
     next_phoneme: Tensor
@@ -96,16 +79,7 @@ class _Script:
 
 
 class GumbelNoise:
-    """Standard Gumbel noise that every precision shares.
-
-    Parameters
-    ----------
-    seed : int
-    n_streams : int
-        Stream b draws from the key (seed, b), so its noise does not depend on how many run beside it.
-    shape : tuple of int
-        (K, codebook_size) per frame.
-    """
+    """Standard Gumbel noise that every precision shares."""
 
     def __init__(self, seed: int, n_streams: int, shape: tuple[int, int]) -> None:
         self._key = seed
@@ -130,17 +104,7 @@ class GumbelNoise:
 
 
 class Decoder:
-    """Runs a model frame by frame on its ring cache.
-
-    Parameters
-    ----------
-    model : VoiceModel
-        With a cache allocated (:meth:`VoiceModel.allocate_cache`).
-    call : callable, optional
-        What to call in the model's place: an applied fix. The model itself if not given.
-    angle_dtype : torch.dtype
-        Of the rotary angles; see :class:`~precision_eval.voice.model.Positions`.
-    """
+    """Runs a model frame by frame on its ring cache."""
 
     def __init__(
         self,
@@ -164,25 +128,7 @@ class Decoder:
         self.frame = 0
 
     def step(self, tokens: Tensor, frames: Frames) -> Tensor:
-        """Advance by T ≥ 1 frames at once.
-
-        Parameters
-        ----------
-        tokens : Tensor, shape (B, T, K), int64
-            Emitted one frame before each.
-        frames : Frames
-            Conditioning of the same B streams and T frames.
-
-        Returns
-        -------
-        Tensor, shape (B, T, K, codebook_size)
-            Logits, in the model's dtype, on the CPU.
-
-        Raises
-        ------
-        ParameterError
-            T > 1 would wrap around the ring, or the streams differ from the cache's.
-        """
+        """Advance by T ≥ 1 frames at once."""
         T, slot = tokens.shape[1], self.frame % self.window_frames
         if tokens.shape[:2] != frames.phoneme.shape or tokens.shape[0] != self.n_streams:
             raise ParameterError(
@@ -204,18 +150,7 @@ class Decoder:
         return logits.cpu()
 
     def keep(self, streams: Tensor) -> None:
-        """Go on with some of the streams; the others' caches are dropped.
-
-        Parameters
-        ----------
-        streams : Tensor, shape (B,), bool
-            True for those that go on, at least one.
-
-        Raises
-        ------
-        ParameterError
-            One entry per stream is expected, and one stream must be left.
-        """
+        """Go on with some of the streams; the others' caches are dropped."""
         if streams.dtype != torch.bool or streams.shape != (self.n_streams,) or not bool(streams.any()):
             raise ParameterError(
                 f"keep takes {self.n_streams} booleans, at least one of them true; "
@@ -268,32 +203,7 @@ def free_run(
     seed: int,
     temperature: float = TEMPERATURE,
 ) -> Iterator[np.ndarray]:
-    """Continue each stream from its prompt, on its own tokens.
-
-    Parameters
-    ----------
-    decoder : Decoder
-        Fresh (frame 0).
-    streams : sequence of Stream
-    prompt_frames : int
-        Frames taken from the original, at least K and at most the window.
-    n_frames : int
-        Frames to synthesise after the prompt.
-    seed : int
-        Of the shared noise.
-    temperature : float
-        0 is greedy.
-
-    Yields
-    ------
-    np.ndarray, shape (B, K), uint8
-        The tokens of one frame of every stream, prompt excluded; ``n_frames`` in all.
-
-    Raises
-    ------
-    ParameterError
-        The prompt does not fit.
-    """
+    """Continue each stream from its prompt, on its own tokens."""
     K, size = decoder.config.n_codebooks, decoder.config.codebook_size
     if not K <= prompt_frames <= decoder.window_frames:
         raise ParameterError(f"prompt_frames must lie in [{K}, {decoder.window_frames}], found {prompt_frames}")
@@ -316,39 +226,13 @@ def free_run(
 
 
 def teacher_forced_inputs(streams: Sequence[Stream], *, n_frames: int, empty: int) -> Tensor:
-    """What the model is given when it is fed the original speech.
-
-    Parameters
-    ----------
-    streams : sequence of Stream
-    n_frames : int
-    empty : int
-        Id of "no token yet".
-
-    Returns
-    -------
-    Tensor, shape (B, n_frames, K), int64
-    """
+    """What the model is given when it is fed the original speech."""
     return _inputs(_emitted_original(streams, n_frames, empty), empty)
 
 
 @torch.inference_mode()
 def teacher_forced(decoder: Decoder, streams: Sequence[Stream], *, n_frames: int) -> Iterator[Tensor]:
-    """Score the original tokens, one frame at a time, through the ring cache as in decoding.
-
-    Parameters
-    ----------
-    decoder : Decoder
-        Fresh (frame 0).
-    streams : sequence of Stream
-        With at least ``n_frames`` original tokens each.
-    n_frames : int
-
-    Yields
-    ------
-    Tensor, shape (B, K, codebook_size)
-        Logits of one frame in the model's dtype.
-    """
+    """Score the original tokens, one frame at a time, through the ring cache as in decoding."""
     size = decoder.config.codebook_size
     inputs = teacher_forced_inputs(streams, n_frames=n_frames, empty=size)
     script = _Script(streams)

@@ -4,8 +4,6 @@ Three worlds never share a content word or a template: ``train`` for the voice, 
 judges it, ``heldout`` for the evaluation. Numbers and function words are common to all. A template is a string with
 slots, ``{verb:past}`` or ``{noun:plural}``; text is plain ASCII, one sentence per item, and the same seed always gives
 the same sentences.
-
-Contents: `WORLDS`, `TEMPLATES`, `sentences`, `content_words`.
 """
 
 from __future__ import annotations
@@ -175,26 +173,7 @@ def _sentence(template: str, words: WordClasses, rng: random.Random) -> str:
 
 
 def sentences(*, world: str, seed: int) -> Iterator[str]:
-    """Sentences of one world, without end.
-
-    Parameters
-    ----------
-    world : {"train", "heldout", "recogniser"}
-        Which words and templates; no two worlds share a content word or a template.
-    seed : int
-        The same seed gives the same sentences, on every platform.
-
-    Yields
-    ------
-    str
-        One template filled in, ASCII, ending in a full stop, a question mark or an exclamation mark. All templates of
-        the world come once, in random order, before any comes again.
-
-    Raises
-    ------
-    UnknownNameError
-        No such world.
-    """
+    """Sentences of one world, without end."""
     words = _check_world(world)
     return _endless(TEMPLATES[world], words, random.Random(f"{world}/{seed}"))
 
@@ -206,13 +185,7 @@ def _endless(templates: tuple[str, ...], words: WordClasses, rng: random.Random)
 
 
 def content_words(world: str) -> frozenset[str]:
-    """Every word form, in lower case, that a slot of this world can produce.
-
-    Raises
-    ------
-    UnknownNameError
-        No such world.
-    """
+    """Every word form, in lower case, that a slot of this world can produce."""
     words = _check_world(world)
     forms = {
         "nouns": (None, "plural"),

@@ -3,13 +3,6 @@
 Conventions: a *step* consumes ``ranks × BATCH × CROP_FRAMES`` frames; loss in nats per token, averaged over the
 codebooks. Rank processes are single-threaded and average their gradients over gloo, which on two cores is several
 times faster than one process with two threads. Everything on disk is safetensors or JSON; nothing is pickled.
-
-Files in the output folder: ``corpus.safetensors`` (tokens and phoneme segments of the synthesised speech),
-``checkpoint.safetensors`` (weights and optimizer state), ``training_log.jsonl`` (the loss curve) and, at the end,
-``voice.safetensors`` (float32 weights).
-
-The recipe (Muon for the blocks' matrices, AdamW for the rest, 6 % token noise, bfloat16 autocast) follows the
-feasibility study; Muon: K. Jordan et al., 2024, as ``torch.optim.Muon`` (torch ≥ 2.9).
 """
 
 from __future__ import annotations
@@ -48,21 +41,7 @@ VALIDATION_CROPS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What determines a training run, bit for bit given the same machine and build.
-
-    Attributes
-    ----------
-    out_dir : str
-        Folder of the corpus, checkpoint and log.
-    million_frames : float
-        Frames to consume, in millions; the learning rate falls to zero over them.
-    corpus_hours : float
-        Hours of speech to synthesise, over all speakers.
-    ranks : int
-        Single-threaded worker processes.
-    seed : int
-        Of the corpus, the initial weights and the batches.
-    """
+    """What determines a training run, bit for bit given the same machine and build."""
 
     out_dir: str
     million_frames: float
@@ -101,25 +80,7 @@ def _synthesise_speaker(job: tuple[int, float, int, str]) -> tuple[int, np.ndarr
 
 
 def prepare_corpus(plan: TrainingPlan, *, on_speaker: Callable[[int, int], None]) -> Path:
-    """Synthesise and encode the training speech, unless the folder already holds it.
-
-    Parameters
-    ----------
-    plan : TrainingPlan
-        Gives the hours, seed and folder.
-    on_speaker : callable
-        Called with (speakers done, speakers in all).
-
-    Returns
-    -------
-    Path
-        ``corpus.safetensors``: per speaker ``tokens.S`` (T, K) uint8 and ``segments.S`` (n, 3) int32.
-
-    Raises
-    ------
-    IntegrityError
-        The folder holds a corpus made with another seed or length.
-    """
+    """Synthesise and encode the training speech, unless the folder already holds it."""
     path = Path(plan.out_dir) / "corpus.safetensors"
     made_with = {"seed": str(plan.seed), "corpus_hours": str(plan.corpus_hours)}
     if path.exists():
@@ -177,21 +138,7 @@ class Crops:
 
 
 def sequence_loss(model: VoiceModel, batch: dict[str, Tensor], *, noise: np.random.Generator | None) -> Tensor:
-    """Teacher-forced cross-entropy of a batch of crops.
-
-    Parameters
-    ----------
-    model : VoiceModel
-    batch : dict
-        From :meth:`Crops.batch`.
-    noise : np.random.Generator or None
-        Source of the token noise; None for validation.
-
-    Returns
-    -------
-    Tensor, shape ()
-        Nats per token.
-    """
+    """Teacher-forced cross-entropy of a batch of crops."""
     config = model.config
     empty = config.codebook_size
     targets = delayed(batch["tokens"], empty=empty)  # (B, T, K)
@@ -360,33 +307,7 @@ def train_voice(
     fresh: bool = False,
     on_progress: Callable[[str, float, dict[str, float]], None] = lambda stage, fraction, row: None,
 ) -> Path:
-    """Train the voice from synthesised speech to float32 weights; interrupted, it resumes where it stopped.
-
-    Parameters
-    ----------
-    out_dir : Path
-        Working folder; see the module's opening text for its files.
-    million_frames, corpus_hours, seed, ranks
-        As in :class:`TrainingPlan`.
-    fresh : bool
-        Start anew: removes checkpoint and log (and the corpus).
-    on_progress : callable
-        Called with stage (``"corpus"`` or ``"train"``), fraction done and the newest log row.
-
-    Returns
-    -------
-    Path
-        ``voice.safetensors``, float32.
-
-    Raises
-    ------
-    ParameterError
-        A size that is not positive.
-    UnsupportedError
-        espeak-ng or ``torch.optim.Muon`` is missing.
-    IntegrityError
-        The folder belongs to another seed or corpus, or a rank died.
-    """
+    """Train the voice from synthesised speech to float32 weights; interrupted, it resumes where it stopped."""
     if min(million_frames, corpus_hours, ranks) <= 0:
         raise ParameterError("million_frames, corpus_hours and ranks must be positive")
     plan = TrainingPlan(

@@ -1,27 +1,4 @@
-"""Log-mel frames to a waveform: a small network for the magnitudes, Griffin-Lim in blocks for the phases.
-
-Conventions
------------
-Everything is float32 and numpy, whatever the dtype of the model that made the tokens: the vocoder must not add a
-precision of its own to what is compared. Spectrum ``j`` is centred on sample ``160 j + 80``, so every mel frame owns
-two spectra and 320 samples; full scale is 1.0. Nothing is normalised or clipped: a gain that knew the future could not
-stream, and a gain that hid a level error would hide a result. :attr:`StreamingVocoder.peak` states the level reached.
-
-A block of mel frames is turned into samples once the frames after it that it looks at have arrived. Blocks lie on a
-grid of the whole stream, so the samples do not depend on how the frames were cut into pushes, and memory does not grow.
-Phases: spectra already spoken stay as they are; those of the block and of the look-ahead start from random phases (or
-from where the last block left them) and iterate with momentum; then the block is spoken. The random phases of a
-spectrum depend on its place in the stream only, so two streams that differ for a while and then agree again also sound
-alike again: on speech their samples meet to -50 dB within a second.
-
-Contents: :class:`MagnitudeNetwork`, :func:`load_network`, :class:`StreamingVocoder`, :func:`vocode`.
-
-References
-----------
-.. [1] N. Perraudin, P. Balazs and P. L. Søndergaard, "A fast Griffin-Lim algorithm", WASPAA 2013.
-.. [2] X. Zhu, G. T. Beauregard and L. L. Wyse, "Real-Time Signal Estimation From Modified Short-Time Fourier Transform
-   Magnitude Spectra", IEEE TASLP 15(5), 2007.
-"""
+"""Log-mel frames to a waveform: a small network for the magnitudes, Griffin-Lim in blocks for the phases."""
 
 from __future__ import annotations
 
@@ -66,17 +43,7 @@ _TENSORS = (
 
 @dataclass(frozen=True, eq=False)
 class MagnitudeNetwork:
-    """Map from a window of log-mel frames to the magnitudes of the centre frame's two spectra.
-
-    Parameters
-    ----------
-    tensors : dict of str to np.ndarray
-        ``weight_i`` (inputs, outputs) and ``bias_i``: three layers with ReLU between them; ``input_mean`` and
-        ``input_scale`` standardise the window, ``output_mean`` is added to the logarithms that come out. Kept in the
-        dtype that is stored (float16) and used in float32.
-    metadata : dict of str to str
-        How the network was made.
-    """
+    """Map from a window of log-mel frames to the magnitudes of the centre frame's two spectra."""
 
     tensors: dict[str, np.ndarray]
     metadata: dict[str, str] = field(default_factory=dict)
@@ -95,18 +62,7 @@ class MagnitudeNetwork:
         return {name: tensor.astype(np.float32) for name, tensor in self.tensors.items()}
 
     def magnitudes(self, windows: np.ndarray) -> np.ndarray:
-        """Magnitudes of windows of frames.
-
-        Parameters
-        ----------
-        windows : np.ndarray, shape (n_frames, (2 * CONTEXT_FRAMES + 1) * 80), float32
-            For each frame the log-mels around it, earliest first.
-
-        Returns
-        -------
-        np.ndarray, shape (2 * n_frames, N_BINS), float32
-            Where a full-scale sine has magnitude 1.
-        """
+        """Magnitudes of windows of frames."""
         used = self._single
         hidden = (windows - used["input_mean"]) / used["input_scale"]
         for layer in range(2):
@@ -115,17 +71,7 @@ class MagnitudeNetwork:
         return np.maximum(np.exp(logarithms) - np.float32(SILENT_MAGNITUDE), 0).reshape(-1, N_BINS)
 
     def magnitudes_between(self, frames: np.ndarray) -> np.ndarray:
-        """Magnitudes of all frames that have their context.
-
-        Parameters
-        ----------
-        frames : np.ndarray, shape (n_frames + 2 * CONTEXT_FRAMES, 80), float32
-            Log-mels.
-
-        Returns
-        -------
-        np.ndarray, shape (2 * n_frames, N_BINS), float32
-        """
+        """Magnitudes of all frames that have their context."""
         windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=0)
         return self.magnitudes(windows.transpose(0, 2, 1).reshape(windows.shape[0], -1))
 
@@ -135,13 +81,7 @@ class MagnitudeNetwork:
 
     @classmethod
     def load(cls, path: Path) -> MagnitudeNetwork:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        IntegrityError
-            The file is missing or holds other tensors.
-        """
+        """Read what :meth:`save` wrote."""
         if not path.is_file():
             raise IntegrityError(f"no vocoder at {path.name}; expected the shipped tables: reinstall the package")
         with safe_open(str(path), framework="numpy") as stored:
@@ -157,17 +97,7 @@ def load_network() -> MagnitudeNetwork:
 
 
 class PhaseRecovery:
-    """Griffin-Lim with momentum on one block of spectra after another, the past held fixed.
-
-    Parameters
-    ----------
-    iterations : int
-        Projections of each block.
-    momentum : float
-        Of the fast variant [1]_; 0 is plain Griffin-Lim.
-    seed : int
-        Of the phases that spectra start from.
-    """
+    """Griffin-Lim with momentum on one block of spectra after another, the past held fixed."""
 
     def __init__(self, *, iterations: int, momentum: float, seed: int) -> None:
         self._iterations = iterations
@@ -182,20 +112,7 @@ class PhaseRecovery:
         self._carried = np.empty((0, N_BINS), dtype=np.complex64)  # phases that the look-ahead reached
 
     def speak(self, magnitude: np.ndarray, n_spoken: int) -> np.ndarray:
-        """Find phases for a block and its look-ahead, and speak the block.
-
-        Parameters
-        ----------
-        magnitude : np.ndarray, shape (n_spectra, N_BINS), float32
-            The block's spectra and those looked at; a full-scale sine has magnitude 1.
-        n_spoken : int
-            How many of them are the block.
-
-        Returns
-        -------
-        np.ndarray, shape (n_spoken * 160,), float32
-            The next samples; the first one of a stream lies 240 samples before sample 0.
-        """
+        """Find phases for a block and its look-ahead, and speak the block."""
         magnitude = magnitude * self._scale
         spectra = magnitude * self._starting_phases(magnitude.shape[0])
         weight = self._overlap_weights(magnitude.shape[0])
@@ -256,21 +173,7 @@ def _phasors(spectra: np.ndarray) -> np.ndarray:
 
 
 class StreamingVocoder:
-    """Speaks log-mel frames as they come.
-
-    Parameters
-    ----------
-    network : MagnitudeNetwork, optional
-        The shipped one where not given.
-    iterations : int
-        Griffin-Lim projections of each block.
-    seed : int
-        Of the starting phases; two streams with one seed speak alike.
-
-    Notes
-    -----
-    Samples lag behind frames by at most ``BLOCK_FRAMES + LOOK_AHEAD_FRAMES + CONTEXT_FRAMES`` frames and 240 samples.
-    """
+    """Speaks log-mel frames as they come."""
 
     def __init__(
         self, network: MagnitudeNetwork | None = None, *, iterations: int = ITERATIONS, seed: int = SEED
@@ -290,23 +193,7 @@ class StreamingVocoder:
         return self._peak
 
     def push(self, mel: np.ndarray) -> np.ndarray:
-        """Take frames and give the samples that they complete.
-
-        Parameters
-        ----------
-        mel : np.ndarray, shape (n_frames, 80), floating
-            The next log-mel frames; any number of them.
-
-        Returns
-        -------
-        np.ndarray, shape (n_samples,), float32
-            Possibly none.
-
-        Raises
-        ------
-        ParameterError
-            Wrong shape or dtype, a value that is not finite, or the stream has ended.
-        """
+        """Take frames and give the samples that they complete."""
         mel = np.asarray(mel)
         if self._ended:
             raise ParameterError("frames pushed after flush; expected a new StreamingVocoder for a new stream")
@@ -328,13 +215,7 @@ class StreamingVocoder:
         return self._kept(spoken)
 
     def flush(self) -> np.ndarray:
-        """End the stream and give its last samples.
-
-        Returns
-        -------
-        np.ndarray, shape (n_samples,), float32
-            So that the stream has 320 samples for every frame.
-        """
+        """End the stream and give its last samples."""
         self._ended = True
         frames, spoken = self._frames, []
         if not frames.shape[0]:
@@ -363,21 +244,6 @@ class StreamingVocoder:
 
 
 def vocode(mel: np.ndarray, *, network: MagnitudeNetwork | None = None, seed: int = SEED) -> np.ndarray:
-    """Speak a whole sequence: the streaming vocoder run over everything.
-
-    Parameters
-    ----------
-    mel : np.ndarray, shape (n_frames, 80), floating
-        Log-mel frames.
-    network : MagnitudeNetwork, optional
-        The shipped one where not given.
-    seed : int
-        Of the starting phases.
-
-    Returns
-    -------
-    np.ndarray, shape (n_frames * 320,), float32
-        Full scale 1.0, neither normalised nor clipped.
-    """
+    """Speak a whole sequence: the streaming vocoder run over everything."""
     stream = StreamingVocoder(network, seed=seed)
     return np.concatenate([stream.push(mel), stream.flush()])

@@ -3,8 +3,6 @@
 No word stands in two worlds, so no recogniser and no evaluation can profit from a word that the voice was trained on;
 only function words and numbers are shared. Each world is a tuple of word classes; a verb is written ``base`` where its
 past form is regular and ``base/past`` where it is not. Nouns form their plural regularly.
-
-Contents: `WordClasses`, `WORLD_WORDS`.
 """
 
 # ruff: noqa: SIM905 - a thousand quoted words would hide the words

@@ -4,10 +4,6 @@ Both keep keys and values in a float16 cache of fixed length and attend over all
 those filled so far, with a float32 query: metavoiceio/metavoice-src #187 (q float32, k and v ``(2,16,2048,128)``
 float16, mask ``(1,1,s,2048)``) and nari-labs/dia #158 (16 query heads on 4 key/value heads of 128, cache
 ``(2,4,3072,128)``, attention scale 1.0). One call attends with *s* queries: s = 1 in decode, s = 64 in prefill.
-
-The cache is filled from one seeded draw, its free slots are zero, as a static cache's are. Queries and keys have unit
-variance. Dia has no 1/√d in its scale: its trained norms keep q·k of order one, so its query is drawn 1/√d smaller,
-and its logits have unit variance like MetaVoice's.
 """
 
 from __future__ import annotations
@@ -25,19 +21,7 @@ MEASURES = ("witness", "latency", "memory", "drift")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Sizes of one system's attention.
-
-    Attributes
-    ----------
-    batch, query_heads, cache_heads, slots, head_dim : int
-        Query ``(batch, query_heads, s, head_dim)``; key and value ``(batch, cache_heads, slots, head_dim)``.
-    filled : int
-        Slots in use after this call; the last *s* of them are this call's own positions.
-    scale : float or None
-        Of the logits; ``None`` is 1/√head_dim.
-    prefill_tokens : int
-        Queries of a prefill call.
-    """
+    """Sizes of one system's attention."""
 
     batch: int
     query_heads: int
@@ -65,39 +49,12 @@ SHAPES: dict[str, Shape] = {
 
 
 def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> Case:
-    """Build attention over a static cache.
-
-    Parameters
-    ----------
-    size : {"metavoice", "dia", "tiny"}
-    device : str
-    seed : int
-    prefill : bool
-        Many queries at once instead of one.
-
-    Returns
-    -------
-    Case
-        Input: the query, float32, ``(batch, query_heads, s, head_dim)``.
-    """
+    """Build attention over a static cache."""
     return attention_case(SHAPES[size], device=device, seed=seed, prefill=prefill)
 
 
 def attention_case(shape: Shape, *, device: str, seed: int, prefill: bool, cache_dtype_name: str = CACHE_DTYPE) -> Case:
-    """Build attention over a static cache of any shape; see :func:`build_attention`.
-
-    Parameters
-    ----------
-    shape : Shape
-    device : str
-    seed : int
-    prefill : bool
-    cache_dtype_name : str
-
-    Returns
-    -------
-    Case
-    """
+    """Build attention over a static cache of any shape; see :func:`build_attention`."""
     import torch
 
     from precision_eval.workloads.cached_attention import CachedAttention

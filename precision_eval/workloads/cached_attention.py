@@ -8,16 +8,7 @@ from torch.nn import functional as F
 
 
 class CachedAttention(nn.Module):
-    """Scaled dot-product attention over a static cache, which the module holds as buffers.
-
-    Parameters
-    ----------
-    key, value : torch.Tensor, shape (batch, cache_heads, slots, head_dim)
-    mask : torch.Tensor of bool, shape (1, 1, s, slots)
-        True where a query attends.
-    scale : float or None
-        Of the logits; ``None`` is 1/√head_dim.
-    """
+    """Scaled dot-product attention over a static cache, which the module holds as buffers."""
 
     key: torch.Tensor
     value: torch.Tensor
@@ -31,17 +22,7 @@ class CachedAttention(nn.Module):
         self.scale = scale
 
     def forward(self, query: torch.Tensor) -> torch.Tensor:
-        """Attend.
-
-        Parameters
-        ----------
-        query : torch.Tensor, shape (batch, query_heads, s, head_dim)
-            ``query_heads`` is a multiple of the cache's heads.
-
-        Returns
-        -------
-        torch.Tensor, shape (batch, query_heads, s, head_dim)
-        """
+        """Attend."""
         return F.scaled_dot_product_attention(
             query,
             self.key,

@@ -5,29 +5,6 @@ transformers keeps the feed-forward's last projection, ``wo``, in float32 when i
 then float32. Where apex was installed, transformers also swapped ``T5LayerNorm`` for apex's ``FusedRMSNorm``, whose
 kernel reads the weight in the input's dtype, so that the second block's first norm raises: zai-org/CogVideo #170. The
 stock norm takes float32 and returns the weight's dtype.
-
-``wo`` is in float32 for the sake of T5's magnitudes: it was trained in bfloat16 (google-research/text-to-text-transfer-
-transformer #539), and in float16 ``wo``'s output overflows (transformers #5651, where one value was 66246; #9295 for
-v1.1). Each block clamps infinities, if its hidden states are float16. Weights drawn at random have no such magnitudes;
-how they are given them here, and why that ends in NaN in spite of the clamp:
-
-- Two *outlier channels* of the residual. The first block's feed-forward writes 2¹⁸ into them, four times what float16
-  can hold, and later blocks leave them alone. M. Sun et al. ("Massive Activations in Large Language Models", 2024)
-  find such values in a handful of channels, written by one early block and constant from there on.
-- Two *sink channels*, constant from the embedding on, at sixteen times the others' size (Z. Qiu et al., "A Unified View
-  of Attention and Residual Sinks", arXiv 2601.22966: fixed channels, large for most tokens).
-- Eight *outlier neurons* in each block's feed-forward. They read the sinks only; gate and up are each 128, their
-  product 16384 is a quarter of what float16 holds. In the first block they write the outlier channels.
-- Gains of the norms bring all other channels to order one, as trained gains do beside outliers.
-
-Everything in float16: the outliers become infinite and are clamped to 64512. With them the root mean square falls by
-four, so that all else leaves the next norm four times larger (the *rescaling* that Qiu et al. describe), the product of
-gate and up sixteen times, beyond float16; and ``wo`` subtracts infinity from infinity. That NaN comes from the product
-and passes the clamp is what transformers #9295 reports of the real models.
-
-The magnitudes are *chosen*, not measured on the trained weights: 2¹⁸, 16 and 128 leave a factor of four on either side
-of float16's limit. Numbers of channels and neurons are the same at each size. This module loads torch only when a case
-is built.
 """
 
 from __future__ import annotations
@@ -70,17 +47,7 @@ GAIN_STD = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class T5Size:
-    """Hyperparameters of the encoder, and the lengths of a call.
-
-    Attributes
-    ----------
-    layers, heads, head_dim, dim, hidden, vocabulary : int
-        ``dim`` is the residual's width, ``hidden`` that of the gated feed-forward.
-    tokens : int
-        Of a call; CogVideoX pads every prompt to 226 and gives no mask, so that padding is attended to.
-    prompt : int
-        Of these, the prompt's own with its end; the rest is padding.
-    """
+    """Hyperparameters of the encoder, and the lengths of a call."""
 
     layers: int
     heads: int
@@ -112,22 +79,7 @@ SIZES: dict[str, T5Size] = {
 
 
 def build_t5(size: str, *, device: str, seed: int, fused: bool) -> Case:
-    """Build the encoder.
-
-    Parameters
-    ----------
-    size : {"tiny", "cpu", "full"}
-    device : str
-    seed : int
-        Of weights and tokens; drawn in float32 on the CPU, then cast.
-    fused : bool
-        The norms are apex's fused ones instead of the stock ones.
-
-    Returns
-    -------
-    Case
-        Input: token ids ``(1, tokens)`` int64. Output: the hidden states ``(1, tokens, dim)``.
-    """
+    """Build the encoder."""
     import torch
 
     from precision_eval.workloads.cogvideo_t5_model import T5Encoder

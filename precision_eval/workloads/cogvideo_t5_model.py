@@ -4,9 +4,6 @@ Written from what huggingface/transformers 4.44 computes in ``models/t5/modeling
 gated GELU) and NVIDIA/apex in ``normalization/fused_layer_norm.py`` and ``csrc/layer_norm_cuda.cpp``. Conventions: B
 rows, L tokens, d the residual's width, H heads of D; no projection has a bias, attention's scale is 1.0, and dropout is
 left out, as it does nothing in inference.
-
-Contents: :func:`relative_buckets`, :func:`gelu_new`, :func:`clamped`; :class:`StockNorm`, :class:`FusedNorm`,
-:class:`T5Encoder` with its parts.
 """
 
 from __future__ import annotations
@@ -29,27 +26,7 @@ SCALAR_TYPES = {
 
 
 def relative_buckets(length: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Bucket of each key's position relative to each query's.
-
-    Of the 32 buckets, 16 to 31 are for keys after the query. Distances below 8 have a bucket each, longer ones share
-    eight that grow by √2, and from 91 on all are in the last one.
-
-    Parameters
-    ----------
-    length : int
-        Tokens L.
-    device : torch.device or str
-
-    Returns
-    -------
-    torch.Tensor of int64, shape (L, L)
-        Rows are queries. Computed in float32 as the source does, in the float64 twin too: a bucket is an index.
-
-    References
-    ----------
-    .. [1] C. Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-       JMLR 2020, section 2.1; transformers, ``T5Attention._relative_position_bucket``.
-    """
+    """Bucket of each key's position relative to each query's."""
     positions = torch.arange(length, device=device)
     offset = positions[None, :] - positions[:, None]  # key − query
     one_side = BUCKETS // 2
@@ -61,33 +38,12 @@ def relative_buckets(length: int, device: torch.device | str = "cpu") -> torch.T
 
 
 def gelu_new(x: torch.Tensor) -> torch.Tensor:
-    """GELU's tanh approximation, each step stored in x's dtype as the source's is.
-
-    Parameters
-    ----------
-    x : torch.Tensor
-
-    Returns
-    -------
-    torch.Tensor, same shape and dtype
-        In float16 the cube overflows from 40.3 on; the tangent of infinity is 1, so the result is right all the same.
-    """
+    """GELU's tanh approximation, each step stored in x's dtype as the source's is."""
     return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
 def clamped(hidden: torch.Tensor) -> torch.Tensor:
-    """Clamp infinities, if the hidden states are float16, as ``T5Block`` does after each sublayer.
-
-    Parameters
-    ----------
-    hidden : torch.Tensor, shape (B, L, d)
-
-    Returns
-    -------
-    torch.Tensor
-        Another dtype is returned as it is. With an infinity anywhere all is brought within ±64504, which float16
-        rounds to 64512; NaN stays NaN.
-    """
+    """Clamp infinities, if the hidden states are float16, as ``T5Block`` does after each sublayer."""
     if hidden.dtype != torch.float16:
         return hidden
     largest = torch.finfo(torch.float16).max
@@ -102,28 +58,14 @@ def _normed(hidden: torch.Tensor) -> torch.Tensor:
 
 
 class StockNorm(System):
-    """``T5LayerNorm``: takes any dtype, and returns the weight's if that is a half.
-
-    Parameters
-    ----------
-    dim : int
-    """
+    """``T5LayerNorm``: takes any dtype, and returns the weight's if that is a half."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(dim, device="meta"))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm the last dimension.
-
-        Parameters
-        ----------
-        hidden : torch.Tensor, shape (B, L, d)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Norm the last dimension."""
         normed = _normed(hidden)
         if self.weight.dtype in (torch.float16, torch.bfloat16):
             normed = normed.to(self.weight.dtype)
@@ -131,29 +73,10 @@ class StockNorm(System):
 
 
 class FusedNorm(StockNorm):
-    """apex's ``FusedRMSNorm``: reads its weight in the input's dtype, and raises where that is another.
-
-    Under autocast it casts both to autocast's dtype first, as apex does. The kernel itself is a CUDA extension; here
-    the same arithmetic is written out, statistics in float32 and the quotient stored in the output's dtype before the
-    weight is applied. After the fix that landed it is the stock norm.
-    """
+    """apex's ``FusedRMSNorm``: reads its weight in the input's dtype, and raises where that is another."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Norm the last dimension.
-
-        Parameters
-        ----------
-        hidden : torch.Tensor, shape (B, L, d)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-
-        Raises
-        ------
-        RuntimeError
-            Input and weight differ in dtype; apex's own words.
-        """
+        """Norm the last dimension."""
         if self.is_upstream:
             return super().forward(hidden)
         weight: torch.Tensor = self.weight
@@ -180,18 +103,7 @@ class Attention(nn.Module):
         self.o = unfilled_linear(inner, size.dim)
 
     def forward(self, x: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
-        """Attend from every token to every token, padding included.
-
-        Parameters
-        ----------
-        x : torch.Tensor, shape (B, L, d)
-            Normed.
-        position_bias : torch.Tensor, shape (1, H, L, L)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Attend from every token to every token, padding included."""
         # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
         by_head = (*x.shape[:-1], self.heads, -1)
         query, key, value = (part.view(by_head).transpose(1, 2) for part in (self.q(x), self.k(x), self.v(x)))
@@ -212,17 +124,7 @@ class FeedForward(nn.Module):
         self.wo = unfilled_linear(size.hidden, size.dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Transform each token by itself.
-
-        Parameters
-        ----------
-        x : torch.Tensor, shape (B, L, d)
-            Normed.
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Transform each token by itself."""
         product = gelu_new(self.gate(x)) * self.up(x)
         if product.dtype != self.wo.weight.dtype:
             product = product.to(self.wo.weight.dtype)
@@ -240,30 +142,13 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(size)
 
     def forward(self, hidden: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
-        """Add both sublayers' updates.
-
-        Parameters
-        ----------
-        hidden : torch.Tensor, shape (B, L, d)
-        position_bias : torch.Tensor, shape (1, H, L, L)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Add both sublayers' updates."""
         hidden = clamped(hidden + self.attention(self.attention_norm(hidden), position_bias))
         return clamped(hidden + self.feed_forward(self.feed_forward_norm(hidden)))
 
 
 class T5Encoder(System):
-    """Embedding, blocks and a last norm; every block shares the bias for relative positions.
-
-    Parameters
-    ----------
-    size : T5Size
-    fused : bool
-        The norms are apex's.
-    """
+    """Embedding, blocks and a last norm; every block shares the bias for relative positions."""
 
     landed = (
         "huggingface/transformers PR #45723 (merged 1 May 2026): T5 takes its own norm even where apex is installed; "
@@ -279,16 +164,7 @@ class T5Encoder(System):
         self.final_norm = norm(size.dim)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Encode.
-
-        Parameters
-        ----------
-        ids : torch.Tensor of int64, shape (B, L)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Encode."""
         buckets = relative_buckets(ids.shape[1], ids.device)
         position_bias = self.position_bias(buckets).permute(2, 0, 1)[None]  # (1, H, L, L)
         hidden = self.embedding(ids)

@@ -3,8 +3,6 @@
 :mod:`.cogvideo_t5` says what the outliers are, where they were read of, and which sizes were chosen. Channels of the
 residual are in this order: outlier channels, sink channels, all others (*ordinary*). The first neurons of each
 feed-forward are the outlier neurons.
-
-Contents: :func:`drawn_weights`.
 """
 
 from __future__ import annotations
@@ -42,21 +40,7 @@ def _update_std(size: T5Size) -> float:
 
 
 def _gains(size: T5Size, generator: torch.Generator, *, first: bool, final: bool) -> torch.Tensor:
-    """Gains of one norm: ordinary channels leave it with unit variance, outliers with magnitude one.
-
-    Parameters
-    ----------
-    size : T5Size
-    generator : torch.Generator
-    first : bool
-        The residual has no outliers yet.
-    final : bool
-        The sinks leave with magnitude one too.
-
-    Returns
-    -------
-    torch.Tensor of float32, shape (dim,)
-    """
+    """Gains of one norm: ordinary channels leave it with unit variance, outliers with magnitude one."""
     ordinary, sink = RESIDUAL_STD, SINK * RESIDUAL_STD
     outlier = ordinary if first else OUTLIER
     power = OUTLIER_CHANNELS * outlier**2 + SINK_CHANNELS * sink**2 + (size.dim - _ORDINARY) * ordinary**2
@@ -128,23 +112,7 @@ def _drawn(name: str, size: T5Size, generator: torch.Generator) -> torch.Tensor:
 def drawn_weights(
     model: T5Encoder, size: T5Size, generator: torch.Generator, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Draw the encoder's weights, one at a time, so that the full size needs no second copy of all of them.
-
-    Parameters
-    ----------
-    model : T5Encoder
-        Its parameters' names.
-    size : T5Size
-    generator : torch.Generator
-        On the CPU.
-    dtype : torch.dtype
-        Drawn in float32, then cast to this; ``wo`` stays in float32 where this is float16, as transformers does it.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        A state dict.
-    """
+    """Draw the encoder's weights, one at a time, so that the full size needs no second copy of all of them."""
     drawn = {}
     for name, _ in model.named_parameters():
         values = _drawn(name, size, generator)

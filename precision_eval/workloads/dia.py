@@ -4,20 +4,6 @@ The architecture, the sizes and the states were read in nari-labs/dia, ``dia/lay
 ``dia/model.py``. One call of the decoder is one decode step of both guidance rows: 9 channel tokens under the delay
 pattern, a static cache whose last filled slot the call writes again, cross attention to keys and values computed
 beforehand. One call of the encoder reads a whole padded text. Attention has scale 1.0; there is no 1/√d.
-
-Two states of the dtypes, each the mirror of the other, and what decides between them is what torch's ``nn.RMSNorm``
-returns for a narrower input than its float32 weight: float32 in torch 2.6, the input's dtype in torch 2.13.
-
-===================  ========  ========  ===========  =======  ======================  ======================
-state                weights   compute   norm weight  cache    raises where a norm     landed
-                                                               returns
-===================  ========  ========  ===========  =======  ======================  ======================
-d4790dd (PR #88)     float16   float16   float32      float16  float32 (q float32)     4a9e29b (PR #127)
-before 9d0e434       float32   bfloat16  float32      float32  bfloat16 (q bfloat16)   9d0e434 (PR #45)
-===================  ========  ========  ===========  =======  ======================  ======================
-
-*compute* is the source's ``compute_dtype``: what embeddings are stored in and the gated product is brought to.
-This module loads torch only when a case is built.
 """
 
 from __future__ import annotations
@@ -58,18 +44,7 @@ TEXT_SHARE = 0.75  # of the text's length in use, the rest is padding
 
 @dataclass(frozen=True, kw_only=True)
 class DiaState:
-    """Which dtypes the source stores and computes in, and what landed after it.
-
-    Attributes
-    ----------
-    commit : str
-        Where it was read.
-    weights, compute, cache : str
-        torch's names of the dtypes of projections, of ``compute_dtype`` and of the self-attention cache. Gains of the
-        norms are float32.
-    fix : {"127", "45"}
-        The pull request that landed after it.
-    """
+    """Which dtypes the source stores and computes in, and what landed after it."""
 
     commit: str
     weights: str
@@ -92,29 +67,7 @@ def _check_positive(size: DecoderSize | EncoderSize) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSize:
-    """Hyperparameters of the decoder, and the lengths of a call.
-
-    Attributes
-    ----------
-    layers, width, hidden : int
-        ``hidden`` is the gated MLP's.
-    heads, cache_heads, head_dim : int
-        Of self attention; ``cache_heads`` are its key and value heads.
-    cross_heads, cross_head_dim : int
-        Of cross attention, which has as many key and value heads as query heads.
-    encoder_width, text_length : int
-        Of what cross attention reads.
-    slots, filled : int
-        Length of the static cache; slots in use after the call, which writes the last of them.
-    cross_rotary : bool
-        Queries and keys of cross attention are rotated: so in both states here; the source dropped it later, and the
-        port in transformers has none.
-
-    Raises
-    ------
-    ParameterError
-        A size is not positive, does not divide, or does not fit the cache.
-    """
+    """Hyperparameters of the decoder, and the lengths of a call."""
 
     layers: int
     width: int
@@ -140,20 +93,7 @@ class DecoderSize:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSize:
-    """Hyperparameters of the encoder, and the length of a call.
-
-    Attributes
-    ----------
-    layers, width, hidden, heads, head_dim : int
-        Every head has its own keys and values; ``heads × head_dim`` is twice the width as published.
-    text_length : int
-        Bytes of a call, padding included.
-
-    Raises
-    ------
-    ParameterError
-        A size is not positive.
-    """
+    """Hyperparameters of the encoder, and the length of a call."""
 
     layers: int
     width: int
@@ -196,21 +136,7 @@ def _padding(text_length: int) -> torch.Tensor:
 
 
 def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> Case:
-    """Build a decode step of any size; the workloads are those of ``DECODER_SIZES``, a sweep has its own.
-
-    Parameters
-    ----------
-    size : DecoderSize
-    device : str
-    seed : int
-        Of weights, caches and tokens; drawn in float32 on the CPU, then cast.
-    state : DiaState
-
-    Returns
-    -------
-    Case
-        Input: tokens ``(2, 1, 9)`` int64, the same in both rows. Output: logits ``(2, 1, 9, 1028)``, float32.
-    """
+    """Build a decode step of any size; the workloads are those of ``DECODER_SIZES``, a sweep has its own."""
     import torch
 
     from precision_eval.workloads.dia_delay import apply_delay
@@ -229,22 +155,7 @@ def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -
 
 
 def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> Case:
-    """Build the reading of a text of any size.
-
-    Parameters
-    ----------
-    size : EncoderSize
-    device : str
-    seed : int
-        Of weights and text; drawn in float32 on the CPU, then cast.
-    state : DiaState
-
-    Returns
-    -------
-    Case
-        Inputs: bytes ``(2, text_length)`` int64, zeros in the row without condition, and True where the text is in
-        use, ``(2, text_length)`` bool, the same in both rows. Output: hidden states ``(2, text_length, width)``.
-    """
+    """Build the reading of a text of any size."""
     import torch
 
     from precision_eval.workloads.dia_model import DiaEncoder

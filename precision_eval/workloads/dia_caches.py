@@ -2,8 +2,6 @@
 
 Conventions: B = 2 guidance rows, K key and value heads of D, S slots. A cache is filled up to the step's position; a
 step writes its own slot, the same at every call.
-
-Contents: :class:`KeysValues`, :class:`SliceCache`, :class:`AppendingCache`.
 """
 
 from __future__ import annotations
@@ -13,12 +11,7 @@ from torch import nn
 
 
 class KeysValues(nn.Module):
-    """Keys and values as buffers.
-
-    Parameters
-    ----------
-    key, value : torch.Tensor, shape (B, K, S, D)
-    """
+    """Keys and values as buffers."""
 
     key: torch.Tensor
     value: torch.Tensor
@@ -35,21 +28,7 @@ class SliceCache(KeysValues):
     def extended(
         self, key: torch.Tensor, value: torch.Tensor, position: int, heads: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the step's own slot, and give a view of all slots filled.
-
-        Parameters
-        ----------
-        key, value : torch.Tensor, shape (B, K, 1, D)
-        position : int
-            The slot.
-        heads : int
-            Query heads; attention shares keys and values among them.
-
-        Returns
-        -------
-        tuple of torch.Tensor, shape (B, K, position + 1, D)
-            In the cache's dtype.
-        """
+        """Write the step's own slot, and give a view of all slots filled."""
         self.key[:, :, position : position + 1] = key
         self.value[:, :, position : position + 1] = value
         return self.key[:, :, : position + 1], self.value[:, :, : position + 1]
@@ -61,22 +40,7 @@ class AppendingCache(KeysValues):
     def extended(
         self, key: torch.Tensor, value: torch.Tensor, position: int, heads: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the step's own slot to a copy of those before it, and write it.
-
-        Parameters
-        ----------
-        key, value : torch.Tensor, shape (B, K, 1, D)
-            Repeated to as many heads as the queries have.
-        position : int
-            The slot.
-        heads : int
-            Query heads.
-
-        Returns
-        -------
-        tuple of torch.Tensor, shape (B, heads, position + 1, D)
-            In the wider of both dtypes, since ``cat`` promotes.
-        """
+        """Append the step's own slot to a copy of those before it, and write it."""
         key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
         joined = tuple(
             torch.cat((past[:, :, :position], x), dim=2) for past, x in ((self.key, key), (self.value, value))

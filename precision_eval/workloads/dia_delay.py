@@ -1,8 +1,6 @@
 """Dia's delay pattern: channel *c* runs ``delays[c]`` frames late, so that a frame's codes come one after another.
 
 Conventions: codes are integers of shape (batch, frames, channels). Imports torch.
-
-Contents: :func:`apply_delay`, :func:`revert_delay`.
 """
 
 from __future__ import annotations
@@ -35,58 +33,10 @@ def _checked(codes: torch.Tensor, delays: Sequence[int]) -> torch.Tensor:
 
 
 def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torch.Tensor:
-    """Delay each channel; what is delayed past the end is dropped.
-
-    Parameters
-    ----------
-    codes : torch.Tensor of int, shape (batch, frames, channels)
-        Append ``max(delays)`` frames to keep every code.
-    delays : sequence of int
-        In frames, one per channel.
-    bos : int
-        Stands where a channel has not begun.
-
-    Returns
-    -------
-    torch.Tensor, same shape and dtype
-        ``out[b, t, c] = codes[b, t − delays[c], c]``.
-
-    Raises
-    ------
-    ParameterError
-        The shape does not fit the delays, or a delay is negative.
-
-    References
-    ----------
-    .. [1] nari-labs/dia, ``dia/audio.py``, ``apply_audio_delay``.
-    """
+    """Delay each channel; what is delayed past the end is dropped."""
     return _shifted(codes, _checked(codes, delays), before=bos, after=bos)
 
 
 def revert_delay(delayed: torch.Tensor, *, delays: Sequence[int], pad: int) -> torch.Tensor:
-    """Bring the channels of a frame together again.
-
-    Parameters
-    ----------
-    delayed : torch.Tensor of int, shape (batch, frames, channels)
-    delays : sequence of int
-        In frames, one per channel.
-    pad : int
-        Stands where a channel's code lies beyond the end. The source repeats the last frame there instead and then
-        cuts the last ``max(delays)`` frames off; up to there both are the same.
-
-    Returns
-    -------
-    torch.Tensor, same shape and dtype
-        ``out[b, t, c] = delayed[b, t + delays[c], c]``.
-
-    Raises
-    ------
-    ParameterError
-        The shape does not fit the delays, or a delay is negative.
-
-    References
-    ----------
-    .. [1] nari-labs/dia, ``dia/audio.py``, ``revert_audio_delay``.
-    """
+    """Bring the channels of a frame together again."""
     return _shifted(delayed, -_checked(delayed, delays), before=pad, after=pad)

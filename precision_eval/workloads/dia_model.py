@@ -3,15 +3,6 @@
 Conventions: B = 2 guidance rows; T positions of the call (1 in decode); H query heads on K key and value heads of D; S
 slots or bytes; W the width. Projections contract trailing axes with ``tensordot``, have no bias, and give their result
 back in their input's dtype. A part looks at ``is_upstream`` together with the pull request that its state got.
-
-The source is built for a ``compute_dtype``, and that is how its users choose a dtype. So a fix that stores everything
-in another dtype is made to do here what that argument does there, which differs from casting the source's module in
-two things. The *compute dtype* is what the embeddings are stored in; the source keeps the argument as an attribute,
-which a cast leaves behind. And the rotary embedding's timescales stay float32; in the source they are a buffer, which
-a cast to half rounds, and with it the phase of late positions.
-
-Contents: :class:`Dense`, :class:`Rotary`, :class:`SelfAttention`, :class:`CrossAttention`, :class:`FeedForward`,
-:class:`DecoderLayer`, :class:`EncoderLayer`, :class:`DiaDecoder`, :class:`DiaEncoder`.
 """
 
 from __future__ import annotations
@@ -52,15 +43,7 @@ class Part(System):
 
 
 class Dense(nn.Module):
-    """A projection that contracts the last axes of its input; no bias.
-
-    Parameters
-    ----------
-    inputs, outputs : tuple of int
-        Axes contracted and axes produced; the weight has both, in this order.
-    state : DiaState
-        At d4790dd the input is cast to the weight's dtype; before, both were cast to float32.
-    """
+    """A projection that contracts the last axes of its input; no bias."""
 
     def __init__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], state: DiaState) -> None:
         super().__init__()
@@ -90,20 +73,7 @@ class Rotary(Part):
         return super()._apply(fn, recurse)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
-        """Turn heads by their positions.
-
-        Parameters
-        ----------
-        x : torch.Tensor, shape (B, T, H, D)
-        positions : torch.Tensor of int64, shape (T,)
-        compute : torch.dtype
-
-        Returns
-        -------
-        torch.Tensor, shape (B, T, H, D)
-            As shipped in x's dtype, rotated in it by sine and cosine rounded to it; after PR #127 rotated in float32
-            and brought to the compute dtype.
-        """
+        """Turn heads by their positions."""
         angles = positions[:, None, None] / self.timescale  # (T, 1, D/2)
         sine, cosine = angles.sin(), angles.cos()
         if self.after("127"):
@@ -162,20 +132,7 @@ class SelfAttention(Attention):
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, compute: torch.dtype
     ) -> torch.Tensor:
-        """Attend.
-
-        Parameters
-        ----------
-        x : torch.Tensor, shape (B, T, W)
-        positions : torch.Tensor of int64, shape (T,)
-        mask : torch.Tensor of bool, shape (B, 1, T, T), or None
-        compute : torch.dtype
-
-        Returns
-        -------
-        torch.Tensor, shape (B, T, W)
-            In x's dtype.
-        """
+        """Attend."""
         query = self.rotary(self.query(x), positions, compute).transpose(1, 2)  # (B, H, T, D)
         key = self.rotary(self.key(x), positions, compute).transpose(1, 2)  # (B, K, T, D)
         value = self.value(x).transpose(1, 2)
@@ -277,13 +234,7 @@ class EncoderLayer(Part):
 
 
 class DiaDecoder(Part):
-    """The decoder, at one step. Weights and caches are empty until they are filled.
-
-    Parameters
-    ----------
-    size : DecoderSize
-    state : DiaState
-    """
+    """The decoder, at one step. Weights and caches are empty until they are filled."""
 
     positions: torch.Tensor
     text_mask: torch.Tensor
@@ -313,30 +264,13 @@ class DiaDecoder(Part):
 
     @contextmanager
     def upstream(self) -> Iterator[None]:
-        """Hold the decoder in the state after the pull request that landed.
-
-        PR #127 also casts the encoder's last norm, so that the text's keys and values are in the compute dtype.
-
-        Yields
-        ------
-        None
-        """
+        """Hold the decoder in the state after the pull request that landed."""
         texts = nn.ModuleList(layer.cross_attention.cache for layer in self.blocks)
         with super().upstream(), stored_as(texts, self.compute_dtype if self.after("127") else None):
             yield
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Run one decode step: it writes the last filled slot, and is repeatable.
-
-        Parameters
-        ----------
-        tokens : torch.Tensor of int64, shape (B, 1, 9)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, 1, 9, 1028)
-            Logits, float32 as the source casts them.
-        """
+        """Run one decode step: it writes the last filled slot, and is repeatable."""
         x: Any = None
         for channel, embedding in enumerate(self.embeddings):
             embedded = embedding(tokens[..., channel])  # (B, 1, W)
@@ -347,13 +281,7 @@ class DiaDecoder(Part):
 
 
 class DiaEncoder(Part):
-    """The text encoder. Weights are empty until they are filled.
-
-    Parameters
-    ----------
-    size : EncoderSize
-    state : DiaState
-    """
+    """The text encoder. Weights are empty until they are filled."""
 
     positions: torch.Tensor
 
@@ -366,19 +294,7 @@ class DiaEncoder(Part):
         self.register_buffer("positions", torch.arange(size.text_length), persistent=False)
 
     def forward(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """Read a text.
-
-        Parameters
-        ----------
-        tokens : torch.Tensor of int64, shape (B, S)
-        padding : torch.Tensor of bool, shape (B, S)
-            True where the text is in use. Text attends to text, padding to padding.
-
-        Returns
-        -------
-        torch.Tensor, shape (B, S, W)
-            In the dtype that the last norm returns.
-        """
+        """Read a text."""
         mask = (padding[:, :, None] == padding[:, None, :])[:, None]  # (B, 1, S, S)
         compute = self.embedding.weight.dtype
         x = self.embedding(tokens)

@@ -2,8 +2,6 @@
 
 Conventions: all is drawn in float32 on the CPU, in the order in which the model lists it, and then cast to the dtype
 of the place it goes to.
-
-Contents: :func:`fill_weights`, :func:`fill_caches`.
 """
 
 from __future__ import annotations
@@ -45,14 +43,7 @@ def _spreads(model: nn.Module) -> dict[int, float]:
 
 @torch.no_grad()
 def fill_weights(model: DiaDecoder | DiaEncoder, generator: torch.Generator) -> None:
-    """Draw every parameter, in place.
-
-    Parameters
-    ----------
-    model : DiaDecoder or DiaEncoder
-    generator : torch.Generator
-        Of the CPU.
-    """
+    """Draw every parameter, in place."""
     spreads = _spreads(model)
     for parameter in model.parameters():
         drawn = torch.randn(parameter.shape, generator=generator)
@@ -63,17 +54,7 @@ def fill_weights(model: DiaDecoder | DiaEncoder, generator: torch.Generator) -> 
 
 @torch.no_grad()
 def fill_caches(model: DiaDecoder, generator: torch.Generator, *, padding: torch.Tensor) -> None:
-    """Draw the keys and values of all filled slots, and compute those of a drawn text.
-
-    Parameters
-    ----------
-    model : DiaDecoder
-        Its weights are filled. The text's keys and values get the dtype that torch's norm gives the encoder's output.
-    generator : torch.Generator
-        Of the CPU.
-    padding : torch.Tensor of bool, shape (text_length,)
-        True where the text is in use.
-    """
+    """Draw the keys and values of all filled slots, and compute those of a drawn text."""
     size = model.size
     hidden = torch.randn(constants.GUIDANCE_ROWS, size.text_length, size.encoder_width, generator=generator)
     gain = 1.0 + constants.NORM_GAIN_STD * torch.randn(size.encoder_width, generator=generator)
@@ -89,11 +70,7 @@ def fill_caches(model: DiaDecoder, generator: torch.Generator, *, padding: torch
 
 
 def _remember(attention: CrossAttention, text: torch.Tensor) -> None:
-    """Have cross attention compute the text's keys and values; in float32 and rounded once where that is long.
-
-    A CPU's float16 product takes minutes per layer at the published size. The encoder output is drawn, so no model's
-    own rounding is lost.
-    """
+    """Have cross attention compute the text's keys and values; in float32 and rounded once where that is long."""
     projections = (attention.key, attention.value)
     before = [projection.in_float32 for projection in projections]
     for projection in projections:

@@ -5,19 +5,6 @@
 brycedrennan/imaginAIry #442. Attention is never reached. Storing everything in one half does not help: the embedding
 stays float32. The second path, the label embedding of frame rate, motion bucket and noise augmentation, gets float32
 in the same way.
-
-One call embeds a batch of 2 × frames rows, as one guided denoising step does; rows do not touch each other. A sampler
-gives all rows one timestep; here each row has its own, so that one batch covers both kinds there are:
-
-- the first half has those of a discrete schedule, 999 down to 0, as image models of the same code take them. bfloat16
-  has 8 bits and turns 999 into 1000, which moves the embedding by up to 0.85 at 320 channels; float16 holds every
-  integer to 2048.
-- the second half has SVD's own, ¼ ln σ of the EDM schedule from σ = 700 to 0.002: 1.64 down to −1.55. Here the cast
-  before the embedding costs about twice what the cast after it does, and no more.
-
-Timesteps are handed over as integers, in units of 2⁻²⁰ (*ticks*). They belong to the sampler and not to the model, and
-a fix that stores everything in bfloat16 casts floating inputs: it would commit, in both workloads, the very fault that
-one of them is about. This module loads torch only when a case is built.
 """
 
 from __future__ import annotations
@@ -47,19 +34,7 @@ BIAS_STD = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEmbedSize:
-    """Widths of the embedding, and the frames of a clip.
-
-    Attributes
-    ----------
-    frames : int
-        Rows are twice as many: with and without the conditioning.
-    channels : int
-        Of the sinusoidal embedding.
-    label_channels : int
-        Of each of the three labels' embeddings.
-    embedding : int
-        Outputs of the Linears.
-    """
+    """Widths of the embedding, and the frames of a clip."""
 
     frames: int
     channels: int
@@ -85,77 +60,23 @@ SIZES: dict[str, TimeEmbedSize] = {
 
 
 def discrete_timesteps(count: int) -> list[float]:
-    """Timesteps of a discrete schedule, evenly spaced.
-
-    Parameters
-    ----------
-    count : int
-        At least 2.
-
-    Returns
-    -------
-    list of float
-        Integers, from 999 down to 0.
-    """
+    """Timesteps of a discrete schedule, evenly spaced."""
     return [float(round(LAST_STEP * (1 - index / (count - 1)))) for index in range(count)]
 
 
 def edm_timesteps(count: int) -> list[float]:
-    """Timesteps of SVD: ¼ ln σ along the EDM schedule.
-
-    Parameters
-    ----------
-    count : int
-        At least 2.
-
-    Returns
-    -------
-    list of float
-        From ¼ ln 700 = 1.638 down to ¼ ln 0.002 = −1.554.
-
-    References
-    ----------
-    .. [1] T. Karras et al., "Elucidating the Design Space of Diffusion-Based Generative Models", NeurIPS 2022, eq. 5.
-    .. [2] imaginAIry, ``sgm/diffusionmodules/denoiser_scaling.py``, ``VScalingWithEDMcNoise``.
-    """
+    """Timesteps of SVD: ¼ ln σ along the EDM schedule."""
     high, low = SIGMA_MAX ** (1 / RHO), SIGMA_MIN ** (1 / RHO)
     return [0.25 * math.log((high + index / (count - 1) * (low - high)) ** RHO) for index in range(count)]
 
 
 def timestep_ticks(frames: int) -> list[int]:
-    """Timesteps of a batch in ticks: the discrete schedule's, then SVD's.
-
-    Parameters
-    ----------
-    frames : int
-        At least 2.
-
-    Returns
-    -------
-    list of int
-        ``2 × frames`` of them; each is exact in float32 once divided by ``TICKS_PER_STEP``.
-    """
+    """Timesteps of a batch in ticks: the discrete schedule's, then SVD's."""
     return [round(step * TICKS_PER_STEP) for step in (*discrete_timesteps(frames), *edm_timesteps(frames))]
 
 
 def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> Case:
-    """Build the time embedding.
-
-    Parameters
-    ----------
-    size : {"tiny", "cpu", "full"}
-    device : str
-    seed : int
-        Of the weights; drawn in float32 on the CPU, then cast.
-    cast_first : bool
-        The timestep is cast to the weights' dtype before it is embedded.
-
-    Returns
-    -------
-    Case
-        Inputs: ticks ``(2 × frames,)`` int64, labels ``(2 × frames, 3 × label_channels)`` float32. Output: the
-        embedding ``(2 × frames, embedding)``.
-    """
+    """Build the time embedding."""
     import torch
 
     from precision_eval.workloads.imaginairy_model import (

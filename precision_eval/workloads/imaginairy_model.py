@@ -3,8 +3,6 @@
 Written from what brycedrennan/imaginAIry computes in ``imaginairy/modules/sgm/diffusionmodules/video_model.py`` up to
 ``emb``, and in ``util.py`` (``timestep_embedding``). Conventions: R rows, C channels of the sinusoidal embedding, E of
 the output; a timestep is a number in the sampler's own units, a tick 2⁻²⁰ of one.
-
-Contents: :func:`timestep_embedding`, :class:`TimeEmbedding`, :class:`CastFirstTimeEmbedding`, :func:`drawn_weights`.
 """
 
 from __future__ import annotations
@@ -21,24 +19,7 @@ from precision_eval.workloads.system import System, widened
 
 
 def timestep_embedding(timesteps: torch.Tensor, channels: int) -> torch.Tensor:
-    """Sinusoidal embedding: cosines, then sines, of the timestep at geometrically spaced frequencies.
-
-    Parameters
-    ----------
-    timesteps : torch.Tensor, shape (R,)
-        Floating. The source brings them to float32 first, and so does this; float64 stays.
-    channels : int
-        Even: C/2 frequencies from 1 down to nearly 1/``MAX_PERIOD``.
-
-    Returns
-    -------
-    torch.Tensor of float32, or of float64 for float64, shape (R, C)
-
-    References
-    ----------
-    .. [1] J. Ho et al., "Denoising Diffusion Probabilistic Models", NeurIPS 2020; the frequencies are the
-       transformer's.
-    """
+    """Sinusoidal embedding: cosines, then sines, of the timestep at geometrically spaced frequencies."""
     wide = widened(timesteps)
     half = channels // 2
     steps = torch.arange(half, dtype=wide.dtype, device=wide.device)
@@ -55,16 +36,7 @@ def _two_linears(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class TimeEmbedding(System):
-    """Embedding of timestep and labels, summed.
-
-    As shipped nothing is cast, and no autocast is on. After the fix that landed, autocast is on again, on CUDA only:
-    ``platform_appropriate_autocast`` asks for CUDA, as autocast on the CPU did not exist when it was written, and MPS
-    is sent to the CPU. On the CPU the model is the one that raises, before the fix and after it.
-
-    Parameters
-    ----------
-    size : TimeEmbedSize
-    """
+    """Embedding of timestep and labels, summed."""
 
     landed: str | None = (
         "brycedrennan/imaginAIry PR #443 (d3106fc, 14.0.4): autocast on again, on CUDA only; the float32 embedding is "
@@ -87,31 +59,11 @@ class TimeEmbedding(System):
         return torch.autocast("cuda") if self.is_upstream and device_type == "cuda" else nullcontext()
 
     def embedded(self, timesteps: torch.Tensor) -> torch.Tensor:
-        """Embed timesteps as the source does, with no cast.
-
-        Parameters
-        ----------
-        timesteps : torch.Tensor of float32 or float64, shape (R,)
-
-        Returns
-        -------
-        torch.Tensor, shape (R, C)
-        """
+        """Embed timesteps as the source does, with no cast."""
         return timestep_embedding(timesteps, self.channels)
 
     def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Embed a batch.
-
-        Parameters
-        ----------
-        ticks : torch.Tensor of int64, shape (R,)
-        labels : torch.Tensor, shape (R, 3 × label channels)
-            Already embedded, as the conditioner hands them over.
-
-        Returns
-        -------
-        torch.Tensor, shape (R, E)
-        """
+        """Embed a batch."""
         wide = torch.promote_types(self.weight_dtype, torch.float32)
         timesteps = ticks.to(wide) / TICKS_PER_STEP  # exact: a power of two, and 24 bits at most
         with self._landed_autocast(ticks.device.type):
@@ -119,59 +71,22 @@ class TimeEmbedding(System):
 
 
 class CastFirstTimeEmbedding(TimeEmbedding):
-    """The fault: the timestep is rounded to the weights' dtype, and only then embedded.
-
-    The labels are cast to the weights' dtype as they are, so that nothing disagrees and nothing raises.
-    """
+    """The fault: the timestep is rounded to the weights' dtype, and only then embedded."""
 
     landed = None
     not_landed = "the cast before the embedding is a fault to be measured, and no state of the project"
 
     def embedded(self, timesteps: torch.Tensor) -> torch.Tensor:
-        """Embed timesteps that have been rounded first.
-
-        Parameters
-        ----------
-        timesteps : torch.Tensor of float32 or float64, shape (R,)
-
-        Returns
-        -------
-        torch.Tensor in the weights' dtype, shape (R, C)
-        """
+        """Embed timesteps that have been rounded first."""
         return super().embedded(timesteps.to(self.weight_dtype)).to(self.weight_dtype)
 
     def forward(self, ticks: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Embed a batch.
-
-        Parameters
-        ----------
-        ticks : torch.Tensor of int64, shape (R,)
-        labels : torch.Tensor, shape (R, 3 × label channels)
-
-        Returns
-        -------
-        torch.Tensor, shape (R, E)
-        """
+        """Embed a batch."""
         return super().forward(ticks, labels.to(self.weight_dtype))
 
 
 def drawn_weights(model: TimeEmbedding, generator: torch.Generator, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Draw weights that keep activations of order one.
-
-    Parameters
-    ----------
-    model : TimeEmbedding
-        Its parameters' names and shapes.
-    generator : torch.Generator
-        On the CPU.
-    dtype : torch.dtype
-        Drawn in float32, then cast to this.
-
-    Returns
-    -------
-    dict of str to torch.Tensor
-        A state dict.
-    """
+    """Draw weights that keep activations of order one."""
     drawn = {}
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator)

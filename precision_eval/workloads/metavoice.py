@@ -6,20 +6,6 @@ against a static KV cache, and the sampler's probabilities for the last position
 
 - *decode*: one position, the last of those filled; its slot is written again at every call;
 - *prefill*: the prompt's positions from slot 0 on, in an empty cache.
-
-Three states of the dtypes, each named by the path of the source that has it:
-
-==================  ==========  ==========  =======  ==========================
-state               weights     speaker     cache    cache written by
-==================  ==========  ==========  =======  ==========================
-GPU path            bfloat16    float16     float16  a tensor index (index_put)
-GPU path, slice     bfloat16    float16     float16  a slice, which casts
-CPU path            float32     float32     float16  a slice, which casts
-==================  ==========  ==========  =======  ==========================
-
-Keys and values of the slots that a decode step finds filled are drawn with unit variance, as the projections of a
-normed activation by the drawn weights are; free slots are zero. Token ids are uniform over the vocabulary.
-This module loads torch only when a case is built.
 """
 
 from __future__ import annotations
@@ -55,25 +41,7 @@ NORM_GAIN_STD = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class MetaVoiceSize:
-    """Hyperparameters of the decoder, and the lengths of a call.
-
-    Attributes
-    ----------
-    layers, heads, head_dim, hidden : int
-        Width is ``heads × head_dim``; every head has its own keys and values. ``hidden`` is SwiGLU's.
-    vocabulary, speaker_dim : int
-    slots : int
-        Length of the static cache, and of the learned positions.
-    filled : int
-        Decode: slots in use after the call; the call writes the last of them.
-    prompt : int
-        Prefill: positions of the call.
-
-    Raises
-    ------
-    ParameterError
-        A size is not positive, or a call does not fit the cache.
-    """
+    """Hyperparameters of the decoder, and the lengths of a call."""
 
     layers: int
     heads: int
@@ -117,27 +85,7 @@ SIZES: dict[str, MetaVoiceSize] = {
 def metavoice_case(
     size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
 ) -> Case:
-    """Build a call of any size; the workloads are those of ``SIZES``, a sweep over lengths has its own.
-
-    Parameters
-    ----------
-    size : MetaVoiceSize
-    device : str
-    seed : int
-        Of weights, cache, tokens and speaker; drawn in float32 on the CPU, then cast.
-    prefill : bool
-        The prompt into an empty cache instead of one position into a filled one.
-    indexed : bool
-        The cache is written by a tensor index instead of a slice.
-    weight_dtype, speaker_dtype : str
-        torch's names of the dtypes that parameters and speaker embedding are stored in. The cache is float16.
-
-    Returns
-    -------
-    Case
-        Inputs: tokens ``(2, s)`` int64, speaker embedding ``(1, speaker_dim)``, positions ``(s,)`` int64. Output:
-        logits ``(2, s, vocabulary)``, the row with the speaker first, and probabilities ``(vocabulary,)``.
-    """
+    """Build a call of any size; the workloads are those of ``SIZES``, a sweep over lengths has its own."""
     import torch
 
     from precision_eval.workloads.metavoice_model import MetaVoice, StaticCache, drawn_weights
@@ -163,20 +111,7 @@ def metavoice_case(
 
 
 def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> Case:
-    """Build one of ``SIZES``.
-
-    Parameters
-    ----------
-    size : {"tiny", "cpu", "full"}
-    device : str
-    seed : int
-    **state
-        ``prefill``, ``indexed``, ``weight_dtype`` and ``speaker_dtype`` of :func:`metavoice_case`.
-
-    Returns
-    -------
-    Case
-    """
+    """Build one of ``SIZES``."""
     return metavoice_case(SIZES[size], device=device, seed=seed, **state)
 
 

@@ -3,15 +3,6 @@
 Written from what metavoiceio/metavoice-src computes in ``fam/llm/fast_model.py`` (decoder) and
 ``fam/llm/fast_inference_utils.py`` (sampler). Conventions: B = 2 rows, the first with the speaker embedding, the second
 without; s positions of the call; H heads of D; S slots; V tokens. No projection has a bias.
-
-Three things of the source are left out, as they change no value: ``repeat_interleave`` of the cache by a factor of one,
-a copy of the whole cache in eager that the compiler removes; the pinning of attention's math backend around decode;
-and the draw of the token. The CPU path (``fam/llm/inference.py``) is modelled by its dtypes and its slice assignment
-only: there attention is given a view of the filled slots without a mask, so that a prompt's positions all see each
-other, and top-p trims probabilities where this sampler trims logits.
-
-Contents: :class:`MetaVoice` with its parts, :func:`drawn_weights`; the sampler :func:`guided_probabilities`, and
-:func:`sampler_rounding`, which runs it alone, apart from attention.
 """
 
 from __future__ import annotations
@@ -35,15 +26,7 @@ COLDEST = 1e-5
 
 
 class StaticCache(nn.Module):
-    """Keys and values of all slots.
-
-    Parameters
-    ----------
-    key, value : torch.Tensor, shape (B, H, S, D)
-    first_slot : int or None
-        None: written by the tensor of positions, an index_put, which refuses another dtype. Otherwise by slice
-        assignment from this slot on, which casts in silence; a plain integer, as the CPU path counts its slots.
-    """
+    """Keys and values of all slots."""
 
     key: torch.Tensor
     value: torch.Tensor
@@ -55,13 +38,7 @@ class StaticCache(nn.Module):
         self.first_slot = first_slot
 
     def write(self, positions: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Write the call's own keys and values, in place.
-
-        Parameters
-        ----------
-        positions : torch.Tensor of int64, shape (s,)
-        key, value : torch.Tensor, shape (B, H, s, D)
-        """
+        """Write the call's own keys and values, in place."""
         if self.first_slot is None:
             self.key[:, :, positions] = key
             self.value[:, :, positions] = value
@@ -96,18 +73,7 @@ class Attention(nn.Module):
         self.output = unfilled_linear(size.dim, size.dim)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Attend.
-
-        Parameters
-        ----------
-        x : torch.Tensor, shape (B, s, H·D)
-        positions : torch.Tensor of int64, shape (s,)
-        mask : torch.Tensor of bool, shape (1, 1, s, S)
-
-        Returns
-        -------
-        torch.Tensor, shape (B, s, H·D)
-        """
+        """Attend."""
         parts = self.query_key_value(x).chunk(3, dim=-1)
         # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
         by_head = (*x.shape[:-1], self.heads, -1)
@@ -148,19 +114,7 @@ class Layer(nn.Module):
 
 
 class MetaVoice(System):
-    """The decoder and its sampler. Its weights have no memory until a state dict is assigned.
-
-    Parameters
-    ----------
-    size : MetaVoiceSize
-    caches : sequence of StaticCache
-        One per layer, ``(2, heads, slots, head_dim)``.
-
-    Raises
-    ------
-    ParameterError
-        The caches are not as many as the layers, or have another shape.
-    """
+    """The decoder and its sampler. Its weights have no memory until a state dict is assigned."""
 
     not_landed = "no fix landed in metavoiceio/metavoice-src; #108, #128, #172, #187 and #203 are open"
     causal_mask: torch.Tensor
@@ -187,22 +141,7 @@ class MetaVoice(System):
     def forward(
         self, tokens: torch.Tensor, speaker: torch.Tensor, positions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run one call: it writes the slots of its positions, and is repeatable.
-
-        Parameters
-        ----------
-        tokens : torch.Tensor of int64, shape (B, s)
-            The same in both rows.
-        speaker : torch.Tensor, shape (1, speaker_dim)
-            Its dtype is the *precision* of the source, in which the sampler's settings are held too.
-        positions : torch.Tensor of int64, shape (s,)
-
-        Returns
-        -------
-        logits : torch.Tensor, shape (B, s, V)
-        probabilities : torch.Tensor, shape (V,)
-            Guided and trimmed, for the token after the last position.
-        """
+        """Run one call: it writes the slots of its positions, and is repeatable."""
         mask = self.causal_mask[None, None, positions]  # (1, 1, s, S)
         x = (
             self.token_embedding(tokens)
@@ -227,21 +166,7 @@ def _spread(name: str, shape: torch.Size) -> float:
 
 
 def drawn_weights(model: MetaVoice, generator: torch.Generator, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Draw every weight in float32 and cast it, one at a time.
-
-    Parameters
-    ----------
-    model : MetaVoice
-        Gives names and shapes.
-    generator : torch.Generator
-        On the CPU.
-    dtype : torch.dtype
-
-    Returns
-    -------
-    dict
-        A state dict.
-    """
+    """Draw every weight in float32 and cast it, one at a time."""
     weights = {}
     for name, parameter in model.named_parameters():
         drawn = torch.randn(parameter.shape, generator=generator)
@@ -256,19 +181,7 @@ def drawn_weights(model: MetaVoice, generator: torch.Generator, dtype: torch.dty
 
 
 def trimmed(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Put every token outside the nucleus at minus infinity.
-
-    Parameters
-    ----------
-    logits : torch.Tensor, shape (V,)
-    top_p : torch.Tensor, shape ()
-        Mass that the nucleus holds at least.
-
-    Returns
-    -------
-    torch.Tensor, shape (V,)
-        Dropped is a token whose mass, with that of all less likely ones, is at most 1 − top_p; the likeliest stays.
-    """
+    """Put every token outside the nucleus at minus infinity."""
     ascending, order = torch.sort(logits)
     mass = ascending.softmax(dim=-1).cumsum(dim=-1)
     dropped = mass <= 1 - top_p
@@ -277,24 +190,7 @@ def trimmed(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
 
 
 def guided_probabilities(logits: torch.Tensor, *, precision: torch.dtype) -> torch.Tensor:
-    """Probabilities of the next token: guidance, temperature, top-p, softmax, all in the dtypes given.
-
-    The source holds guidance 3.0, temperature 1.0 and top-p 0.95 as tensors of its precision: 0.95 is 0.9502 in
-    float16 and 0.9492 in bfloat16, and 1 − top-p is rounded once more. Softmax and cumulative sum run in the logits'
-    dtype. Both move the nucleus' boundary, even where the logits are perfect.
-
-    Parameters
-    ----------
-    logits : torch.Tensor, shape (2, s, V)
-        First with, then without the speaker; the last position counts.
-    precision : torch.dtype
-        Of the three settings. Scalars promote nothing: the logits' dtype stays.
-
-    Returns
-    -------
-    torch.Tensor, shape (V,)
-        In the logits' dtype; zero outside the nucleus.
-    """
+    """Probabilities of the next token: guidance, temperature, top-p, softmax, all in the dtypes given."""
     guidance, temperature, top_p = (
         torch.full((), value, dtype=precision, device=logits.device)
         for value in (constants.GUIDANCE, constants.TEMPERATURE, constants.TOP_P)
@@ -306,31 +202,14 @@ def guided_probabilities(logits: torch.Tensor, *, precision: torch.dtype) -> tor
 
 @dataclass(frozen=True)
 class SamplerRounding:
-    """The sampler alone, on one set of logits; the three outputs fit ``measure.drift``'s split.
-
-    Attributes
-    ----------
-    found : torch.Tensor, shape (V,)
-        Logits cast to the dtype, everything computed in it.
-    on_cast_logits, oracle : torch.Tensor of float64, shape (V,)
-        Computed in float64, on the logits as cast and on the logits as given.
-    """
+    """The sampler alone, on one set of logits; the three outputs fit ``measure.drift``'s split."""
 
     found: torch.Tensor
     on_cast_logits: torch.Tensor
     oracle: torch.Tensor
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a record.
-
-        Returns
-        -------
-        dict
-            ``kept`` and ``kept_in_float64``: tokens in the nucleus. ``boundary_flips``: tokens in one nucleus only.
-            ``total_variation``: half of Σ|p − q|, at most 1. ``mass``: Σp. All compare ``found`` with
-            ``on_cast_logits``: what the sampler's own arithmetic does. ``input_cast_flips`` and
-            ``input_cast_total_variation`` compare ``on_cast_logits`` with ``oracle``: what casting the logits does.
-        """
+        """Plain data for a record."""
         found = self.found.double()
         return {
             "kept": int((found > 0).sum()),
@@ -346,26 +225,7 @@ class SamplerRounding:
 def sampler_rounding(
     logits: torch.Tensor, *, dtype: torch.dtype, settings: torch.dtype | None = None
 ) -> SamplerRounding:
-    """Run the sampler alone, in a dtype and in float64.
-
-    Parameters
-    ----------
-    logits : torch.Tensor, shape (2, s, V)
-        Floating; best those of the float64 twin, so that no rounding before the sampler takes part.
-    dtype : torch.dtype
-        Of logits and arithmetic.
-    settings : torch.dtype, optional
-        Of guidance, temperature and top-p; the logits' by default.
-
-    Returns
-    -------
-    SamplerRounding
-
-    Raises
-    ------
-    ParameterError
-        Another shape, or logits that are not finite.
-    """
+    """Run the sampler alone, in a dtype and in float64."""
     if logits.dim() != 3 or logits.shape[0] != GUIDANCE_ROWS:
         raise ParameterError(f"logits of shape {tuple(logits.shape)}; expected ({GUIDANCE_ROWS}, positions, tokens)")
     cast = logits.to(dtype)

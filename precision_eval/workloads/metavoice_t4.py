@@ -4,24 +4,6 @@ metavoiceio/metavoice-src #27: the first release asked for bfloat16 and autocast
 support bfloat16. Please switch dtype to float16."); with ``--dtype=float16`` it ran out of memory instead. Later
 ``get_default_dtype`` (``fam/llm/utils.py``) asked for float16 by itself where the compute capability is 7 or less, or
 where there is no CUDA. Two loaders follow it:
-
-======================  ========  =========  =======  =========================  ==================================
-loader                  weights   speaker    cache    around the call            on capability 7.5
-======================  ========  =========  =======  =========================  ==================================
-``sample.py`` (#27)     float32   float32    default  autocast in the default    runs, with weights twice as large
-``fast_inference.py``   bfloat16  default    default  nothing                    raises: *metavoice-decode*
-======================  ========  =========  =======  =========================  ==================================
-
-The workload here is the first, as the reporter of #27 had it after ``--dtype=float16``: float32 weights, a float16
-cache that slice assignment fills, and the source's own autocast in float16. Nothing disagrees, and what it costs is
-memory: weights of four bytes, and float16 copies of all of them that autocast keeps while its context lasts. A fix that
-stores one half format saves both. By the memory plan the first stage alone still fits a T4, so it does not explain #27:
-the same memory holds the second stage and the codec, and each checkpoint beside its model while that is loaded. The
-second loader's state is the workload *metavoice-decode*, in these very dtypes.
-
-Which format a device computes in natively, bfloat16's emulation told apart, is
-:func:`precision_eval.memory_plan.devices.choose_format`'s to say; how much memory each fix needs, ``precision-eval
-plan --model metavoice-1b --device t4``'s. This module loads torch only when a case is built.
 """
 
 from __future__ import annotations
@@ -38,14 +20,7 @@ LAST_MAJOR_WITHOUT_BFLOAT16 = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """Dtypes that a loader leaves a model in.
-
-    Attributes
-    ----------
-    weights, speaker, cache : str
-    autocast : str
-        What it wraps calls in; empty for nothing.
-    """
+    """Dtypes that a loader leaves a model in."""
 
     weights: str
     speaker: str
@@ -59,37 +34,13 @@ class Loaded:
 
 
 def default_dtype(capability: tuple[int, int] | None) -> str:
-    """Dtype that the source asks for.
-
-    Parameters
-    ----------
-    capability : tuple of int or None
-        CUDA's compute capability; ``None`` without CUDA.
-
-    Returns
-    -------
-    {"float16", "bfloat16"}
-        As ``get_default_dtype`` of fam/llm/utils.py: float16 where the major number is at most 7, or without CUDA.
-    """
+    """Dtype that the source asks for."""
     old = capability is None or capability[0] <= LAST_MAJOR_WITHOUT_BFLOAT16
     return "float16" if old else "bfloat16"
 
 
 def loaded(capability: tuple[int, int] | None, *, loader: Literal["sample", "fast"]) -> Loaded:
-    """Dtypes after loading on a device.
-
-    Parameters
-    ----------
-    capability : tuple of int or None
-        CUDA's compute capability; ``None`` without CUDA.
-    loader : {"sample", "fast"}
-        ``fam/llm/sample.py``, which keeps float32 weights and enters autocast on CUDA only; ``fam/llm/
-        fast_inference_utils.py``, which brings weights to bfloat16 whatever was asked for (af516be, PR #95).
-
-    Returns
-    -------
-    Loaded
-    """
+    """Dtypes after loading on a device."""
     asked = default_dtype(capability)
     if loader == "fast":
         return Loaded(weights="bfloat16", speaker=asked, cache=asked, autocast="")
@@ -100,21 +51,7 @@ _STATE = loaded(T4, loader="sample")
 
 
 def build_metavoice_t4(size: str, *, device: str, seed: int) -> Case:
-    """Build a decode step as ``sample.py`` runs it on a T4.
-
-    Parameters
-    ----------
-    size : {"tiny", "cpu", "full"}
-    device : str
-        Any; autocast is entered for its kind.
-    seed : int
-
-    Returns
-    -------
-    Case
-        Inputs and outputs as :func:`precision_eval.workloads.metavoice.metavoice_case`'s. Parameters are trainable, as
-        a loaded model's are: autocast keeps copies of those only.
-    """
+    """Build a decode step as ``sample.py`` runs it on a T4."""
     from precision_eval.workloads.metavoice_model import MetaVoice
     from precision_eval.workloads.metavoice_t4_model import MetaVoiceUnderAutocast
 

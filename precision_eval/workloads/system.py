@@ -4,8 +4,6 @@ Conventions: a :class:`System` is in the state *as shipped* unless :meth:`System
 the fix that landed in its project. Arithmetic that a source does in float32 whatever it is given is written with
 :func:`widened`, so that the float64 twin stays float64 throughout. A dtype that a source keeps as a plain attribute
 (``compute_dtype``) is an attribute here too; the twin has float64 in its place.
-
-Contents: :class:`System`, :func:`widened`, :func:`unfilled_linear`.
 """
 
 from __future__ import annotations
@@ -22,18 +20,7 @@ from precision_eval.errors import UnsupportedError
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """Bring a tensor to float32, or leave it float64.
-
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        Floating.
-
-    Returns
-    -------
-    torch.Tensor
-        ``tensor.float()`` as the sources write it, except that float64 stays.
-    """
+    """Bring a tensor to float32, or leave it float64."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
@@ -43,17 +30,7 @@ def unfilled_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class System(nn.Module):
-    """A model of one of the systems that had the bug.
-
-    Attributes
-    ----------
-    landed : str or None
-        Reference of the fix that landed in the project; None where none did.
-    not_landed : str
-        What is known where none did: the open threads.
-    is_upstream : bool
-        The model is in the state after that fix.
-    """
+    """A model of one of the systems that had the bug."""
 
     landed: str | None = None
     not_landed: str = "no fix is known to have landed in its project"
@@ -61,19 +38,7 @@ class System(nn.Module):
 
     @contextmanager
     def upstream(self) -> Iterator[None]:
-        """Hold the model in the state after the project's own fix, for the time of a block.
-
-        The forward methods look at ``is_upstream``; a subclass whose fix also changes what is stored extends this.
-
-        Yields
-        ------
-        None
-
-        Raises
-        ------
-        UnsupportedError
-            None landed.
-        """
+        """Hold the model in the state after the project's own fix, for the time of a block."""
         if self.landed is None:
             raise UnsupportedError(f"nothing to apply: {self.not_landed}")
         systems = [module for module in self.modules() if isinstance(module, System)]
@@ -86,18 +51,7 @@ class System(nn.Module):
                 module.is_upstream = False
 
     def in_float64(self) -> Self:
-        """Copy the model with every floating parameter, buffer and dtype attribute in float64.
-
-        Returns
-        -------
-        System
-            The stored values, upcast; nothing of the original is touched.
-
-        Raises
-        ------
-        UnsupportedError
-            The model is on MPS, which has no float64.
-        """
+        """Copy the model with every floating parameter, buffer and dtype attribute in float64."""
         if any(tensor.device.type == "mps" for tensor in (*self.parameters(), *self.buffers())):
             raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
         twin = copy.deepcopy(self).double()

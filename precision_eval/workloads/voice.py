@@ -53,21 +53,7 @@ def _decode_step(model: VoiceModel) -> nn.Module:
 
 
 def build_voice(size: str, *, device: str, seed: int) -> Case:
-    """Build one decode step of the trained voice on a ring full of held-out speech.
-
-    Parameters
-    ----------
-    size : {"default", "bfloat16-checkpoint"}
-        Which checkpoint; see :func:`precision_eval.voice.assets.load_model`.
-    device : str
-    seed : int
-        Chooses the stretch of speech.
-
-    Returns
-    -------
-    Case
-        Inputs: tokens (1, 1, K) and phonemes (1, 1) int64, progress (1, 1, 2) float32.
-    """
+    """Build one decode step of the trained voice on a ring full of held-out speech."""
     import torch
 
     from precision_eval.voice.assets import load_model, load_streams

@@ -20,22 +20,7 @@ ZOO_WORKLOADS: tuple[Workload, ...] = tuple(entry.workload() for entry in ZOO)
 
 
 def zoo_entry_by_id(entry_id: str) -> ZooEntry:
-    """Look an entry up.
-
-    Parameters
-    ----------
-    entry_id : str
-        One of the ids in ``ZOO``.
-
-    Returns
-    -------
-    ZooEntry
-
-    Raises
-    ------
-    UnknownNameError
-        No entry has that id; names the nearest ones.
-    """
+    """Look an entry up."""
     for entry in ZOO:
         if entry.id == entry_id:
             return entry

@@ -5,8 +5,6 @@ module around the library's own object that holds its caches as buffers and retu
 library's forward code through it. Checkpoints are safetensors only, from a folder or the hub, and are loaded whole or
 not at all: what a config and the files' headers say is checked before a weight is read, and what was loaded before it
 is handed out. This module loads no torch until something is built.
-
-Contents: :class:`ZooEntry`, :func:`imported`, :func:`load_checked`, :func:`as_dtype`, :func:`keeping_float64`.
 """
 
 from __future__ import annotations
@@ -36,27 +34,7 @@ LIBRARIES = ("transformers", "diffusers")
 
 @dataclass(frozen=True, kw_only=True)
 class ZooEntry:
-    """A real model class with the dtypes split as its system split them.
-
-    Attributes
-    ----------
-    id : str
-        Name used in cells and records; begins with ``zoo-``.
-    title : str
-        A few words for tables.
-    explanation : str
-        The class, where the dtypes split, and what one call does.
-    source : str
-        Where class and sizes were read.
-    needs : tuple of str
-        Packages it imports; the extra ``zoo`` installs them.
-    definition : tuple
-        The constants that make the tiny case what it is, in JSON's types; hashed into the workload's digest.
-    make : callable
-        ``make(device=..., seed=...)`` builds the tiny case with random weights.
-    load : callable
-        ``load(path_or_name, dtype=..., device=..., seed=...)`` builds a case from a checkpoint.
-    """
+    """A real model class with the dtypes split as its system split them."""
 
     id: str
     title: str
@@ -68,23 +46,7 @@ class ZooEntry:
     load: Callable[..., Case]
 
     def tiny(self, *, device: str = "cpu", seed: int = 0) -> Case:
-        """Build the tiny case, with random weights.
-
-        Parameters
-        ----------
-        device : str
-        seed : int
-            Of weights, caches and inputs.
-
-        Returns
-        -------
-        Case
-
-        Raises
-        ------
-        UnsupportedError
-            A package of the extra ``zoo`` is missing.
-        """
+        """Build the tiny case, with random weights."""
         for name in self.needs:
             imported(name)
         return self.make(device=device, seed=seed)
@@ -92,40 +54,13 @@ class ZooEntry:
     def from_pretrained(
         self, path_or_name: str | Path, *, dtype: str | torch.dtype, device: str = "cpu", seed: int = 0
     ) -> Case:
-        """Build a case from a checkpoint, in the same split of dtypes as the tiny one.
-
-        Parameters
-        ----------
-        path_or_name : str or Path
-            A folder with ``config.json`` and safetensors files, or a model's name on the hub.
-        dtype : str or torch.dtype
-            What the weights are loaded in, before the split.
-        device : str
-        seed : int
-            Of caches and inputs.
-
-        Returns
-        -------
-        Case
-
-        Raises
-        ------
-        UnsupportedError
-            A package of the extra ``zoo`` is missing.
-        ParameterError
-            The checkpoint is no safetensors checkpoint, or does not match its config; see :func:`load_checked`.
-        """
+        """Build a case from a checkpoint, in the same split of dtypes as the tiny one."""
         for name in self.needs:
             imported(name)
         return self.load(path_or_name, dtype=as_dtype(dtype), device=device, seed=seed)
 
     def workload(self) -> Workload:
-        """Offer the tiny case as a workload, so that a run can measure it when asked by name.
-
-        Returns
-        -------
-        Workload
-        """
+        """Offer the tiny case as a workload, so that a run can measure it when asked by name."""
 
         def make(size: str, *, device: str, seed: int) -> Case:
             return self.tiny(device=device, seed=seed)
@@ -145,22 +80,7 @@ class ZooEntry:
 
 
 def imported(name: str) -> ModuleType:
-    """Import a package of the extra ``zoo``.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"transformers"``.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    UnsupportedError
-        It is not installed.
-    """
+    """Import a package of the extra ``zoo``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the library's own parts
@@ -172,22 +92,7 @@ def imported(name: str) -> ModuleType:
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Turn a dtype's name into the dtype.
-
-    Parameters
-    ----------
-    dtype : str or torch.dtype
-        One of ``DTYPES``.
-
-    Returns
-    -------
-    torch.dtype
-
-    Raises
-    ------
-    UnknownNameError
-        It is none of them.
-    """
+    """Turn a dtype's name into the dtype."""
     import torch
 
     name = str(dtype).removeprefix("torch.")
@@ -205,37 +110,7 @@ def load_checked(
     check: Callable[[Any, Path], None] | None = None,
     example: str = "",
 ) -> nn.Module:
-    """Load a checkpoint whole, or refuse it.
-
-    Parameters
-    ----------
-    model_class : type
-        With a ``from_pretrained`` as transformers and diffusers have it.
-    path_or_name : str or Path
-        A folder with ``config.json`` and safetensors files, or a model's name on the hub.
-    dtype : torch.dtype
-        What the weights are loaded in; modules that the class keeps in float32 stay there.
-    subfolder : str
-        Where in the folder the model is.
-    check : callable, optional
-        ``check(config, path)``, called before a weight is read, with the class's config as an object and the file it
-        was read from. Raises ParameterError for values that the class takes and a call cannot use.
-    example : str
-        A checkpoint on the hub that fits, for the message.
-
-    Returns
-    -------
-    torch.nn.Module
-        In eval mode.
-
-    Raises
-    ------
-    ParameterError
-        Before a weight is read: no such folder or model; no config, or another class's; a quantised checkpoint; no
-        safetensors file, an absent or a damaged one; a dtype in it other than its config says; weights that do not
-        fit in memory; a value that cannot be used. After: a tensor missing, left over or of another shape than the
-        config's; an integer in a floating tensor's place; a weight that is not finite.
-    """
+    """Load a checkpoint whole, or refuse it."""
     folder = _folder(path_or_name, subfolder)
     config = read_config(folder)
     check_family(model_class, config, folder, example=example)
@@ -326,23 +201,7 @@ def _folder(path_or_name: str | Path, subfolder: str) -> Path:
 
 
 def keeping_float64(*, factories: bool = False) -> AbstractContextManager[Any]:
-    """Keep float64 from being narrowed while a block runs.
-
-    Libraries force float32 inside norms, rotary embeddings and softmax whatever they are given. Here a cast of a
-    float64 tensor to a narrower floating dtype does nothing, and a function given such a ``dtype`` computes in
-    float64; all else is as before.
-
-    Parameters
-    ----------
-    factories : bool
-        Also where a floating tensor is made from none: ``torch.arange(n, dtype=torch.float32)`` and the ``.float()``
-        of an integer tensor give float64.
-
-    Returns
-    -------
-    context manager
-        A ``TorchFunctionMode``; for eager.
-    """
+    """Keep float64 from being narrowed while a block runs."""
     from precision_eval.zoo.wrapped import KeepingFloat64
 
     return KeepingFloat64(factories=factories)

@@ -4,9 +4,6 @@ The class never had the bug: it keeps one dtype throughout, and its norm gives b
 What d4790dd of nari-labs/dia stored is stored here without an edit: projections, embeddings and both static caches in
 half, the norms' gains in float32. The norm's product is then float32, and where Dia's own projections cast their input
 in silence, ``nn.Linear`` refuses it: the same split, first met one operation earlier.
-
-The caches are what the model itself wrote, in one dtype, over a seeded text and seeded codes under the delay pattern.
-This module loads neither torch nor transformers until a case is built.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Conventions: B = 2 guidance rows, the first without the text. transformers keeps
 weight (outputs, inputs); Dia's source and this suite keep (inputs, heads, D), and so on. Both rotate halves of a head,
 so rotated projections need no reordering. transformers multiplies positions by inverse timescales, this suite divides
 by timescales; and transformers does not rotate in cross attention, which ``cross_rotary=False`` says here.
-
-Contents: :class:`DiaStep`, :func:`step_case`, :func:`draw_weights`, :func:`own_decoder`, :func:`own_encoder`.
 """
 
 from __future__ import annotations
@@ -27,20 +25,7 @@ from precision_eval.zoo.wrapped import ZooModel
 
 
 class DiaStep(ZooModel):
-    """One decode step of transformers' Dia; the caches are buffers of this module.
-
-    Parameters
-    ----------
-    dia : transformers.DiaForConditionalGeneration
-    cache : EncoderDecoderCache
-        Of two static caches, filled up to ``position`` and with the whole text.
-    text : torch.Tensor, shape (B, S, W)
-        The encoder's output.
-    in_use : torch.Tensor of int64, shape (B, S)
-        1 where the text is in use.
-    position : int
-        The slot that the step writes.
-    """
+    """One decode step of transformers' Dia; the caches are buffers of this module."""
 
     text: torch.Tensor
     in_use: torch.Tensor
@@ -63,18 +48,7 @@ class DiaStep(ZooModel):
         return [(f"{name}_{index}", layer) for name, cache in both for index, layer in enumerate(cache.layers)]
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Run the step, which writes the same slot at every call.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor of int64, shape (B, 1, 9)
-            The tokens.
-
-        Returns
-        -------
-        torch.Tensor, shape (B, 1, 9, 1028)
-            Logits, in the model's dtype; the library gives the channels as further rows.
-        """
+        """Run the step, which writes the same slot at every call."""
         (tokens,) = inputs
         for name, layer in self._cached():
             layer.keys = getattr(self, f"{name}_key")
@@ -89,14 +63,7 @@ class DiaStep(ZooModel):
 
 @torch.no_grad()
 def draw_weights(model: Any, *, seed: int) -> None:
-    """Draw every parameter at the scale of this suite's own workload, in place.
-
-    Parameters
-    ----------
-    model : transformers.DiaForConditionalGeneration
-        In float32, on the CPU.
-    seed : int
-    """
+    """Draw every parameter at the scale of this suite's own workload, in place."""
     generator = torch.Generator().manual_seed(seed)
     head_dims = {"self_attention": "head_dim", "cross_attention": "cross_head_dim"}
     for name, parameter in model.named_parameters():
@@ -115,24 +82,7 @@ def draw_weights(model: Any, *, seed: int) -> None:
 
 @torch.no_grad()
 def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: int) -> Case:
-    """Fill the caches of a model by the model itself, then split its dtypes.
-
-    Parameters
-    ----------
-    dia : transformers.DiaForConditionalGeneration
-    dtype : torch.dtype
-        Of weights and caches; the norms' gains become float32 after the caches are filled.
-    device : str
-    seed : int
-        Of text and codes.
-    frames : int
-        Slots in use after the step; no more than the config's ``max_position_embeddings``.
-
-    Returns
-    -------
-    Case
-        Input: tokens ``(2, 1, channels)`` int64. Output: logits ``(2, 1, channels, vocabulary)``.
-    """
+    """Fill the caches of a model by the model itself, then split its dtypes."""
     decoder, bytes_read = dia.config.decoder_config, dia.config.encoder_config.max_position_embeddings
     dia.requires_grad_(False).to(device=device)
     for parameter in dia.parameters():  # not the buffers: a cast would round the inverse timescales
@@ -194,23 +144,7 @@ def _set_rotary(own: nn.Module, theirs: Any) -> None:
 
 @torch.no_grad()
 def own_decoder(step: DiaStep) -> DiaDecoder:
-    """Build this suite's own decoder with the weights and caches of a step of transformers' Dia.
-
-    Parameters
-    ----------
-    step : DiaStep
-        On the CPU. Weights are shared or copied in their own dtypes.
-
-    Returns
-    -------
-    DiaDecoder
-        In the state of d4790dd, without rotation in cross attention.
-
-    Raises
-    ------
-    ParameterError
-        Channels or vocabulary are not Dia's.
-    """
+    """Build this suite's own decoder with the weights and caches of a step of transformers' Dia."""
     theirs, config = cast(Any, step.dia).model.decoder, cast(Any, step.dia).config.decoder_config
     if (config.num_channels, config.vocab_size) != (constants.CHANNELS, constants.VOCABULARY):
         raise ParameterError(
@@ -248,18 +182,7 @@ def own_decoder(step: DiaStep) -> DiaDecoder:
 
 @torch.no_grad()
 def own_encoder(step: DiaStep) -> DiaEncoder:
-    """Build this suite's own encoder with the weights of transformers' Dia.
-
-    Parameters
-    ----------
-    step : DiaStep
-        On the CPU.
-
-    Returns
-    -------
-    DiaEncoder
-        In the state of d4790dd.
-    """
+    """Build this suite's own encoder with the weights of transformers' Dia."""
     theirs, config = cast(Any, step.dia).model.encoder, cast(Any, step.dia).config.encoder_config
     size = EncoderSize(
         layers=config.num_hidden_layers, width=config.hidden_size, hidden=config.intermediate_size,

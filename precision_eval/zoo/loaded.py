@@ -2,8 +2,6 @@
 
 Conventions: as in :mod:`precision_eval.zoo.stored`; a model that is refused here is never handed out. This module loads
 no torch until a model is looked at.
-
-Contents: :func:`check_whole`, :func:`check_buffers`, :func:`check_finite`, :func:`held_back`.
 """
 
 from __future__ import annotations
@@ -35,16 +33,7 @@ class _Holder(logging.Handler):
 
 @contextmanager
 def held_back(*libraries: str) -> Iterator[None]:
-    """Hold the log lines of libraries back, and show them where the block ends well.
-
-    A checkpoint that is refused is refused in one line of this suite's; the tables that a library logs about the same
-    checkpoint would hide it.
-
-    Parameters
-    ----------
-    *libraries : str
-        Names of their loggers, such as ``"transformers"``.
-    """
+    """Hold the log lines of libraries back, and show them where the block ends well."""
     holder = _Holder()
     loggers = [logging.getLogger(name) for name in libraries]
     before = [(logger.handlers, logger.propagate) for logger in loggers]
@@ -68,21 +57,7 @@ def _described(key: Any) -> str:
 
 
 def check_whole(name: str, info: Mapping[str, Any], folder: Path) -> None:
-    """Refuse a model with tensors missing, left over, or of another shape.
-
-    Parameters
-    ----------
-    name : str
-        Of the class.
-    info : mapping
-        What the library's ``output_loading_info`` gave.
-    folder : Path
-
-    Raises
-    ------
-    ParameterError
-        Names some of the tensors.
-    """
+    """Refuse a model with tensors missing, left over, or of another shape."""
     for kind in ("mismatched_keys", "missing_keys", "unexpected_keys", "error_msgs"):
         wrong = [_described(key) for key in info.get(kind) or ()]
         if wrong:
@@ -93,20 +68,7 @@ def check_whole(name: str, info: Mapping[str, Any], folder: Path) -> None:
 
 
 def check_buffers(model: nn.Module, tensors: Mapping[str, StoredTensor], folder: Path) -> None:
-    """Refuse a model that took an integer tensor of the file for a floating one of its own.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    tensors : mapping of str to StoredTensor
-        As stored. A library may put a prefix before their names, or take it away.
-    folder : Path
-
-    Raises
-    ------
-    ParameterError
-        Names some of the tensors.
-    """
+    """Refuse a model that took an integer tensor of the file for a floating one of its own."""
     state = model.state_dict()
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     wrong = []
@@ -122,18 +84,7 @@ def check_buffers(model: nn.Module, tensors: Mapping[str, StoredTensor], folder:
 
 
 def check_finite(model: nn.Module, folder: Path) -> None:
-    """Refuse a model with a NaN or an infinity among its weights.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    folder : Path
-
-    Raises
-    ------
-    ParameterError
-        Names some of the weights.
-    """
+    """Refuse a model with a NaN or an infinity among its weights."""
     import torch
 
     nan, infinite = [], []

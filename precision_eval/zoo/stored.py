@@ -3,9 +3,6 @@
 Conventions: dtypes go by torch's names without the prefix; *kind* is safetensors' name of one, such as ``F8_E4M3``;
 sizes are in elements, memory in bytes. Every refusal is one line: what was found, what was expected, the remedy. This
 module loads no torch.
-
-Contents: :class:`StoredTensor`, :func:`read_config`, :func:`check_family`, :func:`stored_tensors`,
-:func:`check_dtypes`, :func:`check_memory`, :func:`check_whole_number`, :func:`some`, :func:`one_line`.
 """
 
 from __future__ import annotations
@@ -35,14 +32,7 @@ LINES_SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """A tensor as a safetensors header describes it.
-
-    Attributes
-    ----------
-    kind : str
-        Such as ``"F16"``.
-    shape : tuple of int
-    """
+    """A tensor as a safetensors header describes it."""
 
     kind: str
     shape: tuple[int, ...]
@@ -54,53 +44,20 @@ class StoredTensor:
 
 
 def some(names: Iterable[str]) -> str:
-    """Join the first names, and say how many more there are.
-
-    Parameters
-    ----------
-    names : iterable of str
-
-    Returns
-    -------
-    str
-    """
+    """Join the first names, and say how many more there are."""
     every = sorted(names)
     rest = f" and {len(every) - NAMES_SHOWN} more" if len(every) > NAMES_SHOWN else ""
     return ", ".join(every[:NAMES_SHOWN]) + rest
 
 
 def one_line(error: Exception) -> str:
-    """Join the first lines of a library's error, whose first line alone is often a heading.
-
-    Parameters
-    ----------
-    error : Exception
-
-    Returns
-    -------
-    str
-        The error's type, where it says nothing.
-    """
+    """Join the first lines of a library's error, whose first line alone is often a heading."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:LINES_SHOWN]) or type(error).__name__
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read a checkpoint's config.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ParameterError
-        There is none, it is no JSON object, or it says that the weights are packed.
-    """
+    """Read a checkpoint's config."""
     path = folder / "config.json"
     if not path.is_file():
         raise ParameterError(f"{folder} has no config.json; give the folder that save_pretrained wrote")
@@ -121,25 +78,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_family(model_class: Any, config: Mapping[str, Any], folder: Path, *, example: str = "") -> None:
-    """Refuse a config of another class, from which the library would build its own defaults.
-
-    Parameters
-    ----------
-    model_class : type
-        Of transformers, whose configs name a ``model_type``, or of diffusers, whose configs name the class.
-    config : mapping
-        As :func:`read_config` read it. A part that is another model's config may name the class as well, as
-        transformers has it.
-    folder : Path
-        For the message.
-    example : str
-        A checkpoint on the hub that fits.
-
-    Raises
-    ------
-    ParameterError
-        It names another, or none.
-    """
+    """Refuse a config of another class, from which the library would build its own defaults."""
     config_class = getattr(model_class, "config_class", None)
     key = "_class_name" if config_class is None else "model_type"
     expected = model_class.__name__ if config_class is None else config_class.model_type
@@ -183,21 +122,7 @@ def _indexed(index: Path) -> list[Path]:
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Read the headers of the safetensors files that a folder's model is loaded from.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    dict of str to StoredTensor
-
-    Raises
-    ------
-    ParameterError
-        There is no such file, an index names one that is absent, or one is damaged.
-    """
+    """Read the headers of the safetensors files that a folder's model is loaded from."""
     from safetensors import SafetensorError, safe_open
 
     found: dict[str, StoredTensor] = {}
@@ -215,21 +140,7 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
 def check_dtypes(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], *, kept_wide: Collection[str]
 ) -> None:
-    """Refuse packed tensors, and floating ones of another dtype than the config says.
-
-    Parameters
-    ----------
-    folder : Path
-    config : mapping
-    tensors : mapping of str to StoredTensor
-    kept_wide : collection of str
-        Modules that a float16 checkpoint of the class rightly holds in float32.
-
-    Raises
-    ------
-    ParameterError
-        Names the dtype found and some of the tensors.
-    """
+    """Refuse packed tensors, and floating ones of another dtype than the config says."""
     promised = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
     floating = {name: STORED_DTYPES[held.kind] for name, held in tensors.items() if held.kind in STORED_DTYPES}
     if not promised and len(set(floating.values())) > 1:
@@ -264,22 +175,7 @@ def free_bytes() -> int:
 
 
 def check_memory(folder: Path, tensors: Mapping[str, StoredTensor], *, dtype: str, kept_wide: Collection[str]) -> None:
-    """Refuse a checkpoint whose weights alone do not fit in main memory, where they are loaded for every device.
-
-    Parameters
-    ----------
-    folder : Path
-    tensors : mapping of str to StoredTensor
-    dtype : str
-        What they are loaded in.
-    kept_wide : collection of str
-        Modules that stay in float32 where ``dtype`` is float16.
-
-    Raises
-    ------
-    ParameterError
-        Says how much is needed and free.
-    """
+    """Refuse a checkpoint whose weights alone do not fit in main memory, where they are loaded for every device."""
     needed_bytes = 0
     for name, held in tensors.items():
         stays = dtype == "float16" and set(kept_wide) & set(name.split("."))
@@ -294,24 +190,7 @@ def check_memory(folder: Path, tensors: Mapping[str, StoredTensor], *, dtype: st
 
 
 def check_whole_number(config: Any, name: str, *, least: int, path: Path) -> None:
-    """Refuse a value of a config that is no integer, or too small to be one of its kind.
-
-    Parameters
-    ----------
-    config : object
-        With the value as an attribute.
-    name : str
-        Of the value; with dots where it is in a part.
-    least : int
-        The smallest that can be used.
-    path : Path
-        For the message.
-
-    Raises
-    ------
-    ParameterError
-        Names the value.
-    """
+    """Refuse a value of a config that is no integer, or too small to be one of its kind."""
     value = config
     for part in name.split("."):
         value = getattr(value, part, None)

@@ -5,9 +5,6 @@ embedding, the timestep's to the latents' dtype. So float32 latents in front of 
 ``time_embedding`` a float32 input, as imaginAIry's video model had it (brycedrennan/imaginAIry #442; its noise was
 float32 too). The whole UNet runs: its convolutions meet the same latents, and no call-site cast of this suite reaches a
 convolution, so such a cast only moves the error.
-
-The timestep is an integer tensor: it is the scheduler's, and stays what it is where a fix casts floating inputs. This
-module loads no torch until something is built.
 """
 
 from __future__ import annotations

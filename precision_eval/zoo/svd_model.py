@@ -9,32 +9,14 @@ from precision_eval.zoo.wrapped import ZooModel
 
 
 class SvdUNet(ZooModel):
-    """Latents, timestep, image embedding and labels in, the denoised sample out.
-
-    Parameters
-    ----------
-    unet : torch.nn.Module
-        A ``UNetSpatioTemporalConditionModel``.
-    working_dtype : torch.dtype
-    """
+    """Latents, timestep, image embedding and labels in, the denoised sample out."""
 
     def __init__(self, unet: nn.Module, *, working_dtype: torch.dtype) -> None:
         super().__init__(working_dtype=working_dtype)
         self.unet = unet
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Denoise one step.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor
-            Latents (B, frames, channels, height, width); timestep (1,) int64; image embedding (B, 1, context); added
-            time ids (B, 3).
-
-        Returns
-        -------
-        torch.Tensor, shape (B, frames, output channels, height, width)
-        """
+        """Denoise one step."""
         latents, timestep, image, labels = inputs
         sample: torch.Tensor = self.unet(
             latents, timestep, encoder_hidden_states=image, added_time_ids=labels, return_dict=False

@@ -3,10 +3,6 @@
 ``_keep_in_fp32_modules`` works in ``from_pretrained`` only, and only for float16. The tiny case therefore goes through
 a checkpoint: random weights are saved and loaded again by the library itself. ``.half()`` afterwards turns ``wo`` into
 float16 too, without a word: what :func:`kept_wide` is there to see.
-
-The class takes any dtypes in its own norm, so as shipped the case passes. Where apex is installed, transformers up to
-4.57 puts apex's norm in its place on import, and the case raises as zai-org/CogVideo #170 does; that is the library's
-doing and needs nothing here. This module loads no torch until something is built.
 """
 
 from __future__ import annotations
@@ -53,19 +49,7 @@ LEAST = {
 
 
 def kept_wide(model: nn.Module) -> dict[str, torch.dtype]:
-    """Look at the dtypes of the projections that transformers keeps in float32.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Holds a T5.
-
-    Returns
-    -------
-    dict of str to torch.dtype
-        By the name of each ``wo`` weight; float16 there means that ``.half()`` or ``.to(torch.float16)`` came after
-        the loading, and that values beyond 65504 now overflow.
-    """
+    """Look at the dtypes of the projections that transformers keeps in float32."""
     return {name: weight.dtype for name, weight in model.named_parameters() if "wo" in name.split(".")}
 
 

@@ -9,14 +9,7 @@ from precision_eval.zoo.wrapped import ZooModel
 
 
 class T5Hidden(ZooModel):
-    """Token ids in, last hidden states out.
-
-    Parameters
-    ----------
-    encoder : torch.nn.Module
-        A ``T5EncoderModel``.
-    working_dtype : torch.dtype
-    """
+    """Token ids in, last hidden states out."""
 
     not_landed = (
         "what landed (transformers PR #45723: no swap for apex's norm) is in the installed class already, or apex is "
@@ -28,17 +21,7 @@ class T5Hidden(ZooModel):
         self.encoder = encoder
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Encode.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor
-            Token ids of int64, shape (B, L).
-
-        Returns
-        -------
-        torch.Tensor, shape (B, L, d)
-        """
+        """Encode."""
         (ids,) = inputs
         hidden: torch.Tensor = self.encoder(input_ids=ids).last_hidden_state
         return hidden

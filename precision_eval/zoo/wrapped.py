@@ -2,8 +2,6 @@
 
 Conventions: a :class:`ZooModel` derives from :class:`~precision_eval.workloads.system.System`, so that it has a
 float64 twin. The twin's calls run under :class:`KeepingFloat64`, since the libraries force float32 in places.
-
-Contents: :class:`ZooModel`, :class:`KeepingFloat64`.
 """
 
 from __future__ import annotations
@@ -32,13 +30,7 @@ def _is_narrow(value: Any) -> bool:
 
 
 class KeepingFloat64(TorchFunctionMode):
-    """Turns casts of float64 tensors to narrower floating dtypes into no-ops.
-
-    Parameters
-    ----------
-    factories : bool
-        As for :func:`precision_eval.zoo.base.keeping_float64`.
-    """
+    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
 
     def __init__(self, *, factories: bool = False) -> None:
         super().__init__()
@@ -67,16 +59,7 @@ class KeepingFloat64(TorchFunctionMode):
 
 
 class ZooModel(System):
-    """A thin module around a library's own model; subclasses write :meth:`run`, not ``forward``.
-
-    Attributes
-    ----------
-    working_dtype : torch.dtype
-        What the model computes in; the float64 twin has float64 here, and its calls run under
-        :class:`KeepingFloat64`.
-    not_landed : str
-        The libraries are not the projects that had the bug.
-    """
+    """A thin module around a library's own model; subclasses write :meth:`run`, not ``forward``."""
 
     not_landed = "the library's own class never had the bug: it keeps one dtype; the split was put in from outside"
 
@@ -85,28 +68,10 @@ class ZooModel(System):
         self.working_dtype = working_dtype
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Call the library's model once.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor
-
-        Returns
-        -------
-        torch.Tensor
-        """
+        """Call the library's model once."""
         raise NotImplementedError
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """Call the library's model once, kept in float64 if this is the twin.
-
-        Parameters
-        ----------
-        *inputs : torch.Tensor
-
-        Returns
-        -------
-        torch.Tensor
-        """
+        """Call the library's model once, kept in float64 if this is the twin."""
         with KeepingFloat64(factories=True) if self.working_dtype is torch.float64 else nullcontext():
             return self.run(*inputs)

@@ -3,14 +3,6 @@
 Conventions: the *candidate* is what an implementation returned, in its dtype; the *oracle* float64 arithmetic on the
 same stored inputs; the *yardstick* the plain computation on the same operands with each step stored in the dtype. The
 last axis holds channels, the one before rows, the one before that heads; see :mod:`.pooled`.
-
-A candidate is *worse* where a statistic of its error lies beyond what honest computations show that are as noisy as
-it: other orders, blocks, fusions and backends. The ranges and the limit were calibrated on such computations alone, on
-seeds and shapes that no test and no experiment uses, so that all statistics together raise a false alarm in about one
-honest computation in 250 (:mod:`.rule`). What it cannot see is named in :attr:`Assessment.undetectable`.
-
-Contents: :func:`assess`, :class:`Assessment` and its parts in :mod:`.results`; :mod:`.pooled` (input), :mod:`.sizes`
-(how large an honest error is), :mod:`.statistics`, :mod:`.rule`, :mod:`.description`.
 """
 
 from __future__ import annotations

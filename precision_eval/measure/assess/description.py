@@ -1,7 +1,4 @@
-"""Figures that describe an error for a reader: quantiles, tails, places, the split, and what lies below the noise.
-
-Contents: :func:`ulp_quantiles`, :func:`tails_of`, :func:`worst_places`, :func:`pooled_split`, :func:`floor_of`.
-"""
+"""Figures that describe an error for a reader: quantiles, tails, places, the split, and what lies below the noise."""
 
 from __future__ import annotations
 
@@ -61,11 +58,7 @@ def worst_places(errors: Errors) -> tuple[Place, Place, Place]:
 
 
 def pooled_split(candidate: Tensors, oracle: Tensors, on_cast_inputs: Tensors, pooled: Pooled) -> Split | None:
-    """Split the error of all calls together; None where something is not finite.
-
-    The compute part is what is left of the error after the other two, so the four parts close on the total exactly, up
-    to float64 rounding.
-    """
+    """Split the error of all calls together; None where something is not finite."""
     listed = [[t] if isinstance(t, Tensor) else list(t) for t in (candidate, oracle, on_cast_inputs)]
     _check_cast(listed)
     if pooled.judged < pooled.oracle.numel():

@@ -5,8 +5,6 @@ was given holds the channels, the one before the rows, the one before that the h
 included, the groups. Axes that are missing have length 1; a vector is one row. *Error* is the difference to the
 oracle. An element that is not finite in the candidate or the oracle is set aside and counted; where only the yardstick
 is not finite, the rounded oracle takes its place.
-
-Contents: :class:`NonFinite`, :class:`Pooled`, :func:`pool`.
 """
 
 from __future__ import annotations
@@ -26,25 +24,7 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite:
-    """NaN and infinity, counted where the candidate and the oracle disagree; ``first`` says where that begins.
-
-    Attributes
-    ----------
-    candidate, oracle, yardstick : int
-        Elements that are NaN or infinite.
-    invented : int
-        Not finite in the candidate, though the oracle is finite and within the format's range.
-    overflowed : int
-        Infinite in the candidate where the oracle lies beyond the format's largest number: as expected of the format.
-    hidden : int
-        Finite in the candidate where the oracle is NaN or infinite: NaN → 0, for example.
-    hidden_zero : int
-        Of those, exactly zero.
-    as_yardstick : int
-        Of the invented, not finite in the yardstick either.
-    first : tuple of int or None
-        Index (call, then that tensor's own axes) of the first element that was invented or hidden.
-    """
+    """NaN and infinity, counted where the candidate and the oracle disagree; ``first`` says where that begins."""
 
     candidate: int
     oracle: int
@@ -59,19 +39,7 @@ class NonFinite:
 
 @dataclass(frozen=True, kw_only=True)
 class Pooled:
-    """Calls in one layout.
-
-    Attributes
-    ----------
-    candidate, oracle, yardstick, rounded : Tensor of float64, shape (groups, heads, rows, channels)
-        Finite everywhere; ``rounded`` is the oracle rounded to nearest. Zero where an element was set aside.
-    ulp : Tensor of float64, same shape
-        The format's spacing at the oracle.
-    format : Format
-    calls, judged : int
-        Tensors pooled, and their elements that were not set aside.
-    non_finite : NonFinite
-    """
+    """Calls in one layout."""
 
     candidate: Tensor
     oracle: Tensor
@@ -85,22 +53,7 @@ class Pooled:
 
 
 def pool(candidate: Tensors, oracle: Tensors, yardstick: Tensors) -> Pooled:
-    """Check the tensors and bring them to one layout.
-
-    Parameters
-    ----------
-    candidate, oracle, yardstick : Tensor or sequence of Tensor
-        One each, or as many of each; all of one shape.
-
-    Returns
-    -------
-    Pooled
-
-    Raises
-    ------
-    ParameterError
-        Numbers of tensors, shapes or dtypes do not agree, there is nothing to judge, or nothing of it is finite.
-    """
+    """Check the tensors and bring them to one layout."""
     found, exact, plain = (
         _as_list(tensors, name) for tensors, name in zip((candidate, oracle, yardstick), NAMES, strict=True)
     )

@@ -1,7 +1,4 @@
-"""What an assessment holds.
-
-Contents: :class:`Bias`, :class:`Tails`, :class:`Place`, :class:`Floor`, :class:`Assessment`.
-"""
+"""What an assessment holds."""
 
 from __future__ import annotations
 
@@ -16,19 +13,7 @@ Verdict = Literal["as expected of the format", "worse", "non-finite"]
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """Signed bias, size beside significance.
-
-    Attributes
-    ----------
-    gain_eps : float
-        Gain of the output on the oracle, minus one, in eps of the dtype: positive is too large. Elements are weighted
-        by their expected size.
-    gain_z : float
-        Over its standard error, rows taken as clusters; 0 where nothing varies or there is one row. A z of a few with
-        a gain of a hundredth of an eps is no fault.
-    ulp : float
-        Mean error along the oracle's sign in ULPs, each counted as one at most; truncation is −1/2.
-    """
+    """Signed bias, size beside significance."""
 
     gain_eps: float
     gain_z: float
@@ -37,18 +22,7 @@ class Bias:
 
 @dataclass(frozen=True, kw_only=True)
 class Tails:
-    """Large errors.
-
-    Attributes
-    ----------
-    max_ratio : float
-        Largest error over the yardstick's largest.
-    q999_ratio : float
-        The same of the errors that one element in 1,000 exceeds.
-    beyond_4_rms : float
-        Share of elements that err by more than four times the yardstick's RMS error.
-    yardstick_beyond_4_rms : float
-    """
+    """Large errors."""
 
     max_ratio: float
     q999_ratio: float
@@ -58,15 +32,7 @@ class Tails:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where it is worst.
-
-    Attributes
-    ----------
-    index : tuple of int
-        Row: (group, head, row); head: (head,); channel: (head, channel), as :mod:`.pooled` lays them out.
-    rms_ratio : float
-        RMS error there over the yardstick's there, or over one rounding where the yardstick is better than that.
-    """
+    """Where it is worst."""
 
     index: tuple[int, ...]
     rms_ratio: float
@@ -74,21 +40,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What lies below the noise here: less than this passes as expected of the format.
-
-    Attributes
-    ----------
-    rms_ratio : float
-        Uniform noise up to this RMS ratio to the yardstick.
-    gain_eps : float
-        A gain of this size, in eps.
-    row_rms_ratio : float
-        One row that errs by this much more than its expected size.
-    element_sizes : float
-        One element that errs by so many times its expected size.
-    rows : int
-        That the figures are for.
-    """
+    """What lies below the noise here: less than this passes as expected of the format."""
 
     rms_ratio: float
     gain_eps: float

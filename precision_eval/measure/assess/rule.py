@@ -5,12 +5,6 @@ what the range depends on (see :func:`covariates`), fitted to the 98 % quantile 
 the mean excess beyond it. The *score* (t − centre) / scale is then in units that all statistics share, and one limit on
 the largest of them keeps the false alarms of all together at the calibrated rate. Ranges are kept by output dtype and
 by whether there are at least :data:`MANY_ROWS` rows. Outside the calibrated range of a covariate its end is taken.
-
-The numbers are in ``thresholds.json`` beside this file, written by
-``python -m precision_eval.proof.numerics.calibration``.
-
-Contents: :data:`MANY_ROWS`, :func:`covariates`, :func:`quadratic`, :class:`Range`, :class:`Thresholds`,
-:func:`thresholds_for`, :func:`parse`.
 """
 
 from __future__ import annotations
@@ -38,19 +32,7 @@ def transformed(statistic: Statistic, value: float) -> float:
 
 
 def covariates(statistic: Statistic, of: Measured) -> list[float]:
-    """What the honest range of a statistic depends on.
-
-    Parameters
-    ----------
-    statistic : Statistic
-    of : Measured
-
-    Returns
-    -------
-    list of float
-        Level: log headroom, how uneven the yardstick's error is (over elements and over rows), log rows. Shape: log
-        headroom, log α, the yardstick's own value, log rows. Fixed: empty.
-    """
+    """What the honest range of a statistic depends on."""
     if statistic.kind == "fixed":
         return []
     rows, headroom = math.log(of.rows), math.log(of.headroom)
@@ -66,16 +48,7 @@ def quadratic(x: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Range:
-    """Honest range of one statistic.
-
-    Attributes
-    ----------
-    coefficients : tuple of float
-        Of :func:`quadratic` of the covariates.
-    scale : float
-    low, high : tuple of float
-        Calibrated range of each covariate.
-    """
+    """Honest range of one statistic."""
 
     coefficients: tuple[float, ...]
     scale: float
@@ -90,15 +63,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Honest ranges for one dtype and one class of sizes.
-
-    Attributes
-    ----------
-    limit : float
-        Of the score.
-    ranges : mapping of str to Range
-        By the statistic's name.
-    """
+    """Honest ranges for one dtype and one class of sizes."""
 
     limit: float
     ranges: Mapping[str, Range]
@@ -126,22 +91,7 @@ def _shipped() -> dict[str, Thresholds]:
 
 
 def parse(data: Mapping[str, Any]) -> dict[str, Thresholds]:
-    """Read the content of the thresholds' file.
-
-    Parameters
-    ----------
-    data : mapping
-        Of ``"dtype/few"`` and ``"dtype/many"`` to a limit and ranges, under the key ``"thresholds"``.
-
-    Returns
-    -------
-    dict of str to Thresholds
-
-    Raises
-    ------
-    IntegrityError
-        A statistic is missing, or one is there that does not exist.
-    """
+    """Read the content of the thresholds' file."""
     names = {statistic.name for statistic in STATISTICS}
     result = {}
     for key, entry in data["thresholds"].items():
@@ -160,19 +110,7 @@ def parse(data: Mapping[str, Any]) -> dict[str, Thresholds]:
 
 
 def thresholds_for(dtype_name: str, rows: int, channels: int) -> Thresholds:
-    """Shipped thresholds; with a limit three times as high for tensors smaller than any that were calibrated.
-
-    Parameters
-    ----------
-    dtype_name : {"float16", "bfloat16", "float32"}
-    rows : int
-        Of all calls, groups and heads together.
-    channels : int
-
-    Returns
-    -------
-    Thresholds
-    """
+    """Shipped thresholds; with a limit three times as high for tensors smaller than any that were calibrated."""
     found = _shipped()[key_of(dtype_name, rows)]
     if rows >= FEWEST_ROWS and channels >= FEWEST_CHANNELS:
         return found

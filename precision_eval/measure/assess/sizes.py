@@ -2,15 +2,6 @@
 
 Conventions: two errors go side by side through every statistic, the candidate's (index 0) and the yardstick's (1).
 The expected size has two parts:
-
-* *output rounding*: u²/12, u the ULP at the oracle, which every candidate pays;
-* *arithmetic*: α · row · channel. Row and channel are the yardstick's mean square beyond rounding in that row, and
-  the relative mean square in that channel of that head; α is the median over rows of what the candidate has beyond
-  rounding, in units of the yardstick's. α is near 0 for a kernel that keeps float32 inside and near 1 for one that
-  stores each step. A fault in few rows does not move the median, so it stands out even where a kernel is better than
-  the yardstick.
-
-Contents: :class:`Errors`, :func:`errors_of`.
 """
 
 from __future__ import annotations
@@ -30,23 +21,7 @@ TINY = 1e-300
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Errors of candidate and yardstick, and what they are held to.
-
-    Attributes
-    ----------
-    pooled : Pooled
-    error : Tensor of float64, shape (2, groups, heads, rows, channels)
-    row_square, yardstick_row_square : Tensor of float64, shape (2, groups, heads, rows) and (groups, heads, rows)
-        Mean squares; the second is at least that of rounding.
-    rounding_row_square : Tensor of float64, shape (groups, heads, rows)
-    scale : Tensor of float64, shape (2, groups, heads, rows, channels)
-        One over the expected size.
-    z, z_oracle : Tensor of float32, shape (2, groups, heads, rows, channels)
-        Error and oracle in units of the expected size.
-    rounding_share, arithmetic_share : Tensor of float32, same shape
-        Of the expected mean square: u²/12, and the arithmetic's with α = 1.
-    alpha : Tensor of float64, shape (2,)
-    """
+    """Errors of candidate and yardstick, and what they are held to."""
 
     pooled: Pooled
     error: Tensor
@@ -62,16 +37,7 @@ class Errors:
 
 
 def errors_of(pooled: Pooled) -> Errors:
-    """Take the errors and scale them.
-
-    Parameters
-    ----------
-    pooled : Pooled
-
-    Returns
-    -------
-    Errors
-    """
+    """Take the errors and scale them."""
     oracle = pooled.oracle
     error = torch.stack([pooled.candidate - oracle, pooled.yardstick - oracle])
     square = error.square()

@@ -5,8 +5,6 @@ the yardstick too. None changes when the tensors are scaled by a power of two (i
 when their sign is flipped, or when rows are permuted. *Expected size* is that of :mod:`.sizes`. A gain is the
 regression of the error on the oracle, its uncertainty taken over rows as clusters, because the elements of a row share
 operands; ``GAIN_MARGIN`` is added in quadrature, so that a tiny gain is not a fault however well it is known.
-
-Contents: :class:`Statistic`, :data:`STATISTICS`, :class:`Measured`, :func:`measured`.
 """
 
 from __future__ import annotations
@@ -27,18 +25,7 @@ _SMALL = 1e-30  # against division by zero in float32
 
 @dataclass(frozen=True)
 class Statistic:
-    """One statistic, as data.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"level", "shape", "fixed"}
-        What the honest range depends on: the yardstick alone, the yardstick and the candidate's own noise, or nothing.
-    offset : float
-        Added before the logarithm is taken, in which ranges are held: the size below which differences mean nothing.
-    says : str
-        What it means to exceed the limit, with ``{value}`` and ``{limit}``.
-    """
+    """One statistic, as data."""
 
     name: str
     kind: Literal["level", "shape", "fixed"]
@@ -171,20 +158,7 @@ STATISTICS: tuple[Statistic, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The statistics of one assessment.
-
-    Attributes
-    ----------
-    found, own : dict of str to float
-        Of the candidate and of the yardstick; the latter without those of kind level and fixed.
-    alpha, headroom, kurtosis, row_spread, rows : float
-        What honest ranges depend on: arithmetic noise in units of the yardstick's, the yardstick's RMS error over that
-        of rounding, the fourth moment and the variance over rows of the yardstick's error in units of the expected
-        size, and how many rows there are.
-    gain : float
-        Of the output on the oracle, minus one, weighted by the expected size.
-    gain_standard_error : float
-    """
+    """The statistics of one assessment."""
 
     found: dict[str, float]
     own: dict[str, float]
@@ -198,16 +172,7 @@ class Measured:
 
 
 def measured(errors: Errors) -> Measured:
-    """Take every statistic.
-
-    Parameters
-    ----------
-    errors : Errors
-
-    Returns
-    -------
-    Measured
-    """
+    """Take every statistic."""
     square = errors.z.square()
     mean = square.mean((1, 2, 3, 4)).clamp_min(_SMALL)
     by_row = square.mean(-1)

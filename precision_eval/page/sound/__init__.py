@@ -3,8 +3,6 @@
 Conventions: times in seconds from the first synthesised sample; levels in dB; what is played is compressed, what was
 measured is the WAVs, and the page says so. Fragments need nothing outside themselves, all ids begin with ``sound-``,
 and the same WAVs and records give the same bytes.
-
-Contents: :func:`sound_section`, :class:`SoundSection`.
 """
 
 from __future__ import annotations

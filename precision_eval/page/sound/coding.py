@@ -1,17 +1,4 @@
-"""Sound compressed for a page: MP3 at a constant bit rate, the same for all conditions, and what that costs.
-
-Conventions: every browser plays MP3. The bit rate is constant, because a player finds a place in a stream of variable
-rate by a table of a hundred entries, seconds off, where one cursor must stay within a frame (36 ms). A copy has twice
-the sample rate of a WAV of up to 24 kHz: the encoder cuts the uppermost sixteenth of its band off, which is then empty
-anyway. It also turns a sound down to 0.95, which is made up for. Its delay stands in the stream's first frame, if that
-has room for it; players and libsndfile take it off, so that sample n of the copy is sample n of the WAV. A *part* is a
-stretch of the run; where the whole is over the budget, two parts are kept, one from the start and one from the end.
-Sizes: bytes of base64 text, as they stand in the page. Distances: dB, of the copy to the WAV at the rate of the WAV, by
-:mod:`audio_metrics`.
-
-Contents: :func:`plans`, :class:`Plan`, :func:`encode`, :func:`decode`, :func:`loss_of`, :class:`Loss`,
-:func:`why_not`, :func:`bitrates_kbps`, :func:`coded_rate_hz`, :data:`BITRATES_KBPS`.
-"""
+"""Sound compressed for a page: MP3 at a constant bit rate, the same for all conditions, and what that costs."""
 
 from __future__ import annotations
 
@@ -51,16 +38,7 @@ _DELAY_TAG_BYTES = 156
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How sounds are put into the page.
-
-    Attributes
-    ----------
-    bitrate_kbps : int
-    parts : tuple of (int, int)
-        First and last (exclusive) sample of each stretch of the run that can be heard.
-    whole : bool
-        Whether that is all of it.
-    """
+    """How sounds are put into the page."""
 
     bitrate_kbps: int
     parts: tuple[tuple[int, int], ...]
@@ -74,16 +52,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Distance of a compressed copy to its WAV.
-
-    Attributes
-    ----------
-    log_spectral_distance_db, mel_mcd_db : float
-        Means over the file.
-    snr_db : float
-    level_db : float
-        How much louder what the copy has of the WAV is; 0 where levels are kept.
-    """
+    """Distance of a compressed copy to its WAV."""
 
     log_spectral_distance_db: float
     mel_mcd_db: float
@@ -114,31 +83,14 @@ def _factor(sample_rate_hz: int) -> int:
 
 
 def bitrates_kbps(sample_rate_hz: int) -> tuple[int, ...]:
-    """Bit rates at which the first frame of a stream has room for the encoder's delay, of :data:`BITRATES_KBPS`.
-
-    The tag has 156 bytes after the frame's header and side information (21 bytes of MPEG 1, 13 of MPEG 2, mono).
-    """
+    """Bit rates at which the first frame of a stream has room for the encoder's delay, of :data:`BITRATES_KBPS`."""
     rate_hz = coded_rate_hz(sample_rate_hz)
     bytes_per_kbps, head = (144_000 / rate_hz, 21) if rate_hz >= 32_000 else (72_000 / rate_hz, 13)
     return tuple(rate for rate in BITRATES_KBPS if math.floor(rate * bytes_per_kbps) >= head + _DELAY_TAG_BYTES)
 
 
 def plans(lengths: Sequence[int], *, sample_rate_hz: int, budget_bytes: int) -> Iterator[Plan]:
-    """Yield what to try, the best first: every bit rate that fits as a whole, then ever shorter excerpts.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Samples of each stream that goes into the page.
-    sample_rate_hz : int
-    budget_bytes : int
-        For all of them.
-
-    Yields
-    ------
-    Plan
-        Reckoned to fit; none where not even :data:`SHORTEST_PART_S` from each end do.
-    """
+    """Yield what to try, the best first: every bit rate that fits as a whole, then ever shorter excerpts."""
     longest = max(lengths)
     rates = bitrates_kbps(sample_rate_hz)
     for bitrate_kbps in rates:
@@ -170,19 +122,7 @@ def _reckoned_bytes(plan: Plan, lengths: Sequence[int], sample_rate_hz: int) -> 
 
 
 def encode(source: Source, plan: Plan) -> bytes:
-    """Compress the parts of a sound that are heard, one after the other, in blocks.
-
-    Parameters
-    ----------
-    source : Source
-        Mono, float32.
-    plan : Plan
-
-    Returns
-    -------
-    bytes
-        An MP3 stream; the same samples give the same bytes. Empty where no part reaches into the sound.
-    """
+    """Compress the parts of a sound that are heard, one after the other, in blocks."""
     import soundfile
 
     parts = plan.heard(source.n_samples)
@@ -224,11 +164,7 @@ def _upsampled(source: Source, start: int, stop: int) -> np.ndarray:
 
 
 def _compression_level(bitrate_kbps: int, sample_rate_hz: int) -> float:
-    """Return libsndfile's level, 0 to 1, for a bit rate.
-
-    It runs from the highest to the lowest rate of the stream's kind (MPEG 1 from 32 kHz, 2 from 16 kHz, 2.5 below) and
-    is cut to whole kbit/s; the half keeps it from being cut to the one below.
-    """
+    """Return libsndfile's level, 0 to 1, for a bit rate."""
     highest, lowest = (320, 32) if sample_rate_hz >= 32_000 else (160, 8) if sample_rate_hz >= 16_000 else (64, 8)
     level = (highest - bitrate_kbps - 0.5) / (highest - lowest)
     return min(max(level, 0.0), 1.0)
@@ -249,23 +185,7 @@ def heard_samples(source: Source, plan: Plan) -> np.ndarray:
 
 
 def loss_of(source: Source, stream: bytes, plan: Plan) -> Loss:
-    """Measure what the compression did to a sound.
-
-    Parameters
-    ----------
-    source : Source
-        What was compressed.
-    stream : bytes
-        From :func:`encode` with the same `plan`.
-    plan : Plan
-
-    Raises
-    ------
-    audio_metrics.ParameterError
-        The copy has another length than what was compressed.
-    audio_metrics.UndefinedMetricError
-        Either is digital silence.
-    """
+    """Measure what the compression did to a sound."""
     rate = source.sample_rate_hz
     original, copy = heard_samples(source, plan), decode(stream, sample_rate_hz=rate)
     return Loss(

@@ -5,8 +5,6 @@ finite; else the condition is *unheard*, with the file, what is wrong with it an
 identical where all their samples are; the files differ all the same, since a WAV of floats bears the second in which
 it was written. Conditions of one workload, size, device and pins form a group: they share the script, the frame grid
 and so the cursor. A condition *leaves* the oracle at the first frame of which a token differs.
-
-Contents: :func:`groups_of`, :func:`has_wavs`, :func:`opened`, :class:`Group`, :class:`Sound`, :class:`Unheard`.
 """
 
 from __future__ import annotations
@@ -41,29 +39,7 @@ _READ_SAMPLES = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class Sound:
-    """A condition that can be heard.
-
-    Attributes
-    ----------
-    label : str
-        Fix or reference, and the mode where it is not eager.
-    fix, role : str
-        As in the record; ``"original"`` for the recording.
-    explanation : str
-    shown_path : str
-        Of the WAV, relative to the run's folder; of the recording, its file in the package.
-    path : Path or None
-        None for the recording.
-    sample_rate_hz, n_samples : int
-    digest : str
-        SHA-256 of the samples as float32.
-    peak : float
-        Largest magnitude; full scale is 1.0.
-    leaves_s : float or None
-        When the tokens leave the oracle's; infinite for never, None where the tokens are not known.
-    measured : Record or None
-        Of measure ``audio``, where that passed.
-    """
+    """A condition that can be heard."""
 
     label: str
     fix: str
@@ -135,13 +111,7 @@ def has_wavs(run: Run) -> bool:
 
 
 def groups_of(run: Run) -> tuple[Group, ...]:
-    """Read, check and arrange every WAV of a run.
-
-    Returns
-    -------
-    tuple of Group
-        In the order of the run's sections; groups of which nothing was synthesised are left out.
-    """
+    """Read, check and arrange every WAV of a run."""
     places: dict[tuple[str, str, str, str], list[tuple[Section, Row]]] = {}
     for section in run.sections:
         key = (section.workload, section.size, section.device, section.pins)
@@ -152,13 +122,7 @@ def groups_of(run: Run) -> tuple[Group, ...]:
 
 @contextmanager
 def opened(sound: Sound) -> Iterator[Source]:
-    """Open a sound for reading in blocks, float32.
-
-    Raises
-    ------
-    audio_metrics.SignalFileError
-        The file was lost or cut since it was checked.
-    """
+    """Open a sound for reading in blocks, float32."""
     if sound.path is None:
         yield FirstPart(_recording(), sound.n_samples)
         return

@@ -4,8 +4,6 @@ Conventions: a budget is in bytes of text, everything included. Pictures and wor
 sound: the highest bit rate that fits, then an excerpt from both ends, then no players at all, and the page says which.
 Bit rate and parts are the same for every condition of a group. Groups share the budget by the length of their sound.
 Identical sounds share one stream. WAVs are read block by block, one condition after the other.
-
-Contents: :func:`sound_section`, :class:`SoundSection`, :class:`BudgetError`.
 """
 
 from __future__ import annotations
@@ -44,19 +42,7 @@ class BudgetError(ParameterError):
 
 @dataclass(frozen=True, kw_only=True)
 class SoundSection:
-    """Fragments of a page.
-
-    Attributes
-    ----------
-    html : str
-        For the body, without a heading of its own.
-    style : str
-        CSS, for a ``style`` element; colours follow the text's.
-    script : str
-        JavaScript, for a ``script`` element after the fragment.
-    bytes_used : int
-        Of all three as UTF-8.
-    """
+    """Fragments of a page."""
 
     html: str
     style: str
@@ -65,27 +51,7 @@ class SoundSection:
 
 
 def sound_section(run: Run, *, budget_bytes: int, progress: Progress | None = None) -> SoundSection | None:
-    """Make the part of a run's page that can be heard.
-
-    Parameters
-    ----------
-    run : Run
-        Its folder holds the WAVs that its records name.
-    budget_bytes : int
-        What the three fragments may weigh together, in bytes of UTF-8.
-    progress : callable, optional
-        Told what is being worked on.
-
-    Returns
-    -------
-    SoundSection or None
-        None where no WAV that the records name is in the folder.
-
-    Raises
-    ------
-    BudgetError
-        Words and pictures alone are over the budget.
-    """
+    """Make the part of a run's page that can be heard."""
     if not has_wavs(run):
         return None
     tell = progress or _say_nothing

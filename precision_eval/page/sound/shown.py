@@ -3,8 +3,6 @@
 Conventions: shares are of the group's duration, 0 to 1. Numbers that a record holds are
 :class:`~precision_eval.page.figures.Figure`, which name where they come from. A strip is the difference to the oracle;
 the oracle's own is its level, as is every one where the oracle cannot be heard.
-
-Contents: :func:`drawn`, :class:`Shown`, :class:`ShownRow`.
 """
 
 from __future__ import annotations
@@ -33,28 +31,7 @@ _MOST_TICKS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ShownRow:
-    """One condition.
-
-    Attributes
-    ----------
-    name, colour, explanation : str
-    lines : tuple of Markup
-        What is known of it.
-    alt : str
-        The strip in words.
-    picture : Picture or None
-        None where an earlier condition has the same samples, or it is too short.
-    same_as : str
-        That condition; empty where there is none.
-    leaves_s, mark : float or None
-        When its tokens leave the oracle's, in seconds and as a share; None for never and for not known.
-    heard_s : float
-        Length of its stream.
-    stream : str
-        Id of the element that plays it; empty where nothing does.
-    source : str
-        The stream as a data address; empty where another row holds it.
-    """
+    """One condition."""
 
     name: str
     colour: str
@@ -72,21 +49,7 @@ class ShownRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One group.
-
-    Attributes
-    ----------
-    group : Group
-    rows : tuple of ShownRow
-    null_distance : Figure or None
-        How far the null lies from the oracle.
-    plan : Plan or None
-        How sounds are put into the page; None where they are not.
-    loss : str
-        What that did to them.
-    silent : str
-        Why there are no players.
-    """
+    """One group."""
 
     group: Group
     rows: tuple[ShownRow, ...]
@@ -178,16 +141,7 @@ class Shown:
 
 
 def drawn(group: Group, number: int, tell: Progress) -> Shown:
-    """Draw every sound of a group, without its stream.
-
-    Parameters
-    ----------
-    group : Group
-    number : int
-        For ids; unique on the page.
-    tell : callable
-        Told what is being worked on.
-    """
+    """Draw every sound of a group, without its stream."""
     rows = []
     for index, sound in enumerate(group.sounds, start=1):
         tell(f"drawing {sound.label} of {group.title}")

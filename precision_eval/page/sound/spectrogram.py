@@ -6,9 +6,6 @@ mean square with the sign of their mean: frames that are louder and quieter by t
 minutes is as strong as one of ten seconds. Low bands are at the bottom. Nothing is drawn where nothing differs: colours
 grow from fully transparent, so that a picture suits light and dark paper alike. The scale of differences is the same in
 every picture, and what exceeds it has its last colour. A signal is read in blocks.
-
-Contents: :func:`level_columns`, :func:`difference_columns`, :func:`level_picture`, :func:`difference_picture`,
-:class:`Picture`.
 """
 
 from __future__ import annotations
@@ -42,44 +39,21 @@ _DATA = "data:image/png;base64,"
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A picture with its place on the axis of time.
-
-    Attributes
-    ----------
-    data : str
-        PNG as a data address.
-    share : float
-        How much of the group's duration it covers, 0 to 1.
-    """
+    """A picture with its place on the axis of time."""
 
     data: str
     share: float
 
 
 def level_columns(source: Source, *, n_columns: int = N_COLUMNS) -> np.ndarray:
-    """Mean level of each mel band in each column, in dB re full scale.
-
-    Parameters
-    ----------
-    source : Source
-        At least one frame long.
-    n_columns : int
-        At most; a short sound has fewer.
-
-    Returns
-    -------
-    np.ndarray, shape (80, n_columns), float64
-        NaN in a column without a frame.
-    """
+    """Mean level of each mel band in each column, in dB re full scale."""
     means, _ = _columns((source,), n_columns=n_columns)
     return means
 
 
 def difference_columns(reference: Source, estimate: Source, *, n_columns: int = N_COLUMNS) -> np.ndarray:
-    """Root mean square of what each band of the estimate has more than the reference's, with the sign of its mean, dB.
-
-    Over the length that both have; parameters, returns and errors as in :func:`level_columns`. Exactly 0 where the
-    signals are equal.
+    """Root mean square of what each band of the estimate has more than the reference's, with the sign of its
+    mean, dB.
     """
     n_samples = min(reference.n_samples, estimate.n_samples)
     pair = tuple(FirstPart(source, n_samples) for source in (reference, estimate))

@@ -3,8 +3,4 @@
 Conventions: a *step* is one decode step after the prompt, counted from 0; a stream that differs at step s has survived
 s steps and leaves at time ``s + 1``. A stream that never differed is censored at the last step. A *group* is one
 checkpoint at one temperature.
-
-Contents: :mod:`.plan` (groups, which speech is for calibration and which held out), :mod:`.hazard` (chance that a token
-changes, in closed form), :mod:`.running` (what is run on the voice), :mod:`.prediction` (hazards → survival → median),
-:mod:`.analysis` (trials → results), :mod:`.plots`.
 """

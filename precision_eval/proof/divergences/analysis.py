@@ -4,8 +4,6 @@ Conventions: one :class:`Condition` per group and fix. Its observed half comes f
 predicted half from calibration windows alone. Intervals are 95 %; those of the agreement come from a bootstrap over
 held-out streams (one resampling for all fixes of a group, which share their streams and noise) and over calibration
 windows.
-
-Contents: :class:`Condition`, :class:`Agreement`, :class:`Comparison`, :class:`Result`, :func:`analyse`.
 """
 
 from __future__ import annotations
@@ -40,20 +38,7 @@ _SEED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """One fix or reference in one group.
-
-    Attributes
-    ----------
-    group, fix : str
-    first : np.ndarray, shape (n_streams,), int64
-        First step that differed; −1 where none did within `steps`.
-    steps : int
-        Observed at most.
-    prediction : Prediction or None
-        None for the null, whose logits are the oracle's.
-    greedy_flips_per_step : float
-        Share of teacher-forced steps at which the most likely token of some codebook changes.
-    """
+    """One fix or reference in one group."""
 
     group: str
     fix: str
@@ -107,22 +92,7 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How well predicted medians agree with observed ones, over the fixes whose median was reached.
-
-    Attributes
-    ----------
-    points : tuple of (str, float, float)
-        ``fix, group``; predicted and observed median in steps.
-    spearman : Interval
-    permutation_p : float
-        One-sided: how often a random order of the predictions correlates as well.
-    slope : Interval
-        Of log observed on log predicted; 1 is right.
-    error_factor : Interval
-        ``exp`` of the mean absolute log error; 1 is right.
-    greedy_error_factor : float or None
-        The same where the median is predicted as ``log 2 /`` the rate of flips of the most likely token.
-    """
+    """How well predicted medians agree with observed ones, over the fixes whose median was reached."""
 
     points: tuple[tuple[str, float, float], ...]
     spearman: Interval

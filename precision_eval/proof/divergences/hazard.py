@@ -5,14 +5,6 @@ differ exactly where the error exceeds the margin that the noise leaves between 
 chance, over the noise, is the *hazard* of a step. It needs no draw: the largest entries of ``l + g`` and ``l' + g`` are
 both i if and only if ``g_j − g_i`` stays below ``−max(l_j − l_i, l'_j − l'_i)`` for all j, which has probability
 ``1 / Σ_j max(p_j/p_i, q_j/q_i)`` [1]_ [2]_.
-
-Contents: :func:`mismatch_probability`.
-
-References
-----------
-.. [1] M. Daliri, C. Musco, A. T. Suresh, "Coupling without communication and drafter-invariant speculative decoding",
-   arXiv:2408.07978, 2024: Gumbel sampling, with its bound ``2 TV / (1 + TV)``.
-.. [2] C. Maddison, D. Tarlow, T. Minka, "A* sampling", NeurIPS 2014: the Gumbel-max trick.
 """
 
 from __future__ import annotations
@@ -26,31 +18,7 @@ _LARGEST = 600.0  # of |d|; exp of it is finite, and beyond it the token is lost
 
 
 def mismatch_probability(logits: ArrayLike, others: ArrayLike, *, temperature: float) -> NDArray[np.float64]:
-    """Probability, over shared Gumbel noise, that two logit vectors choose different tokens.
-
-    Parameters
-    ----------
-    logits, others : array_like, shape (..., V)
-        Unscaled; float64 inside, so a difference of one float32 rounding is resolved.
-    temperature : float
-        > 0.
-
-    Returns
-    -------
-    np.ndarray, shape (...)
-        In [0, 1]; symmetric in the two.
-
-    Raises
-    ------
-    ParameterError
-        Shapes differ, a value is not finite, or the temperature is not above 0.
-
-    Notes
-    -----
-    ``1 − Σ_i 1/Σ_j max(p_j/p_i, q_j/q_i) = Σ_i p_i N_i / (1 + N_i)`` with ``N_i = Σ_{d_j > d_i} p_j (e^{d_j − d_i} −
-    1)`` and ``d = log q − log p``. Sorted by d this costs V log V instead of V², and no 1 is subtracted from a number
-    next to 1.
-    """
+    """Probability, over shared Gumbel noise, that two logit vectors choose different tokens."""
     first, second = np.asarray(logits, dtype=np.float64), np.asarray(others, dtype=np.float64)
     if first.shape != second.shape or not temperature > 0.0:
         raise ParameterError(

@@ -4,8 +4,6 @@ Conventions: each speaker's script is cut into equal segments. The first frames 
 (prompt and teacher-forced steps); the held-out streams begin in the rest of it, evenly spaced, and none reaches into
 the next segment. So no frame that the prediction has seen is spoken by a held-out stream. Held-out streams of one
 segment may read overlapping stretches of script, from other prompts and with other noise.
-
-Contents: :class:`Group`, :class:`Design`, :data:`DESIGNS`, :func:`window_starts`.
 """
 
 from __future__ import annotations
@@ -50,20 +48,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Size of the experiment.
-
-    Attributes
-    ----------
-    segments : int
-        Calibration windows per speaker.
-    held_out : int
-        Held-out streams per speaker and segment.
-    calibration_steps : int
-        Teacher-forced steps per window, after the prompt.
-    chunk_streams : int
-        Held-out streams that run as one batch.
-    groups : tuple of Group
-    """
+    """Size of the experiment."""
 
     segments: int
     held_out: int
@@ -109,26 +94,7 @@ DESIGNS: Mapping[Size, Design] = {
 
 
 def window_starts(script_frames: int, design: Design, *, stream_frames: int) -> tuple[list[int], list[int]]:
-    """First frames of the calibration windows and of the held-out streams in one speaker's script.
-
-    Parameters
-    ----------
-    script_frames : int
-        Length of the script.
-    design : Design
-    stream_frames : int
-        Frames that a held-out stream needs, prompt included.
-
-    Returns
-    -------
-    calibration : list of int, ``segments`` of them
-    held_out : list of int, ``segments · held_out`` of them
-
-    Raises
-    ------
-    ParameterError
-        A segment is too short for one stream after its calibration window.
-    """
+    """First frames of the calibration windows and of the held-out streams in one speaker's script."""
     segment = script_frames // design.segments
     window = PROMPT_FRAMES + design.calibration_steps
     spare = segment - window - stream_frames

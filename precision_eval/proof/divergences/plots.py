@@ -1,8 +1,6 @@
 """Plots of the divergence experiment: observed survival beside its prediction, and the calibration of medians.
 
 Conventions: colours and markers are the suite's own, one per fix; solid with a band is observed, dashed is predicted.
-
-Contents: :func:`draw`, :func:`draw_survival`, :func:`draw_calibration`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Conventions: a hazard is summed over codebooks as ``−log(1 − h)``, so that ``S(t) = exp(−Σ)``: fresh noise in every
 step and codebook makes the chances multiply. S is averaged over the calibration streams. Past their end a stream's
 course starts over, the prompt's few steps left out; teacher-forced error is flat over minutes. Nothing is fitted.
-
-Contents: :func:`step_hazards`, :func:`binned`, :class:`Prediction`, :func:`resampled_medians`.
 """
 
 from __future__ import annotations
@@ -21,19 +19,7 @@ _LONGEST = 10**15  # steps; beyond it a hazard is taken for none
 
 
 def step_hazards(mismatch: ArrayLike) -> NDArray[np.float64]:
-    """Sum the chances of the codebooks of every step.
-
-    Parameters
-    ----------
-    mismatch : array_like, shape (n_steps, B, K)
-        Chance that a codebook's token changes; in step s < K − 1 only codebooks up to s are sampled, the others still
-        repeat the prompt.
-
-    Returns
-    -------
-    np.ndarray, shape (n_steps, B)
-        ``−Σ_k log(1 − h_k)``.
-    """
+    """Sum the chances of the codebooks of every step."""
     hazard = -np.log1p(-np.minimum(np.asarray(mismatch, dtype=np.float64), 1.0 - 1e-15))
     n_codebooks = hazard.shape[-1]
     sampled = np.arange(n_codebooks) <= np.arange(len(hazard))[:, None]  # (n_steps, K)
@@ -49,13 +35,7 @@ def binned(hazard: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Survival to be expected from calibration streams.
-
-    Attributes
-    ----------
-    hazard : np.ndarray, shape (B, n_bins)
-        From :func:`binned`, at least two bins.
-    """
+    """Survival to be expected from calibration streams."""
 
     hazard: NDArray[np.float64]
 
@@ -95,19 +75,7 @@ class Prediction:
 
 
 def resampled_medians(prediction: Prediction, *, seed: int, resamples: int) -> NDArray[np.float64]:
-    """Predicted medians from calibration streams drawn with replacement.
-
-    Parameters
-    ----------
-    prediction : Prediction
-        With a median.
-    seed, resamples : int
-
-    Returns
-    -------
-    np.ndarray, shape (resamples,)
-        In steps, to within 1 %, at most four times off the median itself.
-    """
+    """Predicted medians from calibration streams drawn with replacement."""
     median = prediction.median()
     if median is None:
         raise ParameterError("there is no hazard, so there is no median to resample")

@@ -4,8 +4,6 @@ Conventions: B streams, K codebooks, V codes. A *path* holds the tokens as they 
 first K − 1 steps the delayed codebooks still emit the prompt. Until its first difference a stream has emitted exactly
 the oracle's tokens, so a fix is run on the oracle's path and each stream is dropped at its first difference: what comes
 after it decides nothing here.
-
-Contents: :class:`Voices`, :func:`load_voices`, :func:`oracle_path`, :func:`first_divergence`, :func:`forced_logits`.
 """
 
 from __future__ import annotations
@@ -25,15 +23,7 @@ from precision_eval.voice.synthesis import Decoder, Frames, GumbelNoise, Stream,
 
 @dataclass(frozen=True)
 class Voices:
-    """Streams of equal length, ready to be stepped through.
-
-    Attributes
-    ----------
-    given : Tensor, shape (B, n_frames, K), int64
-        What a decoder is given at each frame when it is fed the original speech.
-    frames : Frames
-        Conditioning, (B, n_frames).
-    """
+    """Streams of equal length, ready to be stepped through."""
 
     given: Tensor
     frames: Frames
@@ -57,14 +47,7 @@ class Voices:
 
 
 def load_voices(design: Design, *, n_steps: int) -> tuple[list[Stream], list[Stream]]:
-    """Return the calibration windows and the held-out streams, speakers in turn.
-
-    Parameters
-    ----------
-    design : Design
-    n_steps : int
-        Steps that a held-out stream runs at most.
-    """
+    """Return the calibration windows and the held-out streams, speakers in turn."""
     stream_frames = PROMPT_FRAMES + n_steps + N_CODEBOOKS
     window_frames = PROMPT_FRAMES + design.calibration_steps
     rounds = (_empty(design.segments), _empty(design.segments * design.held_out))
@@ -89,21 +72,7 @@ def _sampled(logits: Tensor, noise: Tensor, *, temperature: float) -> Tensor:
 
 @torch.inference_mode()
 def oracle_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps: int, temperature: float) -> Tensor:
-    """Run the oracle freely.
-
-    Parameters
-    ----------
-    decoder : Decoder
-        Fresh, for ``len(voices)`` streams.
-    voices : Voices
-    noise : GumbelNoise
-    n_steps : int
-    temperature : float
-
-    Returns
-    -------
-    Tensor, shape (n_steps, B, K), int64
-    """
+    """Run the oracle freely."""
     voices.prefill(decoder)
     given = voices.given[:, PROMPT_FRAMES]
     path = []
@@ -121,24 +90,7 @@ def oracle_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps
 def first_divergence(
     decoder: Decoder, voices: Voices, noise: GumbelNoise, path: Tensor, *, n_steps: int, temperature: float
 ) -> np.ndarray:
-    """Step at which each stream first samples another token than the oracle.
-
-    Parameters
-    ----------
-    decoder : Decoder
-        Fresh, in the condition.
-    voices, noise
-        The oracle's own; another noise for the null.
-    path : Tensor, shape (≥ n_steps, B, K)
-        From :func:`oracle_path`.
-    n_steps : int
-    temperature : float
-
-    Returns
-    -------
-    np.ndarray, shape (B,), int64
-        From 0; −1 where a stream never differed within ``n_steps``.
-    """
+    """Step at which each stream first samples another token than the oracle."""
     voices.prefill(decoder)
     first = np.full(len(voices), -1)
     alive = torch.arange(len(voices))
@@ -162,19 +114,7 @@ def first_divergence(
 
 @torch.inference_mode()
 def forced_logits(decoder: Decoder, voices: Voices, *, n_steps: int) -> Iterator[np.ndarray]:
-    """Score the original speech after the prompt, step by step.
-
-    Parameters
-    ----------
-    decoder : Decoder
-        Fresh.
-    voices : Voices
-    n_steps : int
-
-    Yields
-    ------
-    np.ndarray, shape (B, K, V), float64
-    """
+    """Score the original speech after the prompt, step by step."""
     voices.prefill(decoder)
     for step in range(n_steps):
         frame = PROMPT_FRAMES + step

@@ -1,7 +1,4 @@
-"""The divergence experiment in words: one figure per finding.
-
-Contents: :func:`figures_of`.
-"""
+"""The divergence experiment in words: one figure per finding."""
 
 from __future__ import annotations
 
@@ -17,18 +14,7 @@ ALPHA = 0.05
 
 
 def figures_of(result: Result) -> list[Figure]:
-    """Every figure of a result.
-
-    Parameters
-    ----------
-    result : Result
-
-    Returns
-    -------
-    list of Figure
-        Streams per fix, what is known of each median, the agreement of prediction and observation, and the comparison
-        of fixes.
-    """
+    """Every figure of a result."""
     fixes = [c for c in result.conditions if c.fix in FIXES]
     fewest = min((len(c.first) for c in fixes), default=0)
     held_out = Figure(

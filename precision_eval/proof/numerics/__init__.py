@@ -4,10 +4,4 @@ Conventions: operands are query, key and value of one call on the CPU, stored in
 *oracle* is float64 arithmetic on those stored operands, the *yardstick* plain attention with each step stored in their
 dtype. Everything is drawn from a seed; seeds from 10 000 on belong to the calibration of the judge and take other
 speech than the seeds that it is judged on.
-
-Contents: :mod:`~precision_eval.proof.numerics.families` (inputs), :mod:`~precision_eval.proof.numerics.attention_impls`
-(one attention with every step a choice), :mod:`~precision_eval.proof.numerics.honest` (variations that are no fault),
-:mod:`~precision_eval.proof.numerics.faults` (faults), :mod:`~precision_eval.proof.numerics.held_out` (more of both),
-:mod:`~precision_eval.proof.numerics.rivals` (other rules), :mod:`~precision_eval.proof.numerics.trials`,
-:mod:`~precision_eval.proof.numerics.scoring` and :mod:`~precision_eval.proof.numerics.drawing` (lines, rates, plots).
 """

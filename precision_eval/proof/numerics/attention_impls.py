@@ -3,14 +3,6 @@
 Conventions: arithmetic is float32 (a product of two half numbers is exact there, sums are accumulated in it, as tensor
 cores do), and *storing* a step means rounding it to a format and reading it back. ``"wide"`` stores nothing, ``"same"``
 stores in the operands' dtype, other names are those of :func:`stored`. So a kernel behaves alike on every CPU.
-
-1. logits: q·kᵀ, stored; scaled, stored; masked;
-2. weights: exp(logit − running maximum), summed, stored;
-3. accumulator: rescaled by exp(old maximum − new), plus weights·v, stored;
-4. output: accumulator over the sum (or weights over the sum before step 3), rounded to the operands' dtype.
-
-Contents: :class:`Kernel`, :data:`PLAIN`, :data:`FUSED`, :data:`FLASH`, :func:`attend`, :func:`exact`,
-:func:`yardstick`, :func:`stored`, :func:`kept_bits`.
 """
 
 from __future__ import annotations
@@ -31,31 +23,7 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One way to compute attention.
-
-    Attributes
-    ----------
-    block : int
-        Keys taken at a time; 0 takes all at once, otherwise softmax runs online over the blocks.
-    dot_chunk : int
-        Head dimensions of q·kᵀ summed at a time, the partial sum stored as `dot` between; 0 for all.
-    dot, logits, scaled, exponentials, weights, total, accumulator, rescale : str
-        How each step is stored; `scaled` the logits after their scale, `exponentials` before they are summed,
-        `weights` before the product with v, `total` the sum of weights.
-    output : str
-        Rounding of the result.
-    product : str
-        How the operands of both products are read: ``"wide"`` as they are.
-    scale_at : {"logits", "query", "both"}
-        Where the scale goes: on the logits, on the query before the product, or its root on query and key.
-    normalise : {"before", "after"}
-        Whether weights are divided by their sum before the product with v. ``"before"`` needs ``block=0``.
-    reverse : bool
-        Last block first.
-    subtract_maximum : bool
-    on_logits, exp, reciprocal, on_result : callable
-        Replaceable functions; `on_result` acts on the float32 result before it is rounded.
-    """
+    """One way to compute attention."""
 
     block: int = 0
     dot_chunk: int = 0
@@ -128,29 +96,7 @@ def _int8(x: Tensor) -> Tensor:
 
 
 def stored(x: Tensor, how: str, dtype: torch.dtype) -> Tensor:
-    """Round float32 as if it had been stored and read again.
-
-    Parameters
-    ----------
-    x : Tensor, float32
-    how : str
-        ``"wide"`` (unchanged), ``"same"`` (in `dtype`), ``"float16"``, ``"bfloat16"``, ``"tf32"`` (11 significant
-        bits), ``"fp8"`` (e4m3, scaled per head to its range), ``"int8"`` (scaled per head), ``"truncated"`` (toward
-        zero), ``"upward"`` (toward +∞), ``"stochastic"``, ``"flushed"`` (subnormals to zero), ``"saturated"``
-        (infinities to the largest number), ``"via_bfloat16"`` (twice: bfloat16, then `dtype`), ``"left_out"`` (1 in
-        place of a factor).
-    dtype : torch.dtype
-        Of the operands.
-
-    Returns
-    -------
-    Tensor, float32
-
-    Raises
-    ------
-    UnknownNameError
-        No such storage.
-    """
+    """Round float32 as if it had been stored and read again."""
     if how == "wide":
         return x
     if how not in _STORAGE:
@@ -182,18 +128,7 @@ _STORAGE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
 
 
 def attend(operands: Operands, kernel: Kernel) -> Tensor:
-    """Compute attention as `kernel` says.
-
-    Parameters
-    ----------
-    operands : Operands
-    kernel : Kernel
-
-    Returns
-    -------
-    Tensor, shape (1, H, L, D)
-        In the operands' dtype.
-    """
+    """Compute attention as `kernel` says."""
     dtype = operands.dtype
     q, k, v = (stored(t.float(), kernel.product, dtype) for t in (operands.q, operands.k, operands.v))
     q, k, scale = _scaled_operands(q, k, operands.scale, kernel, dtype)

@@ -5,10 +5,6 @@ uses. Every honest variation of attention runs on every family and in every dtyp
 neighbouring seeds; linear layers, RMS norms and softmax, computed in a few honest ways, stand beside it. No fault is
 looked at. Ranges are fitted by quantile regression; the limit of the score is the quantile of the largest score that
 leaves :data:`FALSE_ALARMS`, taken on one half of the seeds with ranges fitted to the other.
-
-``python -m precision_eval.proof.numerics.calibration [--seeds N] [--out FILE]`` writes the file.
-
-Contents: :class:`Sample`, :func:`samples`, :func:`fit`, :func:`calibrate`, :func:`main`.
 """
 
 from __future__ import annotations
@@ -92,19 +88,7 @@ OTHERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def samples(seeds: int, *, progress: Callable[[int], None] = lambda done: None) -> list[Sample]:
-    """Run every honest computation.
-
-    Parameters
-    ----------
-    seeds : int
-        A multiple of :data:`POOL`.
-    progress : callable
-        Called with the number of pools done.
-
-    Returns
-    -------
-    list of Sample
-    """
+    """Run every honest computation."""
     found: list[Sample] = []
     for index in range(seeds // POOL):
         block = range(FIRST_SEED + index * POOL, FIRST_SEED + (index + 1) * POOL)
@@ -195,16 +179,7 @@ def _score(column: _Column, held: Range) -> Array:
 
 
 def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
-    """Make the content of the thresholds' file.
-
-    Parameters
-    ----------
-    found : sequence of Sample
-
-    Returns
-    -------
-    dict
-    """
+    """Make the content of the thresholds' file."""
     result: dict[str, Any] = {}
     for key in sorted({one.key for one in found}):
         kept = [one for one in found if one.key == key]

@@ -1,8 +1,6 @@
 """Plots of the fault experiment: detection over effect size beside false alarms, and detection by fault.
 
 Conventions: one colour and line style per rule, the suite's own heaviest; bands are Wilson's 95 % intervals.
-
-Contents: :func:`draw_rules`, :func:`draw_by_fault`.
 """
 
 from __future__ import annotations
@@ -33,19 +31,7 @@ _FAULTS_SHOWN = 40
 
 
 def draw_rules(out: Path, faults: Judged, honest: Judged, pooled: Judged) -> list[Path]:
-    """Draw ``faults.png``: detection over effect size, and false alarms per family.
-
-    Parameters
-    ----------
-    out : Path
-    faults, honest : Judged
-    pooled : Judged
-        The faults, one entry per pool.
-
-    Returns
-    -------
-    list of Path
-    """
+    """Draw ``faults.png``: detection over effect size, and false alarms per family."""
     figure = new_figure(11.0, 4.9)
     curves, bars = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
     for rule in RULES:
@@ -101,19 +87,7 @@ def _false_alarms(axes: Axes, honest: Judged) -> None:
 
 
 def draw_by_fault(out: Path, faults: Judged, honest: Judged) -> list[Path]:
-    """Draw ``faults-by-fault.png``: the faults that the suite's rule misses most often, from a quarter on.
-
-    Parameters
-    ----------
-    out : Path
-    faults, honest : Judged
-        The honest variations give each rule's false alarms, in the legend: a rule that flags everything catches all.
-
-    Returns
-    -------
-    list of Path
-        Empty where it misses none.
-    """
+    """Draw ``faults-by-fault.png``: the faults that the suite's rule misses most often, from a quarter on."""
     where = faults.between(0.25, float("inf"))
     hardest = [pair for pair in faults.by_name(OURS, where) if pair[1].value < 1.0][:_FAULTS_SHOWN]
     if not hardest:

@@ -3,12 +3,6 @@
 Conventions: B = 1 call, H heads, L query rows, S keys, D head dimensions. The rows are the last L of S positions under
 a causal mask, as in a prefill on a filled cache: row i sees keys 0 … S − L + i. Draws are made in float64 (captured
 ones in float32) and rounded to the dtype last, so that one seed gives the same operands in every dtype.
-
-*Peakiness*: the query of a drawn family is scaled until its logits have a standard deviation that is itself drawn,
-log-uniformly from 0.5 (nearly uniform attention) to 6 (nearly one key). Captured queries are left as they are for even
-seeds and sharpened up to fourfold for odd ones.
-
-Contents: :data:`FAMILIES`, :class:`Operands`, :func:`sample`.
 """
 
 from __future__ import annotations
@@ -43,20 +37,7 @@ _VOICE_STREAMS = 4  # in the trials, and as many others in the calibration
 
 @dataclass(frozen=True)
 class Operands:
-    """Query, key and value of one attention call.
-
-    Attributes
-    ----------
-    q : Tensor, shape (1, H, L, D)
-    k, v : Tensor, shape (1, H, S, D)
-        All three in one dtype, on the CPU.
-    mask : Tensor, shape (L, S), bool
-        True where attention is allowed.
-    scale : float
-        Of the logits.
-    family : str
-    seed : int
-    """
+    """Query, key and value of one attention call."""
 
     q: Tensor
     k: Tensor
@@ -77,30 +58,7 @@ class Operands:
 
 
 def sample(family: str, *, seed: int, dtype: torch.dtype, rows: int = ROWS, keys: int = KEYS) -> Operands:
-    """Draw the operands of one call.
-
-    Parameters
-    ----------
-    family : {"gaussian", "outlier_channels", "long_tailed", "voice"}
-    seed : int
-        Not negative; from :data:`CALIBRATION_SEED` on, ``"voice"`` captures other speech.
-    dtype : torch.dtype
-        One of :data:`DTYPES`.
-    rows, keys : int
-        L ≤ S; S at most 512 for the voice.
-
-    Returns
-    -------
-    Operands
-        D is 32, and 64 for the voice.
-
-    Raises
-    ------
-    UnknownNameError
-        No such family.
-    ParameterError
-        A number is out of its range.
-    """
+    """Draw the operands of one call."""
     if family not in FAMILIES:
         raise unknown_name("input family", family, FAMILIES)
     if dtype not in DTYPES or seed < 0 or not 1 <= rows <= keys <= _VOICE_FRAMES:

@@ -3,8 +3,6 @@
 Conventions: a fault sits in a *host*, a kernel that is correct without it; where several hosts can have it, the seed
 picks one. Its effect is the difference between the host with it and the host without it, so that what an honest kernel
 does to the last bits is not counted as the fault's. Some change nothing on some inputs; those trials are counted apart.
-
-Contents: :class:`Fault`, :data:`FAULTS`.
 """
 
 from __future__ import annotations
@@ -30,22 +28,7 @@ ALL_HOSTS = (PLAIN, FUSED, FLASH)
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
-
-    Attributes
-    ----------
-    id : str
-    what : str
-    dtypes : tuple of torch.dtype
-        Of the operands that it can be planted on.
-    hosts : tuple of Kernel
-    inside : mapping
-        Fields of the host that it changes.
-    before, after : callable, optional
-        What it does to the operands and to the output; see :mod:`.plants`.
-    on : callable, optional
-        Makes the inputs on which it shows; oracle and yardstick are given the same.
-    """
+    """One fault."""
 
     id: str
     what: str

@@ -3,8 +3,6 @@
 Conventions: as in :mod:`~precision_eval.proof.numerics.faults` and :mod:`~precision_eval.proof.numerics.honest`. A rule
 may be shaped, knowingly or not, by the faults at hand while it is written; how it does on these says what it does on
 faults that nobody thought of. They were written before it judged them and not changed since.
-
-Contents: :data:`HELD_OUT_FAULTS`, :data:`HELD_OUT_HONEST`.
 """
 
 from __future__ import annotations

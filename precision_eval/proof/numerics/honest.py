@@ -4,8 +4,6 @@ Conventions: each takes operands and gives the output in their dtype, as a compe
 more), a step stored in the operands' dtype at most where plain attention or FlashAttention stores one (logits, weights,
 partial results never). What a variation does to the last bits is not a fault, and a rule that flags it raises a false
 alarm.
-
-Contents: :class:`Variation`, :data:`HONEST`.
 """
 
 from __future__ import annotations
@@ -28,17 +26,7 @@ _LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class Variation:
-    """One honest way to compute attention.
-
-    Attributes
-    ----------
-    id : str
-    what : str
-    apply : callable
-        Operands → output in their dtype.
-    dtypes : tuple of torch.dtype
-        Where it differs from the others and exists.
-    """
+    """One honest way to compute attention."""
 
     id: str
     what: str

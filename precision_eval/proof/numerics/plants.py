@@ -4,9 +4,6 @@ Conventions: three kinds of function, by what they take. On operands: ``Operands
 computes correctly. Inside: ``Tensor → Tensor`` in float32, a field of :class:`~.attention_impls.Kernel`. On the output:
 ``(Tensor, Operands) → Tensor``, in the operands' dtype. Places (a key, a head, a row) are drawn from the operands'
 seed. Numbers that a fault writes are rounded to the operands' dtype, as they would be stored.
-
-Contents: functions on operands (:func:`drop_key` … :func:`rope_in_bfloat16`), inside (:func:`gain` …
-:func:`guarded_reciprocal`), on the output (:func:`zeros` … :func:`head_through_bfloat16`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Conventions: a fault trial counts where the fault moved the output (effect > 0). Rates come with Wilson's 95 %
 intervals, which take the trials for independent; trials of one fault are alike, so read them as a lower bound of the
 uncertainty. Rules are named as in :mod:`~precision_eval.proof.numerics.trials`.
-
-Contents: :class:`Rate`, :class:`Judged`, :func:`collect`.
 """
 
 from __future__ import annotations
@@ -25,12 +23,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Rate:
-    """A proportion of trials.
-
-    Attributes
-    ----------
-    hits, trials : int
-    """
+    """A proportion of trials."""
 
     hits: int
     trials: int
@@ -56,17 +49,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Judged:
-    """All trials of one kind, one entry per seed (or per pool, for the pooled rule).
-
-    Attributes
-    ----------
-    id, family, dtype : np.ndarray of str, shape (trials,)
-    held_out : np.ndarray of bool, shape (trials,)
-    effect : np.ndarray, shape (trials,)
-        Zero for honest variations.
-    alarm : dict of str to np.ndarray of bool
-        Rule → shape (trials,).
-    """
+    """All trials of one kind, one entry per seed (or per pool, for the pooled rule)."""
 
     id: NDArray[np.str_]
     family: NDArray[np.str_]
@@ -92,20 +75,7 @@ class Judged:
 
 
 def collect(lines: Sequence[dict[str, Any]], kind: str, *, pooled: bool = False) -> Judged:
-    """Bring the lines of a kind together.
-
-    Parameters
-    ----------
-    lines : sequence of dict
-        Trials of the file.
-    kind : {"fault", "honest"}
-    pooled : bool
-        One entry per pool, with the pooled rule alone.
-
-    Returns
-    -------
-    Judged
-    """
+    """Bring the lines of a kind together."""
     rules = (POOLED,) if pooled else RULES
     size = POOL if pooled else 1
     kept = [line for line in lines if Key.of(line).kind == kind]

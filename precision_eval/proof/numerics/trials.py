@@ -4,8 +4,6 @@ Conventions: *effect* is the RMS of (with the fault − without it) over the RMS
 error: 1 means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the difference is not
 finite. Alarms are kept as bits, the first seed foremost, in hexadecimal. *Pooled*: one judgement on :data:`POOL`
 neighbouring seeds together; its effect is the root of the mean square of theirs.
-
-Contents: :class:`Key`, :class:`Stand`, :func:`fault_trial`, :func:`honest_trial`, :func:`to_bits`, :func:`from_bits`.
 """
 
 from __future__ import annotations
@@ -61,12 +59,7 @@ class Key(NamedTuple):
 
 
 class Stand:
-    """One seed of one family in one dtype, with what every candidate on it is held to.
-
-    Parameters
-    ----------
-    operands : Operands
-    """
+    """One seed of one family in one dtype, with what every candidate on it is held to."""
 
     def __init__(self, operands: Operands) -> None:
         self.operands = operands
@@ -97,21 +90,7 @@ def stands(family: str, dtype: torch.dtype, seeds: int) -> list[Stand]:
 
 
 def fault_trial(fault: Fault, on: Sequence[Stand], *, judge: Judge = suite_judge) -> dict[str, Any]:
-    """Plant a fault on every seed and ask every rule.
-
-    Parameters
-    ----------
-    fault : Fault
-    on : sequence of Stand
-        A multiple of :data:`POOL`.
-    judge : callable
-        The suite's.
-
-    Returns
-    -------
-    dict
-        ``effect`` (one per seed), ``alarms`` (rule → bits) and ``assess_ms``, of one call and of a pool.
-    """
+    """Plant a fault on every seed and ask every rule."""
     where = [stand if fault.on is None else Stand(fault.inputs(stand.operands)) for stand in on]
     found = [fault.apply(stand.operands) for stand in where]
     effect = [stand.effect(output, fault.host(stand.operands)) for stand, output in zip(where, found, strict=True)]

@@ -2,10 +2,6 @@
 
 Conventions: see :class:`~precision_eval.proof.catalog.Experiment`. A trial is one fault at one stage; the faults of a
 scenario share its commands, so a scenario of which a trial is missing is played as a whole.
-
-Contents: :func:`run`, :func:`figures`, :func:`plot`; :mod:`~precision_eval.proof.robustness.injector` (how a fault gets
-into a process), :mod:`~precision_eval.proof.robustness.scenarios` (the matrix),
-:mod:`~precision_eval.proof.robustness.harness` (running and judging).
 """
 
 from __future__ import annotations
@@ -23,17 +19,7 @@ TRIALS_NAME = "robustness.jsonl"
 
 
 def run(out: Path, *, size: Size, progress: Progress) -> None:
-    """Play the scenarios of which trials are missing in ``out/robustness.jsonl``.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of the trials.
-    size : {"quick", "full"}
-        quick: every fault of a worker at every stage, one fault of the main process per stage; full: all of those too.
-    progress : callable
-        Told after every trial.
-    """
+    """Play the scenarios of which trials are missing in ``out/robustness.jsonl``."""
     from concurrent.futures import ThreadPoolExecutor
 
     from precision_eval.proof.trials import TrialFile

@@ -3,8 +3,6 @@
 Conventions: after every command the records of before must be there byte for byte, every file of tokens and audio must
 be whole, and no worker may be left over. At the end every planned cell must stand with a status, what did not pass with
 a reason, what no fault hit must have passed, and no cell may have been measured twice without need.
-
-Contents: :func:`play`, :class:`Trial`.
 """
 
 from __future__ import annotations
@@ -50,22 +48,7 @@ arm({plan!r})
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One fault at one stage, and what became of the run.
-
-    Attributes
-    ----------
-    key, kind, stage, scenario : str
-    acted : bool
-        The fault left its marker.
-    seen : str
-        Status that the cell it hit had after that command, or the command's exit code; empty for damages.
-    lost, remeasured : int
-        Records that were there before and are not there at the end; cells without a fault that were measured twice.
-    ended : bool
-        The last command ended with code 0 and a report, and every planned cell stands with a status.
-    problems : tuple of str
-        Whatever was not as promised; about the whole scenario, repeated in each of its trials.
-    """
+    """One fault at one stage, and what became of the run."""
 
     key: str
     kind: str
@@ -95,24 +78,7 @@ def play(
     extra_shim: str = "",
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Trial]:
-    """Give the scenario's command step by step and judge.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        What to run.
-    folder : Path
-        Empty; the run's folder and the markers go into it.
-    extra_shim : str
-        Python source that every process of the run executes as well: how a test plants a fault in the runner itself.
-    told : callable
-        Called with each step's description when it has ended.
-
-    Returns
-    -------
-    list of Trial
-        One per key of the scenario.
-    """
+    """Give the scenario's command step by step and judge."""
     return _Play(scenario, folder, extra_shim).to_the_end(told)
 
 

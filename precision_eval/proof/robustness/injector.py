@@ -5,8 +5,6 @@ process of it: the main process, the fork server and, through it, every worker. 
 the run itself knows nothing of it. A fault acts inside the process that reaches its stage, so that it cannot come too
 early or too late, and leaves a marker file that says where it acted. A fault that acts *once* is spent then; the others
 act whenever the stage is reached.
-
-Contents: :class:`Fault`, :func:`arm`, :data:`WORKER_STAGES`, :data:`MAIN_STAGES`.
 """
 
 from __future__ import annotations
@@ -49,23 +47,7 @@ _MOST_GIB = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault at one stage.
-
-    Attributes
-    ----------
-    kind : str
-        ``kill_worker``, ``stop_worker`` (SIGSTOP), ``memory_limit``, ``full_disk``, ``half_written`` (killed in the
-        middle of writing a file), ``deleted_logs``, ``second_run``, ``clock_step``; of the main process ``kill_main``,
-        ``interrupt`` (SIGINT), ``terminate`` (SIGTERM), ``full_disk``.
-    stage : str
-        One of ``WORKER_STAGES`` or ``MAIN_STAGES``.
-    fix, workload : str
-        Globs that pick the cell.
-    cells : str
-        ``"group"`` for cells of several fixes only, ``"single"`` for the others, ``"any"``.
-    once : bool
-        Whether it is spent when it has acted.
-    """
+    """One fault at one stage."""
 
     kind: str
     stage: str
@@ -123,13 +105,7 @@ class _Armed:
 
 
 def arm(plan: str) -> None:
-    """Arm this process; called by ``sitecustomize`` before anything else runs.
-
-    Parameters
-    ----------
-    plan : str
-        JSON file with ``faults``, ``markers`` (folder) and ``command`` (arguments of the run).
-    """
+    """Arm this process; called by ``sitecustomize`` before anything else runs."""
     read = json.loads(Path(plan).read_text(encoding="utf-8"))
     armed = _Armed(tuple(Fault(**fault) for fault in read["faults"]), Path(read["markers"]), tuple(read["command"]))
     if any(fault.kind == "clock_step" for fault in armed.faults):

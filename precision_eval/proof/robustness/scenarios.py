@@ -5,8 +5,6 @@ In the first steps the faults of workers are armed. Then the command asks for on
 reached again, and in each step a fault of the main process ends it at another stage; files of the folder may be damaged
 before a step. The last step has patience and ends by itself. *quick* has one fault of the main process at eight stages,
 *full* all of them at every stage.
-
-Contents: :class:`Step`, :class:`Scenario`, :func:`scenarios`, :data:`DAMAGES`.
 """
 
 from __future__ import annotations
@@ -26,19 +24,7 @@ ENDS: Mapping[str, tuple[int, ...]] = {"kill_main": (-9,), "interrupt": (130,), 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The command, given once.
-
-    Attributes
-    ----------
-    ending : Fault or None
-        Of the main process; None where the command is to end by itself.
-    damage : str or None
-        What is done to the folder before; a key of ``DAMAGES``.
-    workers : bool
-        Whether the faults of workers are armed.
-    patient : bool
-        Whether a cell may take long: what was timed out is then measured again.
-    """
+    """The command, given once."""
 
     ending: Fault | None = None
     damage: str | None = None
@@ -53,21 +39,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One run folder and what happens to it.
-
-    Attributes
-    ----------
-    name : str
-    arguments : tuple of str
-        Of ``precision-eval run``, without ``--fix`` and ``--out``.
-    fixes : tuple of str
-        While the faults of workers are armed.
-    later_fixes : tuple of str
-        Added afterwards, so that every stage is reached again.
-    faults : tuple of Fault
-        Of workers.
-    steps : tuple of Step
-    """
+    """One run folder and what happens to it."""
 
     name: str
     arguments: tuple[str, ...]

@@ -3,8 +3,6 @@
 Conventions: one row per kind of fault, one column per stage in the order of a run; a field says what the hit cell came
 to, or how the command ended, and its colour whether everything promised held. White: that fault does not meet that
 stage.
-
-Contents: :func:`draw`.
 """
 
 from __future__ import annotations
@@ -24,15 +22,7 @@ _KEPT, _BROKEN = "#bfe3c8", "#f2b0a5"
 
 
 def draw(trials: Sequence[Trial], out: Path) -> list[Path]:
-    """Draw ``out/robustness.png`` and ``.svg``.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        At least one.
-    out : Path
-        Folder.
-    """
+    """Draw ``out/robustness.png`` and ``.svg``."""
     stages = [stage for stage in _STAGES if any(trial.stage == stage for trial in trials)]
     kinds = list(dict.fromkeys(trial.kind for trial in trials))
     figure = new_figure(13.0, 0.42 * len(kinds) + 2.0)

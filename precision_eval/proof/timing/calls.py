@@ -5,10 +5,6 @@ a plain loop and returns the last result. The candidate repeats the very same un
 times, so delta is exact in units of work. In seconds it is smaller by the share of the call that is not repeated,
 entering the function and making the range: about 0.1 µs, so less than 1 % of delta even for the shortest call. Data
 are one seeded draw, made anew for each trial, so that trials differ in where their tensors lie. One thread is expected.
-
-Lengths are named after their order of magnitude; what a call took on the machine at hand is in each trial.
-
-Contents: :class:`CallSpec`, :data:`CALLS`, :func:`call_by_name`, :func:`units_of`, :func:`make_pair`.
 """
 
 from __future__ import annotations
@@ -28,19 +24,7 @@ DELTAS = (0.0, 0.005, 0.01, 0.02, 0.05)
 
 @dataclass(frozen=True, kw_only=True)
 class CallSpec:
-    """A call, as data.
-
-    Attributes
-    ----------
-    name : str
-        Its nominal length.
-    unit : str
-        A key of the units in this module.
-    units : int
-        Units in the baseline.
-    nominal_s : float
-        Length aimed at, seconds.
-    """
+    """A call, as data."""
 
     name: str
     unit: str
@@ -70,13 +54,7 @@ def call_by_name(name: str) -> CallSpec:
 
 
 def units_of(spec: CallSpec, delta: float) -> int:
-    """Return how many units the candidate repeats.
-
-    Raises
-    ------
-    ParameterError
-        (1 + delta) times the baseline's units is not a whole number.
-    """
+    """Return how many units the candidate repeats."""
     extra = spec.units * delta
     if not _is_whole(extra):
         raise ParameterError(
@@ -86,21 +64,7 @@ def units_of(spec: CallSpec, delta: float) -> int:
 
 
 def make_pair(spec: CallSpec, delta: float, *, seed: int) -> tuple[Call, Call]:
-    """Make a baseline and a candidate that share their unit and its tensors.
-
-    Parameters
-    ----------
-    spec : CallSpec
-    delta : float
-        Injected slowdown, one of ``spec.deltas``.
-    seed : int
-        Of the tensors' values.
-
-    Returns
-    -------
-    base, candidate : callable
-        Without arguments; each returns the tensor of its last unit.
-    """
+    """Make a baseline and a candidate that share their unit and its tensors."""
     unit = _UNITS[spec.unit](seed)
     return repeated(unit, spec.units), repeated(unit, units_of(spec, delta))
 

@@ -5,11 +5,6 @@ Shares carry Wilson's 95 % interval. A figure is met or not by its estimate, exc
 with fewer than :data:`ENOUGH` trials it is neither (``met`` is None), for then nothing is known. Rivals are judged on
 trials of the same calls, slowdowns and load, run among ours; a share of a word that only ours can say has none.
 *Flagged* means ``slower`` or ``faster``.
-
-What the injected slowdown is in seconds is known to some hundredths of a per cent only (see
-:mod:`~precision_eval.proof.timing.calls`), so coverage is judged on A/A, where the truth is 1.
-
-Contents: :class:`Outcome`, :func:`outcomes`, :func:`all_figures`, :func:`share`.
 """
 
 from __future__ import annotations
@@ -40,10 +35,7 @@ Meets = Callable[[float, int], bool | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one rule said in one trial; fields as in :mod:`~precision_eval.proof.timing.worker`.
-
-    ``low``, ``high``, ``mde`` and ``clock`` are None where the tool has none.
-    """
+    """What one rule said in one trial; fields as in :mod:`~precision_eval.proof.timing.worker`."""
 
     rule: str
     load: str

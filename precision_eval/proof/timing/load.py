@@ -4,8 +4,6 @@ Conventions: *quiet* adds nothing. *bursty* runs one competitor (:mod:`~precisio
 that this process may use, so that the measured process cannot escape to a free one; :data:`MEAN_BUSY` is what each of
 them asks for. How busy others are is counted in cores: 1.0 is one core used fully by anybody but the measured
 process, time stolen by a hypervisor included.
-
-Contents: :data:`LOADS`, :func:`under_load`, :func:`usable_cores`, :class:`Bystanders`.
 """
 
 from __future__ import annotations
@@ -35,20 +33,7 @@ def usable_cores() -> int:
 
 @contextmanager
 def under_load(load: str, *, seed: int) -> Iterator[tuple[subprocess.Popen[str], ...]]:
-    """Keep a load running while the block runs.
-
-    Parameters
-    ----------
-    load : {"quiet", "bursty"}
-    seed : int
-        Of the bursts; each competitor gets its own from it.
-
-    Yields
-    ------
-    tuple of subprocess.Popen
-        The competitors, all of them bursting; empty for quiet. They are ended with the block, and end on their own
-        within 0.1 s if this process dies.
-    """
+    """Keep a load running while the block runs."""
     if load not in LOADS:
         raise unknown_name("load", load, LOADS)
     competitors: list[subprocess.Popen[str]] = []

@@ -1,7 +1,4 @@
-"""The suite's own verdict on a pair, through the public function.
-
-Contents: :func:`judge`.
-"""
+"""The suite's own verdict on a pair, through the public function."""
 
 from __future__ import annotations
 

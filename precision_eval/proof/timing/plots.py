@@ -2,8 +2,6 @@
 
 Conventions: bars are Wilson's 95 % intervals. At 0 % a curve shows *any* flag (the false alarms), elsewhere the share
 flagged ``slower``. Colours are Okabe and Ito's; tools differ in marker, the second rule of a tool is hollow and dashed.
-
-Contents: :func:`draw_all`, :func:`draw_power`, :func:`draw_estimates`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,4 @@
-"""asv as installed: its own timing loop, its own statistics, its own comparison.
-
-Conventions: asv_runner's ``TimeBenchmark`` times, ``asv_runner.statistics.compute_stats`` summarises, and
-``asv.commands.compare._is_result_better`` decides, with the Mann–Whitney test (p < 0.002) that it applies by itself.
-All of it runs in this process: asv starts a process per round, which costs it time that is not charged here and adds
-the variation between processes, so its figures here are, if anything, too good. Settings are asv's defaults (two
-rounds, 0.1 s warm-up, samples of 10 ms) except ``repeat``: its default ends after 5 samples a round, and here a round
-goes on until its quarter of the budget is spent. Rounds run in the order of ``asv continuous``: candidate, baseline,
-baseline, candidate.
-
-Contents: :func:`judge`, :func:`compared`.
-"""
+"""asv as installed: its own timing loop, its own statistics, its own comparison."""
 
 from __future__ import annotations
 
@@ -46,18 +35,7 @@ def _one_round(call: Call, *, round_s: float) -> list[float]:
 
 
 def compared(base_s: Sequence[float], candidate_s: Sequence[float]) -> Judged:
-    """Compare two sets of samples by asv's rule.
-
-    Parameters
-    ----------
-    base_s, candidate_s : sequence of float
-        Seconds per call, one value per sample.
-
-    Returns
-    -------
-    Judged
-        One word per factor; the ratio is of asv's results, the medians.
-    """
+    """Compare two sets of samples by asv's rule."""
     compute_stats = installed("asv_runner.statistics").compute_stats
     better = installed("asv.commands.compare")._is_result_better
     base, base_stats = compute_stats(list(base_s), 1)

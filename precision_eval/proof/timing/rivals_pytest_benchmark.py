@@ -6,8 +6,6 @@ test item around them is a stand-in. The baseline runs first, the candidate afte
 one; that both are one process here spares the tool the variation between processes. ``--benchmark-compare-fail`` is
 one-sided: it fails a run that got slower. For *faster* the same check is asked with the two exchanged. Given twice on
 its command line, that option keeps its last value only; here each value is judged on its own.
-
-Contents: :func:`judge`, :func:`compared`.
 """
 
 from __future__ import annotations
@@ -59,18 +57,7 @@ def _benchmarked(call: Call, *, max_time_s: float) -> Any:
 
 
 def compared(base: Any, candidate: Any) -> Judged:
-    """Apply the checks to two records.
-
-    Parameters
-    ----------
-    base, candidate : mapping
-        With ``median``, ``min`` and ``rounds`` under those keys, times in seconds.
-
-    Returns
-    -------
-    Judged
-        One word per check; the ratio is of the medians.
-    """
+    """Apply the checks to two records."""
     parse = installed("pytest_benchmark.utils").parse_compare_fail
     said = {}
     for rule, text in CHECKS.items():

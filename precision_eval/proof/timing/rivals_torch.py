@@ -5,8 +5,6 @@ reads what a ``Measurement`` prints: the candidate differs where the two interqu
 *Compare* reads what its table shows with ``colorize``: the fastest median, and any within 1 % of it or within 100 ns,
 are coloured best by ``_Row.color_segment``; the candidate is slower where it is not coloured best beside the
 baseline.
-
-Contents: :func:`judge`, :func:`compared`.
 """
 
 from __future__ import annotations
@@ -29,17 +27,7 @@ def _measured(call: Call, seconds: float) -> Any:
 
 
 def compared(base: Any, candidate: Any) -> Judged:
-    """Read a pair of measurements.
-
-    Parameters
-    ----------
-    base, candidate : torch.utils.benchmark.Measurement
-
-    Returns
-    -------
-    Judged
-        One word per reading; the ratio is of the medians.
-    """
+    """Read a pair of measurements."""
     base_q1, base_q3 = _quartiles(base)
     cand_q1, cand_q3 = _quartiles(candidate)
     best = min(base.median, candidate.median)

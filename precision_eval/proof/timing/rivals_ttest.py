@@ -2,8 +2,6 @@
 
 Conventions: half of the budget each, baseline first, wall clock, one sample per call in seconds. The ratio is of the
 means, and its interval is Welch's for the difference, over the baseline's mean.
-
-Contents: :func:`judge`, :func:`compared`.
 """
 
 from __future__ import annotations
@@ -38,18 +36,7 @@ def _samples(call: Call, seconds: float) -> list[float]:
 
 
 def compared(base_s: ArrayLike, candidate_s: ArrayLike) -> Judged:
-    """Apply Welch's t-test.
-
-    Parameters
-    ----------
-    base_s, candidate_s : array_like of float, shape (n,)
-        Seconds per call.
-
-    Returns
-    -------
-    Judged
-        With the 95 % interval that the test implies.
-    """
+    """Apply Welch's t-test."""
     from scipy import stats
 
     base, candidate = np.asarray(base_s, dtype=np.float64), np.asarray(candidate_s, dtype=np.float64)

@@ -5,8 +5,6 @@ calls that allow that slowdown. The order is drawn once from a fixed seed so tha
 tool is about equally far (and this suite's cells are :data:`OURS_AHEAD` times as far as the rivals'), with tools and
 calls mixed in time. It is cut into *phases* of one load each, quiet and bursty in turn, so that a load need not be
 started for every trial. Trials already on file are left out; the order of the others stays.
-
-Contents: :class:`TrialSpec`, :func:`schedule`, :func:`phases`, :func:`planned_s`, :data:`BUDGET_S`.
 """
 
 from __future__ import annotations
@@ -37,16 +35,7 @@ _OURS = "ours"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class TrialSpec:
-    """What a trial depends on.
-
-    Attributes
-    ----------
-    tool, load, call : str
-    delta : float
-        Injected slowdown.
-    seed : int
-        Number of the trial within its cell; seeds the tensors and the tool's draws.
-    """
+    """What a trial depends on."""
 
     tool: str
     load: str
@@ -112,20 +101,7 @@ def _cell(tool: str, load: str, delta: float, count: int) -> Iterator[tuple[floa
 
 
 def phases(specs: Sequence[TrialSpec], *, phase_s: float = PHASE_S) -> Iterator[tuple[str, list[TrialSpec]]]:
-    """Cut an order into phases of one load each.
-
-    Parameters
-    ----------
-    specs : sequence of TrialSpec
-        In order.
-    phase_s : float
-        Budget of a stretch; within it, the trials of one load come first, then those of the other, and the next
-        stretch begins with the load that the last one ended with.
-
-    Yields
-    ------
-    load, trials
-    """
+    """Cut an order into phases of one load each."""
     stretches: list[list[TrialSpec]] = []
     spent_s = phase_s
     for spec in specs:

@@ -3,8 +3,6 @@
 Conventions: a tool is a module with ``judge(base, candidate, *, budget_s, seed) -> Judged``. The budget is for the
 pair. A tool may apply several rules to one measurement; each rule says its own word. Rivals are the development
 extras and are imported when they are asked for.
-
-Contents: :class:`Judged`, :data:`TOOLS`, :data:`RULES`, :func:`judge_of`, :func:`installed`, :func:`say`.
 """
 
 from __future__ import annotations
@@ -41,21 +39,7 @@ RULES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a tool said of one pair.
-
-    Attributes
-    ----------
-    said : dict of str to str
-        Rule to ``faster``, ``slower``, ``same``, ``equivalent`` or ``undecided``.
-    ratio : float
-        Its estimate of candidate over baseline.
-    base_s : float
-        Its estimate of the baseline, seconds per call.
-    low, high : float or None
-        95 % interval of the ratio, where the tool gives one.
-    extra : dict
-        Plain data that only this tool has.
-    """
+    """What a tool said of one pair."""
 
     said: dict[str, str]
     ratio: float
@@ -81,15 +65,7 @@ def judge_of(tool: str) -> Judge:
 
 
 def installed(module: str) -> Any:
-    """Import a module of a rival tool, as installed.
-
-    By name, because the package itself must not need it.
-
-    Raises
-    ------
-    UnsupportedError
-        It is not installed.
-    """
+    """Import a module of a rival tool, as installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

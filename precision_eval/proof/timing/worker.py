@@ -4,15 +4,6 @@ Conventions: run as ``python -m precision_eval.proof.timing.worker``; a line in 
 line out is the trial as it goes on file. It ends when its input does, so it does not outlive its parent. A process of
 its own keeps the parent's progress display out of the timing, and a new one per phase lets trials differ in what one
 process fixes (where code and tensors lie). One intra-op thread. What tools print goes to standard error.
-
-A trial on file
----------------
-``key``; ``said`` (rule → word); ``ratio``, ``low``, ``high`` (the last two where the tool has an interval);
-``base_s`` (seconds per call); ``elapsed_s`` (wall clock around the tool, everything included); ``others`` (cores kept
-busy by other processes meanwhile); ``pid`` (of the worker); and what the tool adds: ``mde``, ``clock``, ``blocks``,
-``doubts`` (their first words) for ours, ``samples`` for the others.
-
-Contents: :class:`Worker`, :func:`run_trial`.
 """
 
 from __future__ import annotations
@@ -38,19 +29,7 @@ _PRACTICE_S = 0.05
 
 
 def run_trial(spec: TrialSpec, *, judge: Judge) -> dict[str, Any]:
-    """Run one trial in this process.
-
-    Parameters
-    ----------
-    spec : TrialSpec
-    judge : callable
-        The tool's.
-
-    Returns
-    -------
-    dict
-        The trial as it goes on file, floats rounded to what the figures need.
-    """
+    """Run one trial in this process."""
     base, candidate = make_pair(call_by_name(spec.call), spec.delta, seed=spec.seed)
     for call in (base, candidate):
         call()
@@ -82,13 +61,7 @@ def _short(value: Any) -> Any:
 
 
 class Worker:
-    """A worker process, as a context manager.
-
-    Parameters
-    ----------
-    tools : iterable of str
-        Those it will be asked for; each is tried once beforehand, so that what it imports is not timed.
-    """
+    """A worker process, as a context manager."""
 
     def __init__(self, tools: set[str]) -> None:
         self._tools = sorted(tools)
@@ -105,13 +78,7 @@ class Worker:
         return self.measure
 
     def measure(self, spec: TrialSpec) -> dict[str, Any]:
-        """Have one trial measured.
-
-        Raises
-        ------
-        PrecisionEvalError
-            The worker ended.
-        """
+        """Have one trial measured."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise PrecisionEvalError("the worker is not running; use it as a context manager")
