@@ -44,7 +44,7 @@ run: $(STAMP)
 	$(BIN)/precision-eval run --out $(OUT) $(RUN_ARGS)
 
 prove: $(STAMP)
-	$(BIN)/precision-eval prove --size quick --out runs/proof
+	$(BIN)/python -m validation prove --size quick --out runs/proof
 
 SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
 SYSTEMS_OUT ?= runs/systems
@@ -53,7 +53,7 @@ PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md m
 systems: $(STAMP)
 	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
 	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode compiled --measure witness,latency --out $(SYSTEMS_OUT) --budget 2
-	$(BIN)/python -m precision_eval.report.pages $(SYSTEMS_OUT) $(PAGES)
+	$(BIN)/python -m tools.readme.pages $(SYSTEMS_OUT) $(PAGES)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -71,7 +71,7 @@ asv: $(STAMP)
 SWEEP_ARGS ?=
 
 asv-versions: $(STAMP)
-	$(BIN)/precision-eval torch-sweep $(SWEEP_ARGS)
+	$(BIN)/python -m tools torch-sweep $(SWEEP_ARGS)
 
 bench: $(STAMP)
 	$(BIN)/asv machine --yes
@@ -83,20 +83,20 @@ $(VENV)/.installed-bench: $(STAMP)
 	@touch $@
 
 bench-audio: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks.audio --out runs/audio-bench/bench.json
+	$(BIN)/python -m validation.audio --out runs/audio-bench/bench.json
 
 bench-doctor: $(STAMP)
-	$(BIN)/python -W ignore -m benchmarks.doctor --out runs/doctor.json
+	$(BIN)/python -W ignore -m validation.doctor --out runs/doctor.json
 
 docs-examples: $(STAMP)
-	$(BIN)/python tests/docs_examples.py docs/example-*.md
+	$(BIN)/python -m tools.docs_examples docs/example-*.md
 
 sensitivity: $(STAMP)
 	$(BIN)/precision-eval sensitivity --out runs/sensitivity
 
 audio-ladder: $(STAMP)
 	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder
-	$(BIN)/python -m audio_metrics.ladder --reference runs/audio-ladder/audio/oracle.wav \
+	$(BIN)/python -m validation.audio_ladder --reference runs/audio-ladder/audio/oracle.wav \
 	    --null runs/audio-ladder/audio/null.wav --out runs/audio-ladder/ladder
 
 clean:

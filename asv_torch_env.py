@@ -1,6 +1,6 @@
 """asv's environments of ``asv.versions.json``: one per torch version.
 
-How one is made is told by :mod:`precision_eval.versions.environments`. asv loads this file as a plugin; it lies beside
+How one is made is told by :mod:`tools.torch_versions.environments`. asv loads this file as a plugin; it lies beside
 the configuration since nothing that is installed may need asv. The torch version is a requirement of asv's matrix, so
 result files name it; the build (cpu, slim or cuda) is written among their environment variables as ``TORCH_BUILD``.
 """
@@ -14,9 +14,9 @@ from asv import util
 from asv.console import log
 from asv.environment import Environment
 
-from precision_eval.errors import PrecisionEvalError
-from precision_eval.versions.environments import TorchEnvironment, build_environment, folder_name, read_note
-from precision_eval.versions.installing import build_for_here, find_installer
+from precision_eval.core.errors import PrecisionEvalError
+from tools.torch_versions.environments import TorchEnvironment, build_environment, folder_name, read_note
+from tools.torch_versions.installing import build_for_here, find_installer
 
 ROOT = Path(__file__).resolve().parent
 

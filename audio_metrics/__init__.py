@@ -14,19 +14,8 @@ from audio_metrics.cepstral import level_error_db, mel_mcd_db
 from audio_metrics.comparison import Comparison, compare, compare_files, ratio_to_null
 from audio_metrics.detectors import jumps_per_min, loop_score, repeat_fraction
 from audio_metrics.distribution import frechet_distance, maximum_mean_discrepancy
-from audio_metrics.drift import (
-    mel_mean_difference_db,
-    mel_mean_drift_db,
-    mel_spread_difference_db,
-    mel_spread_drift_db,
-)
-from audio_metrics.errors import (
-    AudioMetricsError,
-    BackendError,
-    ParameterError,
-    SignalFileError,
-    UndefinedMetricError,
-)
+from audio_metrics.drift import mel_mean_difference_db, mel_mean_drift_db, mel_spread_difference_db, mel_spread_drift_db
+from audio_metrics.errors import AudioMetricsError, BackendError, ParameterError, SignalFileError, UndefinedMetricError
 from audio_metrics.flags import Flag
 from audio_metrics.free_running import (
     Description,

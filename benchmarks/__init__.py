@@ -1,1 +1,3 @@
-"""asv adapters: thin over :mod:`precision_eval.tracking`, which holds the definitions; so their history is real."""
+"""asv adapters: thin over :mod:`precision_eval.studies.tracking`, which holds the definitions; so their
+history is real.
+"""

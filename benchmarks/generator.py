@@ -1,7 +1,7 @@
 """asv classes from the registries: one per workload, one method per metric, fixes and sizes as parameters.
 
 ``benchmarks/eager.py`` and ``benchmarks/compiled.py`` hold the result. Nothing is defined here: names, units, versions
-and figures come from :mod:`precision_eval.tracking`.
+and figures come from :mod:`precision_eval.studies.tracking`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from precision_eval.experiment.executor import BLAS_THREADS
-from precision_eval.tracking import (
+from precision_eval.cases.systems import Workload
+from precision_eval.run.executor import BLAS_THREADS
+from precision_eval.studies.tracking import (
     FULL,
     QUICK,
     Effort,
@@ -31,7 +32,6 @@ from precision_eval.tracking import (
     tracked_workloads,
     version_of,
 )
-from precision_eval.workloads import Workload
 
 for variable in BLAS_THREADS:
     os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread
@@ -143,7 +143,7 @@ def _timed(workload: Workload, mode: str, metric: Metric) -> Any:
     def setup(fix: str, size: str) -> None:
         if (fix, size) not in held:  # asv sets up again before each sample
             place = Place(workload=workload.id, mode=mode, size=size)
-            from precision_eval.tracking.ready import ready
+            from precision_eval.studies.tracking.ready import ready
 
             try:
                 held[fix, size] = ready(place, fix, stack=stack, effort=effort_asked_for())

@@ -12,10 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from precision_eval.costs import Costs, compare
-    from precision_eval.decide import Constraints
-    from precision_eval.doctor import Diagnosis, examine
-    from precision_eval.errors import (
+    from precision_eval.cases.systems import WORKLOADS, Workload, workload_by_id
+    from precision_eval.core.errors import (
         CandidateError,
         IntegrityError,
         ParameterError,
@@ -24,15 +22,17 @@ if TYPE_CHECKING:
         UnknownNameError,
         UnsupportedError,
     )
+    from precision_eval.diagnose.doctor import Diagnosis, examine
+    from precision_eval.diagnose.explain import Explanation, explain
     from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
-    from precision_eval.from_outside import fixed
-    from precision_eval.loading import choose, load
+    from precision_eval.fixes.outside import fixed
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
-    from precision_eval.messages import Explanation, explain
     from precision_eval.report import write_report
-    from precision_eval.statistics import PairedRatio
-    from precision_eval.workloads import WORKLOADS, Workload, workload_by_id
+    from precision_eval.results.choose import Constraints
+    from precision_eval.results.loading import choose, load
+    from precision_eval.stats import PairedRatio
+    from precision_eval.studies.compare import Costs, compare
 
 __all__ = [
     "FIXES",
@@ -70,32 +70,32 @@ __all__ = [
 _HOMES = {
     "Assessment": "precision_eval.measure.assess",
     "Candidate": "precision_eval.measure.latency",
-    "CandidateError": "precision_eval.errors",
-    "Constraints": "precision_eval.decide",
-    "Costs": "precision_eval.costs",
-    "Diagnosis": "precision_eval.doctor.diagnosis",
-    "Explanation": "precision_eval.messages",
+    "CandidateError": "precision_eval.core.errors",
+    "Constraints": "precision_eval.results.choose",
+    "Costs": "precision_eval.studies.compare",
+    "Diagnosis": "precision_eval.diagnose.doctor.diagnosis",
+    "Explanation": "precision_eval.diagnose.explain",
     "FIXES": "precision_eval.fixes.catalog",
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
-    "fixed": "precision_eval.from_outside",
-    "IntegrityError": "precision_eval.errors",
-    "PairedRatio": "precision_eval.statistics",
-    "ParameterError": "precision_eval.errors",
-    "PrecisionEvalError": "precision_eval.errors",
-    "RecordError": "precision_eval.errors",
-    "UnknownNameError": "precision_eval.errors",
-    "UnsupportedError": "precision_eval.errors",
-    "WORKLOADS": "precision_eval.workloads",
+    "fixed": "precision_eval.fixes.outside",
+    "IntegrityError": "precision_eval.core.errors",
+    "PairedRatio": "precision_eval.stats",
+    "ParameterError": "precision_eval.core.errors",
+    "PrecisionEvalError": "precision_eval.core.errors",
+    "RecordError": "precision_eval.core.errors",
+    "UnknownNameError": "precision_eval.core.errors",
+    "UnsupportedError": "precision_eval.core.errors",
+    "WORKLOADS": "precision_eval.cases.systems",
     "assess": "precision_eval.measure.assess",
-    "choose": "precision_eval.loading",
-    "compare": "precision_eval.costs",
+    "choose": "precision_eval.results.loading",
+    "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
-    "examine": "precision_eval.doctor.examination",
-    "explain": "precision_eval.messages",
-    "Workload": "precision_eval.workloads",
-    "workload_by_id": "precision_eval.workloads",
-    "load": "precision_eval.loading",
+    "examine": "precision_eval.diagnose.doctor.examination",
+    "explain": "precision_eval.diagnose.explain",
+    "Workload": "precision_eval.cases.systems",
+    "workload_by_id": "precision_eval.cases.systems",
+    "load": "precision_eval.results.loading",
     "write_report": "precision_eval.report",
 }
 

@@ -135,7 +135,7 @@ def test_the_reader_of_imports_catches_a_planted_one(source):
 def test_the_reader_of_imports_lets_the_right_way_pass():
     source = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from precision_eval.cli import main\n"
     assert not wrong_way("precision_eval.fixes.catalog", source, "precision_eval.fixes")
-    assert not wrong_way("precision_eval.report.data", "from ..fixes.catalog import FIXES", "precision_eval.report")
+    assert not wrong_way("precision_eval.results.data", "from ..fixes.catalog import FIXES", "precision_eval.report")
 
 
 def test_every_room_has_a_rank():
@@ -164,7 +164,7 @@ def test_every_module_opens_with_its_conventions():
 
 
 def test_no_workload_file_is_missing_from_the_registry():
-    from precision_eval.workloads import WORKLOADS
+    from precision_eval.cases.systems import WORKLOADS
 
     described = set()
     for path in source_files("precision_eval/workloads"):
@@ -176,9 +176,9 @@ def test_no_workload_file_is_missing_from_the_registry():
 
 
 def test_registries_name_each_thing_once():
-    from precision_eval.experiment.measures import MEASURES
+    from precision_eval.cases.systems import WORKLOADS, all_workloads
     from precision_eval.fixes.catalog import FIXES
-    from precision_eval.workloads import WORKLOADS, all_workloads
+    from precision_eval.measure.registry import MEASURES
 
     for names in ([fix.id for fix in FIXES], [w.id for w in all_workloads()], [measure.name for measure in MEASURES]):
         assert len(names) == len(set(names))
@@ -188,7 +188,7 @@ def test_registries_name_each_thing_once():
 
 
 def test_every_measure_points_to_a_function_that_exists():
-    from precision_eval.experiment.measures import MEASURES
+    from precision_eval.measure.registry import MEASURES
 
     for measure in MEASURES:
         module, _, function = measure.place.partition(":")
@@ -205,7 +205,7 @@ def test_every_measure_points_to_a_function_that_exists():
         "import audio_metrics",
         "import precision_eval",
         "import precision_eval; precision_eval.FIXES; precision_eval.WORKLOADS; precision_eval.write_report",
-        "import precision_eval.experiment.measures",
+        "import precision_eval.measure.registry",
     ],
 )
 def test_importing_loads_no_torch(statement):

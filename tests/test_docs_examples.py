@@ -1,16 +1,15 @@
 """The worked examples of docs/ run block by block, print what they show, and say what is so."""
 
-import runpy
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+
+from tools import docs_examples as examples
 
 TESTS = Path(__file__).resolve().parent
 DOCS = TESTS.parent / "docs"
 PAGES = sorted(DOCS.glob("example-*.md"))
-examples = SimpleNamespace(**runpy.run_path(str(TESTS / "docs_examples.py")))
 
 
 def holds_own_attention(space):

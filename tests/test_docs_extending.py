@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.versions.sweep_plan import choose_versions, read_configuration
-from precision_eval.versions.upstream import load_upstream
+from precision_eval.studies.versions.upstream import load_upstream
+from tools.torch_versions.sweep_plan import choose_versions, read_configuration
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "extending.md"

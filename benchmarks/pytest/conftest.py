@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.errors import PrecisionEvalError
-from precision_eval.experiment.cells import Outcome
-from precision_eval.experiment.measures import run_cell
-from precision_eval.experiment.plan import matching
-from precision_eval.tracking import FULL, Place, metric_by_id, outcomes_of, preload
-from precision_eval.tracking.children import ChildFailure, in_children
-from precision_eval.workloads import Workload, all_workloads
+from precision_eval.cases.systems import Workload, all_workloads
+from precision_eval.core.cells import Outcome
+from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.measure.registry import run_cell
+from precision_eval.run.children import ChildFailure, in_children
+from precision_eval.run.plan import matching
+from precision_eval.studies.tracking import FULL, Place, metric_by_id, outcomes_of, preload
 
 pytest.importorskip("pytest_benchmark")
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from precision_eval.tracking import FixFailedError, NotApplicableError, Place
-from precision_eval.tracking.effort import THREADS
-from precision_eval.tracking.place import fix_of_label
+from precision_eval.studies.tracking import FixFailedError, NotApplicableError, Place
+from precision_eval.studies.tracking.effort import THREADS
+from precision_eval.studies.tracking.place import fix_of_label
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile warns on its own account
 
@@ -31,7 +31,7 @@ def one_thread():
 def test_call(benchmark, results, place: Place, label: str):
     import torch
 
-    from precision_eval.tracking.ready import ready
+    from precision_eval.studies.tracking.ready import ready
 
     measured, fix = results[place], fix_of_label(label).id
     witness = measured.witness[fix]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from precision_eval.errors import PrecisionEvalError
+from precision_eval.core.errors import PrecisionEvalError
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -12,21 +13,26 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line and exit."""
-    from .commands import app
+    from precision_eval.cli.commands import app
 
+    run_application(app, "precision-eval")
+
+
+def run_application(app: Callable[[], None], name: str) -> None:
+    """Run a command line; bad input ends with one line and exit code 2."""
     try:
         app()
     except PrecisionEvalError as error:
-        _fail(error)
+        _fail(error, name)
     except Exception as error:
         if not _is_audio_error(error):
             raise
-        _fail(error)
+        _fail(error, name)
 
 
-def _fail(error: Exception) -> None:
+def _fail(error: Exception, name: str) -> None:
     """Print an error as one line and exit with code 2."""
-    print(f"precision-eval: {' '.join(str(error).split())}", file=sys.stderr)
+    print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
     sys.exit(EXIT_BAD_INPUT)
 
 

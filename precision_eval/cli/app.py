@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing, split
+from precision_eval.cli.application import app, flowing, split
 
 _RUN_HELP = """Measure fixes on workloads, record the results, and write the report.
 
@@ -137,9 +137,8 @@ def run(
     ] = CheckpointDtype.float32,
 ) -> None:
     """Measure, record, report."""
-    from precision_eval.experiment.cells import Options
-
-    from .run import Request, run_command
+    from precision_eval.cli.run import Request, run_command
+    from precision_eval.core.cells import Options
 
     run_command(
         Request(
@@ -190,11 +189,11 @@ def report(
     """Report a run."""
     from rich.console import Console
 
-    from precision_eval.errors import RecordError
+    from precision_eval.core.errors import RecordError
 
     if not (run_dir / "records.jsonl").exists():
         raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
-    from .page import report_and_page
+    from precision_eval.cli.page import report_and_page
 
     report_and_page(run_dir, console=Console(), versions_dir=versions)
 
@@ -211,54 +210,9 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
     """List a registry."""
     from rich.console import Console
 
-    from .listing import LISTINGS
+    from precision_eval.cli.listing import LISTINGS
 
     LISTINGS[what.value](Console())
-
-
-@app.command(
-    name="train-voice",
-    help=(
-        "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"
-        "Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.\n\n"
-        "[bold]Example[/bold]\n\n"
-        "[cyan]precision-eval train-voice --out voice-training --hours 24 --million-frames 10[/cyan]"
-    ),
-)
-def train_voice(
-    out: Annotated[Path, typer.Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
-    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 24.0,
-    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
-    ranks: Annotated[int, typer.Option(min=1, help="Single-threaded processes that train together.")] = 2,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
-    install: Annotated[
-        bool, typer.Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
-    ] = False,
-) -> None:
-    """Train the voice."""
-    from .voice import train
-
-    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume, install=install)
-
-
-@app.command(
-    name="check-voice",
-    help=(
-        "Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]precision-eval check-voice --minutes 10[/cyan]"
-    ),
-)
-def check_voice(
-    minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
-    streams: Annotated[int, typer.Option(min=1, max=12, help="Speakers.")] = 12,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
-) -> None:
-    """Check the voice."""
-    from .voice import check
-
-    check(minutes=minutes, streams=streams, seed=seed, out=out)
 
 
 @app.command(help=flowing(_AUDIO_HELP))
@@ -274,68 +228,6 @@ def audio(
     ] = None,
 ) -> None:
     """Compare two recordings."""
-    from .audio import Request, audio_command
+    from precision_eval.cli.audio import Request, audio_command
 
     audio_command(Request(reference=reference, estimate=estimate, null=null, as_json=as_json, plot=plot))
-
-
-_PROVE_HELP = """Measure how far the measuring can be trusted: error rates, beside other tools on the same trials.
-
-False alarms, power and coverage of the latency verdicts, beside asv, pytest-benchmark and torch.utils.benchmark;
-planted numeric faults and honest variations, beside FlashAttention's rule and assert_close; tensors of known size;
-what measuring costs; first divergence and its prediction; faults injected into a run.
-
-Trials are appended to OUT/NAME.jsonl as they finish; the same command goes on from there. [cyan]quick[/cyan] takes
-about ten minutes, [cyan]full[/cyan] some hours on two cores, most of them for [cyan]latency[/cyan], which wants a
-machine that does nothing else.
-
-[bold]Examples[/bold]
-
-[cyan]precision-eval prove[/cyan]  every experiment at reduced size, into runs/proof
-
-[cyan]precision-eval prove faults memory --size full --out runs/full[/cyan]
-
-[cyan]precision-eval prove --report --out results/proof[/cyan]  print and draw what is there
-"""
-
-
-class ProofSize(StrEnum):
-    """How many trials ``prove`` runs."""
-
-    quick = "quick"
-    full = "full"
-
-
-@app.command(help=flowing(_PROVE_HELP))
-def prove(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Names; [dim]default: all[/dim]")
-    ] = None,
-    size: Annotated[ProofSize, typer.Option(help="quick or full.")] = ProofSize.quick,
-    out: Annotated[Path, typer.Option(help="Folder of trials, figures and plots.")] = Path("runs/proof"),
-    report: Annotated[
-        bool, typer.Option("--report", help="Run nothing; print and draw the trials that are there.")
-    ] = False,
-) -> None:
-    """Prove the measuring."""
-    from .prove import Request, prove_command
-
-    prove_command(Request(names=tuple(split(experiments or [])), size=size.value, out=out, report_only=report))
-
-
-@app.command(
-    help=(
-        "Measure what the suite claims of itself, on this machine: speed of --help, cost of applying a fix, "
-        "repeatability, speed and memory of long synthesis.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]precision-eval claims --minutes 60[/cyan]"
-    )
-)
-def claims(
-    minutes: Annotated[float, typer.Option(min=1.0, help="Length of the long synthesis.")] = 60.0,
-    budget: Annotated[float, typer.Option(min=0.5, help="Seconds of timing per pair.")] = 10.0,
-    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
-) -> None:
-    """Print every claim, its target and what was found."""
-    from .claims import show_claims
-
-    show_claims(minutes=minutes, budget_s=budget, out=out)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing, split
+from precision_eval.cli.application import app, flowing, split
 
 Names = list[str]
 
@@ -67,7 +67,7 @@ def choose(
     ] = False,
 ) -> None:
     """Choose a fix."""
-    from .choose import Request, choose_command
+    from precision_eval.cli.choose import Request, choose_command
 
     choose_command(
         Request(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing
+from precision_eval.cli.application import app, flowing
 
 _DOCTOR_HELP = """Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.
 
@@ -60,7 +60,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
     """Examine a model."""
-    from .doctor import Request, doctor_command
+    from precision_eval.cli.doctor import Request, doctor_command
 
     doctor_command(
         Request(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing
+from precision_eval.cli.application import app, flowing
 
 _GATE_HELP = """Compare two result sets and fail where head is worse than base beyond a margin.
 
@@ -46,7 +46,7 @@ def gate(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")] = False,
 ) -> None:
     """Gate a change."""
-    from .gate import Request, gate_command
+    from precision_eval.cli.gate import Request, gate_command
 
     gate_command(
         Request(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing, split
+from precision_eval.cli.application import app, flowing, split
 
 Names = list[str]
 
@@ -48,7 +48,7 @@ def sensitivity(
     docs: Annotated[Path | None, typer.Option(help="Document whose block is written.")] = None,
 ) -> None:
     """Map sensitivities."""
-    from .sensitivity import Request, sensitivity_command
+    from precision_eval.cli.sensitivity import Request, sensitivity_command
 
     sensitivity_command(
         Request(

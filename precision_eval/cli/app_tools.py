@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing, split
+from precision_eval.cli.application import app, flowing, split
 
 Names = list[str]
 
@@ -75,7 +75,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
     """Explain a message."""
-    from .explain import explain_command
+    from precision_eval.cli.explain import explain_command
 
     explain_command(message, as_json=as_json)
 
@@ -106,7 +106,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
     """Plan memory."""
-    from .plan import PlanRequest, plan_command
+    from precision_eval.cli.plan import PlanRequest, plan_command
 
     plan_command(
         PlanRequest(
@@ -148,7 +148,7 @@ def sweep(
     report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
 ) -> None:
     """Sweep lengths."""
-    from .sweep import Request, sweep_command
+    from precision_eval.cli.sweep import Request, sweep_command
 
     sweep_command(
         Request(
@@ -182,7 +182,7 @@ def expect(
     table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
 ) -> None:
     """Check the expectation table."""
-    from .expect import Request, expect_command
+    from precision_eval.cli.expect import Request, expect_command
 
     expect_command(
         Request(modes=split(mode), workloads=split(workload), record=record, show_changes=changes, table=table)
@@ -201,7 +201,7 @@ def _numbers(name: str, values: Names | None) -> tuple[int, ...] | None:
     ParameterError
         One of them is none.
     """
-    from precision_eval.errors import ParameterError
+    from precision_eval.core.errors import ParameterError
 
     if values is None:
         return None

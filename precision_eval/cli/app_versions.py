@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .application import app, flowing, split
+from precision_eval.cli.application import app, flowing, split
 
 _VERSIONS_HELP = """Show what torch releases changed: status, drift, latency and memory of each fix, version by version.
 
@@ -41,7 +41,7 @@ def versions(
     csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
 ) -> None:
     """Show versions."""
-    from .versions import Request, versions_command
+    from precision_eval.cli.versions import Request, versions_command
 
     versions_command(
         Request(

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.errors import ParameterError
-
-from .audio_files import Header, check_headers
-from .audio_table import show
+from precision_eval.cli.audio_files import Header, check_headers
+from precision_eval.cli.audio_table import show
+from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from audio_metrics import Comparison, Flag, Inspection

@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from audio_metrics import METRICS, metric_by_name
+from precision_eval.cli.audio_files import Header
 from precision_eval.report.metric_titles import title_of
-
-from .audio_files import Header
 
 if TYPE_CHECKING:
     from audio_metrics import Comparison, Flag, Inspection, Summary

@@ -17,10 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from precision_eval.errors import RecordError
+from precision_eval.core.errors import RecordError
 
 if TYPE_CHECKING:
-    from precision_eval.decide import Answer, Choice, Question
+    from precision_eval.results.choose import Answer, Choice, Question
 
 EXIT_NONE = 1
 NARROW = 105
@@ -51,7 +51,7 @@ class Request:
 
     def question(self) -> Question:
         """Work the request out."""
-        from precision_eval.decide import Constraints, Question, parse_memory
+        from precision_eval.results.choose import Constraints, Question, parse_memory
 
         limits: dict[str, Any] = {} if self.max_memory is None else parse_memory(self.max_memory)
         names = ("workloads", "sizes", "modes", "device", "threads", "length", "batch", "sweep", "plan", "policy")
@@ -63,8 +63,8 @@ class Request:
 
 def choose_command(request: Request, *, console: Console | None = None) -> None:
     """Choose and print."""
-    from precision_eval.decide import answer, groups_of
-    from precision_eval.record import RecordFile
+    from precision_eval.core.records import RecordFile
+    from precision_eval.results.choose import answer, groups_of
 
     question = request.question()
     path = request.run_dir / RECORDS_NAME

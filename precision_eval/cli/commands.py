@@ -3,28 +3,13 @@
 # ruff: noqa: I001 - the order is the one in which they are shown
 from __future__ import annotations
 
-from . import (
-    app as measuring,
-    app_choose as choosing,
-    app_tools as tools,
-    app_doctor as doctoring,
-    app_sensitivity as sensitivities,
-    app_gate as gating,
-    app_versions as versions,
-    app_torch_sweep as torch_sweep,
-    app_asv_page as asv_page,
-)
-from .application import app
+from precision_eval.cli import app as measuring
+from precision_eval.cli import app_choose as choosing
+from precision_eval.cli import app_tools as questions
+from precision_eval.cli import app_doctor as doctoring
+from precision_eval.cli import app_sensitivity as sensitivities
+from precision_eval.cli import app_gate as gating
+from precision_eval.cli import app_versions as versions
+from precision_eval.cli.application import app
 
-__all__ = [
-    "app",
-    "asv_page",
-    "choosing",
-    "doctoring",
-    "gating",
-    "measuring",
-    "sensitivities",
-    "tools",
-    "torch_sweep",
-    "versions",
-]
+__all__ = ["app", "choosing", "doctoring", "gating", "measuring", "questions", "sensitivities", "versions"]

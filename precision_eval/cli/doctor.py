@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from precision_eval.doctor.targets import Target
+    from precision_eval.diagnose.doctor.targets import Target
 
 EXIT_FAULT = 1
 
@@ -40,7 +40,7 @@ class Request:
 def doctor_command(request: Request) -> None:
     """Examine a model and print what was found."""
     target = _target(request)
-    from precision_eval.doctor.examination import examine
+    from precision_eval.diagnose.doctor.examination import examine
 
     found = examine(
         target.model,
@@ -55,7 +55,7 @@ def doctor_command(request: Request) -> None:
     else:
         from rich.console import Console
 
-        from precision_eval.doctor.text import rendered
+        from precision_eval.diagnose.doctor.text import rendered
 
         Console(highlight=False).print(rendered(found), crop=False)
     if found.faults:
@@ -67,7 +67,7 @@ def _target(request: Request) -> Target:
     if len(given) != 1:
         found = "nothing" if not given else " and ".join(given)
         raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --workload")
-    from precision_eval.doctor import targets
+    from precision_eval.diagnose.doctor import targets
 
     if request.factory:
         return targets.from_factory(request.factory)

@@ -15,11 +15,11 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from precision_eval.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
-    from precision_eval.expectations import Change, Difference, Expectation, Table
-    from precision_eval.workloads import Workload
+    from precision_eval.cases.systems import Workload
+    from precision_eval.results.expectations import Change, Difference, Expectation, Table
 
 EXIT_DIFFERS = 1
 
@@ -37,7 +37,7 @@ class Request:
 
 def expect_command(request: Request) -> None:
     """Run the cells, compare or record them, and print what differs."""
-    from precision_eval.expectations import TABLE, changes, load_table
+    from precision_eval.results.expectations import TABLE, changes, load_table
 
     if request.show_changes and request.record:
         raise ParameterError("--changes runs nothing and --record needs a run; give one of them")
@@ -57,7 +57,15 @@ def expect_command(request: Request) -> None:
 def _run(request: Request, table: Table, path: Path, console: Console) -> None:
     import torch
 
-    from precision_eval.expectations import REMEDY, column_for, differences, observe, release, save_table, updated
+    from precision_eval.results.expectations import (
+        REMEDY,
+        column_for,
+        differences,
+        observe,
+        release,
+        save_table,
+        updated,
+    )
 
     version = str(torch.__version__)
     expected = None if request.record else column_for(table, version)
@@ -89,7 +97,7 @@ def _run(request: Request, table: Table, path: Path, console: Console) -> None:
 
 def _chosen(globs: tuple[str, ...]) -> list[Workload]:
     """Return the workloads that one of the globs names; each glob must name one."""
-    from precision_eval.workloads import WORKLOADS
+    from precision_eval.cases.systems import WORKLOADS
 
     for glob in globs:
         if not any(fnmatchcase(workload.id, glob) for workload in WORKLOADS):
@@ -136,7 +144,9 @@ def _print_operations(console: Console) -> None:
     from precision_eval.report.version_notes import operations_table
 
     found = operations_table()
-    table = RichTable(title=found.title, caption="`python -m precision_eval.versions.operations` runs them here")
+    table = RichTable(
+        title=found.title, caption="`python -m precision_eval.studies.versions.operations` runs them here"
+    )
     for column in found.columns:
         table.add_column(column, overflow="fold")
     for row in found.rows:

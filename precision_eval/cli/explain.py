@@ -11,14 +11,14 @@ import sys
 
 import typer
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 
 EXIT_UNKNOWN = 1
 
 
 def explain_command(message: str, *, as_json: bool) -> None:
     """Explain a message and print what was found."""
-    from precision_eval.messages import explain
+    from precision_eval.diagnose.explain import explain
 
     text = sys.stdin.read() if message == "-" else message
     if not text.strip():

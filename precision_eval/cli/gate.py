@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from precision_eval.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError, RecordError
 
 EXIT_REGRESSION = 1
 
@@ -29,7 +29,7 @@ class Request:
 
 def gate_command(request: Request) -> None:
     """Compare, print, write."""
-    from precision_eval.gate import Margins, compare_sides, markdown, open_sides, to_json
+    from precision_eval.results.gate import Margins, compare_sides, markdown, open_sides, to_json
 
     margins = Margins(
         latency=_fraction("--margin-latency", request.margin_latency),

@@ -21,7 +21,7 @@ def list_fixes(console: Console) -> None:
 
 def list_workloads(console: Console) -> None:
     """Print the workloads: what each is, at which sizes, and where it comes from."""
-    from precision_eval.workloads import all_workloads
+    from precision_eval.cases.systems import all_workloads
 
     for entry in all_workloads():
         others = [size for size in entry.sizes if size not in entry.default_sizes]
@@ -34,7 +34,7 @@ def list_workloads(console: Console) -> None:
 
 def list_measures(console: Console) -> None:
     """Print the measures: what each finds out, and where its method is from."""
-    from precision_eval.experiment.measures import MEASURES
+    from precision_eval.measure.registry import MEASURES
 
     for measure in MEASURES:
         facts = "runs alone" if measure.timed else "runs beside others"
@@ -45,8 +45,8 @@ def list_devices(console: Console) -> None:
     """Print the devices that are there, and which formats they compute natively or only emulate."""
     import torch
 
-    from precision_eval.environment import cpu_model
-    from precision_eval.formats import FORMATS, support
+    from precision_eval.core.environment import cpu_model
+    from precision_eval.core.formats import FORMATS, support
 
     models = {"cpu": cpu_model() or "unknown processor"}
     models |= {f"cuda:{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}

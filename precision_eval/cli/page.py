@@ -14,9 +14,9 @@ VERSIONS_NAME = "torch-versions"
 
 def report_and_page(run_dir: Path, *, console: Console, versions_dir: Path | None = None) -> None:
     """Print the report, write its files and the page."""
-    from precision_eval.errors import PrecisionEvalError
-    from precision_eval.page import write_page
+    from precision_eval.core.errors import PrecisionEvalError
     from precision_eval.report import write_report
+    from precision_eval.report.html import write_page
 
     write_report(run_dir, console=console)
     beside = None if versions_dir else versions_beside(run_dir)

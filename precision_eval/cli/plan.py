@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from precision_eval.errors import ParameterError, unknown_name
+from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
-from precision_eval.memory_plan.config import read_config
-from precision_eval.memory_plan.devices import (
+from precision_eval.studies.memory.config import read_config
+from precision_eval.studies.memory.devices import (
     DEVICES,
     Capability,
     Choice,
@@ -20,9 +20,9 @@ from precision_eval.memory_plan.devices import (
     choose_format,
     device_by_name,
 )
-from precision_eval.memory_plan.models import MODELS, ModelConfig, model_by_name, parameter_count
-from precision_eval.memory_plan.plan import FixPlan, Request, norm_promotes, plan_all
-from precision_eval.memory_plan.text import device_lines, notes, parse_bytes, plan_table
+from precision_eval.studies.memory.models import MODELS, ModelConfig, model_by_name, parameter_count
+from precision_eval.studies.memory.plan import FixPlan, Request, norm_promotes, plan_all
+from precision_eval.studies.memory.text import device_lines, notes, parse_bytes, plan_table
 
 
 @dataclass(frozen=True, kw_only=True)

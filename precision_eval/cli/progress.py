@@ -20,13 +20,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from precision_eval.experiment.measures import Measure, measure_by_name
+from precision_eval.measure.registry import Measure, measure_by_name
 
 if TYPE_CHECKING:
-    from precision_eval.experiment.cells import Cell
-    from precision_eval.experiment.plan import Plan
-    from precision_eval.experiment.runner import Progress
-    from precision_eval.record import Record
+    from precision_eval.core.cells import Cell
+    from precision_eval.core.records import Record
+    from precision_eval.run.plan import Plan
+    from precision_eval.run.runner import Progress
 
 _STYLES = {"passed": "green", "raised": "yellow", "unsupported": "dim", "non_finite": "magenta"}
 _TICK_S = 0.5

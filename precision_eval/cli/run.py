@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from precision_eval.errors import ParameterError
-from precision_eval.experiment.cells import Options
-from precision_eval.experiment.plan import Plan, Selection, checked_device, make_plan
-
-from . import EXIT_INTERRUPTED
+from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.core.cells import Options
+from precision_eval.core.errors import ParameterError
+from precision_eval.run.plan import Plan, Selection, checked_device, make_plan
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from precision_eval.errors import RecordError
-    from precision_eval.experiment.cells import Cell
-    from precision_eval.experiment.executor import IsolatedExecutor
-    from precision_eval.record import Record, RecordFile
+    from precision_eval.core.cells import Cell
+    from precision_eval.core.errors import RecordError
+    from precision_eval.core.records import Record, RecordFile
+    from precision_eval.run.executor import IsolatedExecutor
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -72,7 +71,7 @@ def run_command(request: Request) -> None:
     """Run a request to its report."""
     from rich.console import Console
 
-    from precision_eval.record import RecordFile
+    from precision_eval.core.records import RecordFile
 
     console = Console()
     records = RecordFile(request.out / "records.jsonl")
@@ -92,10 +91,10 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
     """Measure what is missing, then write the report."""
     _check_fits(draft)
     if any(cell.workload == "voice" for cell in draft.cells):
-        from precision_eval.voice.assets import check_files
+        from precision_eval.cases.voice.assets import check_files
 
         check_files()
-    from precision_eval.measure.files import sweep
+    from precision_eval.core.files import sweep
 
     sweep(request.out)
     torn_bytes = records.read().torn_bytes
@@ -103,7 +102,7 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
     settled = _measure(request, draft, records, console)
     sweep(request.out)
-    from .page import report_and_page
+    from precision_eval.cli.page import report_and_page
 
     if settled:
         report_and_page(request.out, console=console)
@@ -113,8 +112,8 @@ def _check_fits(draft: Plan) -> None:
     """Refuse sizes that cannot be built here."""
     import psutil
 
+    from precision_eval.cases.systems import workload_by_id
     from precision_eval.fixes.catalog import FIXES
-    from precision_eval.workloads import workload_by_id
 
     available_bytes = psutil.virtual_memory().available
     storages = {fix.id: fix.storage for fix in FIXES}
@@ -164,8 +163,8 @@ def _terminable() -> Iterator[None]:
 
 def _unwritable(error: OSError, records: Path) -> RecordError:
     """Say what could not be written, what is kept and what to do."""
-    from precision_eval.errors import RecordError
-    from precision_eval.measure.files import NO_SPACE
+    from precision_eval.core.errors import RecordError
+    from precision_eval.core.files import NO_SPACE
 
     remedy = "free space" if error.errno in NO_SPACE else "mend that"
     what = error.filename or "the output"
@@ -182,7 +181,7 @@ def plan_of(request: Request, device: str) -> Plan:
         return make_plan(request.selection(device))
     if request.sizes is not None:
         raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
-    from precision_eval.workloads import all_workloads
+    from precision_eval.cases.systems import all_workloads
 
     entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in all_workloads()]
     return make_plan(request.selection(device), workloads=entries)
@@ -190,11 +189,10 @@ def plan_of(request: Request, device: str) -> Plan:
 
 def _measure(request: Request, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
-    from precision_eval.environment import collect, store_environment
-    from precision_eval.experiment.executor import IsolatedExecutor
-    from precision_eval.experiment.runner import run_plan
-
-    from .progress import progress_on
+    from precision_eval.cli.progress import progress_on
+    from precision_eval.core.environment import collect, store_environment
+    from precision_eval.run.executor import IsolatedExecutor
+    from precision_eval.run.runner import run_plan
 
     workers = request.workers or _default_workers(request, draft)
     with IsolatedExecutor(workers, timeout_s=request.timeout_s, preload=_preload(draft)) as executor:
@@ -227,12 +225,12 @@ def _preload(draft: Plan) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    return ("torch", "torch._dynamo", *(("precision_eval.experiment.warm_compiler",) if draft.compiled else ()))
+    return ("torch", "torch._dynamo", *(("precision_eval.run.warm_compiler",) if draft.compiled else ()))
 
 
 def _default_workers(request: Request, draft: Plan) -> int:
     """Return how many cells may run at a time; one at full size, where two would share the memory."""
-    from precision_eval.environment import usable_cores
+    from precision_eval.core.environment import usable_cores
 
     if any(cell.size == "full" for cell in draft.cells):
         return 1

@@ -12,14 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from precision_eval.errors import ParameterError
-
-from . import EXIT_INTERRUPTED
+from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from precision_eval.sensitivity.plan import Plan
+    from precision_eval.studies.sensitivity.plan import Plan
 
 CSV_NAME = "sensitivity.csv"
 TEXT_NAME = "sensitivity.md"
@@ -44,7 +43,7 @@ class Request:
 
     def plan(self) -> Plan:
         """Work the request out."""
-        from precision_eval.sensitivity.plan import Plan
+        from precision_eval.studies.sensitivity.plan import Plan
 
         chosen: dict[str, Any] = {"targets": self.targets, "formats": self.formats}
         named = {name: value for name, value in chosen.items() if value}
@@ -77,7 +76,7 @@ def sensitivity_command(request: Request) -> None:
 
 def _run(plan: Plan, out: Path, console: Console) -> None:
     """Run under a bar that is redrawn between runs only: nothing observes while timing."""
-    from precision_eval.sensitivity.campaign import run_campaign
+    from precision_eval.studies.sensitivity.campaign import run_campaign
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
@@ -95,10 +94,10 @@ def _shown(bar: Progress) -> Callable[[int, int, str], None]:
 
 def _report(request: Request, console: Console) -> None:
     """Write tables, figures and the block from the runs alone."""
-    from precision_eval.report.readme import write_block
-    from precision_eval.sensitivity.campaign import write_summary
-    from precision_eval.sensitivity.plots import draw
-    from precision_eval.sensitivity.text import answer, brief, csv_text, markdown
+    from precision_eval.studies.sensitivity.campaign import write_summary
+    from precision_eval.studies.sensitivity.plots import draw
+    from precision_eval.studies.sensitivity.text import answer, brief, csv_text, markdown
+    from tools.readme.blocks import write_block
 
     summary = write_summary(request.out)
     (request.out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
@@ -118,7 +117,7 @@ def _report(request: Request, console: Console) -> None:
 
 def _table(one: dict[str, Any]) -> Table:
     """Return the first ranks of a map."""
-    from precision_eval.sensitivity.text import number, percent
+    from precision_eval.studies.sensitivity.text import number, percent
 
     title = f"{one['target']} · {one['size']} · {one['format']} · uniform {number(one['uniform_drift'])}"
     table = Table(title=title, title_justify="left", show_edge=False)

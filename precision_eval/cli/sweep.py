@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from precision_eval.errors import ParameterError, RecordError
-from precision_eval.proof.trials import TrialFile
-
-from . import EXIT_INTERRUPTED
+from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.trials import TrialFile
 
 if TYPE_CHECKING:
-    from precision_eval.sweep.plan import Sweep
+    from precision_eval.studies.sweep.plan import Sweep
 
 CROSSOVER_NAME = "crossover.json"
 SUMMARY_NAME = "summary.md"
@@ -45,7 +44,7 @@ class Request:
 
     def sweep(self) -> Sweep:
         """Work the request out."""
-        from precision_eval.sweep.plan import FULL, QUICK
+        from precision_eval.studies.sweep.plan import FULL, QUICK
 
         names = ("shapes", "lengths", "modes", "threads", "cache_dtypes", "memory", "batch", "budget_s")
         chosen: dict[str, Any] = {name: getattr(self, name) for name in (*names, "processes", "seed")}
@@ -76,9 +75,9 @@ def sweep_command(request: Request) -> None:
 
 def _measure(sweep: Sweep, request: Request, file: TrialFile, console: Console) -> int:
     """Run what is missing and return how many lines the time limit left out."""
-    from precision_eval.environment import collect, store_environment
-    from precision_eval.experiment.executor import IsolatedExecutor
-    from precision_eval.sweep.lengths import TimeLimit, refine, run_sweep
+    from precision_eval.core.environment import collect, store_environment
+    from precision_eval.run.executor import IsolatedExecutor
+    from precision_eval.studies.sweep.lengths import TimeLimit, refine, run_sweep
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     columns_left = (*columns, TimeRemainingColumn(elapsed_when_finished=False))
@@ -107,7 +106,7 @@ def _preload(sweep: Sweep) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    compiler = ("precision_eval.experiment.warm_compiler",) if "compiled" in sweep.modes else ()
+    compiler = ("precision_eval.run.warm_compiler",) if "compiled" in sweep.modes else ()
     return ("torch", "torch._dynamo", *compiler)
 
 
@@ -116,10 +115,10 @@ def _report(out: Path, file: TrialFile, console: Console) -> None:
     lines = file.read()
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
-    from precision_eval.sweep.findings import findings_of, sentence
-    from precision_eval.sweep.lines import series_of
-    from precision_eval.sweep.plots import draw
-    from precision_eval.sweep.text import answer, crossover_json, summary_markdown
+    from precision_eval.studies.sweep.findings import findings_of, sentence
+    from precision_eval.studies.sweep.lines import series_of
+    from precision_eval.studies.sweep.plots import draw
+    from precision_eval.studies.sweep.text import answer, crossover_json, summary_markdown
 
     findings = findings_of(series_of(lines))
     campaign = str(lines[-1]["campaign"])

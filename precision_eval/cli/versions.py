@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from precision_eval.versions.story import VersionsStory
-    from precision_eval.versions.table import Grid
+    from precision_eval.studies.versions.story import VersionsStory
+    from precision_eval.studies.versions.table import Grid
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
 
@@ -42,10 +42,10 @@ class Request:
 
 def versions_command(request: Request) -> None:
     """Read, judge and show."""
-    from precision_eval.versions.export import as_json, write_csv
-    from precision_eval.versions.results import read_results
-    from precision_eval.versions.table import markdown
-    from precision_eval.versions.telling import Choice, tell
+    from precision_eval.studies.versions.export import as_json, write_csv
+    from precision_eval.studies.versions.results import read_results
+    from precision_eval.studies.versions.table import markdown
+    from precision_eval.studies.versions.telling import Choice, tell
 
     if request.html is not None and request.html.exists() and not request.html.is_dir():
         raise ParameterError(f"--html {request.html} is a file; give a folder")
@@ -82,7 +82,7 @@ def versions_command(request: Request) -> None:
 
 def _show(story: VersionsStory, console: Console) -> None:
     """Print tables, then what upstream says, then what to know."""
-    from precision_eval.versions.table import grids, heading
+    from precision_eval.studies.versions.table import grids, heading
 
     console.print(heading(story), highlight=False, markup=False)
     for workload in story.workloads:

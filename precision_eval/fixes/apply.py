@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from precision_eval.errors import PrecisionEvalError, UnsupportedError
+from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.graphs import casting_writes, modes_see_writes
 from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from precision_eval.errors import unknown_name
+from precision_eval.core.errors import unknown_name
 
 if TYPE_CHECKING:
     from torch import nn

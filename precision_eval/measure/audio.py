@@ -15,11 +15,11 @@ import numpy as np
 
 import audio_metrics
 from audio_metrics.comparison import SUMMARISED
+from precision_eval.cases.voice.assets import asset_path, load_streams, original_speech
+from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
+from precision_eval.cases.voice.recogniser import Recogniser
+from precision_eval.cases.voice.script import Conditioning, segments_of
 from precision_eval.measure.synthesis import PROMPT_FRAMES
-from precision_eval.voice.assets import asset_path, load_streams, original_speech
-from precision_eval.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
-from precision_eval.voice.recogniser import Recogniser
-from precision_eval.voice.script import Conditioning, segments_of
 
 
 def spoken_script(n_frames: int) -> np.ndarray:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from precision_eval.errors import CandidateError
+from precision_eval.core.errors import CandidateError
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Reading, Timer
-from precision_eval.statistics import MIN_BLOCKS, paired_log_ratios, student_location
+from precision_eval.stats import MIN_BLOCKS, paired_log_ratios, student_location
 
 BLOCK_S = 0.0005
 """Least duration of a block. Short blocks make many pairs close in time: on calls of 0.03 to 0.2 ms, blocks of 0.5 ms

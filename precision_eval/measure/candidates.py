@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.errors import CandidateError
+from precision_eval.core.errors import CandidateError
 from precision_eval.measure.blocks import Candidate, read_block
 from precision_eval.measure.timers import HostTimer, Timer
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from precision_eval.errors import ParameterError
+from precision_eval.cases.systems import Case
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import ulp
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.formats import ulp
-from precision_eval.measure.witness import observe
-from precision_eval.workloads import Case
+from precision_eval.trace.witness import observe
 
 QUANTILES = (0.5, 0.99, 1.0)
 

@@ -12,18 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable
-from precision_eval.measure.timers import (
-    CPU_PER_CALL_UP_TO,
-    Cache,
-    HostTimer,
-    Timer,
-    graph_replay,
-    timer_for,
-)
-from precision_eval.statistics import (
+from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
+from precision_eval.stats import (
     EQUIVALENCE_ALPHA,
     ERROR_RATE,
     LOOKS,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.errors import CandidateError, ParameterError, PrecisionEvalError
-from precision_eval.statistics import PairedRatio, over_processes
+from precision_eval.core.errors import CandidateError, ParameterError, PrecisionEvalError
+from precision_eval.stats import PairedRatio, over_processes
 
 _PADDING_BYTES = 1 << 16
 _PADDINGS = 64

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from precision_eval.fixes.storage import storage_bytes
-from precision_eval.measure.profiling import profiled
+from precision_eval.trace.profiling import profiled
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from precision_eval.errors import ParameterError
-from precision_eval.workloads import Case
+from precision_eval.cases.systems import Case
+from precision_eval.core.errors import ParameterError
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SamplerDrift:
 
 def sampler_drift(case: Case, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
     """Run a MetaVoice workload's sampler alone, in a dtype and in float64."""
-    from precision_eval.workloads.metavoice_model import MetaVoice, sampler_rounding
+    from precision_eval.cases.systems.metavoice_model import MetaVoice, sampler_rounding
 
     if not isinstance(case.model, MetaVoice):
         raise ParameterError(f"{type(case.model).__name__} has no sampler of its own; the metavoice workloads have")

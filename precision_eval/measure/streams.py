@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.errors import ParameterError
-from precision_eval.statistics import kaplan_meier
-from precision_eval.voice.assets import load_streams
-from precision_eval.voice.codec import N_CODEBOOKS
-from precision_eval.voice.conditions import noise_seed, opened
-from precision_eval.voice.synthesis import free_run
+from precision_eval.cases.voice.assets import load_streams
+from precision_eval.cases.voice.codec import N_CODEBOOKS
+from precision_eval.cases.voice.conditions import noise_seed, opened
+from precision_eval.cases.voice.synthesis import free_run
+from precision_eval.core.errors import ParameterError
+from precision_eval.stats import kaplan_meier
 
 PROMPT_FRAMES = 100  # 2 s
 SURVIVAL_POINTS = 60

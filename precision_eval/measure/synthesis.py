@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.measure.files import UnwritableFileError, written_whole
-from precision_eval.voice.assets import asset_path, load_streams, sha256_of
-from precision_eval.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
-from precision_eval.voice.conditions import noise_seed, opened
-from precision_eval.voice.synthesis import free_run
-from precision_eval.voice.vocoder import StreamingVocoder
+from precision_eval.cases.voice.assets import asset_path, load_streams, sha256_of
+from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
+from precision_eval.cases.voice.conditions import noise_seed, opened
+from precision_eval.cases.voice.synthesis import free_run
+from precision_eval.cases.voice.vocoder import StreamingVocoder
+from precision_eval.core.files import UnwritableFileError, written_whole
 
 PROMPT_FRAMES = 200  # 4 s
 _CHUNK_FRAMES = 100

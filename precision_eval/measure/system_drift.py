@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from precision_eval.errors import ParameterError
+from precision_eval.cases.systems import Case
+from precision_eval.cases.systems.system import System
+from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.storage import stored_as
-from precision_eval.measure.cast_replay import ReplayError, Shifts, Tape, record_casts, run_in_float64, run_shifted
 from precision_eval.measure.drift import Drift, tensor_drift
-from precision_eval.workloads import Case
-from precision_eval.workloads.system import System
+from precision_eval.trace.cast_replay import ReplayError, Shifts, Tape, record_casts, run_in_float64, run_shifted
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from precision_eval.statistics import bootstrap_interval
+from precision_eval.stats import bootstrap_interval
 
 SERIES_BIN_STEPS = 25
 QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")

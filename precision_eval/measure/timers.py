@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_eval.errors import ParameterError, UnsupportedError
+from precision_eval.core.errors import ParameterError, UnsupportedError
 
 Cache = Literal["warm", "cold"]
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import math
 
-from precision_eval.decide import Answer, Change, Choice, Contender, Estimate, Group
-from precision_eval.decide.constraints import FLAGS
-from precision_eval.decide.policies import BITS_PER_HALVING
-from precision_eval.report.wording import (
+from precision_eval.core.formatting import (
     MISSING,
     fixed,
     join,
@@ -22,6 +19,9 @@ from precision_eval.report.wording import (
     times_text,
     with_interval,
 )
+from precision_eval.results.choose import Answer, Change, Choice, Contender, Estimate, Group
+from precision_eval.results.choose.constraints import FLAGS
+from precision_eval.results.choose.policies import BITS_PER_HALVING
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
 AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from precision_eval.report.data import Row, Run, Section
+from precision_eval.results.data import Row, Run, Section
 
 IDENTITY = ("workload", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 

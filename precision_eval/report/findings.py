@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from precision_eval.report.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, short_reason, times_text
 from precision_eval.report.findings_sound import sound_sentences
 from precision_eval.report.ranking import (
     SAME_MEMORY,
@@ -20,7 +20,7 @@ from precision_eval.report.ranking import (
     verdict_of,
 )
 from precision_eval.report.recommendation import recommendation
-from precision_eval.report.wording import fixed, join, memory_text, plural, scientific, short_reason, times_text
+from precision_eval.results.data import Row, Run, Section, figure_of, memory_bytes
 
 
 def findings_of(run: Run, section: Section) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.report.data import Row, Run, Section, figure_of
-from precision_eval.report.wording import duration_long, fixed, join, plural
+from precision_eval.core.formatting import duration_long, fixed, join, plural
+from precision_eval.results.data import Row, Run, Section, figure_of
 
 Shifts = tuple[tuple[Row, float], ...]
 

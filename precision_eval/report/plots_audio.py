@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.report.data import Row, Run, Section, figure_of, is_identical, series_of
+from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.report.plots_drift import running_median
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure
-from precision_eval.report.wording import METRIC_TITLES, join
+from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, series_of
 
 PANELS = (
     ("against_oracle", "log_spectral_distance_db", "lower is closer"),

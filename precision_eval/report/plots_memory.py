@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from precision_eval.report.data import Section, memory_bytes
+from precision_eval.core.formatting import memory_text
 from precision_eval.report.style import INK, LeftOut, dress, look_of, new_figure
-from precision_eval.report.wording import memory_text
+from precision_eval.results.data import Section, memory_bytes
 
 
 def draw_memory(workload: str, device: str, sections: Sequence[Section]) -> Figure:

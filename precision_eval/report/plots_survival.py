@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from precision_eval.report.data import Row, Run, Section, figure_of, series_of
 from precision_eval.report.style import INK, LeftOut, dress, label_line_ends, look_of, new_figure
+from precision_eval.results.data import Row, Run, Section, figure_of, series_of
 
 
 def draw_survival(run: Run, section: Section) -> Figure:

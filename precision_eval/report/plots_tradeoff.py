@@ -19,10 +19,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from precision_eval.report.data import Row, Section, memory_bytes
+from precision_eval.core.formatting import memory_text
 from precision_eval.report.ranking import drift_interval, latency_interval, pareto_front
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure, place_labels
-from precision_eval.report.wording import memory_text
+from precision_eval.results.data import Row, Section, memory_bytes
 
 LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0

@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from precision_eval.core.formatting import scientific
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, label_line_ends, look_of, new_figure
-from precision_eval.report.wording import scientific
-from precision_eval.versions.changes import ChangePoint
-from precision_eval.versions.statuses import StatusChange
-from precision_eval.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.changes import ChangePoint
+from precision_eval.studies.versions.statuses import StatusChange
+from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"

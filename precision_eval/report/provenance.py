@@ -13,9 +13,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from precision_eval.record import Record
-from precision_eval.report.data import Row, Run, Section
-from precision_eval.report.wording import join
+from precision_eval.core.formatting import join
+from precision_eval.core.records import Record
+from precision_eval.results.data import Row, Run, Section
 
 _FACTS = (
     ("torch", "torch.version"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from precision_eval.decide.front import point_front
-from precision_eval.report.data import Row, Section, figure_of, memory_bytes
+from precision_eval.results.choose.front import point_front
+from precision_eval.results.data import Row, Section, figure_of, memory_bytes
 
 SAME_WITHOUT_INTERVAL = 0.10
 """Relative difference below which two drifts without an interval count as a tie."""

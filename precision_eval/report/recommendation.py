@@ -6,12 +6,12 @@ weighs it.
 
 from __future__ import annotations
 
-from precision_eval.decide import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
-from precision_eval.errors import RecordError
+from precision_eval.core.errors import RecordError
+from precision_eval.core.formatting import join
 from precision_eval.report.choice_text import AIMS, LESS, facts
-from precision_eval.report.data import Run, Section, pins_of
 from precision_eval.report.findings_sound import measured_length, silent_controls, worse_by_sound, yardsticks_of
-from precision_eval.report.wording import join
+from precision_eval.results.choose import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
+from precision_eval.results.data import Run, Section, pins_of
 
 
 def recommendation(run: Run, section: Section) -> str:

@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.report.data import Row, Run, Section, figure_of, is_identical, memory_bytes
-from precision_eval.report.ranking import verdict_of
-from precision_eval.report.wording import (
+from precision_eval.core.formatting import (
     METRIC_TITLES,
     MISSING,
     duration_long,
@@ -27,6 +25,8 @@ from precision_eval.report.wording import (
     short_reason,
     with_interval,
 )
+from precision_eval.report.ranking import verdict_of
+from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, memory_bytes
 
 WHOLE_FILE_METRICS = ("si_sdr_db",)
 """Shown for the whole file: identical windows make their mean infinite."""

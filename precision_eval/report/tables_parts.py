@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from precision_eval.report.data import Row, Run, Section, figure_of
+from precision_eval.core.formatting import MISSING, fixed, scientific
 from precision_eval.report.tables import Table, tables_of
-from precision_eval.report.wording import MISSING, fixed, scientific
+from precision_eval.results.data import Row, Run, Section, figure_of
 
 PARTS = {
     "input_cast_mse": "input cast, %",

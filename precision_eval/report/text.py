@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from precision_eval.report.data import Run, figure_of
 from precision_eval.report.findings import findings_of
 from precision_eval.report.provenance import environment_lines, facts_line
 from precision_eval.report.tables import Table
 from precision_eval.report.tables_parts import all_tables
 from precision_eval.report.version_notes import operations_table, version_table
+from precision_eval.results.data import Run, figure_of
 
 READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",

@@ -1,9 +1,9 @@
 """Statuses that depend on the torch version: what a run found beside what the expectation table holds.
 
-Conventions: the table (:mod:`precision_eval.expectations`) was recorded at size ``tiny`` on the CPU; a run's own size
-stands in its rows. A compiled cell of a run is held to what was recorded with Inductor for its torch version where
-that was, else to ``aot_eager``, which traces alike. Only cells of a run whose recorded status turns over between
-versions are listed; cells with pinned settings are left out.
+Conventions: the table (:mod:`precision_eval.results.expectations`) was recorded at size ``tiny`` on the CPU; a run's
+own size stands in its rows. A compiled cell of a run is held to what was recorded with Inductor for its torch
+version where that was, else to ``aot_eager``, which traces alike. Only cells of a run whose recorded status turns
+over between versions are listed; cells with pinned settings are left out.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_eval.errors import ParameterError
-from precision_eval.expectations import SIZE, Change, Column, changes, column_for, load_table, release
-from precision_eval.report.data import Run, Section
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import MISSING
 from precision_eval.report.tables import Table
-from precision_eval.report.wording import MISSING
-from precision_eval.versions.operations import PROBES, Outcomes, load_outcomes
+from precision_eval.results.data import Run, Section
+from precision_eval.results.expectations import SIZE, Change, Column, changes, column_for, load_table, release
+from precision_eval.studies.versions.operations import PROBES, Outcomes, load_outcomes
 
 TITLE = "Statuses that depend on the torch version"
 OPERATIONS_TITLE = "What torch's own operations give, by version"
@@ -102,7 +102,7 @@ def operations_table(outcomes: Outcomes | None = None) -> Table:
         kinds=("passed",) * len(rows),
         notes=(
             f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
-            "`python -m precision_eval.versions.operations` probes the torch at hand.",
+            "`python -m precision_eval.studies.versions.operations` probes the torch at hand.",
             "No workload here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
             "returns float32 from 2.12 on by pytorch #174824.",
         ),

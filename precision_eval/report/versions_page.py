@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from precision_eval.measure.files import written_whole
+from precision_eval.core.files import written_whole
+from precision_eval.core.formatting import scientific
 from precision_eval.report.plots_versions import STATUS_LOOKS, drawings
 from precision_eval.report.style import save
 from precision_eval.report.templating import template_environment
@@ -29,10 +30,9 @@ from precision_eval.report.versions_text import (
     status_text,
     value_text,
 )
-from precision_eval.report.wording import scientific
-from precision_eval.versions.changes import ChangePoint
-from precision_eval.versions.points import build_words
-from precision_eval.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.changes import ChangePoint
+from precision_eval.studies.versions.points import build_words
+from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
 
 PAGE_NAME = "versions.html"
 FIGURES_NAME = "figures"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from precision_eval.report.wording import join, memory_text, scientific
-from precision_eval.versions.changes import ChangePoint, reach
-from precision_eval.versions.statuses import StatusChange
-from precision_eval.versions.story import VersionsStory, WorkloadStory
-from precision_eval.versions.upstream import UpstreamChange
+from precision_eval.core.formatting import join, memory_text, scientific
+from precision_eval.studies.versions.changes import ChangePoint, reach
+from precision_eval.studies.versions.statuses import StatusChange
+from precision_eval.studies.versions.story import VersionsStory, WorkloadStory
+from precision_eval.studies.versions.upstream import UpstreamChange
 
 Change = ChangePoint | StatusChange
 

@@ -11,9 +11,8 @@ from tempfile import TemporaryDirectory
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from precision_eval.measure.files import PARTIAL, move_whole
+from precision_eval.core.files import PARTIAL, move_whole
 from precision_eval.report.csv_file import write_csv
-from precision_eval.report.data import Run, load_run
 from precision_eval.report.plots_audio import draw_audio
 from precision_eval.report.plots_drift import draw_drift
 from precision_eval.report.plots_memory import draw_memory
@@ -21,6 +20,7 @@ from precision_eval.report.plots_survival import draw_survival
 from precision_eval.report.plots_tradeoff import draw_tradeoff
 from precision_eval.report.style import LeftOut, save
 from precision_eval.report.text import markdown_report, print_report
+from precision_eval.results.data import Run, load_run
 
 FIGURES_NAME = "figures"
 TIMED_WORKLOAD = "voice"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.cases.systems import all_workloads, workload_by_id
+from precision_eval.core.records import STATUSES
 from precision_eval.fixes import FIXES
-from precision_eval.record import STATUSES
-from precision_eval.workloads import all_workloads, workload_by_id
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from benchmarks import generator
-from precision_eval.experiment.cells import failed, passed
-from precision_eval.record import STATUSES
-from precision_eval.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes
-from precision_eval.tracking import place as places
-from precision_eval.workloads import Case, Workload, workload_by_id
+from precision_eval.cases.systems import Case, Workload, workload_by_id
+from precision_eval.core.cells import failed, passed
+from precision_eval.core.records import STATUSES
+from precision_eval.studies.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes
+from precision_eval.studies.tracking import place as places
 
 QUICK_BY_ASV = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
 
@@ -81,7 +81,7 @@ def test_a_library_that_lacks_something_is_a_failure_and_not_n_a(toy_workload, e
 
 
 def test_what_we_call_unsupported_is_n_a(toy_workload):
-    from precision_eval.errors import UnsupportedError
+    from precision_eval.core.errors import UnsupportedError
 
     made = toy_workload(UnsupportedError("no such package"))()
     with pytest.raises(NotApplicableError, match="no such package") as found:

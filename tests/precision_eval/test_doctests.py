@@ -8,9 +8,9 @@ import pytest
 MODULES = (
     "precision_eval.measure.assess",
     "precision_eval.measure.latency",
-    "precision_eval.statistics.paired",
-    "precision_eval.statistics.robust",
-    "precision_eval.statistics.sequential",
+    "precision_eval.stats.paired",
+    "precision_eval.stats.robust",
+    "precision_eval.stats.sequential",
 )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.measure.assess.pooled import Pooled, Tensors
 from precision_eval.measure.assess.results import Floor, Place, Tails
 from precision_eval.measure.assess.sizes import TINY, Errors

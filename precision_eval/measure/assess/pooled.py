@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from precision_eval.errors import ParameterError
-from precision_eval.formats import Format, format_by_name
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formats import Format, format_by_name
 
 Tensors = Tensor | Sequence[Tensor]
 DTYPES = ("float16", "bfloat16", "float32")
@@ -83,7 +83,9 @@ def pool(candidate: Tensors, oracle: Tensors, yardstick: Tensors) -> Pooled:
 
 
 def spacing(x: Tensor, size: Format) -> Tensor:
-    """Size of a ULP at finite x, as :func:`precision_eval.formats.ulp` gives it, in three passes over the tensor."""
+    """Size of a ULP at finite x, as :func:`precision_eval.core.formats.ulp` gives it, in three passes over
+    the tensor.
+    """
     binade = (x.view(torch.int64) & (0x7FF << 52)).view(torch.float64)
     return (binade * size.eps).clamp(size.smallest_subnormal, size.eps * 2.0**size.max_exponent)
 

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from precision_eval.errors import IntegrityError
+from precision_eval.core.errors import IntegrityError
 from precision_eval.measure.assess.statistics import STATISTICS, Measured, Statistic
 
 MANY_ROWS = 64
@@ -99,7 +99,7 @@ def parse(data: Mapping[str, Any]) -> dict[str, Thresholds]:
             odd = ", ".join(sorted(set(entry["ranges"]) ^ names))
             raise IntegrityError(
                 f"{FILE} and the statistics do not agree for {key} ({odd}); write it again with "
-                "`python -m precision_eval.proof.numerics.calibration`"
+                "`python -m validation.numerics.calibration`"
             )
         ranges = {
             name: Range(tuple(r["coefficients"]), r["scale"], tuple(r["low"]), tuple(r["high"]))

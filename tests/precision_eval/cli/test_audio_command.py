@@ -20,7 +20,7 @@ from audio_metrics.errors import AudioMetricsError, SignalFileError
 from precision_eval.cli.audio import Request, audio_command, check_plot_path
 from precision_eval.cli.audio_files import check_headers
 from precision_eval.cli.audio_table import clock, figure_of
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.report.metric_titles import title_of
 from precision_eval.report.plots_pair import MAX_COLUMNS, MAX_POINTS, spectrograms, thinned, undefined_spans
 

@@ -105,8 +105,8 @@ def test_the_command_in_a_message_parses(monkeypatch, capsys):
 
 
 def test_every_answer_fits_one_screen():
-    from precision_eval.decide import POLICIES, groups_of
-    from precision_eval.record import RecordFile
+    from precision_eval.core.records import RecordFile
+    from precision_eval.results.choose import POLICIES, groups_of
 
     for folder in (CPU, SYSTEMS):
         answers = 0

@@ -1,17 +1,16 @@
 """``precision-eval gate``: exit codes, files, messages."""
 
 import json
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
+import made_results
 import pytest
 
 import precision_eval.cli.app_gate  # noqa: F401 - registers the command
 from precision_eval.cli import main
 
-MADE = runpy.run_path(str(Path(__file__).parents[1] / "gate" / "made_results.py"))
+MADE = vars(made_results)
 SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)
 
 

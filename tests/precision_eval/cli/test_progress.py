@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, clock, progress_on
-from precision_eval.experiment.plan import Selection, make_plan
-from precision_eval.record import Record
+from precision_eval.core.records import Record
+from precision_eval.run.plan import Selection, make_plan
 
 
 @pytest.fixture

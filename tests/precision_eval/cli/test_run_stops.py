@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from precision_eval.cli.run import _unwritable
-from precision_eval.errors import RecordError
+from precision_eval.core.errors import RecordError
 
 ARGUMENTS = [
     *("run", "--workload", "attention-decode", "--size", "tiny", "--measure", "witness", "--device", "cpu"),

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.errors import UnsupportedError
+from precision_eval.cases.systems import workload_by_id
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.apply import FixStateError
 from precision_eval.fixes.sites import SITES
 from precision_eval.fixes.storage import floating_tensors, storage_bytes
-from precision_eval.workloads import workload_by_id
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
 EAGER = [fix.id for fix in FIXES if "eager" in fix.modes and fix.id != "upstream"]
@@ -275,7 +275,7 @@ compiled(q, q, q), product(q)
 
 
 def upstream_system():
-    from precision_eval.workloads.system import System
+    from precision_eval.cases.systems.system import System
 
     class Norm(System):
         landed = "PR #1"

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from precision_eval.errors import UnknownNameError
+from precision_eval.core.errors import UnknownNameError
 from precision_eval.fixes import FIXES, fix_by_id
 
 
@@ -41,5 +41,5 @@ def test_a_mode_that_the_fix_lacks_is_refused():
 
 
 def test_the_catalog_loads_no_torch():
-    code = "import sys, precision_eval.fixes, precision_eval.workloads; sys.exit('torch' in sys.modules)"
+    code = "import sys, precision_eval.fixes, precision_eval.cases.systems; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from precision_eval.cases.systems import workload_by_id
 from precision_eval.fixes import FIXES, fix_by_id
-from precision_eval.workloads import workload_by_id
 
 pytestmark = [
     pytest.mark.slow,

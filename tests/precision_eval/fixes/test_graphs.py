@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from precision_eval.cases.systems import workload_by_id
 from precision_eval.fixes import apply, fix_by_id
 from precision_eval.fixes.graphs import casting_writes, modes_see_writes
-from precision_eval.workloads import workload_by_id
 
 
 def write(cache, index, value):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import precision_eval.measure.assess as package
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.measure.assess import assess
 
 EXPECTED, WORSE, NON_FINITE = "as expected of the format", "worse", "non-finite"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from precision_eval.errors import IntegrityError
-from precision_eval.formats import format_by_name, ulp
+from precision_eval.core.errors import IntegrityError
+from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
 from precision_eval.measure.assess.rule import FILE, Range, Thresholds, covariates, parse, quadratic, thresholds_for
 from precision_eval.measure.assess.sizes import errors_of

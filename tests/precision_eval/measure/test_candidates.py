@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from precision_eval.errors import CandidateError, ParameterError, UnsupportedError
+from precision_eval.core.errors import CandidateError, ParameterError, UnsupportedError
 from precision_eval.measure.blocks import Candidate, read_block
 from precision_eval.measure.candidates import check_candidate, inputs_of
 from precision_eval.measure.latency import compare_latency

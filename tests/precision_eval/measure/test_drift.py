@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from precision_eval.errors import ParameterError
+from precision_eval.cases.systems import workload_by_id
+from precision_eval.core.errors import ParameterError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.measure.drift import attention_drift, exact_attention, split_noise, tensor_drift
-from precision_eval.workloads import workload_by_id
 
 CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback", "upstream")]
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from precision_eval.errors import CandidateError, ParameterError
+from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.latency import compare_latency
 from precision_eval.measure.timers import Reading

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from precision_eval.cases.systems import workload_by_id
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.memory import call_memory, cpu_allocated_peak_bytes, peak_rss_bytes
-from precision_eval.measure.profiling import profiled
-from precision_eval.workloads import workload_by_id
+from precision_eval.trace.profiling import profiled
 
 MIB = 1 << 20
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from precision_eval.errors import ParameterError
+from precision_eval.cases.systems import workload_by_id
+from precision_eval.core.errors import ParameterError
 from precision_eval.measure.sampler import sampler_drift
-from precision_eval.workloads import workload_by_id
 
 
 @pytest.fixture(scope="module")

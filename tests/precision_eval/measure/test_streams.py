@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from precision_eval.errors import ParameterError
+from precision_eval.core.errors import ParameterError
 from precision_eval.measure.streams import divergence
 
 

@@ -13,18 +13,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.errors import ParameterError
-from precision_eval.experiment import generic
-from precision_eval.experiment.cells import Cell, Options
+from precision_eval.cases.systems import WORKLOADS, Case, workload_by_id
+from precision_eval.cases.systems.system import System, widened
+from precision_eval.core.cells import Cell, Options
+from precision_eval.core.errors import ParameterError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.sites import SITES
-from precision_eval.measure import cast_replay
+from precision_eval.measure import generic
 from precision_eval.measure import system_drift as measured
-from precision_eval.measure.cast_replay import ReplayError, record_casts, run_in_float64
 from precision_eval.measure.drift import exact_attention
 from precision_eval.measure.system_drift import system_drift
-from precision_eval.workloads import WORKLOADS, Case, workload_by_id
-from precision_eval.workloads.system import System, widened
+from precision_eval.trace import cast_replay
+from precision_eval.trace.cast_replay import ReplayError, record_casts, run_in_float64
 
 WIDTH, HEADS, HEAD_DIM, SLOT_COUNT, START, NEW = 32, 2, 16, 24, 18, 3
 CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback")]

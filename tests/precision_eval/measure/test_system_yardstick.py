@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from precision_eval.cases.systems import Case
+from precision_eval.cases.systems.system import System, widened
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import system_drift
-from precision_eval.workloads import Case
-from precision_eval.workloads.system import System, widened
 
 
 class One(System):

@@ -1,26 +1,17 @@
 """Figures over torch versions: every cell, line, frame and ring is where the story has it."""
 
 import dataclasses
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
 
+import made_story as made
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from precision_eval.report.plots_versions import (
-    STATUS_LOOKS,
-    draw_drift,
-    draw_latency,
-    draw_statuses,
-    drawings,
-)
+from precision_eval.report.plots_versions import STATUS_LOOKS, draw_drift, draw_latency, draw_statuses, drawings
 from precision_eval.report.style import LeftOut, save
-from precision_eval.versions.statuses import StatusChange
+from precision_eval.studies.versions.statuses import StatusChange
 
-made = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("made_story.py"))))
 PART = {"workloads": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
 
@@ -130,7 +121,7 @@ def test_nothing_measured_leaves_the_figure_out():
 
 
 def test_every_status_has_a_letter_and_a_colour_of_its_own():
-    from precision_eval.record import STATUSES
+    from precision_eval.core.records import STATUSES
 
     assert set(STATUS_LOOKS) == {*STATUSES, "failed", "not_applicable"}
     assert len({look.letter for look in STATUS_LOOKS.values()}) == len(STATUS_LOOKS)

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from precision_eval.report.data import load_run
-from precision_eval.report.pages import main
 from precision_eval.report.provenance import doubt_notes, environment_lines, latency_notes
 from precision_eval.report.text import markdown_report
+from precision_eval.results.data import load_run
+from tools.readme.pages import main
 
 
 def environment(commit):

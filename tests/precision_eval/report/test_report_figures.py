@@ -12,13 +12,13 @@ from rich.console import Console
 
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report import write_report
-from precision_eval.report.data import load_run
 from precision_eval.report.plots_audio import draw_audio
 from precision_eval.report.plots_drift import draw_drift, running_median
 from precision_eval.report.plots_memory import draw_memory
 from precision_eval.report.plots_survival import draw_survival
 from precision_eval.report.plots_tradeoff import draw_tradeoff
 from precision_eval.report.style import LeftOut, label_line_ends, look_of, new_figure, spread
+from precision_eval.results.data import load_run
 
 FIGURES = {
     "tradeoff-attention-decode-cpu",

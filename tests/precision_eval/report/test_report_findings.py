@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.report.data import load_run
 from precision_eval.report.findings import findings_of
 from precision_eval.report.findings_sound import silent_controls, sound_sentences, worse_by_sound, yardsticks_of
 from precision_eval.report.ranking import least_memory
 from precision_eval.report.recommendation import choices_of, recommendation
+from precision_eval.results.data import load_run
 
 # condition: MCD to the original speech in dB, phonemes right
 AS_ON_A_GOOD_DAY = {

@@ -7,27 +7,8 @@ import re
 import pytest
 from rich.console import Console
 
-from precision_eval.errors import ParameterError
-from precision_eval.report.data import load_run
-from precision_eval.report.findings import findings_of
-from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
-from precision_eval.report.readme import audio_markdown, main, sweep_markdown, update_readme, write_block
-from precision_eval.report.tables import (
-    VOICE_WINDOW_FRAMES,
-    audio_table,
-    cost_table,
-    sharpness_note,
-    tables_of,
-    witness_table,
-)
-from precision_eval.report.text import (
-    family_wise_line,
-    markdown_report,
-    markdown_table,
-    print_report,
-    reading_guide,
-)
-from precision_eval.report.wording import (
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import (
     duration_text,
     fixed,
     join,
@@ -37,6 +18,19 @@ from precision_eval.report.wording import (
     times_text,
     with_interval,
 )
+from precision_eval.report.findings import findings_of
+from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
+from precision_eval.report.tables import (
+    VOICE_WINDOW_FRAMES,
+    audio_table,
+    cost_table,
+    sharpness_note,
+    tables_of,
+    witness_table,
+)
+from precision_eval.report.text import family_wise_line, markdown_report, markdown_table, print_report, reading_guide
+from precision_eval.results.data import load_run
+from tools.readme.blocks import audio_markdown, main, sweep_markdown, update_readme, write_block
 
 
 def latency(ratio, low, high, *, verdict="faster", baseline="full_float32"):
@@ -358,7 +352,7 @@ def test_attention_sharpness_is_said_once_per_voice_section(full_run, synthetic,
 
 
 def test_the_voice_s_window_is_the_model_s():
-    from precision_eval.voice.model import VoiceConfig
+    from precision_eval.cases.voice.model import VoiceConfig
 
     assert VoiceConfig().window_frames == VOICE_WINDOW_FRAMES
 

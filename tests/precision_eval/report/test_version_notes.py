@@ -8,9 +8,6 @@ import json
 import pytest
 from rich.console import Console
 
-from precision_eval.expectations import MODES, Change, Column, Expectation
-from precision_eval.report.data import load_run
-from precision_eval.report.pages import main
 from precision_eval.report.text import markdown_report, print_report
 from precision_eval.report.version_notes import (
     OPERATIONS_TITLE,
@@ -20,7 +17,10 @@ from precision_eval.report.version_notes import (
     version_notes,
     version_table,
 )
-from precision_eval.versions.operations import PROBES
+from precision_eval.results.data import load_run
+from precision_eval.results.expectations import MODES, Change, Column, Expectation
+from precision_eval.studies.versions.operations import PROBES
+from tools.readme.pages import main
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 

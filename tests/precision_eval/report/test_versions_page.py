@@ -3,22 +3,21 @@
 import dataclasses
 import html
 import re
-import runpy
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
+import browser
+import made_story as made
 import pytest
 
 from precision_eval.report.versions_page import render_page, write_page
 from precision_eval.report.versions_text import factor_text, headline, positions_of
-from precision_eval.versions.publish_offline import remote_tags
-from precision_eval.versions.results import read_results
-from precision_eval.versions.telling import tell
+from precision_eval.studies.versions.results import read_results
+from precision_eval.studies.versions.telling import tell
+from tools.torch_versions.publish_offline import remote_tags
 
 TESTS = Path(__file__).resolve().parents[2]
-browser = SimpleNamespace(**runpy.run_path(str(TESTS / "browser.py")))
-made = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("made_story.py"))))
+
 PART = {
     "workloads": ("metavoice-decode", "voice"),
     "fixes": ("as_shipped", "query_to_half", "full_float32", "upstream"),
@@ -216,7 +215,8 @@ def test_a_story_without_figures_still_makes_a_page(tmp_path):
 
 def test_a_story_told_from_result_files(tmp_path):
     """From asv's files to the page: the change that was put into them stands in its answer."""
-    files = SimpleNamespace(**runpy.run_path(str(TESTS / "precision_eval/versions/conftest.py")))
+    import made_versions as files
+
     name = "eager.metavoice_decode.track_{}"
     runs = [
         files.Run(

@@ -1,0 +1,215 @@
+"""What an entry of the zoo is: a real model class of another library, unedited, and how a case is built from it.
+
+Conventions: nothing here edits a class. A case's model is a
+:class:`~precision_eval.cases.adapters.wrapped.ZooModel`, a thin module around the library's own object that holds
+its caches as buffers and returns one tensor; the fixes reach the library's forward code through it. Checkpoints are
+safetensors only, from a folder or the hub, and are loaded whole or not at all: what a config and the files' headers
+say is checked before a weight is read, and what was loaded before it is handed out. This module loads no torch until
+something is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from precision_eval.cases.adapters.loaded import check_buffers, check_finite, check_whole, held_back
+from precision_eval.cases.adapters.stored import (
+    check_dtypes,
+    check_family,
+    check_memory,
+    one_line,
+    read_config,
+    stored_tensors,
+)
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+LIBRARIES = ("transformers", "diffusers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZooEntry:
+    """A real model class with the dtypes split as its system split them."""
+
+    id: str
+    title: str
+    explanation: str
+    source: str
+    needs: tuple[str, ...]
+    definition: tuple[Any, ...]
+    make: Callable[..., Case]
+    load: Callable[..., Case]
+
+    def tiny(self, *, device: str = "cpu", seed: int = 0) -> Case:
+        """Build the tiny case, with random weights."""
+        for name in self.needs:
+            imported(name)
+        return self.make(device=device, seed=seed)
+
+    def from_pretrained(
+        self, path_or_name: str | Path, *, dtype: str | torch.dtype, device: str = "cpu", seed: int = 0
+    ) -> Case:
+        """Build a case from a checkpoint, in the same split of dtypes as the tiny one."""
+        for name in self.needs:
+            imported(name)
+        return self.load(path_or_name, dtype=as_dtype(dtype), device=device, seed=seed)
+
+    def workload(self) -> Workload:
+        """Offer the tiny case as a workload, so that a run can measure it when asked by name."""
+
+        def make(size: str, *, device: str, seed: int) -> Case:
+            return self.tiny(device=device, seed=seed)
+
+        return Workload(
+            id=self.id,
+            title=self.title,
+            explanation=self.explanation,
+            source=self.source,
+            sizes=("tiny",),
+            default_sizes=("tiny",),
+            measures=SYSTEM_MEASURES,
+            definition=self.definition,
+            make=make,
+            by_default=False,
+        )
+
+
+def imported(name: str) -> ModuleType:
+    """Import a package of the extra ``zoo``."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the library's own parts
+            return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != name.partition(".")[0]:
+            raise
+        raise UnsupportedError(f"{name} is not installed; pip install 'precision-eval[zoo]'") from error
+
+
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """Turn a dtype's name into the dtype."""
+    import torch
+
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise unknown_name("dtype to load in:", name, DTYPES)
+    return cast("torch.dtype", getattr(torch, name))
+
+
+def load_checked(
+    model_class: Any,
+    path_or_name: str | Path,
+    *,
+    dtype: torch.dtype,
+    subfolder: str = "",
+    check: Callable[[Any, Path], None] | None = None,
+    example: str = "",
+) -> nn.Module:
+    """Load a checkpoint whole, or refuse it."""
+    folder = _folder(path_or_name, subfolder)
+    config = read_config(folder)
+    check_family(model_class, config, folder, example=example)
+    tensors = stored_tensors(folder)
+    kept_wide = tuple(getattr(model_class, "_keep_in_fp32_modules", None) or ())
+    check_dtypes(folder, config, tensors, kept_wide=kept_wide)
+    check_memory(folder, tensors, dtype=str(dtype).removeprefix("torch."), kept_wide=kept_wide)
+    with held_back(*LIBRARIES):
+        if check is not None:
+            check(_class_config(model_class, config, folder), folder / "config.json")
+        model, info = _built(model_class, folder, dtype)
+        check_whole(model_class.__name__, info, folder)
+        check_buffers(model, tensors, folder)
+        check_finite(model, folder)
+    return cast("nn.Module", model.eval())
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Return what the libraries raise on a config or a file that they cannot use."""
+    # of a value of the wrong type; no builtin's subclass
+    invalid: type[Exception] = imported("huggingface_hub.errors").StrictDataclassError
+    return (RuntimeError, ValueError, OSError, LookupError, TypeError, AttributeError, ArithmeticError, invalid)
+
+
+def _class_config(model_class: Any, config: Mapping[str, Any], folder: Path) -> Any:
+    """Complete a config by the defaults of its class, without building a model."""
+    if getattr(model_class, "config_class", None) is None:  # diffusers: the class's own arguments
+        arguments = inspect.signature(model_class.__init__).parameters.values()
+        defaults = {known.name: known.default for known in arguments if known.default is not known.empty}
+        return SimpleNamespace(**{**defaults, **config})
+    try:
+        return model_class.config_class.from_pretrained(folder, local_files_only=True)
+    except _refusals() as error:
+        raise ParameterError(
+            f"{folder / 'config.json'} is no {model_class.config_class.__name__}: {one_line(error)}; expected a config "
+            "that the class takes: fetch it again, or correct it"
+        ) from error
+
+
+def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Mapping[str, Any]]:
+    """Let the library load, which says what does not fit; shapes that differ are told and not raised."""
+    import torch
+
+    default_dtype = torch.get_default_dtype()
+    try:
+        model, info = model_class.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,  # else both raise without a name; refused by check_whole
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    except _refusals() as error:
+        raise ParameterError(
+            f"{folder} does not load as a {model_class.__name__}: {one_line(error)}; expected a checkpoint whose "
+            "tensors have the names and shapes of its config.json: fetch it again, or correct the config"
+        ) from error
+    finally:
+        torch.set_default_dtype(default_dtype)  # which diffusers leaves at the model's where a class raises
+    return model, info
+
+
+def _folder(path_or_name: str | Path, subfolder: str) -> Path:
+    """Find the folder of a checkpoint, fetched from the hub where no such folder exists here."""
+    local = Path(path_or_name).expanduser()
+    if local.is_dir():
+        return local / subfolder if (local / subfolder).is_dir() else local
+    looks_local = isinstance(path_or_name, Path) or local.is_absolute() or str(path_or_name).startswith((".", "~"))
+    if looks_local or len(local.parts) != 2:
+        raise ParameterError(
+            f"no folder {path_or_name}; give one with config.json and safetensors files, or the hub's 'owner/name'"
+        )
+    hub = imported("huggingface_hub")
+    try:
+        for inside in dict.fromkeys((subfolder, "")):
+            prefix = f"{inside}/" if inside else ""
+            patterns = [f"{prefix}*.json", f"{prefix}*.safetensors"]
+            fetched = Path(hub.snapshot_download(str(path_or_name), allow_patterns=patterns))
+            if (fetched / inside).is_dir():
+                return fetched / inside
+    except (OSError, ValueError) as error:
+        raise ParameterError(
+            f"'{path_or_name}' is no folder here and the hub did not give it: {one_line(error)}; "
+            "give a folder, or a model that this machine can fetch"
+        ) from error
+    return fetched
+
+
+def keeping_float64(*, factories: bool = False) -> AbstractContextManager[Any]:
+    """Keep float64 from being narrowed while a block runs."""
+    from precision_eval.cases.adapters.wrapped import KeepingFloat64
+
+    return KeepingFloat64(factories=factories)

@@ -1,0 +1,201 @@
+"""The module around transformers' Dia, its caches, and its weights in this suite's own layout; imports torch.
+
+Conventions: B = 2 guidance rows, the first without the text. transformers keeps each projection as an ``nn.Linear``
+weight (outputs, inputs); Dia's source and this suite keep (inputs, heads, D), and so on. Both rotate halves of a head,
+so rotated projections need no reordering. transformers multiplies positions by inverse timescales, this suite divides
+by timescales; and transformers does not rotate in cross attention, which ``cross_rotary=False`` says here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
+
+from precision_eval.cases.adapters.wrapped import ZooModel
+from precision_eval.cases.base import Case
+from precision_eval.cases.systems import dia as constants
+from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
+from precision_eval.cases.systems.dia_delay import apply_delay
+from precision_eval.cases.systems.dia_model import Attention, DiaDecoder, DiaEncoder, SelfAttention
+from precision_eval.cases.systems.dia_weights import attention_std
+from precision_eval.core.errors import ParameterError
+
+
+class DiaStep(ZooModel):
+    """One decode step of transformers' Dia; the caches are buffers of this module."""
+
+    text: torch.Tensor
+    in_use: torch.Tensor
+
+    def __init__(
+        self, dia: nn.Module, cache: EncoderDecoderCache, *, text: torch.Tensor, in_use: torch.Tensor, position: int
+    ) -> None:
+        super().__init__(working_dtype=text.dtype)
+        self.dia = dia
+        self.position = position
+        self._cache = cache
+        self.register_buffer("text", text, persistent=False)
+        self.register_buffer("in_use", in_use, persistent=False)
+        for name, layer in self._cached():
+            self.register_buffer(f"{name}_key", layer.keys, persistent=False)
+            self.register_buffer(f"{name}_value", layer.values, persistent=False)
+
+    def _cached(self) -> list[tuple[str, Any]]:
+        both = (("self", self._cache.self_attention_cache), ("cross", self._cache.cross_attention_cache))
+        return [(f"{name}_{index}", layer) for name, cache in both for index, layer in enumerate(cache.layers)]
+
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Run the step, which writes the same slot at every call."""
+        (tokens,) = inputs
+        for name, layer in self._cached():
+            layer.keys = getattr(self, f"{name}_key")
+            layer.values = getattr(self, f"{name}_value")
+            if name.startswith("self"):
+                layer.cumulative_length.fill_(self.position)
+        given = {"encoder_outputs": (self.text,), "attention_mask": self.in_use, "past_key_values": self._cache}
+        logits = self.dia(decoder_input_ids=tokens, use_cache=True, **given).logits  # (B·9, 1, 1028)
+        rows, _, channels = tokens.shape
+        return cast(torch.Tensor, logits.view(rows, channels, 1, -1).transpose(1, 2))
+
+
+@torch.no_grad()
+def draw_weights(model: Any, *, seed: int) -> None:
+    """Draw every parameter at the scale of this suite's own workload, in place."""
+    generator = torch.Generator().manual_seed(seed)
+    head_dims = {"self_attention": "head_dim", "cross_attention": "cross_head_dim"}
+    for name, parameter in model.named_parameters():
+        drawn = torch.randn(parameter.shape, generator=generator)
+        if parameter.ndim == 1:
+            drawn = 1.0 + constants.NORM_GAIN_STD * drawn
+        elif "embed" in name:
+            drawn *= constants.CHANNELS**-0.5 if "decoder" in name else 1.0
+        else:
+            drawn *= parameter.shape[1] ** -0.5
+        if "q_proj" in name or "k_proj" in name:
+            config = model.config.decoder_config if ".decoder." in name else model.config.encoder_config
+            drawn *= attention_std(getattr(config, head_dims[name.split(".")[-3]]))
+        parameter.copy_(drawn * (constants.LOGIT_STD if "logits" in name else 1.0))
+
+
+@torch.no_grad()
+def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: int) -> Case:
+    """Fill the caches of a model by the model itself, then split its dtypes."""
+    decoder, bytes_read = dia.config.decoder_config, dia.config.encoder_config.max_position_embeddings
+    dia.requires_grad_(False).to(device=device)
+    for parameter in dia.parameters():  # not the buffers: a cast would round the inverse timescales
+        parameter.data = parameter.data.to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    in_use = (torch.arange(bytes_read) < round(bytes_read * constants.TEXT_SHARE)).long()
+    read = torch.randint(1, constants.BYTES, (bytes_read,), generator=generator) * in_use
+    text_ids = torch.stack((torch.zeros_like(read), read)).to(device)
+    in_use = in_use.repeat(constants.GUIDANCE_ROWS, 1).to(device)
+    codes = torch.randint(constants.CODES, (1, frames, decoder.num_channels), generator=generator)
+    codes[:, 0] = decoder.bos_token_id
+    delayed = apply_delay(codes, delays=dia.config.delay_pattern, bos=decoder.bos_token_id)
+    delayed = delayed.repeat(constants.GUIDANCE_ROWS, 1, 1).to(device)
+    text = dia.model.encoder(input_ids=text_ids, attention_mask=in_use)[0]
+    cache = EncoderDecoderCache(
+        StaticCache(config=decoder, max_cache_len=decoder.max_position_embeddings),
+        StaticCache(config=decoder, max_cache_len=bytes_read),
+    )
+    dia(
+        encoder_outputs=(text,), attention_mask=in_use, decoder_input_ids=delayed[:, :-1], past_key_values=cache,
+        use_cache=True,
+    )  # fmt: skip
+    for module in dia.modules():
+        if type(module).__name__ == "DiaRMSNorm":
+            module.float()
+    model = DiaStep(dia, cache, text=text, in_use=in_use, position=frames - 1)
+    return Case(model.eval(), (delayed[:, -1:].contiguous(),))
+
+
+def _projection(weight: torch.Tensor, *outputs: int) -> torch.Tensor:
+    """(outputs flattened, inputs) → (inputs, *outputs)."""
+    return weight.T.reshape(-1, *outputs)
+
+
+def _gathering(weight: torch.Tensor, *inputs: int) -> torch.Tensor:
+    """(outputs, inputs flattened) → (*inputs, outputs)."""
+    return weight.T.reshape(*inputs, -1)
+
+
+def _set_attention(own: Attention, theirs: Any) -> None:
+    heads, head_dim = own.query.weight.shape[1:]
+    key_heads = own.key.weight.shape[1]
+    own.query.weight.data = _projection(theirs.q_proj.weight, heads, head_dim)
+    own.key.weight.data = _projection(theirs.k_proj.weight, key_heads, head_dim)
+    own.value.weight.data = _projection(theirs.v_proj.weight, key_heads, head_dim)
+    own.output.weight.data = _gathering(theirs.o_proj.weight, heads, head_dim)
+
+
+def _set_feed_forward(own: Any, theirs: Any) -> None:
+    own.gate_up.weight.data = _projection(theirs.gate_up_proj.weight, 2, theirs.down_proj.weight.shape[1])
+    own.down.weight.data = _gathering(theirs.down_proj.weight, theirs.down_proj.weight.shape[1])
+
+
+def _set_rotary(own: nn.Module, theirs: Any) -> None:
+    for module in own.modules():
+        if isinstance(module, SelfAttention):
+            module.rotary.timescale = 1.0 / theirs.rotary_emb.inv_freq
+
+
+@torch.no_grad()
+def own_decoder(step: DiaStep) -> DiaDecoder:
+    """Build this suite's own decoder with the weights and caches of a step of transformers' Dia."""
+    theirs, config = cast(Any, step.dia).model.decoder, cast(Any, step.dia).config.decoder_config
+    if (config.num_channels, config.vocab_size) != (constants.CHANNELS, constants.VOCABULARY):
+        raise ParameterError(
+            f"{config.num_channels} channels of {config.vocab_size} codes; expected Dia's {constants.CHANNELS} of "
+            f"{constants.VOCABULARY}"
+        )
+    size = DecoderSize(
+        layers=config.num_hidden_layers, width=config.hidden_size, hidden=config.intermediate_size,
+        heads=config.num_attention_heads, cache_heads=config.num_key_value_heads, head_dim=config.head_dim,
+        cross_heads=config.cross_num_attention_heads, cross_head_dim=config.cross_head_dim,
+        encoder_width=config.cross_hidden_size, text_length=step.text.shape[1], slots=config.max_position_embeddings,
+        filled=step.position + 1, cross_rotary=False,
+    )  # fmt: skip
+    own = DiaDecoder(size, D4790DD)
+    tables = theirs.embeddings.embed.weight.unflatten(0, (config.num_channels, config.vocab_size))
+    for embedding, table in zip(own.embeddings, tables, strict=True):
+        cast(nn.Embedding, embedding).weight.data = table
+    for index, (layer, source) in enumerate(zip(own.blocks, theirs.layers, strict=True)):
+        _set_attention(layer.self_attention, source.self_attention)
+        _set_attention(layer.cross_attention, source.cross_attention)
+        _set_feed_forward(layer.feed_forward, source.mlp)
+        layer.self_norm.weight.data = source.pre_sa_norm.weight
+        layer.cross_norm.weight.data = source.pre_ca_norm.weight
+        layer.feed_norm.weight.data = source.pre_mlp_norm.weight
+        for cache, name in ((layer.self_attention.cache, "self"), (layer.cross_attention.cache, "cross")):
+            assert cache is not None
+            cache.key = getattr(step, f"{name}_{index}_key").clone()
+            cache.value = getattr(step, f"{name}_{index}_value").clone()
+    own.norm.weight.data = theirs.norm.weight
+    own.head.weight.data = _projection(cast(Any, step.dia).logits_dense.weight, config.num_channels, config.vocab_size)
+    own.text_mask[:] = step.in_use[:, None, None].bool()
+    _set_rotary(own, theirs)
+    return own.eval()
+
+
+@torch.no_grad()
+def own_encoder(step: DiaStep) -> DiaEncoder:
+    """Build this suite's own encoder with the weights of transformers' Dia."""
+    theirs, config = cast(Any, step.dia).model.encoder, cast(Any, step.dia).config.encoder_config
+    size = EncoderSize(
+        layers=config.num_hidden_layers, width=config.hidden_size, hidden=config.intermediate_size,
+        heads=config.num_attention_heads, head_dim=config.head_dim, text_length=step.text.shape[1],
+    )  # fmt: skip
+    own = DiaEncoder(size, D4790DD)
+    own.embedding.weight.data = theirs.embedding.weight
+    for block, source in zip(own.layers, theirs.layers, strict=True):
+        layer = cast(Any, block)
+        _set_attention(layer.self_attention, source.self_attention)
+        _set_feed_forward(layer.feed_forward, source.mlp)
+        layer.self_norm.weight.data = source.pre_sa_norm.weight
+        layer.feed_norm.weight.data = source.post_sa_norm.weight
+    own.norm.weight.data = theirs.norm.weight
+    _set_rotary(own, theirs)
+    return own.eval()

@@ -1,0 +1,200 @@
+"""What a checkpoint says of itself before a weight is read: its ``config.json`` and its safetensors headers.
+
+Conventions: dtypes go by torch's names without the prefix; *kind* is safetensors' name of one, such as ``F8_E4M3``;
+sizes are in elements, memory in bytes. Every refusal is one line: what was found, what was expected, the remedy. This
+module loads no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import ParameterError
+
+#: How safetensors names the dtypes that a model's ``config.json`` may promise.
+STORED_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+#: Masks, positions and counters, which a floating model may keep as buffers. Never a weight.
+BUFFER_KINDS = frozenset(("BOOL", "U8", "I32", "I64"))
+WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+#: The files that transformers and diffusers load, each whole or in parts with an index beside them.
+WEIGHT_FILES = ("model", "diffusion_pytorch_model")
+#: Keys under which a config says that its weights are packed.
+PACKED_BY = ("quantization_config", "compression_config")
+NAMES_SHOWN = 4
+LINES_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTensor:
+    """A tensor as a safetensors header describes it."""
+
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """How many values it holds."""
+        return math.prod(self.shape)
+
+
+def some(names: Iterable[str]) -> str:
+    """Join the first names, and say how many more there are."""
+    every = sorted(names)
+    rest = f" and {len(every) - NAMES_SHOWN} more" if len(every) > NAMES_SHOWN else ""
+    return ", ".join(every[:NAMES_SHOWN]) + rest
+
+
+def one_line(error: Exception) -> str:
+    """Join the first lines of a library's error, whose first line alone is often a heading."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:LINES_SHOWN]) or type(error).__name__
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read a checkpoint's config."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ParameterError(f"{folder} has no config.json; give the folder that save_pretrained wrote")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ParameterError(f"{path} is no JSON ({error}); fetch it again") from error
+    if not isinstance(config, dict):
+        raise ParameterError(f"{path} holds a {type(config).__name__}; expected an object; fetch it again")
+    for key in PACKED_BY:
+        if config.get(key) is not None:
+            how = config[key].get("quant_method", "") if isinstance(config[key], dict) else config[key]
+            raise ParameterError(
+                f"{path} has a {key}{f' ({how})' if how else ''}; expected weights stored as floats: give the "
+                "checkpoint that was quantised, as it was before"
+            )
+    return config
+
+
+def check_family(model_class: Any, config: Mapping[str, Any], folder: Path, *, example: str = "") -> None:
+    """Refuse a config of another class, from which the library would build its own defaults."""
+    config_class = getattr(model_class, "config_class", None)
+    key = "_class_name" if config_class is None else "model_type"
+    expected = model_class.__name__ if config_class is None else config_class.model_type
+    parts = [part.get(key) for part in config.values() if isinstance(part, dict)]
+    if expected in (config.get(key), *parts):
+        return
+    found = f"says {key} {config[key]!r}" if config.get(key) is not None else f"names no {key}"
+    raise ParameterError(
+        f"{folder / 'config.json'} {found}; expected {expected!r}: give a folder that "
+        f"{model_class.__name__}.save_pretrained wrote{f', or {example!r}' if example else ''}"
+    )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Find the safetensors files that are loaded: one, or those of an index; a variant is not."""
+    for stem in WEIGHT_FILES:
+        index = folder / f"{stem}.safetensors.index.json"
+        if (folder / f"{stem}.safetensors").is_file():
+            return [folder / f"{stem}.safetensors"]
+        if index.is_file():
+            return _indexed(index)
+    # "model.fp16.safetensors" is a variant
+    files = sorted(path for path in folder.glob("*.safetensors") if "." not in path.stem)
+    if not files:
+        raise ParameterError(
+            f"{folder} has no safetensors file; pickled checkpoints are refused: convert it with "
+            "model.save_pretrained(folder)"
+        )
+    return files
+
+
+def _indexed(index: Path) -> list[Path]:
+    try:
+        names = sorted({str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ParameterError(f"{index} is no index of safetensors files ({error!r}); fetch it again") from error
+    absent = [name for name in names if not (index.parent / name).is_file()]
+    if absent or not names:
+        raise ParameterError(f"{index} names {some(absent) or 'no file'}, not found beside it; fetch it again")
+    return [index.parent / name for name in names]
+
+
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Read the headers of the safetensors files that a folder's model is loaded from."""
+    from safetensors import SafetensorError, safe_open
+
+    found: dict[str, StoredTensor] = {}
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, framework="numpy") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - not a dict
+                    part = tensors.get_slice(name)
+                    found[name] = StoredTensor(kind=part.get_dtype(), shape=tuple(part.get_shape()))
+        except SafetensorError as error:
+            raise ParameterError(f"{path} is damaged or no safetensors file ({error}); fetch it again") from error
+    return found
+
+
+def check_dtypes(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], *, kept_wide: Collection[str]
+) -> None:
+    """Refuse packed tensors, and floating ones of another dtype than the config says."""
+    promised = str(config.get("dtype") or config.get("torch_dtype") or "").removeprefix("torch.")
+    floating = {name: STORED_DTYPES[held.kind] for name, held in tensors.items() if held.kind in STORED_DTYPES}
+    if not promised and len(set(floating.values())) > 1:
+        counts = ", ".join(f"{count} of {dtype}" for dtype, count in Counter(floating.values()).items())
+        raise ParameterError(
+            f"{folder}: its safetensors hold tensors of several dtypes ({counts}), and config.json names none; store "
+            "it again in one, with model.to(...).save_pretrained(...)"
+        )
+    wrong: dict[str, list[str]] = {}
+    for name, held in tensors.items():
+        found = floating.get(name, held.kind)
+        stays = (promised, found) == ("float16", "float32") and set(kept_wide) & set(name.split("."))
+        if held.kind not in BUFFER_KINDS and (found not in WIDTHS or promised not in ("", found)) and not stays:
+            wrong.setdefault(found, []).append(name)
+    for found, names in sorted(wrong.items()):
+        if found not in WIDTHS:
+            raise ParameterError(
+                f"{folder}: its safetensors hold {found} in {some(names)}; expected "
+                f"{promised or ' or '.join(WIDTHS)}: give the checkpoint that was quantised or packed, as it was before"
+            )
+        raise ParameterError(
+            f"{folder}: config.json says dtype {promised}, but its safetensors hold {found} in {some(names)}; "
+            f"store it again with model.to(torch.{promised}).save_pretrained(...), or correct the config"
+        )
+
+
+def free_bytes() -> int:
+    """Return the main memory that can be taken now."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def check_memory(folder: Path, tensors: Mapping[str, StoredTensor], *, dtype: str, kept_wide: Collection[str]) -> None:
+    """Refuse a checkpoint whose weights alone do not fit in main memory, where they are loaded for every device."""
+    needed_bytes = 0
+    for name, held in tensors.items():
+        stays = dtype == "float16" and set(kept_wide) & set(name.split("."))
+        needed_bytes += held.elements * (WIDTHS["float32"] if stays else WIDTHS[dtype])
+    available_bytes = free_bytes()
+    if needed_bytes > available_bytes:
+        remedy = "load it in float16 or bfloat16, or take" if WIDTHS[dtype] > WIDTHS["float16"] else "take"
+        raise ParameterError(
+            f"{folder} needs {needed_bytes / 2**30:.3g} GiB for its weights in {dtype}, "
+            f"{available_bytes / 2**30:.3g} GiB are free; {remedy} a larger machine"
+        )
+
+
+def check_whole_number(config: Any, name: str, *, least: int, path: Path) -> None:
+    """Refuse a value of a config that is no integer, or too small to be one of its kind."""
+    value = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ParameterError(
+            f"{path} says {name} {value!r}; expected an integer of {least} or more; correct the config"
+        )

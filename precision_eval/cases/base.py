@@ -1,0 +1,154 @@
+"""What a workload is, and a case of it: a system in the state in which the bug occurs, at a stated size.
+
+Workloads are append-only: a changed definition gets a new digest, and records of unlike digests are not compared.
+This module loads torch only when a case is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.core.errors import ParameterError, unknown_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+SYSTEM_MEASURES = ("witness", "drift", "memory", "latency")
+"""What can be measured of any model: it needs nothing but a call."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload built at one size: ``case.model(*case.inputs)`` is one repeatable call.
+
+    Attributes
+    ----------
+    model : torch.nn.Module
+        As shipped, in eval mode, its parameters and caches in their own dtypes.
+    inputs : tuple of torch.Tensor
+        Stored inputs, seeded, as shipped.
+    """
+
+    model: nn.Module
+    inputs: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A system that had the bug.
+
+    Attributes
+    ----------
+    id : str
+        Name used in cells and records.
+    title : str
+        A few words for tables.
+    explanation : str
+        Where the dtypes split, and what one call does.
+    source : str
+        Where the sizes and the bug were read.
+    sizes : tuple of str
+        Every size it can be built at; ``tiny`` is for tests.
+    default_sizes : tuple of str
+        What a run takes when none is named.
+    measures : tuple of str
+        The measures that have a meaning here.
+    definition : tuple
+        The constants that make it what it is, in JSON's types; hashed into the digest.
+    make : callable
+        ``make(size, device=..., seed=...)`` builds the case; loads torch.
+    full_parameters : int
+        Parameters at the size ``full``; 0 where it fits anywhere.
+    bytes_per_parameter : float
+        As shipped, on average.
+    by_default : bool
+        Part of a run that names no workload.
+    upstream : str
+        What landed in its project, or that nothing did, with references; empty where the workload stands for no one
+        project. The fix ``upstream`` is planned only where this says something.
+    """
+
+    id: str
+    title: str
+    explanation: str
+    source: str
+    sizes: tuple[str, ...]
+    default_sizes: tuple[str, ...]
+    measures: tuple[str, ...]
+    definition: tuple[Any, ...]
+    make: Callable[..., Case]
+    full_parameters: int = 0
+    bytes_per_parameter: float = 2.0
+    by_default: bool = True
+    upstream: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Hash of the definition: sha256, 64 hex digits; changes when the definition changes."""
+        text = json.dumps([self.id, self.sizes, self.definition], sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def takes(self, fix: str) -> bool:
+        """Say whether a fix has a meaning here: what landed upstream has none where no one project is meant."""
+        return fix != "upstream" or bool(self.upstream)
+
+    def check_fits(
+        self, size: str, *, available_bytes: int, copies: float = 0.0, holder: str = "", remedy: str = "--size cpu"
+    ) -> None:
+        """Refuse a size whose weights alone do not fit, before anything is loaded.
+
+        Parameters
+        ----------
+        size : str
+        available_bytes : int
+            Main memory: weights are drawn there, on every device, each in float32 and cast at once.
+        copies : float
+            Bytes per parameter that are held beside the weights as shipped.
+        holder : str
+            What holds those copies, for the message, such as ``"drift of full_float32"``.
+        remedy : str
+            What to take instead.
+
+        Raises
+        ------
+        ParameterError
+            They need more.
+        """
+        needed_bytes = (self.bytes_per_parameter + copies) * self.full_parameters if size == "full" else 0
+        if needed_bytes > available_bytes:
+            what = f"its weights and those that {holder} copies" if copies else "its weights"
+            raise ParameterError(
+                f"size 'full' of the workload '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for {what}, "
+                f"{available_bytes / 2**30:.3g} GiB are free; take {remedy}, or a larger machine"
+            )
+
+    def build(self, size: str, *, device: str, seed: int) -> Case:
+        """Build the workload at a size.
+
+        Parameters
+        ----------
+        size : str
+            One of ``sizes``.
+        device : str
+            Such as ``"cpu"`` or ``"cuda"``. Values are drawn on the CPU, so they are the same on every device.
+        seed : int
+            Of weights, caches and inputs.
+
+        Returns
+        -------
+        Case
+
+        Raises
+        ------
+        UnknownNameError
+            No such size.
+        """
+        if size not in self.sizes:
+            raise unknown_name(f"size of the workload '{self.id}':", size, self.sizes)
+        return self.make(size, device=device, seed=seed)

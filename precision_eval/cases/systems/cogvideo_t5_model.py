@@ -1,0 +1,173 @@
+"""The T5-v1.1 encoder that CogVideoX takes its prompts through, with the stock norm or apex's; imports torch.
+
+Written from what huggingface/transformers 4.44 computes in ``models/t5/modeling_t5.py`` (``T5EncoderModel`` with a
+gated GELU) and NVIDIA/apex in ``normalization/fused_layer_norm.py`` and ``csrc/layer_norm_cuda.cpp``. Conventions: B
+rows, L tokens, d the residual's width, H heads of D; no projection has a bias, attention's scale is 1.0, and dropout is
+left out, as it does nothing in inference.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from precision_eval.cases.systems.cogvideo_t5 import BUCKETS, MAX_DISTANCE, NORM_EPS, T5Size
+from precision_eval.cases.systems.system import System, unfilled_linear, widened
+
+#: How torch's C++ side names the dtypes in "expected scalar type ... but found ...".
+SCALAR_TYPES = {
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.float32: "Float",
+    torch.float64: "Double",
+}
+
+
+def relative_buckets(length: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Bucket of each key's position relative to each query's."""
+    positions = torch.arange(length, device=device)
+    offset = positions[None, :] - positions[:, None]  # key − query
+    one_side = BUCKETS // 2
+    exact = one_side // 2
+    distance = offset.abs()
+    octaves = torch.log(distance.to(torch.float32) / exact) / math.log(MAX_DISTANCE / exact)
+    far = (exact + (octaves.clamp(min=0.0) * (one_side - exact)).to(torch.int64)).clamp(max=one_side - 1)
+    return (offset > 0) * one_side + torch.where(distance < exact, distance, far)
+
+
+def gelu_new(x: torch.Tensor) -> torch.Tensor:
+    """GELU's tanh approximation, each step stored in x's dtype as the source's is."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def clamped(hidden: torch.Tensor) -> torch.Tensor:
+    """Clamp infinities, if the hidden states are float16, as ``T5Block`` does after each sublayer."""
+    if hidden.dtype != torch.float16:
+        return hidden
+    largest = torch.finfo(torch.float16).max
+    limit = torch.where(torch.isinf(hidden).any(), largest - 1000, largest)
+    return torch.clamp(hidden, min=-limit, max=limit)
+
+
+def _normed(hidden: torch.Tensor) -> torch.Tensor:
+    """Divide by the root mean square of the last dimension, in float32 at least."""
+    variance = widened(hidden).pow(2).mean(-1, keepdim=True)
+    return hidden * torch.rsqrt(variance + NORM_EPS)
+
+
+class StockNorm(System):
+    """``T5LayerNorm``: takes any dtype, and returns the weight's if that is a half."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim, device="meta"))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Norm the last dimension."""
+        normed = _normed(hidden)
+        if self.weight.dtype in (torch.float16, torch.bfloat16):
+            normed = normed.to(self.weight.dtype)
+        return self.weight * normed
+
+
+class FusedNorm(StockNorm):
+    """apex's ``FusedRMSNorm``: reads its weight in the input's dtype, and raises where that is another."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Norm the last dimension."""
+        if self.is_upstream:
+            return super().forward(hidden)
+        weight: torch.Tensor = self.weight
+        device_type = hidden.device.type
+        if torch.is_autocast_enabled(device_type):
+            dtype = torch.get_autocast_dtype(device_type)
+            hidden, weight = hidden.to(dtype), weight.to(dtype)
+        if hidden.dtype != weight.dtype:
+            expected, found = SCALAR_TYPES[hidden.dtype], SCALAR_TYPES[weight.dtype]
+            raise RuntimeError(f"expected scalar type {expected} but found {found}")
+        return weight * _normed(hidden).to(hidden.dtype)
+
+
+class Attention(nn.Module):
+    """Self-attention with a bias for relative positions and no 1/√D; scores are softened in float32."""
+
+    def __init__(self, size: T5Size) -> None:
+        super().__init__()
+        self.heads = size.heads
+        inner = size.heads * size.head_dim
+        self.q = unfilled_linear(size.dim, inner)
+        self.k = unfilled_linear(size.dim, inner)
+        self.v = unfilled_linear(size.dim, inner)
+        self.o = unfilled_linear(inner, size.dim)
+
+    def forward(self, x: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
+        """Attend from every token to every token, padding included."""
+        # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
+        by_head = (*x.shape[:-1], self.heads, -1)
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in (self.q(x), self.k(x), self.v(x)))
+        # each: (B, H, L, D)
+        scores = torch.matmul(query, key.transpose(2, 3))  # (B, H, L, L)
+        scores += position_bias
+        weights = torch.softmax(widened(scores), dim=-1).type_as(scores)
+        return self.o(torch.matmul(weights, value).transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.Module):
+    """wo(gelu_new(gate x) · up x), the product brought to the dtype that ``wo`` is stored in."""
+
+    def __init__(self, size: T5Size) -> None:
+        super().__init__()
+        self.gate = unfilled_linear(size.dim, size.hidden)
+        self.up = unfilled_linear(size.dim, size.hidden)
+        self.wo = unfilled_linear(size.hidden, size.dim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Transform each token by itself."""
+        product = gelu_new(self.gate(x)) * self.up(x)
+        if product.dtype != self.wo.weight.dtype:
+            product = product.to(self.wo.weight.dtype)
+        return self.wo(product)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each on the normed residual, added to it, and clamped."""
+
+    def __init__(self, size: T5Size, norm: type[StockNorm]) -> None:
+        super().__init__()
+        self.attention_norm = norm(size.dim)
+        self.attention = Attention(size)
+        self.feed_forward_norm = norm(size.dim)
+        self.feed_forward = FeedForward(size)
+
+    def forward(self, hidden: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
+        """Add both sublayers' updates."""
+        hidden = clamped(hidden + self.attention(self.attention_norm(hidden), position_bias))
+        return clamped(hidden + self.feed_forward(self.feed_forward_norm(hidden)))
+
+
+class T5Encoder(System):
+    """Embedding, blocks and a last norm; every block shares the bias for relative positions."""
+
+    landed = (
+        "huggingface/transformers PR #45723 (merged 1 May 2026): T5 takes its own norm even where apex is installed; "
+        "no change is known in zai-org/CogVideo, whose #170 is closed"
+    )
+
+    def __init__(self, size: T5Size, *, fused: bool) -> None:
+        super().__init__()
+        norm = FusedNorm if fused else StockNorm
+        self.embedding = nn.Embedding(size.vocabulary, size.dim, device="meta")
+        self.position_bias = nn.Embedding(BUCKETS, size.heads, device="meta")
+        self.blocks = nn.ModuleList(Block(size, norm) for _ in range(size.layers))
+        self.final_norm = norm(size.dim)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Encode."""
+        buckets = relative_buckets(ids.shape[1], ids.device)
+        position_bias = self.position_bias(buckets).permute(2, 0, 1)[None]  # (1, H, L, L)
+        hidden = self.embedding(ids)
+        for block in self.blocks:
+            hidden = block(hidden, position_bias)
+        return self.final_norm(hidden)

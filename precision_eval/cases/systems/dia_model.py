@@ -1,0 +1,303 @@
+"""Dia's decoder and encoder as nari-labs/dia computes them in ``dia/layers.py``; imports torch.
+
+Conventions: B = 2 guidance rows; T positions of the call (1 in decode); H query heads on K key and value heads of D; S
+slots or bytes; W the width. Projections contract trailing axes with ``tensordot``, have no bias, and give their result
+back in their input's dtype. A part looks at ``is_upstream`` together with the pull request that its state got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any, Self, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.cases.systems import dia as constants
+from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
+from precision_eval.cases.systems.dia_caches import AppendingCache, KeysValues, SliceCache
+from precision_eval.cases.systems.system import System, widened
+from precision_eval.fixes.storage import stored_as
+
+LANDED = {"127": "nari-labs/dia 4a9e29b (PR #127)", "45": "nari-labs/dia 9d0e434 (PR #45)"}
+
+
+class Part(System):
+    """A module that knows its state and whether what landed after it is in force."""
+
+    def __init__(self, state: DiaState) -> None:
+        super().__init__()
+        self.state = state
+        self.landed = LANDED[state.fix]
+
+    def after(self, fix: str) -> bool:
+        """Whether the part is in the state after that pull request."""
+        return self.is_upstream and self.state.fix == fix
+
+    def settled(self, x: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+        """Bring a norm's output to the compute dtype, as PR #127 does; before it, leave what torch returned."""
+        return x.to(compute) if self.after("127") else x
+
+
+class Dense(nn.Module):
+    """A projection that contracts the last axes of its input; no bias."""
+
+    def __init__(self, inputs: tuple[int, ...], outputs: tuple[int, ...], state: DiaState) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs + outputs, dtype=getattr(torch, state.weights)))
+        self.axes = len(inputs)
+        self.fan_in = prod(inputs)
+        self.in_float32 = state.fix == "45"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Project (…, *inputs) to (…, *outputs), in the input's dtype."""
+        weight = widened(self.weight) if self.in_float32 else self.weight
+        return torch.tensordot(x.to(weight.dtype), weight, dims=self.axes).to(x.dtype)
+
+
+class Rotary(Part):
+    """Rotary position embedding: the two halves of a head are the coordinates that are turned."""
+
+    def __init__(self, head_dim: int, state: DiaState) -> None:
+        super().__init__(state)
+        exponent = torch.arange(head_dim // 2, dtype=torch.float32) * 2.0 / head_dim
+        self.timescale = constants.LONGEST_TIMESCALE**exponent  # (D/2,)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:
+        """Move the timescales with the module and follow its dtype, but never below float32."""
+        moved = fn(self.timescale)
+        self.timescale = self.timescale.to(moved.device, torch.promote_types(moved.dtype, torch.float32))
+        return super()._apply(fn, recurse)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+        """Turn heads by their positions."""
+        angles = positions[:, None, None] / self.timescale  # (T, 1, D/2)
+        sine, cosine = angles.sin(), angles.cos()
+        if self.after("127"):
+            first, second = widened(x).chunk(2, dim=-1)
+        else:
+            sine, cosine = sine.to(x.dtype), cosine.to(x.dtype)
+            first, second = x.chunk(2, dim=-1)
+        turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+        return turned.to(compute) if self.after("127") else turned
+
+
+class Attention(Part):
+    """What self and cross attention share: four projections, the rotary embedding, and the call."""
+
+    def __init__(
+        self, state: DiaState, *, width: int, source_width: int, heads: int, key_heads: int, head_dim: int
+    ) -> None:
+        super().__init__(state)
+        self.scale = constants.ATTENTION_SCALE
+        self.query = Dense((width,), (heads, head_dim), state)
+        self.key = Dense((source_width,), (key_heads, head_dim), state)
+        self.value = Dense((source_width,), (key_heads, head_dim), state)
+        self.output = Dense((heads, head_dim), (width,), state)
+        self.rotary = Rotary(head_dim, state)
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Attend with (B, H, T, D) queries to (B, K, S, D) keys and values; (B, T, W) in the query's dtype."""
+        if self.after("45"):
+            key, value = key.to(query.dtype), value.to(query.dtype)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=self.scale, enable_gqa=query.shape[1] != key.shape[1]
+        )
+        return self.output(mixed.transpose(1, 2))
+
+
+class SelfAttention(Attention):
+    """Self attention, in the decoder over a cache."""
+
+    def __init__(self, size: DecoderSize | EncoderSize, state: DiaState) -> None:
+        key_heads = size.cache_heads if isinstance(size, DecoderSize) else size.heads
+        super().__init__(
+            state, width=size.width, source_width=size.width, heads=size.heads, key_heads=key_heads,
+            head_dim=size.head_dim,
+        )  # fmt: skip
+        self.cache: SliceCache | AppendingCache | None = None
+        self.position = 0
+        if isinstance(size, DecoderSize):
+            appends = state.fix == "45"
+            shape = (constants.GUIDANCE_ROWS, size.heads if appends else key_heads, size.slots, size.head_dim)
+            empty = [torch.zeros(shape, dtype=getattr(torch, state.cache)) for _ in range(2)]
+            self.cache = AppendingCache(*empty) if appends else SliceCache(*empty)
+            self.position = size.filled - 1
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, compute: torch.dtype
+    ) -> torch.Tensor:
+        """Attend."""
+        query = self.rotary(self.query(x), positions, compute).transpose(1, 2)  # (B, H, T, D)
+        key = self.rotary(self.key(x), positions, compute).transpose(1, 2)  # (B, K, T, D)
+        value = self.value(x).transpose(1, 2)
+        if self.cache is not None:
+            key, value = self.cache.extended(key, value, self.position, query.shape[1])
+        return self.attend(query, key, value, mask).to(x.dtype)
+
+
+class CrossAttention(Attention):
+    """Attention to the text, whose keys and values were computed before the first step."""
+
+    def __init__(self, size: DecoderSize, state: DiaState) -> None:
+        super().__init__(
+            state, width=size.width, source_width=size.encoder_width, heads=size.cross_heads,
+            key_heads=size.cross_heads, head_dim=size.cross_head_dim,
+        )  # fmt: skip
+        self.is_rotary = size.cross_rotary
+        shape = (constants.GUIDANCE_ROWS, size.cross_heads, size.text_length, size.cross_head_dim)
+        self.cache = KeysValues(*(torch.zeros(shape, dtype=getattr(torch, state.compute)) for _ in range(2)))
+
+    def remember(self, text: torch.Tensor) -> None:
+        """Compute keys and values of the encoder's output, (B, S, encoder width), in whatever dtype it has."""
+        key = self.key(text)
+        if self.is_rotary:
+            key = self.rotary(key, torch.arange(text.shape[1], device=text.device), text.dtype)
+        self.cache.key = key.transpose(1, 2).contiguous()
+        self.cache.value = self.value(text).transpose(1, 2).contiguous()
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, compute: torch.dtype
+    ) -> torch.Tensor:
+        """Attend to the text: x (B, T, W), positions (T,), mask (B, 1, T, S) True where the text is in use."""
+        query = self.query(x)
+        if self.is_rotary:
+            query = self.rotary(query, positions, compute)
+        return self.attend(query.transpose(1, 2), self.cache.key, self.cache.value, mask).to(x.dtype)
+
+
+class FeedForward(Part):
+    """down(silu(gate x) · up x), the product brought to the compute dtype."""
+
+    def __init__(self, width: int, hidden: int, state: DiaState) -> None:
+        super().__init__(state)
+        self.gate_up = Dense((width,), (2, hidden), state)
+        self.down = Dense((hidden,), (width,), state)
+
+    def forward(self, x: torch.Tensor, compute: torch.dtype) -> torch.Tensor:
+        """Transform each position by itself, (B, T, W)."""
+        gate, up = self.gate_up(x).unbind(-2)
+        return self.down((F.silu(gate) * up).to(compute))
+
+
+def _embedding(entries: int, width: int, state: DiaState) -> nn.Embedding:
+    empty = torch.empty(entries, width, dtype=getattr(torch, state.compute))
+    return nn.Embedding.from_pretrained(empty, freeze=False)
+
+
+def _norm(width: int) -> nn.RMSNorm:
+    return nn.RMSNorm(width, eps=constants.NORM_EPS, dtype=torch.float32)
+
+
+class DecoderLayer(Part):
+    """Self attention, cross attention and feed-forward, each on the normed stream and added to it."""
+
+    def __init__(self, size: DecoderSize, state: DiaState) -> None:
+        super().__init__(state)
+        self.self_norm = _norm(size.width)
+        self.self_attention = SelfAttention(size, state)
+        self.cross_norm = _norm(size.width)
+        self.cross_attention = CrossAttention(size, state)
+        self.feed_norm = _norm(size.width)
+        self.feed_forward = FeedForward(size.width, size.hidden, state)
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, text_mask: torch.Tensor, compute: torch.dtype
+    ) -> torch.Tensor:
+        """Add the three branches to the stream, (B, 1, W)."""
+        x = x + self.self_attention(self.settled(self.self_norm(x), compute), positions, None, compute)
+        x = x + self.cross_attention(self.settled(self.cross_norm(x), compute), positions, text_mask, compute)
+        return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
+
+
+class EncoderLayer(Part):
+    """Self attention and feed-forward, each on the normed stream and added to it."""
+
+    def __init__(self, size: EncoderSize, state: DiaState) -> None:
+        super().__init__(state)
+        self.self_norm = _norm(size.width)
+        self.self_attention = SelfAttention(size, state)
+        self.feed_norm = _norm(size.width)
+        self.feed_forward = FeedForward(size.width, size.hidden, state)
+
+    def forward(
+        self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, compute: torch.dtype
+    ) -> torch.Tensor:
+        """Add both branches to the stream, (B, S, W)."""
+        x = x + self.self_attention(self.settled(self.self_norm(x), compute), positions, mask, compute)
+        return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
+
+
+class DiaDecoder(Part):
+    """The decoder, at one step. Weights and caches are empty until they are filled."""
+
+    positions: torch.Tensor
+    text_mask: torch.Tensor
+
+    def __init__(self, size: DecoderSize, state: DiaState) -> None:
+        super().__init__(state)
+        self.size = size
+        self.embeddings = nn.ModuleList(
+            _embedding(constants.VOCABULARY, size.width, state) for _ in range(constants.CHANNELS)
+        )
+        self.layers = nn.ModuleList(DecoderLayer(size, state) for _ in range(size.layers))
+        self.norm = _norm(size.width)
+        self.head = Dense((size.width,), (constants.CHANNELS, constants.VOCABULARY), state)
+        self.register_buffer("positions", torch.tensor([size.filled - 1]), persistent=False)
+        mask = torch.ones(constants.GUIDANCE_ROWS, 1, 1, size.text_length, dtype=torch.bool)
+        self.register_buffer("text_mask", mask, persistent=False)
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What the embeddings are stored in."""
+        return cast(nn.Embedding, self.embeddings[0]).weight.dtype
+
+    @property
+    def blocks(self) -> list[DecoderLayer]:
+        """The layers."""
+        return [cast(DecoderLayer, layer) for layer in self.layers]
+
+    @contextmanager
+    def upstream(self) -> Iterator[None]:
+        """Hold the decoder in the state after the pull request that landed."""
+        texts = nn.ModuleList(layer.cross_attention.cache for layer in self.blocks)
+        with super().upstream(), stored_as(texts, self.compute_dtype if self.after("127") else None):
+            yield
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Run one decode step: it writes the last filled slot, and is repeatable."""
+        x: Any = None
+        for channel, embedding in enumerate(self.embeddings):
+            embedded = embedding(tokens[..., channel])  # (B, 1, W)
+            x = embedded if x is None else x + embedded
+        for layer in self.layers:
+            x = layer(x, self.positions, self.text_mask, self.compute_dtype)
+        return widened(self.head(self.norm(x)))
+
+
+class DiaEncoder(Part):
+    """The text encoder. Weights are empty until they are filled."""
+
+    positions: torch.Tensor
+
+    def __init__(self, size: EncoderSize, state: DiaState) -> None:
+        super().__init__(state)
+        self.size = size
+        self.embedding = _embedding(constants.BYTES, size.width, state)
+        self.layers = nn.ModuleList(EncoderLayer(size, state) for _ in range(size.layers))
+        self.norm = _norm(size.width)
+        self.register_buffer("positions", torch.arange(size.text_length), persistent=False)
+
+    def forward(self, tokens: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """Read a text."""
+        mask = (padding[:, :, None] == padding[:, None, :])[:, None]  # (B, 1, S, S)
+        compute = self.embedding.weight.dtype
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x, self.positions, mask, compute)
+        return self.settled(self.norm(x), compute)

@@ -1,0 +1,214 @@
+"""MetaVoice-1B's first stage, in the two states in which it raised: sizes, workloads, and how a case is built.
+
+The architecture and the sizes were read in metavoiceio/metavoice-src, ``fam/llm/fast_model.py``; the sampler in
+``fam/llm/fast_inference_utils.py``. One call is one forward pass of both guidance rows (with and without the speaker)
+against a static KV cache, and the sampler's probabilities for the last position:
+
+- *decode*: one position, the last of those filled; its slot is written again at every call;
+- *prefill*: the prompt's positions from slot 0 on, in an empty cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.core.errors import ParameterError
+
+CACHE_DTYPE = "float16"
+GUIDANCE_ROWS = 2
+GUIDANCE = 3.0
+TOP_P = 0.95
+TEMPERATURE = 1.0
+NORM_EPS = 1e-5
+FULL_PARAMETERS = 1_248_438_272
+"""Of the published model; ``precision-eval plan`` counts them."""
+MEASURES = (*SYSTEM_MEASURES, "sampler")
+
+# Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
+# 1/√(its inputs). Queries are drawn twice as wide as keys: with unit logits the mean over 1536 random values would
+# leave attention next to nothing to say, and trained attention is peaked. The head's gives logits a language model's
+# spread. The norms' gains scatter about 1. The speaker embedding has unit norm, as the speaker encoder's has.
+TOKEN_STD = 0.9
+POSITION_STD = 0.3
+SPEAKER_STD = 0.3
+QUERY_STD = 2.0
+LOGIT_STD = 3.0
+NORM_GAIN_STD = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaVoiceSize:
+    """Hyperparameters of the decoder, and the lengths of a call."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    hidden: int
+    vocabulary: int
+    speaker_dim: int
+    slots: int
+    filled: int
+    prompt: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a MetaVoice size is {value}; expected a positive integer")
+        for name, value in (("filled", self.filled), ("prompt", self.prompt)):
+            if value > self.slots:
+                raise ParameterError(f"'{name}' is {value}, but the cache has {self.slots} slots; raise 'slots'")
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.heads * self.head_dim
+
+
+SIZES: dict[str, MetaVoiceSize] = {
+    "tiny": MetaVoiceSize(
+        layers=2, heads=2, head_dim=16, hidden=88, vocabulary=96, speaker_dim=16, slots=64, filled=48, prompt=8,
+    ),
+    "cpu": MetaVoiceSize(
+        layers=2, heads=4, head_dim=128, hidden=1408, vocabulary=2562, speaker_dim=256, slots=2048, filled=1536,
+        prompt=64,
+    ),
+    "full": MetaVoiceSize(
+        layers=24, heads=16, head_dim=128, hidden=5632, vocabulary=2562, speaker_dim=256, slots=2048, filled=1536,
+        prompt=64,
+    ),
+}  # fmt: skip
+
+
+def metavoice_case(
+    size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
+) -> Case:
+    """Build a call of any size; the workloads are those of ``SIZES``, a sweep over lengths has its own."""
+    import torch
+
+    from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, drawn_weights
+
+    generator = torch.Generator().manual_seed(seed)
+    positions = torch.arange(size.prompt) if prefill else torch.tensor([size.filled - 1])
+    used = (torch.arange(size.slots) < (0 if prefill else size.filled))[:, None]  # (slots, 1)
+    shape = (GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
+    first_slot = None if indexed else (0 if prefill else size.filled - 1)
+    caches = []
+    for _ in range(size.layers):
+        key, value = (
+            (torch.randn(shape, generator=generator) * used).to(getattr(torch, CACHE_DTYPE)) for _ in range(2)
+        )
+        caches.append(StaticCache(key, value, first_slot=first_slot))
+    model = MetaVoice(size, caches)
+    model.load_state_dict(drawn_weights(model, generator, getattr(torch, weight_dtype)), assign=True)
+    tokens = torch.randint(size.vocabulary, (1, len(positions)), generator=generator).repeat(GUIDANCE_ROWS, 1)
+    speaker = torch.randn((1, size.speaker_dim), generator=generator).relu()  # the encoder ends in ReLU and a norm
+    speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
+    model = model.eval().requires_grad_(False).to(device)
+    return Case(model, (tokens.to(device), speaker.to(device), positions.to(device)))
+
+
+def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> Case:
+    """Build one of ``SIZES``."""
+    return metavoice_case(SIZES[size], device=device, seed=seed, **state)
+
+
+_GPU: dict[str, Any] = {"weight_dtype": "bfloat16", "speaker_dtype": "float16"}
+_CPU: dict[str, Any] = {"weight_dtype": "float32", "speaker_dtype": "float32"}
+_DRAWN = (TOKEN_STD, POSITION_STD, SPEAKER_STD, QUERY_STD, LOGIT_STD, NORM_GAIN_STD)
+_DEFINITION = (
+    {name: asdict(size) for name, size in SIZES.items()},
+    (CACHE_DTYPE, GUIDANCE, TOP_P, TEMPERATURE, NORM_EPS),
+    ("randn", *_DRAWN, "v1"),
+)
+_ISSUES = "metavoiceio/metavoice-src #106, #108, #128, #172, #187, #203"
+_GPU_SOURCE = f"{_ISSUES}; af516be (PR #95): fam/llm/fast_model.py, fam/llm/fast_inference_utils.py"
+_CPU_SOURCE = f"{_ISSUES}; fam/llm/inference.py, fam/llm/layers/attn.py"
+_GPU_SPLIT = (
+    "Weights are bfloat16 whatever the precision asked for; speaker embedding and KV cache are float16. In eager the "
+    "speaker's Linear raises first. While tracing, bfloat16 + float16 gives a float32 query beside a float16 cache."
+)
+_UPSTREAM = "nothing landed; #108, #128, #172, #187 and #203 are open"
+_CPU_SPLIT = (
+    "float32 weights without autocast, and a float16 KV cache that slice assignment fills in silence: the first "
+    "attention sees a float32 query and float16 keys and values."
+)
+
+METAVOICE_DECODE = Workload(
+    id="metavoice-decode",
+    title="MetaVoice, one token, GPU path",
+    explanation=f"{_GPU_SPLIT} The cache is written by a tensor index, which refuses another dtype.",
+    source=_GPU_SOURCE,
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("decode", "index_put", _GPU, *_DEFINITION),
+    make=partial(build_metavoice, prefill=False, indexed=True, **_GPU),
+    full_parameters=FULL_PARAMETERS,
+    by_default=False,
+    upstream=_UPSTREAM,
+)
+
+METAVOICE_PREFILL = Workload(
+    id="metavoice-prefill",
+    title="MetaVoice, a prompt, GPU path",
+    explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so the cost of a cast is spread over its positions.",
+    source=_GPU_SOURCE,
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("prefill", "index_put", _GPU, *_DEFINITION),
+    make=partial(build_metavoice, prefill=True, indexed=True, **_GPU),
+    full_parameters=FULL_PARAMETERS,
+    by_default=False,
+    upstream=_UPSTREAM,
+)
+
+METAVOICE_DECODE_SLICE = Workload(
+    id="metavoice-decode-slice",
+    title="MetaVoice, one token, GPU path, slice",
+    explanation=f"{_GPU_SPLIT} The cache is written by slice assignment, which casts in silence.",
+    source=f"{_GPU_SOURCE}; the write of fam/llm/layers/attn.py",
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("decode", "slice", _GPU, *_DEFINITION),
+    make=partial(build_metavoice, prefill=False, indexed=False, **_GPU),
+    full_parameters=FULL_PARAMETERS,
+    by_default=False,
+    upstream=_UPSTREAM,
+)
+
+METAVOICE_DECODE_FLOAT32 = Workload(
+    id="metavoice-decode-float32",
+    title="MetaVoice, one token, CPU path",
+    explanation=_CPU_SPLIT,
+    source=_CPU_SOURCE,
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("decode", "slice", _CPU, *_DEFINITION),
+    make=partial(build_metavoice, prefill=False, indexed=False, **_CPU),
+    full_parameters=FULL_PARAMETERS,
+    bytes_per_parameter=4.0,
+    by_default=False,
+    upstream=_UPSTREAM,
+)
+
+METAVOICE_PREFILL_FLOAT32 = Workload(
+    id="metavoice-prefill-float32",
+    title="MetaVoice, a prompt, CPU path",
+    explanation=f"{_CPU_SPLIT} A prompt enters an empty cache.",
+    source=_CPU_SOURCE,
+    sizes=tuple(SIZES),
+    default_sizes=("cpu",),
+    measures=MEASURES,
+    definition=("prefill", "slice", _CPU, *_DEFINITION),
+    make=partial(build_metavoice, prefill=True, indexed=False, **_CPU),
+    full_parameters=FULL_PARAMETERS,
+    bytes_per_parameter=4.0,
+    by_default=False,
+    upstream=_UPSTREAM,
+)

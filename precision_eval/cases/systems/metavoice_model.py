@@ -1,0 +1,238 @@
+"""MetaVoice-1B's first stage: a decoder with learned positions, a speaker, guidance and a static cache; imports torch.
+
+Written from what metavoiceio/metavoice-src computes in ``fam/llm/fast_model.py`` (decoder) and
+``fam/llm/fast_inference_utils.py`` (sampler). Conventions: B = 2 rows, the first with the speaker embedding, the second
+without; s positions of the call; H heads of D; S slots; V tokens. No projection has a bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.cases.systems import metavoice as constants
+from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
+from precision_eval.cases.systems.system import System, unfilled_linear, widened
+from precision_eval.core.errors import ParameterError
+
+COLDEST = 1e-5
+"""Lowest temperature that the sampler divides by."""
+
+
+class StaticCache(nn.Module):
+    """Keys and values of all slots."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    def __init__(self, key: torch.Tensor, value: torch.Tensor, *, first_slot: int | None) -> None:
+        super().__init__()
+        self.register_buffer("key", key, persistent=False)
+        self.register_buffer("value", value, persistent=False)
+        self.first_slot = first_slot
+
+    def write(self, positions: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """Write the call's own keys and values, in place."""
+        if self.first_slot is None:
+            self.key[:, :, positions] = key
+            self.value[:, :, positions] = value
+        else:
+            end = self.first_slot + key.shape[2]
+            self.key[:, :, self.first_slot : end] = key
+            self.value[:, :, self.first_slot : end] = value
+
+
+class RootMeanSquareNorm(nn.Module):
+    """x / rms(x), in float32 and brought back to x's dtype, times a gain in the gain's dtype."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim, device="meta"))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Norm the last dimension."""
+        wide = widened(x)
+        scale = torch.rsqrt((wide * wide).mean(dim=-1, keepdim=True) + constants.NORM_EPS)
+        return (wide * scale).type_as(x) * self.weight
+
+
+class Attention(nn.Module):
+    """Multi-head attention to every slot of a static cache, under a boolean mask."""
+
+    def __init__(self, size: MetaVoiceSize, cache: StaticCache) -> None:
+        super().__init__()
+        self.heads = size.heads
+        self.cache = cache
+        self.query_key_value = unfilled_linear(size.dim, 3 * size.dim)
+        self.output = unfilled_linear(size.dim, size.dim)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Attend."""
+        parts = self.query_key_value(x).chunk(3, dim=-1)
+        # view and not unflatten, which Dynamo leaves the graph for where a function mode is in force
+        by_head = (*x.shape[:-1], self.heads, -1)
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in parts)  # (B, H, s, D)
+        self.cache.write(positions, key, value)
+        mixed = F.scaled_dot_product_attention(query, self.cache.key, self.cache.value, attn_mask=mask)
+        return self.output(mixed.transpose(1, 2).flatten(-2))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate x) · up x)."""
+
+    def __init__(self, size: MetaVoiceSize) -> None:
+        super().__init__()
+        self.gate = unfilled_linear(size.dim, size.hidden)
+        self.up = unfilled_linear(size.dim, size.hidden)
+        self.down = unfilled_linear(size.hidden, size.dim)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Transform each position by itself."""
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each on the normed stream and added to it."""
+
+    def __init__(self, size: MetaVoiceSize, cache: StaticCache) -> None:
+        super().__init__()
+        self.attention_norm = RootMeanSquareNorm(size.dim)
+        self.attention = Attention(size, cache)
+        self.feed_forward_norm = RootMeanSquareNorm(size.dim)
+        self.feed_forward = FeedForward(size)
+
+    def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Add both branches to the stream, (B, s, H·D)."""
+        x = x + self.attention(self.attention_norm(x), positions, mask)
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+
+class MetaVoice(System):
+    """The decoder and its sampler. Its weights have no memory until a state dict is assigned."""
+
+    not_landed = "no fix landed in metavoiceio/metavoice-src; #108, #128, #172, #187 and #203 are open"
+    causal_mask: torch.Tensor
+    has_speaker: torch.Tensor
+
+    def __init__(self, size: MetaVoiceSize, caches: Sequence[StaticCache]) -> None:
+        super().__init__()
+        expected = [(GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)] * size.layers
+        found = [tuple(cache.key.shape) for cache in caches]
+        if found != expected:
+            raise ParameterError(f"caches of shapes {found} for {size.layers} layers; expected {expected}")
+        self.size = size
+        self.token_embedding = nn.Embedding(size.vocabulary, size.dim, device="meta")
+        self.position_embedding = nn.Embedding(size.slots, size.dim, device="meta")
+        self.speaker_projection = unfilled_linear(size.speaker_dim, size.dim)
+        self.layers = nn.ModuleList(Layer(size, cache) for cache in caches)
+        self.norm = RootMeanSquareNorm(size.dim)
+        self.head = unfilled_linear(size.dim, size.vocabulary)
+        mask = torch.ones(size.slots, size.slots, dtype=torch.bool).tril()
+        self.register_buffer("causal_mask", mask, persistent=False)
+        rows = torch.arange(GUIDANCE_ROWS) == 0
+        self.register_buffer("has_speaker", rows[:, None, None], persistent=False)  # (B, 1, 1)
+
+    def forward(
+        self, tokens: torch.Tensor, speaker: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run one call: it writes the slots of its positions, and is repeatable."""
+        mask = self.causal_mask[None, None, positions]  # (1, 1, s, S)
+        x = (
+            self.token_embedding(tokens)
+            + self.position_embedding(positions)
+            + self.speaker_projection(speaker) * self.has_speaker
+        )  # (B, s, H·D)
+        for layer in self.layers:
+            x = layer(x, positions, mask)
+        logits = self.head(self.norm(x))
+        return logits, guided_probabilities(logits, precision=speaker.dtype)
+
+
+def _spread(name: str, shape: torch.Size) -> float:
+    """Standard deviation of a weight; see the constants' comment."""
+    fixed = {
+        "token_embedding.weight": constants.TOKEN_STD,
+        "position_embedding.weight": constants.POSITION_STD,
+        "speaker_projection.weight": constants.SPEAKER_STD,  # of an embedding of unit norm, so not per input
+        "head.weight": constants.LOGIT_STD / math.sqrt(shape[-1]),
+    }
+    return fixed.get(name, 1 / math.sqrt(shape[-1]))
+
+
+def drawn_weights(model: MetaVoice, generator: torch.Generator, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Draw every weight in float32 and cast it, one at a time."""
+    weights = {}
+    for name, parameter in model.named_parameters():
+        drawn = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() == 1:
+            drawn = 1 + constants.NORM_GAIN_STD * drawn
+        else:
+            drawn *= _spread(name, parameter.shape)
+        if name.endswith("query_key_value.weight"):
+            drawn[: model.size.dim] *= constants.QUERY_STD
+        weights[name] = drawn.to(dtype)
+    return weights
+
+
+def trimmed(logits: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Put every token outside the nucleus at minus infinity."""
+    ascending, order = torch.sort(logits)
+    mass = ascending.softmax(dim=-1).cumsum(dim=-1)
+    dropped = mass <= 1 - top_p
+    dropped[-1] = False
+    return logits.masked_fill(dropped.scatter(0, order, dropped), -math.inf)
+
+
+def guided_probabilities(logits: torch.Tensor, *, precision: torch.dtype) -> torch.Tensor:
+    """Probabilities of the next token: guidance, temperature, top-p, softmax, all in the dtypes given."""
+    guidance, temperature, top_p = (
+        torch.full((), value, dtype=precision, device=logits.device)
+        for value in (constants.GUIDANCE, constants.TEMPERATURE, constants.TOP_P)
+    )
+    conditional, unconditional = logits[0, -1], logits[1, -1]
+    guided = guidance * conditional + (1 - guidance) * unconditional
+    return trimmed(guided / temperature.clamp_min(COLDEST), top_p).softmax(dim=-1)
+
+
+@dataclass(frozen=True)
+class SamplerRounding:
+    """The sampler alone, on one set of logits; the three outputs fit ``measure.drift``'s split."""
+
+    found: torch.Tensor
+    on_cast_logits: torch.Tensor
+    oracle: torch.Tensor
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        found = self.found.double()
+        return {
+            "kept": int((found > 0).sum()),
+            "kept_in_float64": int((self.on_cast_logits > 0).sum()),
+            "boundary_flips": int(((found > 0) != (self.on_cast_logits > 0)).sum()),
+            "total_variation": float((found - self.on_cast_logits).abs().sum() / 2),
+            "mass": float(found.sum()),
+            "input_cast_flips": int(((self.on_cast_logits > 0) != (self.oracle > 0)).sum()),
+            "input_cast_total_variation": float((self.on_cast_logits - self.oracle).abs().sum() / 2),
+        }
+
+
+def sampler_rounding(
+    logits: torch.Tensor, *, dtype: torch.dtype, settings: torch.dtype | None = None
+) -> SamplerRounding:
+    """Run the sampler alone, in a dtype and in float64."""
+    if logits.dim() != 3 or logits.shape[0] != GUIDANCE_ROWS:
+        raise ParameterError(f"logits of shape {tuple(logits.shape)}; expected ({GUIDANCE_ROWS}, positions, tokens)")
+    cast = logits.to(dtype)
+    if not cast.isfinite().all():
+        raise ParameterError(f"logits are not finite in {dtype}; give finite ones, or a dtype with more range")
+    return SamplerRounding(
+        found=guided_probabilities(cast, precision=settings or dtype),
+        on_cast_logits=guided_probabilities(cast.double(), precision=torch.float64),
+        oracle=guided_probabilities(logits.double(), precision=torch.float64),
+    )

@@ -1,0 +1,62 @@
+"""What the models of the five systems share: a state in the source's own words, and a float64 twin; imports torch.
+
+Conventions: a :class:`System` is in the state *as shipped* unless :meth:`System.upstream` holds it in the state after
+the fix that landed in its project. Arithmetic that a source does in float32 whatever it is given is written with
+:func:`widened`, so that the float64 twin stays float64 throughout. A dtype that a source keeps as a plain attribute
+(``compute_dtype``) is an attribute here too; the twin has float64 in its place.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import torch
+from torch import nn
+
+from precision_eval.core.errors import UnsupportedError
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Bring a tensor to float32, or leave it float64."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def unfilled_linear(inputs: int, outputs: int) -> nn.Linear:
+    """Make a projection without bias and without memory; its weight is assigned later."""
+    return nn.Linear(inputs, outputs, bias=False, device="meta")
+
+
+class System(nn.Module):
+    """A model of one of the systems that had the bug."""
+
+    landed: str | None = None
+    not_landed: str = "no fix is known to have landed in its project"
+    is_upstream: bool = False
+
+    @contextmanager
+    def upstream(self) -> Iterator[None]:
+        """Hold the model in the state after the project's own fix, for the time of a block."""
+        if self.landed is None:
+            raise UnsupportedError(f"nothing to apply: {self.not_landed}")
+        systems = [module for module in self.modules() if isinstance(module, System)]
+        for module in systems:
+            module.is_upstream = True
+        try:
+            yield
+        finally:
+            for module in systems:
+                module.is_upstream = False
+
+    def in_float64(self) -> Self:
+        """Copy the model with every floating parameter, buffer and dtype attribute in float64."""
+        if any(tensor.device.type == "mps" for tensor in (*self.parameters(), *self.buffers())):
+            raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
+        twin = copy.deepcopy(self).double()
+        for module in twin.modules():
+            for name, value in list(vars(module).items()):
+                if isinstance(value, torch.dtype) and value.is_floating_point:
+                    setattr(module, name, torch.float64)
+        return twin

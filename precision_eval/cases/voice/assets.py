@@ -1,0 +1,123 @@
+"""The files that ship with the package: weights, tables, scripts, speech; and their hashes.
+
+Nothing is loaded whose SHA-256 differs from ``data/manifest.json``; nothing is pickled. The manifest also says where
+each file comes from and which command makes it anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from precision_eval.core.errors import IntegrityError, ParameterError
+
+if TYPE_CHECKING:
+    from precision_eval.cases.voice.model import VoiceModel
+    from precision_eval.cases.voice.synthesis import Stream
+
+ASSETS = Path(__file__).parent / "data"
+MANIFEST = "manifest.json"
+CHECKPOINT_DTYPES = ("float32", "bfloat16")
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@functools.cache
+def manifest() -> dict[str, Any]:
+    """The manifest: ``{"files": {name: {"sha256", "bytes", "made_by", ...}}}``."""
+    path = ASSETS / MANIFEST
+    if not path.exists():
+        raise IntegrityError(
+            f"{path} is missing; reinstall precision-eval, or make the voice with 'precision-eval train-voice'"
+        )
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def asset_path(name: str) -> Path:
+    """Path of a shipped file, after checking its hash."""
+    path = ASSETS / name
+    listed = manifest()["files"].get(name)
+    if listed is None or not path.exists():
+        found = "not in the manifest" if listed is None else "missing"
+        raise IntegrityError(f"shipped file {name} is {found}; reinstall precision-eval")
+    actual = sha256_of(path)
+    if actual != listed["sha256"]:
+        raise IntegrityError(
+            f"shipped file {name} is damaged: SHA-256 {actual[:12]}… found, {listed['sha256'][:12]}… expected; "
+            "reinstall precision-eval"
+        )
+    return path
+
+
+def check_files() -> None:
+    """Check every shipped file against its hash, before a long run relies on them."""
+    for name in manifest()["files"]:
+        asset_path(name)
+
+
+def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
+    """Hash the files and write the manifest."""
+    files = {
+        name: {"sha256": sha256_of(ASSETS / name), "bytes": (ASSETS / name).stat().st_size, **facts}
+        for name, facts in sorted(provenance.items())
+    }
+    path = ASSETS / MANIFEST
+    path.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    manifest.cache_clear()
+    asset_path.cache_clear()
+    return path
+
+
+def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
+    """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
+    import torch
+    from safetensors.torch import load_file
+
+    from precision_eval.cases.voice.model import VoiceConfig, VoiceModel
+
+    if checkpoint_dtype not in CHECKPOINT_DTYPES:
+        raise ParameterError(f"checkpoint_dtype must be one of {CHECKPOINT_DTYPES}, found {checkpoint_dtype!r}")
+    model = VoiceModel(VoiceConfig())
+    weights = load_file(asset_path("voice.safetensors"))
+    if checkpoint_dtype == "bfloat16":
+        weights = {name: value.to(torch.bfloat16).float() for name, value in weights.items()}
+    model.load_state_dict(weights)
+    return model.eval().requires_grad_(False)
+
+
+def load_streams(n_streams: int, *, n_frames: int) -> list[Stream]:
+    """Held-out scripts with their original tokens, spread over speakers and places."""
+    from safetensors.numpy import load_file
+
+    from precision_eval.cases.voice.script import conditioning_from_lengths
+    from precision_eval.cases.voice.synthesis import Stream
+
+    arrays = load_file(asset_path("scripts.safetensors"))
+    n_speakers = sum(name.startswith("tokens.") for name in arrays)
+    rounds = -(-n_streams // n_speakers)
+    streams = []
+    for index in range(n_streams):
+        turn, speaker = divmod(index, n_speakers)
+        conditioning = conditioning_from_lengths(arrays[f"phoneme.{speaker}"], arrays[f"length.{speaker}"])
+        tokens = arrays[f"tokens.{speaker}"]
+        start = turn * (max(0, len(tokens) - n_frames) // rounds)
+        streams.append(Stream(conditioning[start:], tokens[start:]))
+    return streams
+
+
+def original_speech() -> tuple[np.ndarray, int]:
+    """The original speech of stream 0 from its first frame: samples float32 (n,), and its rate in Hz."""
+    import soundfile
+
+    samples, sample_rate_hz = soundfile.read(asset_path("speech.flac"), dtype="float32")
+    return samples, int(sample_rate_hz)

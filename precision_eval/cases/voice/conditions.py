@@ -1,0 +1,97 @@
+"""The conditions under which the voice runs: every fix, and the four references that each figure stands beside.
+
+``oracle`` is float64 throughout; ``null`` is the oracle with another noise seed: what two equally good renderings of
+one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
+``control_rope_bfloat16`` computes the rotary angles in bfloat16, ``control_long_window`` attends over 3000 frames where
+the model was trained on 512.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from precision_eval.cases.voice.assets import load_model
+from precision_eval.cases.voice.synthesis import Decoder
+from precision_eval.fixes import fix_by_id
+
+LONG_WINDOW_FRAMES = 3000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A run that is no fix."""
+
+    id: str
+    role: str
+    explanation: str
+    dtype: torch.dtype = torch.float32
+    angle_dtype: torch.dtype = torch.float64
+    window_frames: int | None = None
+    noise_seed_offset: int = 0
+
+
+REFERENCES: tuple[Reference, ...] = (
+    Reference(id="oracle", role="oracle", dtype=torch.float64, explanation="the voice in float64"),
+    Reference(
+        id="null",
+        role="null",
+        dtype=torch.float64,
+        noise_seed_offset=1_000_003,
+        explanation="the voice in float64 with another noise seed: an equally good rendering of the same script",
+    ),
+    Reference(
+        id="control_rope_bfloat16",
+        role="control",
+        angle_dtype=torch.bfloat16,
+        explanation="rotary angles computed in bfloat16: known to degrade",
+    ),
+    Reference(
+        id="control_long_window",
+        role="control",
+        window_frames=LONG_WINDOW_FRAMES,
+        explanation=f"attention over {LONG_WINDOW_FRAMES} frames, beyond the 512 trained: known to degrade",
+    ),
+)
+
+
+def reference_by_id(condition: str) -> Reference | None:
+    """The reference of that id, or None where the condition is a fix."""
+    return next((reference for reference in REFERENCES if reference.id == condition), None)
+
+
+@contextmanager
+def opened(
+    condition: str,
+    *,
+    n_streams: int,
+    n_frames: int | None = None,
+    mode: str = "eager",
+    device: str = "cpu",
+    checkpoint_dtype: str = "float32",
+) -> Iterator[Decoder]:
+    """Load the voice, put it into a condition and yield a fresh decoder."""
+    model = load_model(checkpoint_dtype=checkpoint_dtype).to(device)
+    reference = reference_by_id(condition)
+    if reference is not None:
+        model.to(reference.dtype)
+        window_frames = _ring_frames(reference.window_frames or model.config.window_frames, n_frames)
+        model.allocate_cache(n_streams, window_frames=window_frames, dtype=reference.dtype)
+        yield Decoder(model, angle_dtype=reference.angle_dtype)
+        return
+    model.allocate_cache(n_streams, window_frames=_ring_frames(model.config.window_frames, n_frames))
+    with fix_by_id(condition).applied(model, mode=mode) as applied:
+        yield Decoder(model, call=applied)
+
+
+def _ring_frames(window_frames: int, n_frames: int | None) -> int:
+    return window_frames if n_frames is None else min(window_frames, n_frames)
+
+
+def noise_seed(condition: str, seed: int) -> int:
+    """Noise seed of a condition: the run's own, shared by all but the null."""
+    reference = reference_by_id(condition)
+    return seed + (reference.noise_seed_offset if reference is not None else 0)

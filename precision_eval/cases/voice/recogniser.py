@@ -1,0 +1,148 @@
+"""A small phoneme recogniser: does the voice still say what the script says?
+
+It names the phoneme of every frame (320 samples at 16 kHz) from the log-mels of that frame and of seven to either side.
+It learned from other words and sentences than the voice and the evaluation (`tools.voice.recogniser_training`)
+and runs in numpy, in float32, whatever precision is being judged. Accuracy counts the frames that the script gives to
+speech; silence is left out, because naming silence is no achievement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, WINDOW_SAMPLES, log_mel
+from precision_eval.core.errors import IntegrityError, ParameterError
+
+SILENCE_ID = 0
+KERNELS = (5, 5, 5, 3, 1)  # frames that each layer sees
+CONTEXT_FRAMES = sum(kernel // 2 for kernel in KERNELS)
+BLOCK_FRAMES = 2048
+_MEL_HALO_FRAMES = -(-WINDOW_SAMPLES // 2 // HOP_SAMPLES)  # mels this close to a cut do not know their surroundings
+_TENSORS = (
+    "input_mean",
+    "input_scale",
+    *(f"{kind}_{layer}" for layer in range(len(KERNELS)) for kind in ("weight", "bias")),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class PhonemeAccuracy:
+    """How much of a script was recognised in a recording."""
+
+    value: float
+    first_third: float
+    last_third: float
+    per_frame: np.ndarray
+    is_speech: np.ndarray
+
+
+def frame_labels(segments: np.ndarray) -> np.ndarray:
+    """Phoneme of every frame."""
+    segments = np.asarray(segments)
+    if segments.ndim != 2 or segments.shape[1] != 3 or not segments.shape[0]:
+        raise ParameterError(f"segments have shape {segments.shape}; expected (n >= 1, 3)")
+    expected = np.concatenate([[0], segments[:-1, 2]])
+    if (segments[:, 1] != expected).any() or (segments[:, 2] <= segments[:, 1]).any():
+        raise ParameterError("segments have a gap, an overlap or no length; expected contiguous frames from 0")
+    labels: np.ndarray = np.repeat(segments[:, 0], segments[:, 2] - segments[:, 1])
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class Recogniser:
+    """Five convolutions over log-mels with ReLU between them."""
+
+    tensors: dict[str, np.ndarray]
+    metadata: dict[str, str] = field(default_factory=dict)
+    _used: dict[str, np.ndarray] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if set(self.tensors) != set(_TENSORS):
+            raise ParameterError(f"recogniser has tensors {sorted(self.tensors)}; expected {sorted(_TENSORS)}")
+        kernels = tuple(self.tensors[f"weight_{layer}"].shape[0] for layer in range(len(KERNELS)))
+        n_inputs = self.tensors["weight_0"].shape[1]
+        if kernels != KERNELS or n_inputs != N_MELS:
+            raise ParameterError(f"recogniser sees {kernels} of {n_inputs} bands; expected {KERNELS} of {N_MELS}")
+        object.__setattr__(self, "_used", {name: t.astype(np.float32) for name, t in self.tensors.items()})
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained numbers."""
+        return sum(tensor.size for name, tensor in self.tensors.items() if not name.startswith("input"))
+
+    def scores(self, mel: np.ndarray) -> np.ndarray:
+        """Unnormalised log-probabilities of the frames that have their whole context."""
+        hidden = (mel.astype(np.float32) - self._used["input_mean"]) / self._used["input_scale"]
+        for layer, kernel in enumerate(KERNELS):
+            weight = self._used[f"weight_{layer}"]  # (kernel, inputs, outputs)
+            n_out = hidden.shape[0] - kernel + 1
+            total = np.tile(self._used[f"bias_{layer}"], (n_out, 1))
+            for tap in range(kernel):
+                total += hidden[tap : tap + n_out] @ weight[tap]
+            hidden = total if layer == len(KERNELS) - 1 else np.maximum(total, 0)
+        return hidden
+
+    def recognise(self, audio: np.ndarray) -> np.ndarray:
+        """Most probable phoneme of every frame, block by block: memory does not grow with the recording."""
+        if audio.ndim != 1:
+            raise ParameterError(f"audio has shape {audio.shape}; expected mono (n_samples,)")
+        n_frames = audio.shape[0] // HOP_SAMPLES
+        named = np.empty(n_frames, dtype=np.int32)
+        for start in range(0, n_frames, BLOCK_FRAMES):
+            end = min(start + BLOCK_FRAMES, n_frames)
+            named[start:end] = self.scores(_mel_with_context(audio, start, end)).argmax(axis=1)
+        return named
+
+    def phoneme_accuracy(self, audio: np.ndarray, segments: np.ndarray) -> PhonemeAccuracy:
+        """Compare what is heard with what should have been said."""
+        labels = frame_labels(segments)
+        n_frames = audio.shape[0] // HOP_SAMPLES
+        if len(labels) != n_frames:
+            raise ParameterError(f"audio has {n_frames} frames and the script {len(labels)}; cut them to one length")
+        right = self.recognise(audio) == labels
+        is_speech = labels != SILENCE_ID
+        third = n_frames // 3
+        values = []
+        for part in (slice(None), slice(0, third), slice(n_frames - third, None)):
+            if not is_speech[part].any():
+                raise ParameterError(f"a third of these {n_frames} frames has no speech in it; give a longer recording")
+            values.append(float(right[part][is_speech[part]].mean()))
+        return PhonemeAccuracy(values[0], values[1], values[2], right, is_speech)
+
+    def save(self, path: Path) -> None:
+        """Write the tensors and metadata as one safetensors file."""
+        save_file(self.tensors, str(path), metadata=self.metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> Recogniser:
+        """Read what `save` wrote."""
+        remedy = "expected the shipped weights: reinstall the package"
+        if not path.is_file():
+            raise IntegrityError(f"no recogniser at {path.name}; {remedy}")
+        try:
+            with safe_open(str(path), framework="numpy") as stored:
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - no mapping
+                return cls(tensors, dict(stored.metadata() or {}))
+        except (SafetensorError, ParameterError) as error:
+            raise IntegrityError(f"{path.name} is not a recogniser ({error}); {remedy}") from error
+
+
+def _mel_with_context(audio: np.ndarray, start: int, end: int) -> np.ndarray:
+    """Log-mels of frames ``start`` to ``end`` and of their context; what lies outside the recording is silence."""
+    n_frames = audio.shape[0] // HOP_SAMPLES
+    wanted = max(start - CONTEXT_FRAMES, 0), min(end + CONTEXT_FRAMES, n_frames)
+    begin = max(wanted[0] - _MEL_HALO_FRAMES, 0)
+    samples = np.asarray(audio[begin * HOP_SAMPLES : (wanted[1] + _MEL_HALO_FRAMES) * HOP_SAMPLES])
+    mel = log_mel(samples)[wanted[0] - begin : wanted[1] - begin]
+    return padded_mel(mel, wanted[0] - start + CONTEXT_FRAMES, end + CONTEXT_FRAMES - wanted[1])
+
+
+def padded_mel(mel: np.ndarray, before: int, after: int) -> np.ndarray:
+    """Put frames of digital silence before and after log-mels of shape (n_frames, 80)."""
+    silence = log_mel(np.zeros(HOP_SAMPLES, dtype=np.float32))  # (1, 80)
+    return np.concatenate([np.repeat(silence, before, axis=0), mel, np.repeat(silence, after, axis=0)])

@@ -1,0 +1,249 @@
+"""Log-mel frames to a waveform: a small network for the magnitudes, Griffin-Lim in blocks for the phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+import scipy.fft
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from precision_eval.cases.voice.codec import ASSETS, HOP_SAMPLES, N_MELS, hann
+from precision_eval.core.errors import IntegrityError, ParameterError
+
+SPECTRA_PER_FRAME = 2
+SPECTRUM_HOP_SAMPLES = HOP_SAMPLES // SPECTRA_PER_FRAME
+SPECTRUM_SAMPLES = 640
+N_BINS = SPECTRUM_SAMPLES // 2 + 1
+CONTEXT_FRAMES = 3  # mel frames on either side that the network sees
+SILENT_MAGNITUDE = 1e-4  # 80 dB below a full-scale sine: the floor of what the network learned, taken off again
+
+BLOCK_FRAMES = 24
+LOOK_AHEAD_FRAMES = 4
+ITERATIONS = 32
+MOMENTUM = 0.99
+SEED = 0
+
+_SLABS = SPECTRUM_SAMPLES // SPECTRUM_HOP_SAMPLES  # hops that a spectrum covers
+_TENSORS = (
+    "input_mean",
+    "input_scale",
+    "output_mean",
+    "weight_0",
+    "bias_0",
+    "weight_1",
+    "bias_1",
+    "weight_2",
+    "bias_2",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MagnitudeNetwork:
+    """Map from a window of log-mel frames to the magnitudes of the centre frame's two spectra."""
+
+    tensors: dict[str, np.ndarray]
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if set(self.tensors) != set(_TENSORS):
+            raise ParameterError(f"network has tensors {sorted(self.tensors)}; expected {sorted(_TENSORS)}")
+        inputs, outputs = (2 * CONTEXT_FRAMES + 1) * N_MELS, SPECTRA_PER_FRAME * N_BINS
+        found = self.tensors["weight_0"].shape[0], self.tensors["weight_2"].shape[1]
+        if found != (inputs, outputs):
+            raise ParameterError(f"network maps {found[0]} values to {found[1]}; expected {inputs} to {outputs}")
+
+    @cached_property
+    def _single(self) -> dict[str, np.ndarray]:
+        """The tensors in the dtype they are used in."""
+        return {name: tensor.astype(np.float32) for name, tensor in self.tensors.items()}
+
+    def magnitudes(self, windows: np.ndarray) -> np.ndarray:
+        """Magnitudes of windows of frames."""
+        used = self._single
+        hidden = (windows - used["input_mean"]) / used["input_scale"]
+        for layer in range(2):
+            hidden = np.maximum(hidden @ used[f"weight_{layer}"] + used[f"bias_{layer}"], 0)
+        logarithms = hidden @ used["weight_2"] + used["bias_2"] + used["output_mean"]
+        return np.maximum(np.exp(logarithms) - np.float32(SILENT_MAGNITUDE), 0).reshape(-1, N_BINS)
+
+    def magnitudes_between(self, frames: np.ndarray) -> np.ndarray:
+        """Magnitudes of all frames that have their context."""
+        windows = np.lib.stride_tricks.sliding_window_view(frames, 2 * CONTEXT_FRAMES + 1, axis=0)
+        return self.magnitudes(windows.transpose(0, 2, 1).reshape(windows.shape[0], -1))
+
+    def save(self, path: Path) -> None:
+        """Write the tensors and metadata as one safetensors file."""
+        save_file(self.tensors, str(path), metadata=self.metadata)
+
+    @classmethod
+    def load(cls, path: Path) -> MagnitudeNetwork:
+        """Read what :meth:`save` wrote."""
+        if not path.is_file():
+            raise IntegrityError(f"no vocoder at {path.name}; expected the shipped tables: reinstall the package")
+        with safe_open(str(path), framework="numpy") as stored:
+            if set(stored.keys()) != set(_TENSORS):
+                raise IntegrityError(f"{path.name} holds {sorted(stored.keys())}; expected {sorted(_TENSORS)}")
+            return cls({name: stored.get_tensor(name) for name in _TENSORS}, dict(stored.metadata() or {}))
+
+
+@cache
+def load_network() -> MagnitudeNetwork:
+    """The shipped network."""
+    return MagnitudeNetwork.load(ASSETS / "vocoder.safetensors")
+
+
+class PhaseRecovery:
+    """Griffin-Lim with momentum on one block of spectra after another, the past held fixed."""
+
+    def __init__(self, *, iterations: int, momentum: float, seed: int) -> None:
+        self._iterations = iterations
+        self._weight = np.float32(momentum / (1 + momentum))
+        self._rng = np.random.default_rng(seed)
+        self._window = hann(SPECTRUM_SAMPLES).astype(np.float32)
+        self._scale = np.float32(hann(SPECTRUM_SAMPLES).sum() / 2)  # of a full-scale sine's peak
+        self._squares = np.square(self._window).reshape(_SLABS, SPECTRUM_HOP_SAMPLES)
+        self._floor = np.float32(1e-2) * self._squares.max()
+        self._tail = np.zeros((_SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)  # spoken spectra, beyond the edge
+        self._tail_weight = np.zeros_like(self._tail)
+        self._carried = np.empty((0, N_BINS), dtype=np.complex64)  # phases that the look-ahead reached
+
+    def speak(self, magnitude: np.ndarray, n_spoken: int) -> np.ndarray:
+        """Find phases for a block and its look-ahead, and speak the block."""
+        magnitude = magnitude * self._scale
+        spectra = magnitude * self._starting_phases(magnitude.shape[0])
+        weight = self._overlap_weights(magnitude.shape[0])
+        before: np.ndarray | None = None
+        for _ in range(self._iterations):
+            signal = self._overlap_add(self._slabs(spectra))
+            signal /= weight
+            frames = np.lib.stride_tricks.sliding_window_view(signal.reshape(-1), SPECTRUM_SAMPLES)
+            projected = scipy.fft.rfft(frames[::SPECTRUM_HOP_SAMPLES] * self._window, axis=1)
+            spectra = projected.copy() if before is None else projected - self._weight * before
+            before = projected
+            spectra *= magnitude / np.maximum(np.abs(spectra), np.float32(1e-12))
+        self._carried = _phasors(spectra[n_spoken:])
+        total = self._overlap_add(self._slabs(spectra[:n_spoken]))
+        weight = self._overlap_weights(n_spoken, floored=False)
+        self._tail, self._tail_weight = total[n_spoken:].copy(), weight[n_spoken:].copy()
+        return (total[:n_spoken] / np.maximum(weight[:n_spoken], self._floor)).reshape(-1)
+
+    def rest(self) -> np.ndarray:
+        """What spoken spectra hold beyond the last spoken sample, shape (480,), float32."""
+        return (self._tail / np.maximum(self._tail_weight, self._floor)).reshape(-1)
+
+    def _starting_phases(self, n_spectra: int) -> np.ndarray:
+        """Unit phasors: those carried over, then random ones."""
+        carried = self._carried[:n_spectra]
+        turns = self._rng.random((n_spectra - carried.shape[0], N_BINS), dtype=np.float32)
+        fresh = np.exp(np.complex64(2j * np.pi) * turns)
+        return np.concatenate([carried, fresh])
+
+    def _slabs(self, spectra: np.ndarray) -> np.ndarray:
+        """Windowed signals of spectra, cut into hops: (n_spectra, _SLABS, 160)."""
+        frames = scipy.fft.irfft(spectra, n=SPECTRUM_SAMPLES, axis=1)
+        frames *= self._window
+        return frames.reshape(-1, _SLABS, SPECTRUM_HOP_SAMPLES)
+
+    def _overlap_add(self, slabs: np.ndarray) -> np.ndarray:
+        """Sum of overlapping signals on top of what is spoken already: (n_spectra + _SLABS - 1, 160)."""
+        n_spectra = slabs.shape[0]
+        total = np.zeros((n_spectra + _SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)
+        total[: _SLABS - 1] = self._tail
+        for slab in range(_SLABS):
+            total[slab : slab + n_spectra] += slabs[:, slab]
+        return total
+
+    def _overlap_weights(self, n_spectra: int, *, floored: bool = True) -> np.ndarray:
+        """Sum of squared windows under each sample, of the same shape as the sum of signals."""
+        total = np.zeros((n_spectra + _SLABS - 1, SPECTRUM_HOP_SAMPLES), dtype=np.float32)
+        total[: _SLABS - 1] = self._tail_weight
+        for slab in range(_SLABS):
+            total[slab : slab + n_spectra] += self._squares[slab]
+        return np.maximum(total, self._floor) if floored else total
+
+
+def _phasors(spectra: np.ndarray) -> np.ndarray:
+    """Spectra with magnitude 1 (1 where a spectrum is zero)."""
+    magnitude = np.abs(spectra)
+    return np.where(magnitude > 0, spectra / np.maximum(magnitude, np.float32(1e-30)), np.complex64(1))
+
+
+class StreamingVocoder:
+    """Speaks log-mel frames as they come."""
+
+    def __init__(
+        self, network: MagnitudeNetwork | None = None, *, iterations: int = ITERATIONS, seed: int = SEED
+    ) -> None:
+        if iterations < 1:
+            raise ParameterError(f"iterations is {iterations}; expected at least 1")
+        self._network = load_network() if network is None else network
+        self._phases = PhaseRecovery(iterations=iterations, momentum=MOMENTUM, seed=seed)
+        self._frames = np.empty((0, N_MELS), dtype=np.float32)  # context before the next block, then what is not spoken
+        self._unwanted = SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2  # samples before sample 0, still to drop
+        self._ended = False
+        self._peak = 0.0
+
+    @property
+    def peak(self) -> float:
+        """Largest absolute sample so far; above 1 a file format with integers would clip."""
+        return self._peak
+
+    def push(self, mel: np.ndarray) -> np.ndarray:
+        """Take frames and give the samples that they complete."""
+        mel = np.asarray(mel)
+        if self._ended:
+            raise ParameterError("frames pushed after flush; expected a new StreamingVocoder for a new stream")
+        if mel.ndim != 2 or mel.shape[1] != N_MELS or not np.issubdtype(mel.dtype, np.floating):
+            raise ParameterError(
+                f"mel has shape {mel.shape} and dtype {mel.dtype}; expected floating (frames, {N_MELS})"
+            )
+        if not np.isfinite(mel).all():
+            raise ParameterError("mel has a value that is not finite; expected finite log-mels")
+        if mel.shape[0] and not self._frames.shape[0]:
+            self._frames = np.repeat(mel[:1].astype(np.float32), CONTEXT_FRAMES, axis=0)
+        self._frames = np.concatenate([self._frames, mel.astype(np.float32)])
+        needed = CONTEXT_FRAMES + BLOCK_FRAMES + LOOK_AHEAD_FRAMES + CONTEXT_FRAMES
+        spoken = []
+        while self._frames.shape[0] >= needed:
+            spoken.append(self._speak(self._frames[:needed], BLOCK_FRAMES))
+            self._frames = self._frames[BLOCK_FRAMES:]
+        self._frames = self._frames.copy()  # lets go of a long push
+        return self._kept(spoken)
+
+    def flush(self) -> np.ndarray:
+        """End the stream and give its last samples."""
+        self._ended = True
+        frames, spoken = self._frames, []
+        if not frames.shape[0]:
+            return np.empty(0, dtype=np.float32)
+        frames = np.concatenate([frames, np.repeat(frames[-1:], CONTEXT_FRAMES, axis=0)])
+        while (left := frames.shape[0] - 2 * CONTEXT_FRAMES) > 0:
+            looked_at = min(left, BLOCK_FRAMES + LOOK_AHEAD_FRAMES)
+            spoken.append(self._speak(frames[: looked_at + 2 * CONTEXT_FRAMES], min(left, BLOCK_FRAMES)))
+            frames = frames[BLOCK_FRAMES:]
+        self._frames = np.empty((0, N_MELS), dtype=np.float32)
+        spoken.append(self._phases.rest()[: SPECTRUM_SAMPLES // 2 - SPECTRUM_HOP_SAMPLES // 2])
+        return self._kept(spoken)
+
+    def _speak(self, frames: np.ndarray, n_spoken: int) -> np.ndarray:
+        """Samples of the first ``n_spoken`` frames after the context."""
+        return self._phases.speak(self._network.magnitudes_between(frames), n_spoken * SPECTRA_PER_FRAME)
+
+    def _kept(self, spoken: list[np.ndarray]) -> np.ndarray:
+        """Join samples, less those before sample 0, and note the level."""
+        samples = np.concatenate([np.empty(0, dtype=np.float32), *spoken])
+        dropped = min(self._unwanted, samples.size)
+        self._unwanted -= dropped
+        samples = samples[dropped:]
+        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
+        return samples
+
+
+def vocode(mel: np.ndarray, *, network: MagnitudeNetwork | None = None, seed: int = SEED) -> np.ndarray:
+    """Speak a whole sequence: the streaming vocoder run over everything."""
+    stream = StreamingVocoder(network, seed=seed)
+    return np.concatenate([stream.push(mel), stream.flush()])

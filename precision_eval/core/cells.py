@@ -1,0 +1,159 @@
+"""Cells and outcomes: plain picklable data, so that a cell can run in any process of any machine.
+
+Conventions: a :class:`Cell` is one unit of work of one measure; it holds one fix, or, where the measure is *grouped*,
+all fixes that are to be compared in one process. An :class:`Outcome` is what one fix came to. A cell's id reads
+``voice/kv_to_query/eager@cpu:default#drift``, and with pinned settings
+``dia-decode/bfloat16/eager@cuda:0:full,sdpa=cudnn,tf32=on#latency``. Besides fixes there are *pseudo fixes*, which
+change the computation and not what it is stored in: the oracle, the null and the controls.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sysconfig
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_eval.fixes.pins import pins_text, sdpa_refusal
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+PSEUDO_FIXES: Mapping[str, str] = {
+    "oracle": "oracle",
+    "null": "null",
+    "control_rope_bfloat16": "control",
+    "control_long_window": "control",
+}
+"""Role of each pseudo fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Sizes and seeds of a run."""
+
+    minutes: float = 1.0
+    streams: int = 50
+    steps: int = 100
+    budget_s: float = 2.0
+    processes: int = 1
+    seed: int = 0
+    sdpa_backend: str | None = None
+    tf32: str | None = None
+
+    @property
+    def pins(self) -> str:
+        """Text of what is pinned, as in a cell's id; empty where nothing is."""
+        return pins_text(self.sdpa_backend, self.tf32)
+
+    def chosen(self, names: tuple[str, ...]) -> dict[str, float | int | str]:
+        """Return the named options only, as a record stores them; a pin that is not set is left out."""
+        return {name: value for name, value in asdict(self).items() if name in names and value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One unit of work."""
+
+    workload: str
+    fixes: tuple[str, ...]
+    mode: str
+    device: str
+    size: str
+    threads: int
+    measure: str
+    options: Options
+
+    def fix_id(self, fix: str) -> str:
+        """Return the id of one fix's part: ``workload/fix/mode@device:size#measure``, with pins after the size."""
+        return f"{self.workload}/{fix}/{self.mode}@{self.device}:{self.size}{self.options.pins}#{self.measure}"
+
+    @property
+    def id(self) -> str:
+        """Id of the whole cell; a group's fixes are joined by ``+``."""
+        return self.fix_id("+".join(self.fixes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one fix of a cell came to."""
+
+    fix: str
+    role: str
+    status: str
+    reason: str | None = None
+    data: dict[str, Any] | None = None
+
+
+def role_of(fix: str) -> str:
+    """Return the role of a fix or pseudo fix."""
+    return PSEUDO_FIXES.get(fix, "fix")
+
+
+def passed(fix: str, data: dict[str, Any]) -> Outcome:
+    """Outcome of a measurement that worked."""
+    return Outcome(fix=fix, role=role_of(fix), status="passed", data=data)
+
+
+def failed(fix: str, status: str, reason: str) -> Outcome:
+    """Outcome that says why there is no measurement."""
+    return Outcome(fix=fix, role=role_of(fix), status=status, reason=reason)
+
+
+def failure_of(fix: str, error: BaseException) -> Outcome:
+    """Turn what a model or a measure raised into an outcome."""
+    from precision_eval.core.errors import UnsupportedError
+
+    error = cause_of(error)
+    if isinstance(error, UnsupportedError):
+        return failed(fix, "unsupported", str(error))
+    refusal = sdpa_refusal(error)
+    if refusal is not None:
+        return failed(fix, "unsupported", refusal)
+    if is_out_of_memory(error):
+        return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
+    if _is_fault_of_the_suite(error):
+        return failed(fix, "crashed", f"the suite failed, not the fix: {type(error).__name__}: {_first_lines(error)}")
+    return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what a model raised while it was timed, in place of the error that names the candidate."""
+    from precision_eval.core.errors import CandidateError
+
+    return error.__cause__ or error if isinstance(error, CandidateError) else error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell memory exhaustion from other errors, without importing torch."""
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "_ArrayMemoryError"):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "CUDA out of memory" in text)
+
+
+def _is_fault_of_the_suite(error: BaseException) -> bool:
+    """Tell this package's own errors and slips, and those of the disk, from what a model raises."""
+    from precision_eval.core.errors import PrecisionEvalError
+
+    if isinstance(error, PrecisionEvalError | OSError) or any(text in str(error) for text in _DISK_MESSAGES):
+        return True
+    if not isinstance(error, ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).is_relative_to(_PACKAGE)
+
+
+_DISK_MESSAGES = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+"""What a compiler or a library, which turns errors into its own, repeats of the system's message."""
+
+
+def _first_lines(error: BaseException, *, limit: int = 1500) -> str:
+    """Return a message as one line of bounded length; compiled errors print pages of advice after theirs."""
+    text = " ".join(str(error).split())
+    for folder in (sysconfig.get_path("purelib"), str(_PACKAGE.parent)):  # a record says what failed, not on whose disk
+        text = text.replace(f"{folder}/", "")
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,208 @@
+"""Provenance: where, with what and under which settings a run was measured.
+
+Conventions: an environment is plain JSON data without anything that changes from minute to minute (no clock, no load,
+no free memory), so that the same machine and build give the same SHA-256 and a run can be resumed. Sizes are bytes. A
+fact that this platform does not tell is None, never a guess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
+
+VARIABLES: tuple[str, ...] = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "KMP_AFFINITY",
+    "GOMP_CPU_AFFINITY",
+    "OMP_PROC_BIND",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_LAUNCH_BLOCKING",
+    "NVIDIA_TF32_OVERRIDE",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "LD_PRELOAD",
+    "MALLOC_CONF",
+)
+"""Environment variables that change what runs or how fast."""
+
+
+def collect(device: str) -> dict[str, Any]:
+    """Describe the machine, the build and the device."""
+    return {
+        "platform": {
+            "system": platform.system(),
+            "release": platform.release(),
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "implementation": platform.python_implementation(),
+        },
+        "cpu": {"model": cpu_model(), "logical_cores": os.cpu_count(), "usable_cores": usable_cores()},
+        "memory_bytes": _physical_memory_bytes(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "package": {"git_commit": git_commit(), "source_sha256": source_sha256(), "assets": asset_sha256()},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "torch": _torch_build(),
+        "device": _device(device),
+    }
+
+
+def environment_json(environment: dict[str, Any]) -> str:
+    """Return an environment as the text of its file: sorted, indented, strict JSON."""
+    return json.dumps(environment, allow_nan=False, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def environment_sha(environment: dict[str, Any]) -> str:
+    """Return the SHA-256 of the environment's file, as hexadecimal digits."""
+    return hashlib.sha256(environment_json(environment).encode()).hexdigest()
+
+
+def store_environment(environment: dict[str, Any], run_dir: Path) -> str:
+    """Write ``environment.json`` into a run's folder; one that differs is kept as ``environment-<sha>.json``."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    path = run_dir / "environment.json"
+    text = environment_json(environment)
+    if path.exists():
+        old = path.read_bytes()
+        if old != text.encode():
+            path.rename(run_dir / f"environment-{hashlib.sha256(old).hexdigest()[:12]}.json")
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+    return environment_sha(environment)
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if platform.system() == "Linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str | None:
+    """Return the processor's model name as the system states it."""
+    if platform.system() == "Linux":
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Model", "Hardware") and value.strip():
+                return value.strip()
+    if platform.system() == "Darwin":
+        return _output(["sysctl", "-n", "machdep.cpu.brand_string"])
+    return platform.processor() or None
+
+
+def git_commit() -> str | None:
+    """Return the commit of the source tree, with ``+changes`` where files differ from it; None outside a repository."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    commit = _output(["git", "--no-optional-locks", "-C", str(root), "rev-parse", "HEAD"])
+    if commit is None:
+        return None
+    status = ["git", "--no-optional-locks", "-C", str(root), "status", "--porcelain", "--"]
+    changed = _output([*status, "precision_eval", "audio_metrics"])
+    return commit + ("+changes" if changed else "")
+
+
+def source_sha256() -> str:
+    """Return one SHA-256 over every Python file of both packages, names included."""
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package, package.parent / "audio_metrics"):
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.relative_to(package.parent).as_posix().encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def asset_sha256() -> dict[str, str]:
+    """Return the SHA-256 of each shipped file of the voice (weights, codec tables, scripts), by name."""
+    folder = Path(__file__).resolve().parents[1] / "cases" / "voice" / "data"
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _output(command: list[str]) -> str | None:
+    """Return what a command prints, None where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _physical_memory_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().total)
+
+
+def _torch_build() -> dict[str, Any]:
+    import torch
+
+    return {
+        "version": torch.__version__,
+        "git_version": torch.version.git_version,
+        "debug": bool(torch.version.debug),
+        "cuda": torch.version.cuda,
+        "hip": torch.version.hip,
+        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+        "allow_tf32": _tf32_allowed(),
+        "config": torch.__config__.show().splitlines(),
+    }
+
+
+def _tf32_allowed() -> bool:
+    """Say whether float32 matrix products may run in TF32 on CUDA, by the flag that this torch does not deprecate."""
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+    since_2_9 = hasattr(torch.backends, "fp32_precision")
+    return bool(matmul.fp32_precision == "tf32") if since_2_9 else bool(matmul.allow_tf32)
+
+
+def _device(device: str) -> dict[str, Any]:
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        device = "cuda:0"
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or not torch.cuda.is_available() or int(index) >= torch.cuda.device_count():
+        return {"name": device}
+    found = torch.cuda.get_device_properties(int(index))
+    driver = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"])
+    return {
+        "name": device,
+        "model": found.name,
+        "capability": f"{found.major}.{found.minor}",
+        "memory_bytes": int(found.total_memory),
+        "multiprocessors": int(found.multi_processor_count),
+        "driver": driver,
+        "native_bfloat16": bool(torch.cuda.is_bf16_supported(including_emulation=False)),
+    }

@@ -1,0 +1,283 @@
+"""The examination: observe, judge, hold to the compiler, try the fixes; imports torch."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
+from precision_eval.diagnose.doctor.findings import findings_of, raised_event
+from precision_eval.diagnose.doctor.oracle import Reference, check_available, reference_of
+from precision_eval.diagnose.doctor.patch import suggested
+from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
+from precision_eval.diagnose.doctor.subject import (
+    PREFIX,
+    Outcome,
+    Repeats,
+    Subject,
+    attempt,
+    base_dtype,
+    copied,
+    difference,
+    run_twice,
+    subject_of,
+)
+from precision_eval.diagnose.doctor.summaries import (
+    autocast_of,
+    backends_of,
+    dead_casts_of,
+    lost_of,
+    ranges_of,
+    recast_of,
+)
+from precision_eval.diagnose.explain import explain
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.trace.events import Event
+from precision_eval.trace.observing import observe_call
+from precision_eval.trace.provenance import named_tensors, short
+
+REPEATABLE = 1e-6
+"""Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
+
+NONE = Reference(None, "")
+
+_OF_DTYPES = re.compile(r"dtype|scalar type|\bHalf\b|BFloat16|float16|bfloat16|data type", re.IGNORECASE)
+
+
+def examine(
+    model: nn.Module,
+    *inputs: Any,
+    fixes: bool = True,
+    latency: bool = True,
+    compiled: bool = True,
+    budget_s: float = 3.0,
+    available_bytes: int | None = None,
+) -> Diagnosis:
+    """Find where dtypes split in a model, and what cures it.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        As it is used: in eval mode, on its device. It is copied for each run, and left as it is.
+    *inputs : object
+        What it is called with; a single dict holds keyword arguments.
+    fixes : bool
+        Try every fix of ``FIXES``.
+    latency : bool
+        Time those that cure.
+    compiled : bool
+        Also run under ``torch.compile`` (backend ``aot_eager``).
+    budget_s : float
+        Seconds for the timing of all fixes together; latency is left out where it would take far longer.
+    available_bytes : int, optional
+        Main memory that the float64 copy, and the copies timed side by side, may use; what the machine has free by
+        default.
+
+    Returns
+    -------
+    Diagnosis
+
+    Raises
+    ------
+    ParameterError
+        The inputs do not fit; the model raises something that has nothing to do with dtypes; it does not repeat; it
+        cannot be copied.
+    """
+    memory = check_available(available_bytes)
+    subject = subject_of(model, inputs)
+    repeats = run_twice(subject)
+    _check_repeats(subject, repeats, strict=fixes)
+    base = base_dtype(subject)
+    fresh = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        observer, seen = observe_call(fresh, lambda: fresh(*fresh.tensors), fresh.tensors, base=base, values=True)
+    raised = None if seen.error is None else raised_event(observer, seen.error)
+    if raised is not None:
+        assert seen.error is not None
+        _check_is_of_dtypes(seen.error, raised)
+    reference = _reference(subject, repeats, available_bytes=memory) if fixes or repeats.outcome.broken()[0] else NONE
+    broken, total = repeats.outcome.broken(reference.outputs)
+    findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
+    doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
+    found = Diagnosis(
+        model=type(model).__name__,
+        status="raised" if raised is not None else "non_finite" if broken else "passed",
+        message=_message(seen, broken, total),
+        base_dtype=short(base),
+        findings=findings,
+        explanation=None if seen.error is None else explain(seen.error).to_dict(),
+        held=_held(subject, base),
+        autocast=autocast_of(observer),
+        recast=recast_of(observer, subject.model),
+        backends=backends_of(observer),
+        dead_casts=dead_casts_of(observer),
+        ranges=ranges_of(observer),
+        lost=lost_of(observer),
+        compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
+        remedies=(),
+        oracle=reference.name,
+        patch=None,
+        doubts=doubts,
+        torch_version=torch.__version__,
+        device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
+    )
+    found = replace(found, patch=_patch(found.first_split, findings, events, raised, base))
+    if not fixes:
+        return found
+    trials = Trials(
+        reference=reference,
+        compiles=compiled,
+        times=latency,
+        budget_s=budget_s,
+        repeats=not repeats.carries_state,
+        available_bytes=memory,
+    )
+    remedies, more = try_fixes(subject, trials)
+    return replace(found, remedies=remedies, doubts=(*doubts, *more))
+
+
+def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> Reference:
+    hides = (
+        repeats.outcome.error is not None or repeats.outcome.broken()[0] > 0
+    )  # what is drawn may not reach the output
+    draws = repeats.draws or (None if hides else False)
+    return reference_of(subject, available_bytes=available_bytes, draws=draws)
+
+
+def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
+    """Say that infinities were not counted."""
+    infinite, total = outcome.broken()
+    if infinite == broken:
+        return ()
+    return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
+
+
+def _check_repeats(subject: Subject, repeats: Repeats, *, strict: bool) -> None:
+    """Refuse a model whose drift would mean nothing."""
+    if strict and repeats.difference > REPEATABLE:
+        raise ParameterError(
+            f"{type(subject.model).__name__} does not repeat: two calls from the same state with the same seeds differ "
+            f"by {repeats.difference:.2g} relative; take the randomness out, or examine it without trying fixes"
+        )
+
+
+def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
+    """Refuse an error that has nothing to do with dtypes."""
+    dtypes = {record.dtype for _, _, record in raised.operands}
+    text = str(error)
+    known = explain(error).known if text.strip() else False
+    if known or (len(dtypes) > 1 and isinstance(error, RuntimeError | TypeError | ValueError)):
+        return
+    if _OF_DTYPES.search(text) and not isinstance(error, AttributeError | NameError):
+        return
+    first = (text.strip().splitlines() or [""])[0]
+    from precision_eval.diagnose.doctor.source import place_of
+
+    raise ParameterError(
+        f"the model raises {type(error).__name__} at {place_of(*raised.line)}: {first[:300]}; that is no error of "
+        "dtypes: give inputs with which it runs, or with which it raises the error that you want to understand"
+    ) from error
+
+
+def _message(seen: Outcome, broken: int, total: int) -> str:
+    if seen.error is not None:
+        return f"{type(seen.error).__name__}: {(str(seen.error).strip().splitlines() or [''])[0]}"
+    return f"{broken} of {total} output values are not finite" if broken else ""
+
+
+def _held(subject: Subject, base: torch.dtype) -> tuple[Held, ...]:
+    """Group modules whose own tensors are in another dtype than most of the model."""
+    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    elements: dict[str, int] = defaultdict(int)
+    size: dict[str, int] = {}
+    for kind, name, tensor in named_tensors(subject.model, ()):
+        if tensor.dtype is base or kind == "input":
+            continue
+        dtype = short(tensor.dtype)
+        groups[dtype][name.rpartition(".")[0]] = 1
+        elements[dtype] += tensor.numel()
+        size[dtype] = tensor.element_size()
+    return tuple(
+        Held(dtype=d, modules=tuple(found), elements=elements[d], stored_bytes=elements[d] * size[d])
+        for d, found in groups.items()
+    )
+
+
+def _doubts(subject: Subject, repeats: Repeats, seen: Outcome) -> tuple[str, ...]:
+    doubts = []
+    if repeats.carries_state:
+        doubts.append(
+            f"a second call gives something else: the model carries state from call to call "
+            f"({', '.join(repeats.changed[:4]) or 'outside its tensors'}); every run here starts from the same state"
+        )
+    if repeats.difference > 0:
+        doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
+    if seen.error is None and difference(repeats.outcome, Outcome(seen.outputs, None)) > repeats.difference:
+        doubts.append("the observed call's output differs from an unobserved one's")
+    fused = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
+    if any(isinstance(module, fused) for module in subject.modules()):
+        doubts.append("torch's fused path of nn.MultiheadAttention was not taken while observing")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in subject.modules()):
+        doubts.append("operations inside ScriptModules are not seen; their results count as made outside")
+    return tuple(doubts)
+
+
+def _patch(
+    first: Finding | None, findings: tuple[Finding, ...], events: list[Event], raised: Event | None, base: torch.dtype
+) -> Patch | None:
+    if first is None:
+        return None
+    return suggested(events[findings.index(first)], raised, base)
+
+
+def _compiled(subject: Subject, eager: Outcome, reference: Reference) -> Compiled:
+    """Run the model under the compiler and hold it to eager."""
+    model = copied(subject)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:
+            found = attempt(lambda: call(*model.tensors))
+    status = "raised" if found.error is not None else "non_finite" if found.broken(reference.outputs)[0] else "passed"
+    how, distance = _how_it_differs(eager, found)
+    message = "" if found.error is None else _sentence(found.error)
+    return Compiled(
+        backend=BACKEND, status=status, message=message, differs=bool(how), how=how, relative_difference=distance
+    )
+
+
+def _sentence(error: BaseException) -> str:
+    """The sentence that matters in a compiler's long text."""
+    explained = explain(error)
+    if explained.known and explained.sentence:
+        own = (explained.frame or "").startswith("fixes/")
+        where = f" (at {explained.frame})" if explained.frame and not own else ""
+        return explained.sentence + where
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _how_it_differs(eager: Outcome, found: Outcome) -> tuple[str, float | None]:
+    if (eager.error is None) != (found.error is None):
+        return ("eager passes, compiled raises" if eager.error is None else "eager raises, compiled passes"), None
+    if eager.error is not None and found.error is not None:
+        one, other = explain(eager.error), explain(found.error)
+        if one.known and other.known and one.member != other.member:
+            return f"eager raises at {one.op or one.member}, compiled at {other.op or other.member}", None
+        return "", None
+    assert eager.outputs is not None
+    assert found.outputs is not None
+    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, found.outputs)]
+    if dtypes[0] != dtypes[1]:
+        return f"outputs are {', '.join(dtypes[1])} compiled and {', '.join(dtypes[0])} in eager", None
+    return "", difference(found, eager)
+
+
+__all__ = ["PREFIX", "examine"]

@@ -1,0 +1,237 @@
+"""From what an observer noted to findings: which mixing is a fault, and how its operands are told; imports torch.
+
+Conventions: the rules are those of the package's text. Mixings of one kind at one line, with the same dtypes, are one
+finding that counts them; it tells the operands of the first.
+"""
+
+from __future__ import annotations
+
+import re
+from types import CodeType
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from precision_eval.diagnose.doctor.diagnosis import Finding, Kind, Operand, Severity
+from precision_eval.diagnose.doctor.source import called, expressions, is_internal, place_of, python_frames
+from precision_eval.trace.events import Event
+from precision_eval.trace.numbers import Numbers
+from precision_eval.trace.observer import Observer
+from precision_eval.trace.operations import FLOATS, Key, operand_names
+from precision_eval.trace.operations import Kind as Sort
+from precision_eval.trace.provenance import Call, Record, Table, brought_by, history_of, origin_of, short
+
+_NORM_RISKS = {
+    "rms_norm": (
+        "this torch returns the input's dtype; torch 2.6, and CPU autocast of that time, return float32, which then "
+        "meets what is stored in half"
+    ),
+    "layer_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
+    "group_norm": "the CPU's kernel takes a half input with float32 weights; CUDA's raises",
+    "instance_norm": "a norm whose weights are wider than its input is refused by other devices",
+}
+
+
+def raised_event(observer: Observer, error: BaseException) -> Event:
+    """Find the operation that raised an error, or the module whose own check did."""
+    chain = {id(error), id(error.__cause__), id(error.__context__)}
+    for raised in observer.raised:
+        if id(raised.error) in chain:
+            return raised.event
+    return _python_event(observer, error)
+
+
+def _python_event(observer: Observer, error: BaseException) -> Event:
+    module: nn.Module | None = None
+    local: dict[str, Any] = {}
+    of_module = False
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and not is_internal_call(frame.f_code):
+            module, local = owner, dict(frame.f_locals)
+            of_module = is_internal(frame.f_code.co_filename)
+        trace = trace.tb_next
+    frames = python_frames(error)
+    code, instruction = (frames[-1][0], frames[-1][1]) if frames else (_python_event.__code__, 0)
+    named = {name: value for name, value in local.items() if isinstance(value, torch.Tensor)}
+    for name, value in [] if module is None else [*module.named_parameters(recurse=False)]:
+        named.setdefault(name, value)
+    operands: list[tuple[Key, tuple[int, ...], Record]] = []
+    seen: set[int] = set()
+    for name, tensor in named.items():
+        if tensor.dtype in FLOATS and id(tensor) not in seen:
+            seen.add(id(tensor))
+            operands.append(((name,), tuple(tensor.shape), observer.table.get(tensor)))
+    call = None if module is None else Call(module, observer.paths.get(id(module), type(module).__name__))
+    name = type(module).__name__ if module is not None else "the model"
+    result = operands[0][2].dtype if operands else observer.base
+    event = Event(
+        "raise", observer.number + 1, name, Sort.SKIP, (code, instruction), call, operands, result, of_module=of_module
+    )
+    if not of_module and len(frames) > 1:
+        event.caller = (frames[-2][0], frames[-2][1])
+    return event
+
+
+def is_internal_call(code: CodeType) -> bool:
+    """Whether a frame is one of the wrappers through which every module is called."""
+    return code.co_name in ("_call_impl", "_wrapped_call_impl") or code.co_filename == __file__
+
+
+def findings_of(
+    observer: Observer, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
+) -> tuple[tuple[Finding, ...], list[Event]]:
+    """Judge what an observer noted."""
+    for tensor in outputs:
+        event = observer.table.get(tensor).event
+        if event is not None and not (event.leaked or event.deliberate):
+            event.leaked = "reached the model's output"
+    events = list(observer.events)
+    if raised is not None:
+        events.append(raised)
+        for _, _, record in raised.operands:
+            if record.event is not None and not record.event.leaked:
+                record.event.leaked = "raised an error further on"
+    events += list(observer.uses.values())
+    if broken and observer.numbers is not None:
+        events += _broken_events(observer.numbers, observer.number)
+    _spread(events, observer.base)
+    groups: dict[Any, list[Event]] = {}
+    for event in sorted(events, key=lambda e: e.number):
+        severity, reason = _judged(event)
+        dtypes = tuple(record.dtype for _, _, record in event.operands)
+        groups.setdefault((event.kind, event.line, event.name, dtypes, event.result, severity, reason), []).append(
+            event
+        )
+    found = [told(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
+    return tuple(found), [group[0] for group in groups.values()]
+
+
+def _spread(events: list[Event], base: torch.dtype) -> None:
+    """Mark contained promotions by a tensor that does harm elsewhere: the first meeting is where it came in."""
+    harmful = {
+        id(origin_of(record))
+        for event in events
+        if event.leaked and not event.deliberate
+        for _, _, record in event.operands
+        if record.dtype is not base and not record.deliberate
+    }
+    for event in events:
+        if event.kind == "promotion" and not (event.leaked or event.deliberate):
+            strays = [record for _, _, record in event.operands if record.dtype is not base]
+            if any(id(origin_of(record)) in harmful for record in strays):
+                event.leaked = "was cast back, but the same tensor does harm further on"
+
+
+def _broken_events(numbers: Numbers, number: int) -> list[Event]:
+    """The first result that is not finite though its operands are."""
+    record = numbers.first_broken
+    if record is None or record.code is None:
+        return []
+    parts: list[tuple[Key, tuple[int, ...], Record]] = [((i,), (), parent) for i, parent in enumerate(record.parents)]
+    line = (record.code, record.instruction)
+    return [
+        Event(
+            "first_non_finite", number, record.name, Sort.PLAIN, line, record.call, parts, record.dtype, of_module=False
+        )
+    ]
+
+
+def _judged(event: Event) -> tuple[Severity, str]:
+    """Say whether an event is a fault, and why."""
+    if event.kind == "raise":
+        return "fault", "it raised"
+    if event.kind == "promotion":
+        if event.leaked:
+            asked = "an operand was brought to it by the code" if event.deliberate else "nothing asked for it"
+            return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
+        if event.deliberate:
+            return "note", "an operand was brought to its dtype by the code"
+        return "risk", "it was cast back before it went on; nothing asked for it, so it hangs on that cast"
+    if event.kind == "downcast":
+        if event.deliberate:
+            return "note", "what is written was widened on purpose, or the destination was made for it"
+        return "fault", event.leaked
+    if event.kind == "mixed_norm":
+        return "risk", _NORM_RISKS.get(event.name, "weights wider than the input")
+    if event.kind == "kept_narrowed":
+        return "fault", "the model's class keeps this in float32, since its values overflow a half; it is stored in one"
+    if event.kind == "first_non_finite":
+        return "fault", "the first result that is not finite though its operands are, and the output is not finite"
+    return "note", "a wider destination: exact"
+
+
+def told(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:
+    """Write events of one line as a finding."""
+    event = group[0]
+    paths = dict.fromkeys(other.call.path if other.call else "" for other in group)
+    module = event.call.path if event.call else ""
+    return Finding(
+        kind=cast(Kind, event.kind),
+        severity=severity,
+        op=event.name,
+        module=module,
+        module_class=type(event.call.module).__name__ if event.call else "",
+        place=place_of(*event.line),
+        operands=operands_of(event, base),
+        result="" if event.kind == "raise" else short(event.result),
+        count=len(group),
+        also_in=tuple(path for path in paths if path != module),
+        reason=reason,
+    )
+
+
+def operands_of(event: Event, base: torch.dtype) -> tuple[Operand, ...]:
+    """Tell an event's operands: name, dtype, how they are written, and their history."""
+    keys = [key for key, _, _ in event.operands]
+    names = operand_names(event.name, event.sort, keys)
+    written = written_operands(event)
+    return tuple(
+        Operand(
+            name=name,
+            dtype=short(record.dtype),
+            shape=shape,
+            expression=text,
+            brought_by=brought_by(record),
+            history=history_of(record, base),
+        )
+        for name, (_, shape, record), text in zip(names, event.operands, written, strict=True)
+    )
+
+
+def written_operands(event: Event) -> list[str]:
+    """Tell how an event's operands are written at its line."""
+    keys = [key for key, _, _ in event.operands]
+    if event.sort is Sort.SKIP:
+        return [str(key[0]) if event.caller else "" for key in keys]
+    texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
+    if event.of_module:
+        owner = owner_of(called(*event.line), event.call.path if event.call else "")
+        for index, (_, _, record) in enumerate(event.operands):
+            if owner and not texts[index] and record.kind in ("parameter", "buffer"):
+                texts[index] = f"{owner}.{record.name.rpartition('.')[2]}"
+    return texts
+
+
+def owner_of(expression: str, path: str) -> str:
+    """Write the module at a path, of which a line calls the expression: ``self.net`` and ``a.net.0`` →
+    ``self.net[0]``.
+    """
+    last = re.split(r"\.|\[", expression)[-1].rstrip("]")
+    parts = path.split(".")
+    if last not in parts:
+        return expression
+    rest = parts[len(parts) - parts[::-1].index(last) :]
+    return expression + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
+
+
+def left_faults(observer: Observer, outputs: tuple[torch.Tensor, ...]) -> list[str]:
+    """Name the faults that an observed call still has, for instance under a fix."""
+    found, _ = findings_of(observer, outputs, None, broken=False)
+    return [f"{finding.kind} at {finding.place}" for finding in found if finding.severity == "fault"]
+
+
+__all__ = ["Table", "findings_of", "left_faults", "operands_of", "raised_event", "told", "written_operands"]

@@ -1,0 +1,221 @@
+"""Lines of source: where an operation was called, how its operands are written there, and the line with a cast in it.
+
+Conventions: a line is named by a code object and an instruction in it, which is all that is kept while a model runs;
+files are read when something is reported. Python 3.11 and later record the columns of each instruction, so that the
+very call is known where a line has several. Source that cannot be read (a notebook's, generated code) gives no text.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from types import CodeType
+
+import torch
+
+from precision_eval.diagnose.doctor.diagnosis import Place
+
+_TORCH = str(Path(torch.__file__).parent)
+_PACKAGE = Path(__file__).parents[2]
+_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "trace", "fixes"))
+_KEEPING = str(_PACKAGE / "cases" / "adapters" / "wrapped.py")
+
+
+def is_internal(file: str) -> bool:
+    """Say whether a file is torch's or the doctor's, so that a line in it is not what a user wants to see."""
+    return file.startswith((_TORCH, *_OWN)) or file == _KEEPING
+
+
+def shortened(file: str) -> str:
+    """Shorten a path: below site-packages, or below the working directory, else its last two parts."""
+    path = Path(file)
+    for marker in ("site-packages", "dist-packages"):
+        if marker in path.parts:
+            return Path(*path.parts[path.parts.index(marker) + 1 :]).as_posix()
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return "/".join(path.parts[-2:])
+
+
+def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
+    """First and last line, first and last column (in bytes) of an instruction."""
+    found = next(islice(code.co_positions(), instruction // 2, None), None)
+    if found is None or None in found:
+        return None
+    return found  # type: ignore[return-value]
+
+
+def line_of(code: CodeType, instruction: int) -> int:
+    """Line of an instruction."""
+    found = next(islice(code.co_positions(), instruction // 2, None), None)
+    return found[0] if found is not None and found[0] is not None else code.co_firstlineno
+
+
+def place_of(code: CodeType, instruction: int) -> Place:
+    """Name the line of an instruction."""
+    line = line_of(code, instruction)
+    text = linecache.getline(code.co_filename, line).strip()
+    return Place(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> tuple[str, ast.Module] | None:
+    lines = linecache.getlines(file)
+    if not lines:
+        return None
+    text = "".join(lines)
+    try:
+        return text, ast.parse(text)
+    except SyntaxError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _node(code: CodeType, instruction: int) -> ast.AST | None:
+    """Find the call, operator or assignment that an instruction belongs to."""
+    span, parsed = _span(code, instruction), _tree(code.co_filename)
+    if span is None or parsed is None:
+        return None
+    first, last, start, end = span
+    best: ast.AST | None = None
+    for node in ast.walk(parsed[1]):
+        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign | ast.Subscript | ast.Assign | ast.Attribute):
+            continue
+        if (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (first, last, start, end):
+            best = node
+    if isinstance(best, ast.Subscript):  # an assignment's instruction spans its target
+        for node in ast.walk(parsed[1]):
+            if isinstance(node, ast.Assign) and best in node.targets:
+                return node
+    return best
+
+
+def _text(file: str, node: ast.AST) -> str:
+    parsed = _tree(file)
+    return (ast.get_source_segment(parsed[0], node) or "") if parsed else ""
+
+
+def _written(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
+    """Operands of a call as written, by position (a method's object is the first) or by keyword."""
+    if isinstance(node, ast.BinOp):
+        return {(0,): node.left, (1,): node.right}
+    if isinstance(node, ast.AugAssign):
+        return {(0,): node.target, (1,): node.value}
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return {(0,): node.targets[0].value, (2,): node.value}
+    if not isinstance(node, ast.Call):
+        return {}
+    found: dict[tuple[int | str, ...], ast.expr] = {}
+    for index, part in enumerate(node.args):
+        if isinstance(part, ast.Starred):
+            break
+        found[(index,)] = part
+        if isinstance(part, ast.Tuple | ast.List):
+            found |= {(index, at): inner for at, inner in enumerate(part.elts)}
+    return found | {(word.arg,): word.value for word in node.keywords if word.arg}
+
+
+def _is_method(node: ast.AST | None, op: str) -> bool:
+    """Whether the call is of a tensor's method, so that its object is the first operand."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != op:
+        return False
+    base = node.func.value
+    return not (isinstance(base, ast.Name) and base.id in ("torch", "F", "functional"))
+
+
+def _object_of(node: ast.AST | None) -> ast.expr:
+    """The tensor whose method is called."""
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    return node.func.value
+
+
+def expressions(
+    code: CodeType, instruction: int, op: str, keys: list[tuple[int | str, ...]], *, of_module: bool
+) -> list[str]:
+    """Tell how operands are written at a line."""
+    node = _node(code, instruction)
+    if of_module:
+        return [_text(code.co_filename, part) if part else "" for part in _of_module(node, len(keys))]
+    written = _written(node)
+    if _is_method(node, op):
+        shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
+        written = {(0,): _object_of(node), **shifted}
+    return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
+
+
+def _of_module(node: ast.AST | None, count: int) -> list[ast.expr | None]:
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return [None if isinstance(first, ast.Starred) else first, *[None] * (count - 1)]
+
+
+def called(code: CodeType, instruction: int) -> str:
+    """Tell what a line calls, as written: ``self.proj`` of ``self.proj(x)``; empty where it is no call."""
+    node = _node(code, instruction)
+    return _text(code.co_filename, node.func) if isinstance(node, ast.Call) else ""
+
+
+def _wrapped(expression: str) -> str:
+    """Put parentheses around what a method cannot be called on as it stands."""
+    try:
+        node = ast.parse(expression, mode="eval").body
+    except SyntaxError:
+        return f"({expression})"
+    simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    return expression if simple else f"({expression})"
+
+
+def dtype_of(expression: str) -> str:
+    """Write the dtype of an operand: ``x.dtype``, ``(x * 2).dtype``."""
+    return f"{_wrapped(expression)}.dtype"
+
+
+def cast_of(expression: str, dtype: str) -> str:
+    """Write a cast: ``x.to(y.dtype)``."""
+    return f"{_wrapped(expression)}.to({dtype})"
+
+
+def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
+    """Write a line anew, with casts around some of its operands."""
+    node = _node(code, instruction)
+    span = _span(code, instruction)
+    lines = linecache.getlines(code.co_filename)
+    if node is None or span is None or not lines:
+        return ""
+    first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+    before = lines[first - 1 : last]
+    edits = []
+    for part in ast.walk(node):
+        text = _text(code.co_filename, part) if isinstance(part, ast.expr) else ""
+        if text in casts:
+            edits.append((part.lineno, part.col_offset, part.end_lineno, part.end_col_offset, text))  # type: ignore[attr-defined]
+    chosen = {text: min(e for e in edits if e[4] == text) for text in casts if any(e[4] == text for e in edits)}
+    if len(chosen) != len(casts):
+        return ""
+    after = list(before)
+    for line, start, end_line, end, text in sorted(chosen.values(), reverse=True):
+        if line != end_line:
+            return ""
+        raw = after[line - first].encode()
+        after[line - first] = (raw[:start] + casts[text].encode() + raw[end:]).decode()
+    file = shortened(code.co_filename)
+    removed, added = (
+        "".join(f"{sign}{line.rstrip()}\n" for line in part) for sign, part in (("-", before), ("+", after))
+    )
+    return f"--- a/{file}\n+++ b/{file}\n@@ -{first},{len(before)} +{first},{len(after)} @@\n{removed}{added}"
+
+
+def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:
+    """List the frames of an error outside torch, outermost first, with their local variables."""
+    found = []
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if not is_internal(frame.f_code.co_filename):
+            found.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,172 @@
+"""Where a model comes from on the command line: a factory, a checkpoint, a workload; loads torch when asked.
+
+Conventions: a target is a model and its inputs, a tuple or a dict, as
+:func:`~precision_eval.diagnose.doctor.examine` takes them. A factory is a callable without required parameters.
+Checkpoints are safetensors only; their example inputs are made from the config: token ids, log-mel features, samples
+or pixels.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_EXPECTED = "expected (model, inputs) with a torch.nn.Module and a tuple or dict"
+TOKENS = 16
+SAMPLES = 16_000
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model and what it is called with."""
+
+    name: str
+    model: nn.Module
+    inputs: tuple[Any, ...]
+
+
+def from_factory(path: str) -> Target:
+    """Call a factory."""
+    module_name, _, function = path.partition(":")
+    if not module_name or not function:
+        raise ParameterError(f"'{path}' names no factory; write package.module:function")
+    factory = _found(module_name, function, path)
+    try:
+        required = [
+            p.name
+            for p in inspect.signature(factory).parameters.values()
+            if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
+    except (TypeError, ValueError):
+        required = []
+    if required:
+        raise ParameterError(
+            f"the factory {path} needs {', '.join(required)}; give one that is called without arguments"
+        )
+    try:
+        made = factory()
+    except Exception as error:
+        raise ParameterError(f"the factory {path} raises {type(error).__name__}: {_first_line(error)}") from error
+    return _checked(path, made)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
+
+
+def _found(module_name: str, function: str, path: str) -> Any:
+    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ParameterError(
+            f"{module_name} does not import: {type(error).__name__}: {_first_line(error)}; run where "
+            f"`python -c 'import {module_name}'` works"
+        ) from error
+    try:
+        found = module
+        for part in function.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        shown = ", ".join(names[:8]) or "no callables"
+        raise ParameterError(f"{module_name} has no '{function}'; it has: {shown}") from error
+    if not callable(found):
+        raise ParameterError(f"{path} is a {type(found).__name__}; expected a callable that returns model and inputs")
+    return found
+
+
+def _checked(path: str, made: Any) -> Target:
+    from torch import nn
+
+    if isinstance(made, nn.Module):
+        raise ParameterError(f"the factory {path} returns a model without inputs; {_EXPECTED}")
+    if not isinstance(made, tuple | list) or len(made) != 2:
+        kind = f"{len(made)} things" if isinstance(made, tuple | list) else f"a {type(made).__name__}"
+        raise ParameterError(f"the factory {path} returns {kind}; {_EXPECTED}")
+    model, inputs = made
+    if not isinstance(model, nn.Module):
+        raise ParameterError(f"the factory {path} returns a {type(model).__name__} as its model; {_EXPECTED}")
+    if not isinstance(inputs, tuple | list | dict):
+        raise ParameterError(f"the factory {path} returns a {type(inputs).__name__} as its inputs; {_EXPECTED}")
+    if isinstance(inputs, dict):
+        if not all(isinstance(key, str) for key in inputs):
+            raise ParameterError(f"the factory {path} returns inputs with keys that are no names; {_EXPECTED}")
+        return Target(path, model, (dict(inputs),))
+    return Target(path, model, tuple(inputs))
+
+
+def from_workload(workload_id: str, *, size: str | None, device: str, seed: int) -> Target:
+    """Build a workload of this suite, as shipped; without a size at its smallest."""
+    from precision_eval.cases.systems import workload_by_id
+
+    workload = workload_by_id(workload_id)
+    case = workload.build(size or workload.sizes[0], device=device, seed=seed)
+    return Target(workload_id, case.model, tuple(case.inputs))
+
+
+def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> Target:
+    """Load a checkpoint of transformers, and make inputs for it."""
+    import torch
+
+    from precision_eval.cases.adapters.base import as_dtype, imported, load_checked
+
+    transformers = imported("transformers")
+    try:
+        config = transformers.AutoConfig.from_pretrained(path_or_name)
+    except (OSError, ValueError) as error:
+        raise ParameterError(
+            f"no configuration of a transformers model at '{path_or_name}': {_first_line(error)}; give a folder with "
+            "config.json and safetensors files, or a name on the hub"
+        ) from error
+    names = list(config.architectures or ())
+    model_class = getattr(transformers, names[0], None) if names else None
+    if model_class is None:
+        raise ParameterError(f"{path_or_name}: config.json names no class of transformers ({names or 'none'})")
+    wanted = dtype or str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    model = load_checked(model_class, path_or_name, dtype=as_dtype(wanted)).to(device)
+    generator = torch.Generator().manual_seed(seed)
+    inputs = {name: value.to(device) for name, value in example_inputs(model, generator).items()}
+    return Target(Path(path_or_name).name, model, (inputs,))
+
+
+def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
+    """Make inputs for a model of transformers from its config."""
+    import torch
+
+    config, main = model.config, model.main_input_name
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+
+    def ids(count: int) -> torch.Tensor:
+        entries = model.get_input_embeddings().num_embeddings
+        return torch.randint(entries, (1, count), generator=generator)
+
+    shapes = {
+        "input_features": (1, getattr(config, "num_mel_bins", 80), 2 * getattr(config, "max_source_positions", 1500)),
+        "input_values": (1, SAMPLES),
+        "pixel_values": (1, getattr(config, "num_channels", 3), *2 * (getattr(config, "image_size", 224),)),
+    }
+    if main == "input_ids":
+        found = {main: ids(TOKENS)}
+    elif main in shapes and all(isinstance(size, int) for size in shapes[main]):
+        found = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
+    else:
+        raise ParameterError(
+            f"no example inputs can be made for {type(model).__name__}, whose main input is '{main}'; write a factory "
+            "that returns the model and its inputs, and give package.module:factory"
+        )
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        found["decoder_input_ids"] = torch.full((1, 1), getattr(config, "decoder_start_token_id", None) or 0)
+    return found

@@ -1,0 +1,27 @@
+"""Diagnosis of a dtype error from its text: the operation, the operands, the likely causes, the fixes that apply.
+
+Conventions: works on text alone, so it needs neither the model nor torch; what the text does not show is said to be
+not shown, and a text of no known sentence is not diagnosed. ``import precision_eval.diagnose.explain`` loads no torch.
+"""
+
+from __future__ import annotations
+
+from precision_eval.diagnose.explain.advice import FixAdvice
+from precision_eval.diagnose.explain.causes import CAUSES, Cause
+from precision_eval.diagnose.explain.explanation import Explanation, LikelyCause, NamedOperand, explain
+from precision_eval.diagnose.explain.family import FAMILY, member_by_id
+from precision_eval.diagnose.explain.members import Member, Operand
+
+__all__ = [
+    "CAUSES",
+    "FAMILY",
+    "Cause",
+    "Explanation",
+    "FixAdvice",
+    "LikelyCause",
+    "Member",
+    "NamedOperand",
+    "Operand",
+    "explain",
+    "member_by_id",
+]

@@ -1,0 +1,127 @@
+"""Settings of torch that a run pins: the kernel of attention, and TF32."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from precision_eval.core.errors import ParameterError, UnsupportedError
+
+SDPA_BACKENDS: Mapping[str, str] = {
+    "math": "MATH",
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "cudnn": "CUDNN_ATTENTION",
+}
+"""Name here and in the witness → name in ``torch.nn.attention.SDPBackend``."""
+
+ANY = "any"
+"""Torch's own choice, beside pinned backends."""
+
+TF32_STATES: tuple[str, ...] = ("on", "off")
+
+PINS: tuple[str, ...] = ("sdpa_backend", "tf32")
+"""Options that change what runs; a measure that does not name them among its options is not run under a pin."""
+
+_NO_KERNEL = ("No viable backend for scaled_dot_product_attention", "No available kernel")
+_TF32_CAPABILITY = (8, 0)
+
+_reasons: list[str] = []  # why torch passed over a backend, of the pinned call in progress
+
+
+def pins_text(sdpa_backend: str | None, tf32: str | None) -> str:
+    """Return pins as they stand in a cell's id: ``",sdpa=math,tf32=on"``; empty without any."""
+    named = (("sdpa", sdpa_backend), ("tf32", tf32))
+    return "".join(f",{name}={value}" for name, value in named if value is not None)
+
+
+def check_tf32(tf32: str | None, device: str) -> None:
+    """Refuse a TF32 mode where there is none."""
+    if tf32 is not None and device != "auto" and not device.startswith("cuda"):
+        raise ParameterError(f"--tf32 {tf32} is a mode of CUDA devices, the device is {device}; leave it out")
+
+
+def set_tf32(tf32: str | None, device: str) -> None:
+    """Allow or forbid TF32 for the rest of this process; None leaves it as it is."""
+    if tf32 is None:
+        return
+    import torch
+
+    if tf32 == "on":
+        found = torch.cuda.get_device_capability(device) if device.startswith("cuda") else (0, 0)
+        if found < _TF32_CAPABILITY:
+            raise UnsupportedError(
+                f"{device} has no TF32: compute capability {found[0]}.{found[1]}, it takes 8.0; leave --tf32 out"
+            )
+    torch.set_float32_matmul_precision("high" if tf32 == "on" else "highest")
+    cudnn: Any = torch.backends.cudnn
+    operations = [getattr(cudnn, name) for name in ("conv", "rnn") if hasattr(cudnn, name)]
+    settable = [operation for operation in operations if hasattr(operation, "fp32_precision")]
+    for operation in settable:
+        operation.fp32_precision = "tf32" if tf32 == "on" else "ieee"
+    if not settable:
+        cudnn.allow_tf32 = tf32 == "on"
+
+
+@contextmanager
+def sdpa_pinned(backend: str | None) -> Iterator[None]:
+    """Allow attention one backend for the time of a block; None allows all that were allowed before."""
+    if backend is None:
+        yield
+        return
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    _reasons.clear()
+    with ExitStack() as stack:
+        stack.enter_context(_uncached())
+        stack.enter_context(_warnings_kept())
+        stack.enter_context(sdpa_kernel(getattr(SDPBackend, SDPA_BACKENDS[backend])))
+        yield
+
+
+def _uncached() -> AbstractContextManager[None]:
+    """Keep ahead-of-time autograd from handing over what was compiled for another backend."""
+    from torch._functorch import config
+
+    if not hasattr(config, "enable_autograd_cache"):
+        return nullcontext()
+    patched: AbstractContextManager[None] = config.patch(enable_autograd_cache=False)
+    return patched
+
+
+@contextmanager
+def _warnings_kept() -> Iterator[None]:
+    """Note what is warned of; torch says why it passed over a kernel in warnings and not in the error."""
+    show = warnings.showwarning
+
+    def noted(message: Any, *args: Any, **kwargs: Any) -> None:
+        _reasons.append(" ".join(str(message).split()))
+        show(message, *args, **kwargs)
+
+    warnings.showwarning = noted
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def sdpa_refusal(error: BaseException) -> str | None:
+    """Return torch's reason where an error says that attention has no kernel for a call; None for any other error."""
+    text = str(error)
+    sentence = next((known for known in _NO_KERNEL if known in text), None)
+    if sentence is None:
+        return None
+    said = [reason for reason in dict.fromkeys(_reasons) if "ttention" in reason or "kernel" in reason]
+    return f"{sentence}: " + ("; ".join(said) if said else "torch gives no further reason")
+
+
+def unlike_pin(backend: str | None, witnessed: Mapping[str, Any]) -> str | None:
+    """Say why a pinned call did not run as pinned; None where it did, or where nothing was observed."""
+    if backend is None or witnessed.get("observed") == "nothing":
+        return None
+    if not witnessed.get("sdpa"):
+        return f"attention is pinned to {backend}, but the call has no scaled_dot_product_attention"
+    found = witnessed.get("backend")
+    return None if found == backend else f"attention is pinned to {backend}, but {found} ran"

@@ -1,0 +1,241 @@
+"""The measures that need nothing but a model and its inputs: witness, drift, sampler, memory, latency.
+
+Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The workload is
+built from the run's seed, so that every cell sees the same stored inputs. Where the device has no kernels for a fix's
+storage format, the cell is *unsupported*; where the output is not finite, it is *non_finite* and has no figures.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from precision_eval.cases.systems import Case, workload_by_id
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.core.formats import support
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.fixes.pinned import PinnedFix
+from precision_eval.fixes.pins import unlike_pin
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.timers import Cache
+from precision_eval.run.processes import Timed, in_child, over_all
+from precision_eval.stats import PairedRatio
+
+BASELINE = "full_float32"
+MARGIN = 0.002
+"""Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
+
+_FREE_BASELINE = (
+    "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
+)
+
+
+def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Observe which dtypes and which backend really run, and whether the output is finite."""
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, case) as call:
+        inputs = call.prepare(case.inputs)
+        broken = _not_finite(fix, call(*inputs))
+        if broken:
+            return [broken]
+        found = _observed(cell, call, inputs)
+    unlike = unlike_pin(cell.options.sdpa_backend, found)
+    return [passed(fix, found) if unlike is None else failed(fix, "unsupported", unlike)]
+
+
+def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """Observe a call that runs. Inductor fuses away what eager refuses, so a compiled graph may not run in eager."""
+    from precision_eval.trace.witness import observe
+
+    try:
+        return observe(call, inputs).to_dict()
+    except RuntimeError as error:
+        if cell.mode == "eager":
+            raise
+        why = f"the compiled call runs, its graph does not in eager, so its dtypes were not observed: {error}"
+        return {"backend": "unknown", "casts": [], "observed": "nothing", "graphs": None, "doubts": [why[:300]]}
+
+
+def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Hold one call to float64 on the same stored inputs."""
+    from precision_eval.cases.systems.system import System
+    from precision_eval.measure.drift import attention_drift
+    from precision_eval.measure.system_drift import system_drift
+
+    fix, case = _only_fix(cell), _case(cell)
+    measured = system_drift if isinstance(case.model, System) else attention_drift
+    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
+        broken = _not_finite(fix, call(*call.prepare(case.inputs)))
+        return [broken or passed(fix, measured(case, call).to_dict())]
+
+
+def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Run the model's sampler alone, in the dtypes in which a fix leaves the logits and the speaker embedding."""
+    from precision_eval.measure.sampler import sampler_drift
+
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
+        _, speaker, _ = inputs = call.prepare(case.inputs)
+        logits = call(*inputs)[0]
+    return [passed(fix, sampler_drift(case, logits.dtype, settings=speaker.dtype).to_dict())]
+
+
+def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Count what one call allocates, what is stored, and how large this worker has become."""
+    from precision_eval.measure.memory import call_memory
+
+    fix, case = _only_fix(cell), _case(cell)
+    with _applied(cell, fix, case) as call:
+        found = call_memory(call, call.prepare(case.inputs), model=case.model, device=cell.device)
+    return [passed(fix, found.to_dict())]
+
+
+def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Time all fixes of a cell side by side, as paired ratios to the baseline, in one process or in several."""
+    processes = cell.options.processes
+    if processes == 1:
+        found = _timed_once(cell, 0)
+    else:
+        found = over_all([in_child(_timed_once, cell, index) for index in range(processes)])
+    return [_as_outcome(fix, found[fix]) for fix in cell.fixes]
+
+
+def _as_outcome(fix: str, found: Timed) -> Outcome:
+    """Plain data of what was timed: the warm ratio, with the cold one inside it on CUDA."""
+    if isinstance(found, Outcome):
+        return found
+    data = found["warm"].to_dict()
+    if "cold" in found:
+        data["cold_l2"] = found["cold"].to_dict()
+    return passed(fix, data)
+
+
+def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
+    """Build the candidates and time them, in this process."""
+    case = _case(cell)
+    with ExitStack() as stack:
+        found: dict[str, Timed] = {}
+        candidates: dict[str, Candidate] = {}
+        for fix in [fix for fix in cell.fixes if fix != BASELINE]:
+            _sort_in(fix, prepared(cell, fix, case, stack), candidates, found)
+        own = cell  # of the baseline
+        if BASELINE in cell.fixes or candidates:
+            _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
+            refused = found.get(BASELINE)
+            if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
+                own = _without_pin(cell)
+                _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
+        if BASELINE in candidates:
+            twin = prepared(own, BASELINE, case, stack)
+            assert isinstance(twin, Candidate)  # the very computation that has just worked
+            found |= _ratios(cell, process, candidates, twin, own=own)
+            if own != cell:  # what ran free is a reference and no answer to what runs under the pin
+                assert isinstance(refused, Outcome)
+                found[BASELINE] = refused
+        else:
+            broken = found.get(BASELINE, failed(BASELINE, "raised", "nothing else can be timed"))
+            assert isinstance(broken, Outcome)
+            reason = f"the baseline {BASELINE} cannot be timed: {broken.reason}"
+            found |= {fix: failed(fix, broken.status, reason) for fix in candidates}
+    return found
+
+
+def _without_pin(cell: Cell) -> Cell:
+    """Return a cell with torch's own choice of attention backend."""
+    return replace(cell, options=replace(cell.options, sdpa_backend=None))
+
+
+def _ratios(
+    cell: Cell, process: int, candidates: dict[str, Candidate], twin: Candidate, *, own: Cell
+) -> dict[str, Timed]:
+    """Time the candidates; on CUDA a second time with a flushed L2 cache. `own` is the baseline's cell."""
+    doubt = () if own == cell else (_FREE_BASELINE.format(cell.options.sdpa_backend),)
+    caches: tuple[Cache, ...] = ("warm", "cold") if cell.device.startswith("cuda") else ("warm",)
+    found: dict[str, dict[Cache, PairedRatio]] = {fix: {} for fix in candidates}
+    for cache in caches:
+        ratios = compare_latency(
+            candidates,
+            baseline=BASELINE,
+            budget_s=cell.options.budget_s / (len(caches) * cell.options.processes),
+            margin=MARGIN,
+            device=cell.device,
+            seed=cell.options.seed + process,
+            cache=cache,
+            null=twin,
+            check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
+            threads=cell.threads,
+        )
+        for fix, ratio in ratios.items():
+            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
+    return dict(found)
+
+
+def _sort_in(
+    fix: str, found: Candidate | Outcome, candidates: dict[str, Candidate], outcomes: dict[str, Timed]
+) -> None:
+    """Put a fix among the candidates, or its failure among the outcomes."""
+    if isinstance(found, Candidate):
+        candidates[fix] = found
+    else:
+        outcomes[fix] = found
+
+
+def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
+    """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot."""
+    try:
+        _check_format(cell, fix)
+        applied = _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs))
+        block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
+        stack.enter_context(applied.stored())
+        inputs = applied.prepare(case.inputs)
+        with block():
+            broken = _not_finite(fix, applied(*inputs))
+    except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
+        return failure_of(fix, error)
+    return broken or Candidate(partial(applied, *inputs), block)
+
+
+def _applied(cell: Cell, fix: str, case: Case) -> AppliedFix:
+    if cell.options.sdpa_backend is None:
+        return fix_by_id(fix).applied(case.model, mode=cell.mode)
+    return PinnedFix(fix_by_id(fix), case.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
+
+
+def _only_fix(cell: Cell) -> str:
+    """Return the one fix of an ungrouped cell, after making sure that the device can compute its format."""
+    (fix,) = cell.fixes
+    _check_format(cell, fix)
+    return fix
+
+
+def _case(cell: Cell) -> Case:
+    return workload_by_id(cell.workload).build(cell.size, device=cell.device, seed=cell.options.seed)
+
+
+def _check_format(cell: Cell, fix: str) -> None:
+    """Raise where a fix stores in a format that the device cannot compute."""
+    storage = fix_by_id(fix).storage
+    if storage in ("as_shipped", "per_workload"):
+        return
+    found = support(cell.device, storage)
+    if found.kind == "absent":
+        raise UnsupportedError(f"{storage} on {cell.device}: {found.reason}")
+
+
+def _not_finite(fix: str, output: object) -> Outcome | None:
+    """Return the outcome of a fix whose output holds NaN or infinity, None where all is finite."""
+    tensors = output if isinstance(output, tuple | list) else (output,)
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            broken = int((~torch.isfinite(tensor)).sum())
+            if broken:
+                return failed(fix, "non_finite", f"{broken} of {tensor.numel()} output values are NaN or infinite")
+    return None

@@ -1,0 +1,263 @@
+"""What can be measured about a cell: the literal list, and the function that a worker runs.
+
+Conventions: a measure is a function ``(cell, run_dir) -> list[Outcome]`` named by its dotted place, so that listing
+measures imports nothing heavy. It returns one outcome per fix of the cell. What it raises becomes an outcome of every
+fix of the cell; data that hold NaN or infinity become the status *non_finite*.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import multiprocessing
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of
+from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.fixes.pins import PINS, set_tf32
+
+MeasureFunction = Callable[[Cell, Path], list[Outcome]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One kind of measurement."""
+
+    name: str
+    title: str
+    source: str
+    place: str
+    timed: bool = False
+    grouped: bool = False
+    after: tuple[str, ...] = ("witness",)
+    needs: tuple[str, ...] = ()
+    pseudo_fixes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ("seed",)
+    cost_s: float = 3.0
+    cost_option: str | None = None
+
+    def run(self, cell: Cell, run_dir: Path) -> list[Outcome]:
+        """Import the measure function and run it."""
+        module, _, function = self.place.partition(":")
+        return cast(MeasureFunction, getattr(importlib.import_module(module), function))(cell, run_dir)
+
+    def expected_s(self, cell: Cell) -> float:
+        """Return the rough duration of a cell, in seconds."""
+        return self.cost_s * (1.0 if self.cost_option is None else float(getattr(cell.options, self.cost_option)))
+
+
+_CONTROLS = ("control_rope_bfloat16", "control_long_window")
+_SHORT_CONTROLS = ("control_rope_bfloat16",)  # a long window differs only once it is longer than the trained one
+
+MEASURES: tuple[Measure, ...] = (
+    Measure(
+        name="witness",
+        title="which dtypes and which attention backend really ran, and which casts were made",
+        source="observed by the dispatcher, not assumed; sglang-omni #1713 declared bfloat16 and silently ran float32",
+        place="precision_eval.measure.generic:witness",
+        after=(),
+        options=("seed", *PINS),
+    ),
+    Measure(
+        name="drift",
+        title="error of one call against float64 on the same stored inputs, split into cast, compute and rounding",
+        source="yardstick of the same dtype as in FlashAttention's tests; Golden et al. 2024, arXiv 2405.02803",
+        place="precision_eval.measure.generic:drift",
+        cost_s=4.0,
+        options=("seed", *PINS),
+    ),
+    Measure(
+        name="sampler",
+        title="what the sampler's own rounding does to the nucleus and the probabilities, on float64 logits",
+        source="metavoiceio/metavoice-src fam/llm/fast_inference_utils.py: guidance and top-p in the model's precision",
+        place="precision_eval.measure.generic:sampler",
+        cost_s=3.0,
+        options=("seed", *PINS),
+    ),
+    Measure(
+        name="memory",
+        title="peak allocated bytes of one call above its start, storage, and the worker's peak resident memory",
+        source="the allocator's own events (torch.profiler on the CPU, torch.cuda.memory_stats)",
+        place="precision_eval.measure.generic:memory",
+        options=("seed", *PINS),
+    ),
+    Measure(
+        name="teacher_forced_drift",
+        title="drift of the logits per step over the original's tokens: relative error, KL, flips",
+        source="Qi et al. 2025, arXiv 2506.09501; intervals over streams",
+        place="precision_eval.measure.voice:teacher_forced_drift",
+        pseudo_fixes=_SHORT_CONTROLS,
+        options=("seed", "streams", "steps"),
+        cost_s=10.0,
+    ),
+    Measure(
+        name="streams",
+        title="tokens of free-running streams, all with the same noise; the material of divergence",
+        source="shared Gumbel noise: the same draw in every precision",
+        place="precision_eval.measure.voice:streams",
+        pseudo_fixes=("oracle", "null", *_SHORT_CONTROLS),
+        options=("seed", "streams", "steps"),
+        cost_s=8.0,
+    ),
+    Measure(
+        name="divergence",
+        title="when free-running streams leave the oracle's tokens",
+        source="Kaplan–Meier survival over streams, next to the null (the oracle with another noise seed)",
+        place="precision_eval.measure.voice:divergence",
+        after=("streams",),
+        needs=("streams",),
+        pseudo_fixes=("null", *_SHORT_CONTROLS),
+        options=("seed", "streams", "steps"),
+        cost_s=1.0,
+    ),
+    Measure(
+        name="synthesis",
+        title="minutes of audio, and how fast they were made",
+        source="streaming, in constant memory",
+        place="precision_eval.measure.voice:synthesis",
+        pseudo_fixes=("oracle", "null", *_CONTROLS),
+        options=("seed", "minutes"),
+        cost_s=8.0,
+        cost_option="minutes",
+    ),
+    Measure(
+        name="audio",
+        title="the audio against the oracle's and the original's over time, as a ratio to the null",
+        source="audio_metrics: log-spectral distance, mel-cepstral distortion, SI-SDR, phoneme accuracy",
+        place="precision_eval.measure.voice:audio",
+        after=("synthesis",),
+        needs=("synthesis",),
+        pseudo_fixes=("oracle", "null", *_CONTROLS),
+        options=("seed", "minutes"),
+        cost_s=8.0,
+        cost_option="minutes",
+    ),
+    Measure(
+        name="latency",
+        title="time per call as a paired ratio to full_float32, with interval, verdict and detectable effect",
+        source="interleaved blocks in random order; robust location and bootstrap of the paired log-ratios",
+        place="precision_eval.measure.generic:latency",
+        timed=True,
+        grouped=True,
+        options=("seed", "budget_s", "processes", *PINS),
+        cost_s=1.5,
+        cost_option="budget_s",
+    ),
+)
+
+
+def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measure:
+    """Return a measure."""
+    for measure in measures:
+        if measure.name == name:
+            return measure
+    raise unknown_name("measure", name, [measure.name for measure in measures])
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What a worker returns about a cell."""
+
+    outcomes: tuple[Outcome, ...]
+    started_at: str
+    wall_s: float
+    raised: bool = False
+
+
+def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) -> CellResult:
+    """Run one cell in this process, which is expected to be a worker of its own."""
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    start = time.perf_counter()
+    raised = False
+    if multiprocessing.parent_process() is not None:
+        _log_output(log_path(cell, run_dir))
+    try:
+        measure = measure_by_name(cell.measure, measures)
+        _prepare_torch(cell)
+        found = {outcome.fix: _strict(outcome) for outcome in measure.run(cell, run_dir)}
+    except Exception as error:  # noqa: BLE001 - the boundary of a cell: whatever was raised is the cell's result
+        _print_traceback()
+        raised = True
+        found = {fix: failure_of(fix, error) for fix in cell.fixes}
+    missing = [failed(fix, "raised", "the measure gave no outcome for it") for fix in cell.fixes if fix not in found]
+    return CellResult((*found.values(), *missing), started_at, time.perf_counter() - start, raised)
+
+
+def log_path(cell: Cell, run_dir: Path) -> Path:
+    """Return where a worker's standard output and error go."""
+    return run_dir / "logs" / (re.sub(r"[^\w.+@#-]+", "_", cell.id)[:180] + ".log")
+
+
+def _log_output(path: Path) -> None:
+    """Send this process's standard output and error to a file, C libraries' included."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    if multiprocessing.parent_process() is not None:
+        with suppress(OSError):  # a full disk must not turn the outcome into another one
+            traceback.print_exc()
+
+
+def _prepare_torch(cell: Cell) -> None:
+    """Set the threads and TF32, and make sure that the device is there."""
+    import torch
+
+    torch.set_num_threads(cell.threads)
+    kind, _, index = cell.device.partition(":")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UnsupportedError(
+            f"device {cell.device} is not there: torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UnsupportedError("device mps is not there: this torch or this machine has no Metal backend")
+    set_tf32(cell.options.tf32, cell.device)
+
+
+def _strict(outcome: Outcome) -> Outcome:
+    """Turn data into plain JSON data, or say which figure is not finite."""
+    if outcome.data is None:
+        return outcome
+    place = _not_finite(outcome.data, "")
+    if place is not None:
+        return replace(outcome, status="non_finite", reason=f"{place} is not finite", data=None)
+    return replace(outcome, data=json.loads(json.dumps(outcome.data, allow_nan=False, default=_plain)))
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy's scalars and arrays into Python's numbers and lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not plain data")
+
+
+def _not_finite(value: Any, place: str) -> str | None:
+    """Return the dotted place of the first number that is not finite."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{place.lstrip('.')} = {value}"
+    items: Any = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    return next((found for key, item in items if (found := _not_finite(item, f"{place}.{key}")) is not None), None)

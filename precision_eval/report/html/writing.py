@@ -1,0 +1,200 @@
+"""Puts the page together and writes it.
+
+Conventions: the template is ``page.html``, its rules ``page.css`` and its script ``page.js``, all beside this module;
+they become one file that loads nothing. The page is complete without the script, which adds what hover and focus show,
+a way to pick out fixes, and the arrow keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.files import written_whole
+from precision_eval.report.findings_sound import sound_sentences
+from precision_eval.report.html import LARGEST_BYTES, PAGE_NAME
+from precision_eval.report.html.answer import answer_rows, cards_of, in_short, uncured
+from precision_eval.report.html.bars import memory_chart, shift_chart, shifts_of
+from precision_eval.report.html.figures import Figure, pointer
+from precision_eval.report.html.looks import Palette, palette_of
+from precision_eval.report.html.places import Place, places_of, shown_path
+from precision_eval.report.html.series import drift_charts, sound_charts, sound_rows, survival_chart
+from precision_eval.report.html.sound import sound_section
+from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
+from precision_eval.report.html.tradeoff import Chart, tradeoff_of
+from precision_eval.report.html.versions import versions_of
+from precision_eval.report.plots_versions import STATUS_LOOKS
+from precision_eval.report.templating import template_environment
+from precision_eval.report.text import environment_line, reading_guide
+from precision_eval.report.versions_page import dates_of
+from precision_eval.results.data import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
+
+TEMPLATE_NAME = "page.html"
+_SPARE_BYTES = 200_000
+"""Kept free beside players."""
+
+_FILES = ("report.md", "results.csv", RECORDS_NAME, ENVIRONMENT_NAME)
+
+
+class PageTooLargeError(PrecisionEvalError, ValueError):
+    """The page would weigh more than it may, without any player."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Charts of one group, and how they are made again."""
+
+    place: Place
+    charts: tuple[Chart, ...]
+    cells: str
+    command: str
+    files: tuple[str, ...]
+
+
+def write_page(run_dir: Path, *, versions_dir: Path | None = None) -> Path:
+    """Write the page; see :func:`precision_eval.report.html.write_page`."""
+    text = render_page(run_dir, versions_dir=versions_dir)
+    page = run_dir / PAGE_NAME
+    with written_whole(page) as path:
+        path.write_text(text, encoding="utf-8")
+    return page
+
+
+def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
+    """Return the page's text."""
+    run = load_run(run_dir)
+    content = _content(run, versions_dir)
+    template = template_environment(Path(__file__).parent).get_template(TEMPLATE_NAME)
+    bare = len(template.render(**content, sound=None).encode())
+    left = LARGEST_BYTES - bare - _SPARE_BYTES
+    if left < 0:
+        raise PageTooLargeError(
+            f"the page of {run_dir} would weigh {bare:,} bytes without any sound; at most {LARGEST_BYTES:,} are meant "
+            "to be sent around; report fewer workloads: give each its own --out"
+        )
+    return template.render(**content, sound=sound_section(run, budget_bytes=left))
+
+
+def _content(run: Run, versions_dir: Path | None) -> dict[str, Any]:
+    """Return everything that the template shows, except the players."""
+    places = places_of(run)
+    shown = shown_path(run.directory)
+    palette = palette_of(row.fix for place in places for row in (*_references(place), *place.section.rows))
+    answers = answer_rows(places)
+    cards = cards_of(answers)
+    versions = None if versions_dir is None else versions_of(versions_dir, run_dir=run.directory, shown=shown)
+    return {
+        "name": run.directory.resolve().name,
+        "shown": shown,
+        "measured": _span(run),
+        "line": environment_line(run),
+        "palette": palette,
+        "looks": STATUS_LOOKS,
+        "in_short": in_short(cards),
+        "cards": cards,
+        "answers": answers,
+        "uncured": uncured(places),
+        "count": _counted,
+        "tradeoff": _parts(places, lambda p: _one(tradeoff_of(p, palette)), "tradeoff", ("latency", "drift", "memory")),
+        "drift": _parts(places, lambda p: drift_charts(p, palette), "drift", ("teacher_forced_drift",)),
+        "audio": _parts(places, lambda p: sound_charts(p, palette), "audio", ("synthesis", "audio")),
+        "sound_tables": [(place, grid) for place in places if (grid := sound_grid(place)) is not None],
+        "chance": _chance(places, palette),
+        "survival": _parts(places, lambda p: _one(survival_chart(p, palette)), "survival", ("streams", "divergence")),
+        "memory": _parts(places, lambda p: _one(memory_chart(p, palette)), "memory", ("memory",)),
+        "versions": versions,
+        "dates": {} if versions is None else dates_of(versions.story),
+        "statuses": status_table(places),
+        "messages": messages_of(places),
+        "groups": [(place, cost_grid(place)) for place in places],
+        "environment": environment_facts(run),
+        "other_environments": _environments(run),
+        "guide": reading_guide(run),
+        "files": [one for one in _FILES if (run.directory / one).is_file()],
+        "torn_bytes": run.torn_bytes,
+        "sound_command": _sound_command(places),
+        "cells_text": lambda cell: cell if isinstance(cell, tuple) else (cell,),
+    }
+
+
+def _parts(places: Sequence[Place], draw: Any, kind: str, measures: tuple[str, ...]) -> list[Part]:
+    """Draw one kind of chart for every group that allows it."""
+    found = []
+    for place in places:
+        charts: tuple[Chart, ...] = draw(place)
+        if charts:
+            named = tuple(place.group.measure_of("drift") if one == "drift" else one for one in measures)
+            found.append(
+                Part(
+                    place=place,
+                    charts=charts,
+                    cells=f"{place.group.workload}/*/{place.group.mode}@{place.group.device}:{place.group.size}"
+                    f"{place.group.pins}#{'|'.join(named)}",
+                    command=place.again(*named),
+                    files=_saved(place, kind),
+                )
+            )
+    return found
+
+
+def _one(chart: Chart | None) -> tuple[Chart, ...]:
+    return () if chart is None else (chart,)
+
+
+def _saved(place: Place, kind: str) -> tuple[str, ...]:
+    """Return the figures of a kind that the report has saved for a group, PNG and SVG."""
+    section = place.section
+    grid = f"{section.workload}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
+    stems = (f"{kind}-{grid.replace(':', '').replace(' ', '-')}", f"{kind}-{section.slug}")
+    names = [f"figures/{stem}.{end}" for stem in stems for end in ("png", "svg")]
+    return tuple(name for name in names if (place.run.directory / name).is_file())
+
+
+def _references(place: Place) -> list[Any]:
+    measures = ("audio", "divergence", "teacher_forced_drift")
+    return [row for name in measures for row in place.run.references(place.section, name)]
+
+
+def _chance(places: Sequence[Place], palette: Palette) -> list[dict[str, Any]]:
+    """Return, per group with sound, the shifts from the oracle beside the null and the controls."""
+    found = []
+    for place in places:
+        shifts = shifts_of(place)
+        if shifts:
+            charts = tuple(shift_chart(place, yardstick, own, palette) for yardstick, own in shifts)
+            rows = sound_rows(place)[1]
+            missing = [role for role in ("null", "control") if role not in {row.role for row in rows}]
+            sentences = sound_sentences(place.run, place.section)
+            found.append({"place": place, "charts": charts, "sentences": sentences, "missing": missing})
+    return found
+
+
+def _counted(policy: str, fix: str, kind: str, number: int) -> Markup:
+    """Return a count over the answers as an element that says what it counts."""
+    found = Figure(value=float(number), text=str(number), records=("answer",), paths=(pointer(policy, fix, kind),))
+    return found.__html__()
+
+
+def _span(run: Run) -> str:
+    """Return the day, or first and last day, of measuring."""
+    days = sorted({record.started_at[:10] for record in run.records})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def _environments(run: Run) -> Mapping[str, int]:
+    """Count records per environment, by the beginning of its hash; empty where there is one."""
+    counts: dict[str, int] = {}
+    for record in run.records:
+        counts[record.environment[:12]] = counts.get(record.environment[:12], 0) + 1
+    return counts if len(counts) > 1 else {}
+
+
+def _sound_command(places: Sequence[Place]) -> str:
+    """Return the command that makes audio files: of this run's voice where it has one, else of the default."""
+    voices = [place for place in places if place.group.workload == "voice" and place.section.curing]
+    return voices[0].again("synthesis", "audio") if voices else "precision-eval run --workload voice --out runs/again"

@@ -1,0 +1,34 @@
+"""Limits in, the fix to take and why out; the trade-off front with its uncertainty.
+
+Pure functions over records: nothing is measured here, and neither torch nor a report is loaded.
+"""
+
+from precision_eval.results.choose.asking import Answer, Question, answer
+from precision_eval.results.choose.changes import Change
+from precision_eval.results.choose.choosing import Choice, LeftOut, choose_from
+from precision_eval.results.choose.constraints import Constraints, parse_memory
+from precision_eval.results.choose.facts import Contender, Estimate, Group, MissingMeasureError
+from precision_eval.results.choose.front import Standing, point_front, standings
+from precision_eval.results.choose.policies import POLICIES
+from precision_eval.results.choose.reading import groups_of
+
+__all__ = [
+    "POLICIES",
+    "Answer",
+    "Change",
+    "Choice",
+    "Constraints",
+    "Contender",
+    "Estimate",
+    "Group",
+    "LeftOut",
+    "MissingMeasureError",
+    "Question",
+    "Standing",
+    "answer",
+    "choose_from",
+    "groups_of",
+    "parse_memory",
+    "point_front",
+    "standings",
+]

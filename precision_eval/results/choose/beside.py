@@ -1,0 +1,215 @@
+"""Figures from beside the run: time at another length from a sweep, memory from a plan.
+
+Conventions: a sweep (``precision-eval sweep``) times ``full_float32``, ``query_to_half`` and ``kv_to_query`` in the
+attention of a decode step. Between two lengths that were measured, the logarithm of a ratio is a straight line over the
+logarithm of the length, and so are the ends of its interval. A plan (``precision-eval plan --json``) gives memory from
+a model's configuration. Whatever such a file lacks for a fix is not filled in from the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import RecordError
+from precision_eval.results.choose.extents import extent_of
+from precision_eval.results.choose.facts import ONE_PROCESS, Contender, Estimate, Group, exact
+
+SWEEP_FILE = "crossover.json"
+_BASELINE = "full_float32"
+SWEPT_WORKLOAD = "attention-decode"
+"""What a sweep times, shape by shape; its sizes are the shapes."""
+
+
+_ALONE = (
+    f"the sweep timed it in one process, which draws its memory layout once: differences below {100 * ONE_PROCESS:.0f} "
+    "% are not called; sweep with --processes 5 or more"
+)
+
+
+@dataclass(frozen=True)
+class _SweptTime:
+    """A fix's time in a sweep: ratio to full_float32, its logarithm per process (empty where unpaired), processes."""
+
+    time: Estimate
+    logs: tuple[float, ...]
+    processes: int
+
+
+def timed_by_sweep(
+    groups: Sequence[Group], folder: Path, *, length: int | None, batch: int | None
+) -> tuple[Group, ...]:
+    """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says."""
+    found = _json(folder / SWEEP_FILE, remedy=f"precision-eval sweep --out {folder}")
+    configurations = found.get("configurations", [])
+    return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
+
+
+def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, batch: int | None) -> tuple[Group, ...]:
+    """Take memory from a plan."""
+    plan = _json(path, remedy=f"precision-eval plan --json > {path}")
+    if "fixes" not in plan or "length" not in plan:
+        raise RecordError(f"{path} is no plan; write one: precision-eval plan --json > {path}")
+    for name, asked in (("length", length), ("batch", batch)):
+        if asked is not None and plan[name] != asked:
+            raise RecordError(
+                f"{path} is planned for {name} {plan[name]}, asked for {asked}; plan again: precision-eval plan "
+                f"--model {plan['model']} --{name} {asked} --json > {path}"
+            )
+    by_fix = {one["fix"]: one for one in plan["fixes"]}
+    note = f"memory is planned for {plan['model']} at length {plan['length']:,}, batch {plan['batch']}, not measured"
+    return tuple(
+        replace(
+            group,
+            rows=tuple(_planned(row, by_fix.get(row.fix), path) for row in group.rows),
+            notes=(*group.notes, note),
+        )
+        for group in groups
+    )
+
+
+def _planned(row: Contender, plan: Mapping[str, Any] | None, path: Path) -> Contender:
+    if plan is None or plan.get("call_bytes") is None:
+        why = "not in the plan" if plan is None else f"the plan says {plan.get('status')}: {plan.get('reason')}"
+        missing = {**row.missing, "memory": f"{path.name}: {why}"}
+        return replace(row, stored_bytes=None, peak_bytes=None, missing=missing)
+    missing = {axis: why for axis, why in row.missing.items() if axis != "memory"}
+    return replace(row, stored_bytes=plan["stored_bytes"], peak_bytes=plan["call_bytes"], missing=missing)
+
+
+def _swept(
+    group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, length: int | None, batch: int | None
+) -> Group:
+    timed = length is not None and group.workload == SWEPT_WORKLOAD
+    if group.pins:
+        note = "a sweep pins no setting of torch, so its times are not of this"
+        return replace(group, notes=(*group.notes, note)) if timed else group
+    alike = _alike(group, configurations, folder, batch, needed=timed)
+    if not alike:
+        return group
+    chosen = alike[0]  # the first state of memory is the one that a sweep leads with
+    note = f"sweep of attention alone ({chosen['id']}): {chosen['says']}"
+    if length is None or not timed:
+        return replace(group, notes=(*group.notes, note))
+    times = {fix: _at_length(chosen, fix, length, folder) for fix in ("query_to_half", "kv_to_query")}
+    processes = [found.processes for found in times.values() if found is not None]
+    times[_BASELINE] = _SweptTime(exact(1.0), (), max(processes, default=1))
+    points = ", ".join(f"{one:,}" for one in _neighbours(chosen, length, folder))
+    where = f"time at length {length:,} is from the sweep's {points}"
+    return replace(
+        group,
+        rows=tuple(_timed(row, times, length) for row in group.rows),
+        baseline=_BASELINE,
+        null=None,
+        null_off=False,
+        doubts=(
+            *(doubt for doubt in group.doubts if not doubt.startswith(("the null is off", "time was"))),
+            *((_ALONE,) if 1 in processes else ()),
+        ),
+        notes=(*(one for one in group.notes if not one.startswith("measured at")), where, note),
+    )
+
+
+def _alike(
+    group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, batch: int | None, *, needed: bool
+) -> list[Mapping[str, Any]]:
+    """Return the configurations that are what a group is; where they are needed, none is an error."""
+    from precision_eval.cases.systems.attention import CACHE_DTYPE
+
+    shape = group.size if group.workload.startswith("attention-") else group.workload.partition("-")[0]
+    extent = extent_of(group.workload, group.size)
+    rows = batch if batch is not None else (extent.rows if extent is not None else None)
+    place = (shape, CACHE_DTYPE, group.mode, group.threads)
+    alike = [
+        one
+        for one in configurations
+        if (one["shape"], one["cache_dtype"], one["mode"], one["threads"]) == place and rows in (None, one["batch"])
+    ]
+    if alike and group.device == "cpu":
+        return alike
+    if needed:
+        batched, flag = ("", "") if rows is None else (f", batch {rows}", f"--batch {rows} ")
+        raise RecordError(
+            f"{folder} has no sweep of {shape} {CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads on "
+            f"{group.device}; add it: precision-eval sweep --shapes {shape} --modes {group.mode} "
+            f"--threads {group.threads} {flag}--out {folder}"
+        )
+    return []
+
+
+def _timed(row: Contender, times: Mapping[str, _SweptTime | None], length: int) -> Contender:
+    if row.status != "passed":
+        return row
+    found = times.get(row.fix)
+    doubts = tuple(doubt for doubt in row.doubts if not doubt.startswith("time:"))
+    if found is None:
+        missing = {**row.missing, "time": f"the sweep has no time of it at length {length:,}"}
+        return replace(row, time=None, time_logs=(), processes=0, verdict=None, missing=missing, doubts=doubts)
+    return replace(
+        row,
+        time=found.time,
+        time_logs=found.logs,
+        processes=found.processes,
+        session="sweep",
+        verdict=None,
+        median_s=None,
+        missing={axis: why for axis, why in row.missing.items() if axis != "time"},
+        doubts=doubts,
+    )
+
+
+def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> tuple[int, ...]:
+    """Return the length itself where it was measured, else the two around it."""
+    lengths = sorted(point["length"] for point in configuration["points"])
+    if length in lengths:
+        return (length,)
+    below, above = [one for one in lengths if one < length], [one for one in lengths if one > length]
+    if not below or not above:
+        raise RecordError(
+            f"{folder} sweeps lengths {lengths[0]:,} to {lengths[-1]:,} of {configuration['id']}, asked for "
+            f"{length:,}; add it: precision-eval sweep --lengths {length} --out {folder}"
+        )
+    return below[-1], above[0]
+
+
+def _at_length(configuration: Mapping[str, Any], fix: str, length: int, folder: Path) -> _SweptTime | None:
+    """Return a fix's ratio to full_float32 at a length; None where a point lacks it."""
+    points = {point["length"]: point for point in configuration["points"]}
+    lengths = _neighbours(configuration, length, folder)
+    ratios = [points[one]["ratios"].get(fix) for one in lengths]
+    if any(ratio is None for ratio in ratios):
+        return None
+    share = 0.0 if len(lengths) == 1 else math.log(length / lengths[0]) / math.log(lengths[1] / lengths[0])
+    weights = (1.0,) if len(lengths) == 1 else (1.0 - share, share)
+    ends = [
+        math.exp(sum(weight * math.log(ratio[name]) for weight, ratio in zip(weights, ratios, strict=True)))
+        for name in ("ratio", "ratio_low", "ratio_high")
+    ]
+    processes = [ratio.get("process_ratios") or () for ratio in ratios]
+    counts = [max(len(own), 1) for own in processes]  # one process alone stores no ratio of its own
+    paired = counts[0] if counts[0] > 1 and len(set(counts)) == 1 else 0
+    logs = tuple(
+        sum(weight * math.log(own[index]) for weight, own in zip(weights, processes, strict=True))
+        for index in range(paired)
+    )
+    behind = [  # an interval comes from the processes, or from the blocks of the one there is
+        count if count > 1 else int(ratio.get("blocks") or 2) for count, ratio in zip(counts, ratios, strict=True)
+    ]
+    degrees = float(max(min(behind) - 1, 1))
+    return _SweptTime(Estimate(value=ends[0], low=ends[1], high=ends[2], degrees=degrees), logs, min(counts))
+
+
+def _json(path: Path, *, remedy: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}; make it: {remedy}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON ({error}); make it again: {remedy}") from error
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} holds a {type(found).__name__}, expected an object; make it again: {remedy}")
+    return found

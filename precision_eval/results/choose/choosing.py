@@ -1,0 +1,215 @@
+"""The choice of one fix in one group: what to take, what ties with it, what was left out and why.
+
+Conventions: a fix can be taken only where it passed, has the figures that the policy and the limits need, and surely
+keeps every limit. A fix that is within noise of a limit and would otherwise be preferred *contests* the choice. The
+outcome is ``one`` where nothing ties or contests, ``tie`` where something does (or where no fix surely keeps the limits
+but one may), ``none`` where no fix keeps them, or none cures the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from precision_eval.core.errors import RecordError
+from precision_eval.results.choose.changes import Change, changes_of
+from precision_eval.results.choose.constraints import FLAGS, Constraints, state_of
+from precision_eval.results.choose.facts import Contender, Group, MissingMeasureError
+from precision_eval.results.choose.front import Standing, standings
+from precision_eval.results.choose.policies import NEEDS, check_policy, value_of
+from precision_eval.results.choose.settling import Settled, settle
+
+Outcome = Literal["one", "tie", "none"]
+
+_NOTHING = Constraints()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A fix that cannot be taken."""
+
+    fix: str
+    why: str
+    reason: str
+    excess: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What to take in one group.
+
+    Attributes
+    ----------
+    group : Group
+    policy : str
+    constraints : Constraints
+    outcome : {"one", "tie", "none"}
+    fix : str or None
+        The fix to take.
+    tied : tuple of str
+        What ties with it, itself first; itself alone without a tie.
+    tie_break : str
+        Axis that ordered the tie: ``"time"``, ``"drift"``, ``"memory"``, ``"order"``; empty without one.
+    tie_break_called : bool
+        On that axis it is ahead of every other by a called difference.
+    surely : bool
+        It surely keeps the limits; False where that is within noise.
+    contested : tuple of str
+        Fixes within noise of a limit that would otherwise tie with it or be preferred.
+    runners_up : tuple of str
+        The others that may be taken, best first.
+    left_out : tuple of LeftOut
+        Nearest to the limits first, then what was not measured, then what does not run.
+    binding : tuple of str
+        Outcome ``none``: axes whose limit alone, were it lifted, would leave a fix; empty where several bind together.
+    standings : tuple of Standing
+        The front, over every fix that runs and has the figures.
+    changes : tuple of Change
+        What would change the choice, smallest change first.
+    doubts : tuple of str
+        Of the group, of the fix taken and of what ties with it.
+    """
+
+    group: Group
+    policy: str
+    constraints: Constraints
+    outcome: Outcome
+    fix: str | None
+    tied: tuple[str, ...] = ()
+    tie_break: str = ""
+    tie_break_called: bool = False
+    surely: bool = True
+    contested: tuple[str, ...] = ()
+    runners_up: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    binding: tuple[str, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    changes: tuple[Change, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def standing_of(self, fix: str) -> Standing | None:
+        """Return where a fix stands on the front; None where it has no place there."""
+        return next((one for one in self.standings if one.fix == fix), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data: the answer, and every figure it rests on."""
+        group = self.group
+        place = {
+            name: getattr(group, name) for name in ("workload", "size", "mode", "device", "pins", "threads", "baseline")
+        }
+        names = ("policy", "outcome", "fix", "tie_break", "tie_break_called", "surely")
+        lists = ("tied", "contested", "runners_up", "binding", "doubts")
+        return {
+            **place,
+            **{name: getattr(self, name) for name in names},
+            **{name: list(getattr(self, name)) for name in lists},
+            "constraints": self.constraints.to_dict(),
+            "left_out": [vars(one) for one in self.left_out],
+            "front": [vars(one) for one in self.standings],
+            "changes": [one.to_dict() for one in self.changes],
+            "notes": list(group.notes),
+            "fixes": [row.to_dict() for row in group.rows],
+        }
+
+
+def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: str = "balanced") -> Choice:
+    """Choose a fix."""
+    check_policy(policy)
+    if group.fault:
+        raise RecordError(group.fault)
+    axes = tuple(dict.fromkeys((*NEEDS[policy], *constraints.axes)))
+    failing = tuple(LeftOut(fix=row.fix, why=row.status, reason=row.reason or "") for row in group.failing)
+    if not group.contenders:
+        return Choice(
+            group=group, policy=policy, constraints=constraints, outcome="none", fix=None, left_out=failing,
+            doubts=group.doubts,
+        )  # fmt: skip
+    able = _able(group, axes)
+    unmeasured = tuple(
+        LeftOut(fix=row.fix, why="not measured", reason="; ".join(row.missing[axis] for axis in _lacks(row, axes)))
+        for row in group.contenders
+        if row not in able
+    )
+    limits = {axis: constraints.limit(group, axis) for axis in constraints.axes}
+    settled = settle(policy, group, able, limits)
+    beyond = _beyond(group, able, limits, settled)
+    taken = (*settled.tied, *settled.contested)
+    rest = [one for one in able if one.fix not in taken and one.fix not in {out.fix for out in beyond}]
+    return Choice(
+        group=group,
+        policy=policy,
+        constraints=constraints,
+        outcome=_outcome(settled),
+        fix=settled.fix,
+        tied=settled.tied,
+        tie_break=settled.tie_break,
+        tie_break_called=settled.tie_break_called,
+        surely=settled.surely,
+        contested=settled.contested,
+        runners_up=tuple(one.fix for one in sorted(rest, key=lambda one: value_of(policy, one))),
+        left_out=(*beyond, *unmeasured, *failing),
+        binding=_binding(policy, group, able, limits) if settled.fix is None else (),
+        standings=standings(group, able),
+        changes=changes_of(policy, group, able, limits, settled),
+        doubts=_doubts(group, taken),
+    )
+
+
+def _able(group: Group, axes: Sequence[str]) -> tuple[Contender, ...]:
+    """Return the contenders that have every figure asked for."""
+    for axis in axes:
+        if all(row.estimate(axis) is None for row in group.contenders):
+            measure = group.measure_of(axis)
+            raise MissingMeasureError(
+                f"{group.title}: the choice needs the measure '{measure}', which no fix has here "
+                f"({group.contenders[0].missing.get(axis, 'not measured')}); add it: {group.command(measure)}"
+            )
+    able = tuple(row for row in group.contenders if not _lacks(row, axes))
+    if not able:
+        needed = [group.measure_of(axis) for axis in axes]
+        raise MissingMeasureError(
+            f"{group.title}: no fix has all of {', '.join(needed)}; add them: {group.command(','.join(needed))}"
+        )
+    return able
+
+
+def _lacks(row: Contender, axes: Sequence[str]) -> list[str]:
+    return [axis for axis in axes if row.estimate(axis) is None]
+
+
+def _outcome(settled: Settled) -> Outcome:
+    if settled.fix is None:
+        return "none"
+    return "one" if len(settled.tied) == 1 and not settled.contested and settled.surely else "tie"
+
+
+def _beyond(
+    group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
+) -> tuple[LeftOut, ...]:
+    """Return the contenders that surely break a limit, the nearest first."""
+    found = []
+    for one in able:
+        broken = [
+            axis for axis, limit in limits.items() if limit is not None and state_of(group, axis, one, limit) == "fails"
+        ]
+        if broken:
+            flags = ", ".join(FLAGS[axis] for axis in broken)
+            found.append(LeftOut(fix=one.fix, why="limit", reason=flags, excess=settled.excess[one.fix]))
+    return tuple(sorted(found, key=lambda out: out.excess))
+
+
+def _binding(
+    policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None]
+) -> tuple[str, ...]:
+    return tuple(axis for axis in limits if settle(policy, group, able, {**limits, axis: None}).fix is not None)
+
+
+def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
+    own = [f"{fix}: {doubt}" for fix in fixes for doubt in group.row(fix).doubts]
+    sound = [
+        f"{fix}: its sound lies farther from the oracle's than another noise seed's"
+        for fix in fixes
+        if (found := group.row(fix).sound) is not None and found.low > 1.0
+    ]
+    return (*group.doubts, *sound, *own)

@@ -1,0 +1,109 @@
+"""What is preferred among the fixes that keep the limits: quality, speed, or a balance of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from precision_eval.core.errors import unknown_name
+from precision_eval.core.formats import format_by_name
+from precision_eval.results.choose.comparing import Difference, difference
+from precision_eval.results.choose.facts import Contender, Group
+from precision_eval.results.choose.reading import order_of
+
+POLICIES: tuple[str, ...] = ("quality", "balanced", "speed")
+
+NEEDS = {"quality": ("drift",), "balanced": ("time", "drift"), "speed": ("time",)}
+"""Axes without which a policy cannot choose."""
+
+TIE_BREAKS = {
+    "quality": ("time", "memory", "drift"),
+    "balanced": ("drift", "memory", "time"),
+    "speed": ("drift", "memory", "time"),
+}
+"""Axes that order what ties, by point estimate; one that a tied fix has no figure for is passed over."""
+
+BITS_PER_HALVING = format_by_name("float32").significand_bits - format_by_name("float16").significand_bits
+"""Bits of the significand that float32 → float16 gives up for half the bytes: 13."""
+
+_SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the oracle itself resolves nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """What a policy takes."""
+
+    fix: str
+    tied: tuple[str, ...]
+    tie_break: str = ""
+    tie_break_called: bool = False
+
+
+def check_policy(policy: str) -> str:
+    """Return a policy that exists."""
+    if policy not in POLICIES:
+        raise unknown_name("policy", policy, POLICIES)
+    return policy
+
+
+def value_of(policy: str, contender: Contender) -> float:
+    """Return what a policy minimises, as a natural logarithm."""
+    time = math.nan if contender.time is None else contender.time.log
+    drift = math.nan if contender.drift is None else math.log(max(contender.drift.value, _SMALLEST_DRIFT))
+    if policy == "speed":
+        return time
+    if policy == "quality":
+        return -math.inf if contender.drift is not None and contender.drift.value == 0.0 else drift
+    return time + drift / BITS_PER_HALVING
+
+
+def preference(policy: str, group: Group, first: Contender, second: Contender) -> Difference:
+    """Compare two contenders as a policy does; below 0 the first is preferred."""
+    parts = [difference(group, axis, first, second) for axis in NEEDS[policy]]
+    if policy != "balanced":
+        assert parts[0] is not None
+        return parts[0]
+    time, drift = parts
+    assert time is not None
+    assert drift is not None
+    log = value_of(policy, first) - value_of(policy, second)
+    return Difference(log, time.half + drift.half / BITS_PER_HALVING, time.same and drift.same)
+
+
+def pick(policy: str, group: Group, contenders: Sequence[Contender]) -> Pick | None:
+    """Take one of several contenders."""
+    if not contenders:
+        return None
+    best = min(contenders, key=lambda one: (value_of(policy, one), *_tie_key(TIE_BREAKS[policy], one)))
+    tied = [one for one in contenders if not _beaten(policy, group, one, contenders)]
+    if len(tied) == 1:
+        return Pick(fix=best.fix, tied=(best.fix,))
+    axes = [axis for axis in TIE_BREAKS[policy] if all(one.estimate(axis) is not None for one in tied)]
+    ordered = sorted(tied, key=lambda one: _tie_key(axes, one))
+    axis, called = _broken_by(axes, group, ordered)
+    return Pick(fix=ordered[0].fix, tied=tuple(one.fix for one in ordered), tie_break=axis, tie_break_called=called)
+
+
+def _beaten(policy: str, group: Group, one: Contender, contenders: Sequence[Contender]) -> bool:
+    """Say whether any other is ahead by a called difference; only one of a smaller value can be."""
+    own = value_of(policy, one)
+    return any(
+        value_of(policy, other) < own and preference(policy, group, one, other).relation == "worse"
+        for other in contenders
+    )
+
+
+def _tie_key(axes: Sequence[str], contender: Contender) -> tuple[float | int | str, ...]:
+    figures = [contender.estimate(axis) for axis in axes]
+    return (*(math.inf if found is None else found.value for found in figures), *order_of(contender.fix))
+
+
+def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Contender]) -> tuple[str, bool]:
+    """Return the first axis on which the leader differs from any other, and whether it is ahead of all by a call."""
+    leader, others = ordered[0], ordered[1:]
+    for axis in axes:
+        found = [difference(group, axis, leader, other) for other in others]
+        if any(one is not None and one.log != 0.0 for one in found):
+            return axis, all(one is not None and one.relation == "better" for one in found)
+    return "order", False

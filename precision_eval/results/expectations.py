@@ -1,0 +1,283 @@
+"""The expectation table: what every fix comes to on every workload, in each mode, per torch version.
+
+Conventions: everything at size ``tiny`` on the CPU, seed 0. A key reads ``workload/fix/mode``; the modes are
+``eager`` and ``compiled-BACKEND`` of ``torch.compile``: ``aot_eager`` traces as the default does and then runs
+torch's own operations, ``inductor`` also generates code and may accept what they refuse. A *column* is one torch
+version (``2.13.0``, its build left out). A message is the sentence of the family where it is one, else the first
+line, addresses and paths left out. Only statuses are compared with a column of another version. Importing this loads
+no torch.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.cases.systems import WORKLOADS, Workload
+from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
+from precision_eval.core.records import STATUSES
+from precision_eval.fixes.catalog import FIXES, Fix
+
+if TYPE_CHECKING:
+    from precision_eval.cases.systems import Case
+
+TABLE = Path(__file__).with_name("expectations.json")
+SCHEMA_VERSION = 1
+SIZE = "tiny"
+SEED = 0
+BACKENDS = ("aot_eager", "inductor")
+MODES = ("eager", *(f"compiled-{backend}" for backend in BACKENDS))
+MESSAGE_LENGTH = 200
+REMEDY = "if that is right, record it with `precision-eval expect --record`"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a fix comes to on a workload in a mode."""
+
+    status: str
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one torch version does."""
+
+    digests: dict[str, str] = field(default_factory=dict)
+    cells: dict[str, Expectation] = field(default_factory=dict)
+
+
+Table = dict[str, Column]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A cell that is not as the table says."""
+
+    cell: str
+    expected: Expectation | None
+    found: Expectation | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A cell whose status depends on the torch version."""
+
+    cell: str
+    by_version: tuple[tuple[str, Expectation], ...]
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Order torch versions: ``"2.10.0"`` after ``"2.9.1"``."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    if match is None:
+        raise ParameterError(f"'{version}' is no torch version; expected one such as 2.13.0")
+    return tuple(int(part) for part in match.group().split("."))
+
+
+def release(version: str) -> str:
+    """Return a version without its build: ``"2.13.0"`` of ``"2.13.0+cpu"``."""
+    return ".".join(str(part) for part in version_key(version))
+
+
+def load_table(path: Path = TABLE) -> Table:
+    """Read the table."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise RecordError(f"{path} has schema {content['schema_version']}, expected {SCHEMA_VERSION}; record anew")
+        columns = {
+            version: Column(
+                dict(column["digests"]), {key: Expectation(*value) for key, value in column["cells"].items()}
+            )
+            for version, column in content["columns"].items()
+        }
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}; give a table's JSON file") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, RecordError):
+            raise
+        raise RecordError(f"{path} is no expectation table ({error}); restore it, or record anew") from error
+    for version, column in columns.items():
+        for key, cell in column.cells.items():
+            if cell.status not in STATUSES:
+                known = ", ".join(STATUSES)
+                raise RecordError(f"{path}: {version} {key} has the status '{cell.status}'; known: {known}")
+    return dict(sorted(columns.items(), key=lambda item: version_key(item[0])))
+
+
+def save_table(table: Table, path: Path = TABLE) -> None:
+    """Write the table as strict JSON, one line per cell, in a fixed order."""
+    lines = ["{", f' "schema_version": {SCHEMA_VERSION},', ' "columns": {']
+    versions = sorted(table, key=version_key)
+    for version in versions:
+        column = table[version]
+        lines.append(f"  {json.dumps(version)}: {{")
+        lines.append(f'   "digests": {json.dumps(column.digests, sort_keys=True)},')
+        lines.append('   "cells": {')
+        cells = [
+            f"    {json.dumps(key)}: {json.dumps([cell.status, cell.message], ensure_ascii=False)}"
+            for key, cell in sorted(column.cells.items())
+        ]
+        lines += [*",\n".join(cells).splitlines(), "   }", "  }" + ("," if version != versions[-1] else "")]
+    path.write_text("\n".join([*lines, " }", "}"]) + "\n", encoding="utf-8")
+
+
+def observe(
+    modes: Iterable[str],
+    *,
+    workloads: Iterable[Workload] = WORKLOADS,
+    fixes: Iterable[Fix] = FIXES,
+    on_cell: Callable[[str], None] = lambda cell: None,
+) -> Column:
+    """Run every fix on every workload that has the size ``tiny``, in this process."""
+    modes = tuple(modes)
+    for mode in modes:
+        if mode not in MODES:
+            raise ParameterError(f"unknown mode '{mode}'; expected {' or '.join(MODES)}")
+    if "compiled-inductor" in modes:
+        check_inductor()
+    column = Column()
+    for workload in workloads:
+        if SIZE not in workload.sizes:
+            continue
+        column.digests[workload.id] = workload.digest
+        case = workload.build(SIZE, device="cpu", seed=SEED)
+        for fix in fixes:
+            for mode in modes:
+                if mode.partition("-")[0] in fix.modes:
+                    key = f"{workload.id}/{fix.id}/{mode}"
+                    on_cell(key)
+                    column.cells[key] = _observed(case, fix, mode)
+    return column
+
+
+def check_inductor() -> None:
+    """Compile something trivial."""
+    import warnings
+
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.compile(lambda x: x * 2 + 1, backend="inductor")(torch.ones(4))
+    except Exception as error:
+        first = " ".join((str(error).splitlines() or [""])[0].split())[:MESSAGE_LENGTH]
+        raise UnsupportedError(
+            f"inductor cannot compile x * 2 + 1 here ({type(error).__name__}: {first}); mend its C++ compiler and "
+            "torch's headers, or leave the mode compiled-inductor out"
+        ) from error
+
+
+def _observed(case: Case, fix: Fix, mode: str) -> Expectation:
+    """Put a fix on a copy of a model, call it once and say what came of it."""
+    import warnings
+
+    import torch
+
+    from precision_eval.core.cells import failure_of
+    from precision_eval.fixes.apply import AppliedFix
+
+    kind, _, backend = mode.partition("-")
+    if backend:
+        torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a model's warnings are no status
+        try:
+            applied = AppliedFix(fix, copy.deepcopy(case.model), mode=kind, backend=backend or "inductor")
+            with applied as call:
+                broken = _not_finite(call(*call.prepare(case.inputs)))
+        except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's status
+            return Expectation(failure_of(fix.id, error).status, message_of(error))
+    return Expectation("non_finite", broken) if broken else Expectation("passed")
+
+
+def _not_finite(output: Any) -> str | None:
+    """Say which outputs hold NaN or infinity; None where all are finite."""
+    import torch
+
+    tensors = output if isinstance(output, tuple | list) else (output,)
+    floating = [t for t in tensors if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    broken = [number for number, tensor in enumerate(floating) if not bool(torch.isfinite(tensor).all())]
+    return f"output {broken} of {len(floating)} holds NaN or infinity" if broken else None
+
+
+def message_of(error: BaseException) -> str:
+    """Return the family's sentence in an error, or the first line of what it says, addresses and paths left out."""
+    from precision_eval.diagnose.explain import explain
+
+    text = f"{type(error).__name__}: {error}"
+    found = explain(text)
+    if found.sentence is not None:
+        return found.sentence.replace("struct ", "")
+    first = re.sub(r"0x[0-9a-fA-F]+", "0x…", " ".join((text.splitlines() or [""])[0].split()))
+    return re.sub(r"(?<![\w.])/[\w./-]*/", "…/", first)[:MESSAGE_LENGTH]
+
+
+def column_for(table: Table, version: str) -> tuple[str, Column]:
+    """Return the column of a torch version, or that of the nearest lower one."""
+    lower = [recorded for recorded in table if version_key(recorded) <= version_key(version)]
+    if not lower:
+        known = ", ".join(table) or "none"
+        raise ParameterError(f"no expectations for torch {version} or older, recorded: {known}; {REMEDY}")
+    recorded = max(lower, key=version_key)
+    return recorded, table[recorded]
+
+
+def differences(expected: Column, found: Column, *, same_version: bool) -> list[Difference]:
+    """Compare what was found with a column."""
+    result = []
+    changed = {w for w, digest in found.digests.items() if expected.digests.get(w, digest) != digest}
+    modes = {key.rpartition("/")[2] for key in found.cells}
+    for key, now in found.cells.items():
+        before = expected.cells.get(key)
+        if before is None:
+            result.append(Difference(key, None, now, "not in the table"))
+        elif before.status != now.status:
+            note = "another status" + (", and the workload has changed" if _workload(key) in changed else "")
+            result.append(Difference(key, before, now, note))
+        elif same_version and before.message != now.message:
+            result.append(Difference(key, before, now, "another message"))
+    for key, before in expected.cells.items():
+        if _workload(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
+            result.append(Difference(key, before, None, "no longer there"))
+    return result
+
+
+def _workload(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def changes(table: Mapping[str, Column]) -> list[Change]:
+    """List the cells whose status depends on the torch version."""
+    keys = sorted({key for column in table.values() for key in column.cells})
+    versions = sorted(table, key=version_key)
+    found = []
+    for key in keys:
+        by_version = tuple((v, table[v].cells[key]) for v in versions if key in table[v].cells)
+        if len({expectation.status for _, expectation in by_version}) > 1:
+            found.append(Change(key, by_version))
+    return found
+
+
+def updated(table: Table, version: str, found: Column) -> Table:
+    """Return the table with what was found recorded for a version."""
+    old = table.get(release(version), Column())
+    known = {workload.id for workload in WORKLOADS} | set(found.digests)
+    modes = {key.rpartition("/")[2] for key in found.cells}
+    kept = {
+        key: cell
+        for key, cell in old.cells.items()
+        if _workload(key) in known and not (_workload(key) in found.digests and key.rpartition("/")[2] in modes)
+    }
+    digests = {w: digest for w, digest in old.digests.items() if w in known} | found.digests
+    return {**table, release(version): Column(digests, kept | found.cells)}

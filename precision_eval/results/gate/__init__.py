@@ -1,0 +1,27 @@
+"""The regression gate: two result sets in, a verdict and a summary fit for a pull request out.
+
+Conventions: *base* is what is known, *head* what is proposed; a change is head over base, so above 1 = worse for every
+metric that is judged. A *figure* is one metric of one place (workload, fix, mode, size). Latency is compared by the
+paired ratios that each process gives, with the process as the unit of replication; status, memory and drift are exact
+or repeatable and are compared as they stand. False regressions of latency are held to about 1 % a gate where the
+processes of both sides are draws of one distribution, five or more a side; what the machine does between the two sides
+is not in it. Unlike machines and builds are refused, unlike figures set aside by name.
+"""
+
+from precision_eval.results.gate.judging import Change, Comparison, Margins, compare_sides
+from precision_eval.results.gate.opening import open_sides
+from precision_eval.results.gate.sides import Figure, Place, Side
+from precision_eval.results.gate.summary import markdown, to_json
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "Figure",
+    "Margins",
+    "Place",
+    "Side",
+    "compare_sides",
+    "markdown",
+    "open_sides",
+    "to_json",
+]

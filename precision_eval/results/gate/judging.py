@@ -1,0 +1,316 @@
+"""From two sides to changes and one verdict.
+
+Conventions: changes are head over base; a regression of any metric makes the gate fail. Status: leaving *passed* is a
+regression, reaching it an improvement. Drift repeats exactly for a seed, so a ratio beyond its margin is a regression,
+of that one seed. Memory is exact. Latency is judged over all cells together, see :mod:`.paired`. Divergence and
+degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
+none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.results.gate.paired import LEAST_PROCESSES, Decision, Test, decide_all, paired_tests, scatter
+from precision_eval.results.gate.sides import METRICS, Figure, Place, Side, unlike
+from precision_eval.stats.moderated import Prior
+
+Verdict = Literal["regression", "improvement", "unchanged", "undecided", "shown"]
+Key = tuple[Place, str]
+
+_SCATTERED, _CELLS_TO_TELL = 2.0, 10
+_FIXES_TO_TELL = 3
+_OPPOSITE: Mapping[str, Verdict] = {"regression": "improvement", "improvement": "regression"}
+BASELINE = "full_float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margins:
+    """What counts as no change."""
+
+    latency: float = 0.01
+    drift: float = 1.2
+    memory: float = 0.01
+    anchor: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("latency", "memory", "anchor"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ParameterError(f"the margin of {name} is {value:g}; expected 0 to below 1, such as 0.01 or 1%")
+        if not (self.drift >= 1.0 and math.isfinite(self.drift)):
+            raise ParameterError(f"the margin of drift is {self.drift:g}; expected a factor of 1 or more, such as 1.2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One metric of one place, compared."""
+
+    place: Place
+    metric: str
+    verdict: Verdict
+    base: float | str | None
+    head: float | str | None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    margin: float | None = None
+    detectable: float | None = None
+    processes: tuple[int, int] = (0, 0)
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The outcome of a gate.
+
+    Attributes
+    ----------
+    base, head : str
+        Names of the sides.
+    base_remarks, head_remarks : mapping of str to str
+        Commit, torch version, ...
+    margins : Margins
+    changes : tuple of Change
+        Everything compared, in order of place.
+    only_base, only_head : tuple of Key
+        Measured on one side.
+    set_aside : tuple of (Key, str)
+        Measured on both and not alike, with what differs.
+    priors : mapping of str to Prior
+        Per paired metric, of log-ratios.
+    doubts : tuple of str
+        What speaks against the verdict.
+    """
+
+    base: str
+    head: str
+    base_remarks: Mapping[str, str]
+    head_remarks: Mapping[str, str]
+    margins: Margins
+    changes: tuple[Change, ...]
+    only_base: tuple[Key, ...]
+    only_head: tuple[Key, ...]
+    set_aside: tuple[tuple[Key, str], ...]
+    priors: Mapping[str, Prior]
+    doubts: tuple[str, ...]
+
+    def of(self, verdict: Verdict) -> tuple[Change, ...]:
+        """Return the changes of one verdict."""
+        return tuple(one for one in self.changes if one.verdict == verdict)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is a regression beyond its margin."""
+        return bool(self.of("regression"))
+
+
+def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
+    """Compare everything that both sides hold."""
+    common = sorted(base.figures.keys() & head.figures.keys())
+    differing = {key: unlike(base.figures[key].identity, head.figures[key].identity) for key in common}
+    alike = [key for key in common if not differing[key]]
+    if not alike:
+        raise ParameterError(_nothing_in_common(base, head, differing))
+    pairs = {key: (base.figures[key], head.figures[key]) for key in alike}
+    changes = _status_changes(pairs)
+    turned = {place for (place, _), one in changes.items() if one.base != one.head}
+    changes |= {
+        key: _lost_or_won(key, *both) for key, both in pairs.items() if _one_failed(*both) and key[0] not in turned
+    }
+    measured = {key: both for key, both in pairs.items() if all(one.value is not None for one in both)}
+    for key, both in measured.items():
+        if METRICS.get(key[1]) not in ("status", "paired"):
+            changes[key] = _by_margin(key, *both, margins)
+    found, priors, doubts = _by_noise(measured, margins)
+    found = _without_the_baselines_own(found)
+    changes |= found
+    return Comparison(
+        base=base.name,
+        head=head.name,
+        base_remarks=base.remarks,
+        head_remarks=head.remarks,
+        margins=margins,
+        changes=tuple(changes[key] for key in sorted(changes)),
+        only_base=_only(base, head),
+        only_head=_only(head, base),
+        set_aside=tuple((key, ", ".join(names)) for key, names in differing.items() if names),
+        priors=priors,
+        doubts=(*doubts, *_baseline_doubts(found)),
+    )
+
+
+def _only(side: Side, other: Side) -> tuple[Key, ...]:
+    """Return what one side measured and the other does not hold."""
+    return tuple(
+        sorted(k for k, figure in side.figures.items() if k not in other.figures and figure.state == "measured")
+    )
+
+
+def _nothing_in_common(base: Side, head: Side, differing: Mapping[Key, tuple[str, ...]]) -> str:
+    if differing:
+        names = sorted({name for names in differing.values() for name in names})
+        return (
+            f"all {len(differing)} figures that {base.name} and {head.name} both hold differ in {', '.join(names)}; "
+            "measure both again with one version of the workloads and the same options"
+        )
+    return (
+        f"{base.name} ({len(base.figures)} figures) and {head.name} ({len(head.figures)} figures) have no cell in "
+        "common; measure the same workloads, fixes, modes and sizes for both"
+    )
+
+
+def _status_changes(pairs: Mapping[Key, tuple[Figure, Figure]]) -> dict[Key, Change]:
+    found = {}
+    for (place, metric), (base, head) in pairs.items():
+        if metric != "status" or base.status is None or head.status is None:
+            continue
+        verdict: Verdict = "unchanged" if base.status == head.status else "shown"
+        if base.status != head.status and "passed" in (base.status, head.status):
+            verdict = "regression" if base.status == "passed" else "improvement"
+        note = (head.reason or base.reason or "") if verdict != "unchanged" else ""
+        found[place, metric] = Change(
+            place=place, metric=metric, verdict=verdict, base=base.status, head=head.status, note=note
+        )
+    return found
+
+
+def _one_failed(base: Figure, head: Figure) -> bool:
+    return base.state != head.state and "measured" in (base.state, head.state)
+
+
+def _lost_or_won(key: Key, base: Figure, head: Figure) -> Change:
+    """A figure that only one side could measure, though the cell's status is the same."""
+    lost = base.state == "measured"
+    other = head if lost else base
+    verdict: Verdict = "shown" if other.state == "not_applicable" else "regression" if lost else "improvement"
+    return Change(
+        place=key[0],
+        metric=key[1],
+        verdict=verdict,
+        base=base.value if lost else base.state,
+        head=head.state if lost else head.value,
+        note=other.reason or ("could not be measured any more" if lost else "can be measured now"),
+    )
+
+
+def _by_margin(key: Key, base: Figure, head: Figure, margins: Margins) -> Change:
+    """Judge a metric that repeats exactly, or show one that is not judged."""
+    judgement = METRICS.get(key[1], "shown")
+    before, after = base.value, head.value
+    assert before is not None  # both are measured
+    assert after is not None
+    margin = {"drift": margins.drift - 1.0, "memory": margins.memory}.get(judgement)
+    ratio = after / before if before else (1.0 if after == before else None)
+    verdict: Verdict = "shown"
+    if margin is not None:
+        worse = after > 0.0 if ratio is None else ratio > 1.0 + margin
+        better = ratio is not None and ratio * (1.0 + margin) < 1.0
+        verdict = "regression" if worse else "improvement" if better else "unchanged"
+    note = "from exactly 0" if ratio is None else ""
+    if judgement == "drift" and verdict in ("regression", "improvement"):
+        note = ", ".join(filter(None, (note, "of one seed")))
+    return Change(
+        place=key[0], metric=key[1], verdict=verdict, base=before, head=after, ratio=ratio, margin=margin, note=note
+    )
+
+
+def _by_noise(
+    measured: Mapping[Key, tuple[Figure, Figure]], margins: Margins
+) -> tuple[dict[Key, Change], dict[str, Prior], tuple[str, ...]]:
+    """Judge all paired metrics as one family; variances are shared within a metric."""
+    tests: dict[Key, Test] = {}
+    priors: dict[str, Prior] = {}
+    doubts: list[str] = []
+    changes: dict[Key, Change] = {}
+    noisy = {key: both for key, both in measured.items() if METRICS.get(key[1]) == "paired"}
+    for metric in sorted({metric for _, metric in noisy}):
+        cells = {key: (b.samples, h.samples) for key, (b, h) in noisy.items() if key[1] == metric}
+        enough = {key: both for key, both in cells.items() if min(map(len, both)) >= LEAST_PROCESSES}
+        changes |= {key: _too_few(key, *noisy[key]) for key in cells if key not in enough}
+        found, priors[metric] = paired_tests(enough, margin=_paired_margin(metric, margins))
+        tests |= found
+        doubts += _scatter_doubts(metric, found)
+    decided = decide_all(tests)
+    changes |= {key: _noisy_change(key, *noisy[key], decided[key], margins) for key in tests}
+    few = sum(1 for one in changes.values() if one.verdict == "shown")
+    if few:
+        doubts.append(
+            f"{few} latency figures are of fewer than {LEAST_PROCESSES} processes on a side and were not judged; "
+            "measure with --processes 5 or more"
+        )
+    return changes, {metric: prior for metric, prior in priors.items() if prior.variance > 0.0}, tuple(doubts)
+
+
+def _too_few(key: Key, base: Figure, head: Figure) -> Change:
+    change = _by_margin(key, base, head, Margins())
+    note = f"{len(base.samples)} and {len(head.samples)} processes: what a process fixes for its lifetime is not known"
+    return replace(change, verdict="shown", margin=None, note=note)
+
+
+def _paired_margin(metric: str, margins: Margins) -> float:
+    return margins.anchor if metric == "latency_to_anchor" else margins.latency
+
+
+def _scatter_doubts(metric: str, tests: Mapping[Key, Test]) -> list[str]:
+    spread = scatter(list(tests.values()))
+    if len(tests) < _CELLS_TO_TELL or spread < _SCATTERED:
+        return []
+    return [
+        f"the changes of {metric} scatter {spread:.1f} times as widely as processes of one side do: many cells "
+        "changed, or the machine's state did between the sides; measure base and head in turn to tell"
+    ]
+
+
+def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Change]:
+    """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell."""
+    kept = dict(changes)
+    for (place, metric), one in changes.items():
+        own = changes.get((place, "latency_to_anchor"))
+        baseline = changes.get((place._replace(fix=BASELINE), "latency_to_anchor"))
+        if metric != "latency_ratio" or one.verdict not in _OPPOSITE or own is None or baseline is None:
+            continue
+        if baseline.verdict == _OPPOSITE[one.verdict] and own.verdict != one.verdict:
+            way = "faster" if baseline.verdict == "improvement" else "slower"
+            kept[place, metric] = replace(one, verdict="shown", note=f"{BASELINE} became {way}, by the anchor")
+    return kept
+
+
+def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
+    """Say where every fix of a workload moved alike: then it may be ``full_float32``, their denominator, that moved."""
+    groups: dict[tuple[str, ...], list[Change]] = {}
+    for (place, metric), one in changes.items():
+        if metric == "latency_ratio" and place.fix != BASELINE:  # its own is to a twin of it
+            groups.setdefault((place.workload, place.mode, place.size, place.environment), []).append(one)
+    doubts = []
+    for (workload, mode, size, _), group in groups.items():
+        verdicts = {one.verdict for one in group}
+        if len(group) >= _FIXES_TO_TELL and verdicts in ({"regression"}, {"improvement"}):
+            way = "faster" if verdicts == {"regression"} else "slower"
+            doubts.append(
+                f"all {len(group)} ratios of {workload}/{mode}:{size} moved the same way: full_float32 itself may have "
+                f"become {way}; see latency_to_anchor"
+            )
+    return doubts
+
+
+def _noisy_change(key: Key, base: Figure, head: Figure, found: Decision, margins: Margins) -> Change:
+    """Word a decision: ratios for log differences."""
+    values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
+    return Change(
+        place=key[0],
+        metric=key[1],
+        verdict=found.verdict,
+        base=values[0],
+        head=values[1],
+        ratio=values[1] / values[0],
+        low=math.exp(found.low),
+        high=math.exp(found.high),
+        margin=_paired_margin(key[1], margins),
+        detectable=math.expm1(found.detectable),
+        processes=(len(base.samples), len(head.samples)),
+    )

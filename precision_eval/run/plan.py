@@ -1,0 +1,261 @@
+"""The plan of a run: a selection by names and globs, worked out into cells.
+
+Conventions: a name without ``*``, ``?`` or ``[`` must exist; a glob must match something; several may be given. A mode
+that a fix does not have is not planned. Where no mode was asked for, it is eager, and a fix that exists only compiled
+is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order workload, size,
+attention backend, measure, mode, fix.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from precision_eval.core.cells import Cell, Options
+from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.fixes.pins import ANY, PINS, SDPA_BACKENDS, check_tf32
+from precision_eval.measure.registry import MEASURES, Measure
+
+MODES: tuple[str, ...] = ("eager", "compiled")
+CONTROL = "as_shipped"
+
+
+class FixEntry(Protocol):
+    """What a plan needs to know of a fix."""
+
+    @property
+    def id(self) -> str:
+        """Id of the fix."""
+
+    @property
+    def modes(self) -> Sequence[str]:
+        """Modes that the fix has."""
+
+
+class WorkloadEntry(Protocol):
+    """What a plan needs to know of a workload."""
+
+    @property
+    def id(self) -> str:
+        """Id of the workload."""
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Sizes it can be built at."""
+
+    @property
+    def default_sizes(self) -> tuple[str, ...]:
+        """Sizes that are taken where none is asked for."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures that make sense for it."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of its definition."""
+
+    @property
+    def by_default(self) -> bool:
+        """Whether a run that names no workload has it."""
+
+    def takes(self, fix: str) -> bool:
+        """Whether a fix has a meaning for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What was asked for."""
+
+    workloads: tuple[str, ...] | None = None
+    fixes: tuple[str, ...] = ("*",)
+    measures: tuple[str, ...] = ("*",)
+    modes: tuple[str, ...] | None = None
+    sizes: tuple[str, ...] | None = None
+    device: str = "cpu"
+    threads: int = 1
+    options: Options = field(default_factory=Options)
+    sdpa_backends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Cells in order, and which of them come after which."""
+
+    cells: tuple[Cell, ...]
+    after: dict[str, tuple[str, ...]]
+    digests: dict[str, str]
+    measures: tuple[Measure, ...]
+
+    @property
+    def compiled(self) -> bool:
+        """Whether any cell is compiled."""
+        return any(cell.mode == "compiled" for cell in self.cells)
+
+
+def checked_device(name: str) -> str:
+    """Return a device's name if it is one; whether it is there is found out when cells run."""
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        return name
+    raise unknown_name("device", name, ("auto", "cpu", "cuda", "cuda:0", "mps"))
+
+
+def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the known names that any pattern matches, in their own order."""
+    chosen: set[str] = set()
+    for pattern in patterns:
+        hits = fnmatch.filter(known, pattern)
+        if not hits:
+            raise unknown_name(kind, pattern, known)
+        chosen.update(hits)
+    return tuple(name for name in known if name in chosen)
+
+
+def make_plan(
+    selection: Selection,
+    *,
+    workloads: Sequence[WorkloadEntry] | None = None,
+    fixes: Sequence[FixEntry] | None = None,
+    measures: Sequence[Measure] = MEASURES,
+) -> Plan:
+    """Work a selection out into cells."""
+    if selection.threads < 1:
+        raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
+    check_tf32(selection.options.tf32, selection.device)
+    all_workloads, all_fixes = _registries(workloads, fixes)
+    chosen = _workloads_of(selection.workloads, all_workloads)
+    fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
+    modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
+    wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
+    sizes = _sizes_of(selection.sizes, chosen)
+    cells = tuple(
+        cell
+        for workload in chosen
+        for size in sizes[workload.id]
+        for options in _pinned(selection)
+        for measure in measures
+        if measure.name in wanted and measure.name in workload.measures and _knows_pins(measure, options)
+        for cell in _cells_of(
+            measure, workload.id, size, _meant_for(workload, modes), replace(selection, options=options)
+        )
+    )
+    if not cells:
+        raise ParameterError(
+            "the selection comes to no cell: none of these workloads has these measures, fixes and modes"
+        )
+    after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
+    return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures))
+
+
+def _pinned(selection: Selection) -> list[Options]:
+    """Return the run's options once per attention backend asked for."""
+    known = (ANY, *SDPA_BACKENDS)
+    for name in selection.sdpa_backends:
+        if name not in known:
+            raise unknown_name("attention backend", name, known)
+    pins = [None if name == ANY else name for name in dict.fromkeys(selection.sdpa_backends)]
+    return [replace(selection.options, sdpa_backend=pin) for pin in pins or [selection.options.sdpa_backend]]
+
+
+def _knows_pins(measure: Measure, options: Options) -> bool:
+    """Say whether a measure records every pin that is set; one that does not is left out under it."""
+    return all(getattr(options, pin) is None or pin in measure.options for pin in PINS)
+
+
+def _registries(
+    workloads: Sequence[WorkloadEntry] | None, fixes: Sequence[FixEntry] | None
+) -> tuple[Sequence[WorkloadEntry], Sequence[FixEntry]]:
+    """Fill in the package's own registries."""
+    if workloads is None:
+        from precision_eval.cases.systems import all_workloads
+
+        workloads = all_workloads()
+    if fixes is None:
+        from precision_eval.fixes.catalog import FIXES
+
+        fixes = FIXES
+    return workloads, fixes
+
+
+def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the fixes of each mode, in their own order."""
+    modes = matching("mode", requested, MODES) if requested else ("eager",)
+    planned: dict[str, list[str]] = {mode: [] for mode in MODES}
+    for fix in fixes:
+        own = [mode for mode in modes if mode in fix.modes]
+        if not own and requested is None:
+            own = list(fix.modes[:1])
+        for mode in own:
+            planned[mode].append(fix.id)
+    if CONTROL in {fix.id for fix in fixes} and planned["compiled"] and CONTROL not in planned["compiled"]:
+        planned["compiled"].insert(0, CONTROL)
+    return {mode: tuple(names) for mode, names in planned.items() if names}
+
+
+def _workloads_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> list[WorkloadEntry]:
+    """Return the workloads asked for, or those that are in by default."""
+    if requested is None:
+        return [entry for entry in workloads if entry.by_default]
+    names = matching("workload", requested, [entry.id for entry in workloads])
+    return [entry for entry in workloads if entry.id in names]
+
+
+def _meant_for(workload: WorkloadEntry, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Leave out the fixes that have no meaning for a workload."""
+    kept = {mode: tuple(fix for fix in fixes if workload.takes(fix)) for mode, fixes in modes.items()}
+    return {mode: fixes for mode, fixes in kept.items() if fixes}
+
+
+def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]:
+    """Add the measures without which a chosen one is impossible."""
+    return set(names) | {need for measure in measures if measure.name in names for need in measure.needs}
+
+
+def _sizes_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the sizes of each workload; a size that only some of them have is left out of the others."""
+    if requested is None:
+        return {workload.id: workload.default_sizes for workload in workloads}
+    known = list(dict.fromkeys(size for workload in workloads for size in workload.sizes))
+    chosen = matching("size", requested, known)
+    return {workload.id: tuple(size for size in workload.sizes if size in chosen) for workload in workloads}
+
+
+def _cells_of(
+    measure: Measure, workload: str, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
+) -> Iterator[Cell]:
+    """Yield the cells of one measure of one workload and size."""
+
+    def cell(fixes: tuple[str, ...], mode: str) -> Cell:
+        return Cell(
+            workload=workload,
+            fixes=fixes,
+            mode=mode,
+            device=selection.device,
+            size=size,
+            threads=selection.threads,
+            measure=measure.name,
+            options=selection.options,
+        )
+
+    yield from (cell((fix,), "eager") for fix in measure.pseudo_fixes)
+    for mode, fixes in modes.items():
+        yield from (cell(group, mode) for group in ([fixes] if measure.grouped else [(fix,) for fix in fixes]))
+
+
+def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield the ids of the cells that come before a cell."""
+    measure = next(entry for entry in measures if entry.name == cell.measure)
+    for other in cells:
+        if other.measure not in measure.after or (other.workload, other.size, other.options) != (
+            cell.workload,
+            cell.size,
+            cell.options,
+        ):
+            continue
+        same = other.mode == cell.mode and set(other.fixes) & set(cell.fixes)
+        reference = other.measure in measure.needs and set(other.fixes) & {"oracle", "null"}
+        if same or reference:
+            yield other.id

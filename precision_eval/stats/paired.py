@@ -1,0 +1,190 @@
+"""Paired ratios of block times: estimate, interval, verdict, and what could have been seen.
+
+Conventions: round i gives one block time per candidate, in seconds per call, measured close together in time; only
+ratios within a round are formed, so what slows the whole machine cancels. Because the order within a round is drawn at
+random, the log-ratios of two equal candidates are independent and symmetric about 0 *whatever the machine does*; the
+estimate is the exponential of their location (:func:`~precision_eval.stats.robust.student_location`); below 1 the
+candidate is faster. The margin is symmetric in the logarithm: a candidate is *equivalent* within [1/(1+margin),
+1+margin], so exchanging candidate and baseline mirrors the verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.stats.doubts import series_doubts
+from precision_eval.stats.intervals import checked_values
+from precision_eval.stats.robust import one_step_interval, student_location
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, Verdict, decide, student_quantile
+
+ERROR_RATE = 0.01
+"""Rate at which equal candidates may be called faster or slower."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedRatio:
+    """Latency of one candidate relative to its baseline, with everything needed to judge and to recompute it.
+
+    Attributes
+    ----------
+    baseline : str
+        Name of the candidate in the denominator.
+    ratio, ratio_low, ratio_high : float
+        Candidate over baseline with its interval; below 1 = faster.
+    confidence : float
+        Of the interval.
+    verdict : {"faster", "equivalent", "slower", "undecided"}
+        Against `margin`.
+    verdict_low, verdict_high : float
+        Interval that a direction is called by: wider than the other, see the module's text.
+    error_rate : float
+        Rate of false alarms that the verdict keeps, over all looks and all candidates of the comparison.
+    margin : float
+        Relative half-width of what counts as equivalent.
+    minimum_detectable_effect : float
+        Relative change that this measurement would call faster or slower in 80 % of repetitions.
+    median_s, baseline_median_s : float
+        Median of the block times, seconds per call.
+    blocks, calls_per_block : int
+        Paired rounds, and calls of the candidate in each of its blocks.
+    block_median_s, baseline_block_median_s : tuple of float
+        Raw block times in order, seconds per call; nothing dropped.
+    doubts : tuple of str
+        What speaks against the figure.
+    threads : int
+        Intra-op threads of the process that measured.
+    clock : str
+        Clock the figure rests on: ``"wall"``, ``"cpu"``, ``"cuda-warm"``, ``"cuda-cold"``, ...
+    elapsed_s : float
+        Time spent in rounds, all candidates together.
+    preempted_fraction : float
+        Share of the two candidates' blocks in which the system took the processor away; 0 where the clock cannot tell.
+    process_ratios : tuple of float
+        Ratio of each process; empty where one process measured.
+    """
+
+    baseline: str
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    confidence: float
+    verdict: Verdict
+    verdict_low: float
+    verdict_high: float
+    error_rate: float
+    margin: float
+    minimum_detectable_effect: float
+    median_s: float
+    baseline_median_s: float
+    blocks: int
+    calls_per_block: int
+    block_median_s: tuple[float, ...]
+    baseline_block_median_s: tuple[float, ...]
+    doubts: tuple[str, ...]
+    threads: int
+    clock: str
+    elapsed_s: float = 0.0
+    preempted_fraction: float = 0.0
+    process_ratios: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data, tuples as lists; raw times to six digits, a hundredth of any clock's noise."""
+        data = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        for name in ("block_median_s", "baseline_block_median_s"):
+            data[name] = [float(f"{value:.6g}") for value in data[name]]
+        return data
+
+    def __str__(self) -> str:
+        """One line: verdict, ratio, interval, what could have been seen."""
+        return (
+            f"{self.verdict}: {self.ratio:.4f} × {self.baseline} [{self.ratio_low:.4f}, {self.ratio_high:.4f}], "
+            f"{self.blocks} blocks on the {self.clock} clock, would see {100 * self.minimum_detectable_effect:.2f} %"
+        )
+
+
+def paired_log_ratios(candidate_s: ArrayLike, baseline_s: ArrayLike) -> NDArray[np.float64]:
+    """Natural logarithm of candidate over baseline, round by round."""
+    candidate = checked_values("candidate_s", candidate_s)
+    baseline = checked_values("baseline_s", baseline_s)
+    if candidate.shape != baseline.shape:
+        raise ParameterError(
+            f"candidate_s has {candidate.size} rounds and baseline_s {baseline.size}; pairs need the same rounds"
+        )
+    if candidate.min() <= 0.0 or baseline.min() <= 0.0:
+        raise ParameterError(
+            "a block median is not above 0 s; the clock is too coarse for the call: make blocks longer"
+        )
+    return np.asarray(np.log(candidate) - np.log(baseline))
+
+
+def minimum_detectable_effect(standard_error: float, *, margin: float, direction_t: float, power: float = 0.8) -> float:
+    """Smallest true relative change that would be called faster or slower with the stated power."""
+    return math.expm1(math.log1p(margin) + (direction_t + NormalDist().inv_cdf(power)) * standard_error)
+
+
+def paired_ratio(
+    candidate_s: ArrayLike,
+    baseline_s: ArrayLike,
+    *,
+    baseline: str,
+    margin: float,
+    seed: int,
+    confidence: float = 0.95,
+    error_rate: float = ERROR_RATE,
+    direction_error: float | None = None,
+    equivalence_error: float = EQUIVALENCE_ALPHA,
+    calls_per_block: int = 1,
+    threads: int = 1,
+    clock: str = "wall",
+    elapsed_s: float = 0.0,
+    preempted_fraction: float = 0.0,
+    doubts: tuple[str, ...] = (),
+    resamples: int = 2000,
+) -> PairedRatio:
+    """Summarise the block times of one candidate against its baseline's."""
+    log_ratios = paired_log_ratios(candidate_s, baseline_s)
+    candidate, base = np.asarray(candidate_s, dtype=np.float64), np.asarray(baseline_s, dtype=np.float64)
+    location = student_location(log_ratios)
+    interval = one_step_interval(log_ratios, seed=seed, confidence=confidence, resamples=resamples, location=location)
+    degrees = log_ratios.size - 1
+    direction_t = student_quantile(error_rate if direction_error is None else direction_error, degrees)
+    reach = direction_t * location.standard_error
+    return PairedRatio(
+        baseline=baseline,
+        ratio=math.exp(location.estimate),
+        ratio_low=math.exp(interval.low),
+        ratio_high=math.exp(interval.high),
+        confidence=confidence,
+        verdict=decide(
+            location.estimate,
+            location.standard_error,
+            margin=margin,
+            direction_t=direction_t,
+            equivalence_t=student_quantile(equivalence_error, degrees),
+        ),
+        verdict_low=math.exp(location.estimate - reach),
+        verdict_high=math.exp(location.estimate + reach),
+        error_rate=error_rate,
+        margin=margin,
+        minimum_detectable_effect=minimum_detectable_effect(
+            location.standard_error, margin=margin, direction_t=direction_t
+        ),
+        median_s=float(np.median(candidate)),
+        baseline_median_s=float(np.median(base)),
+        blocks=log_ratios.size,
+        calls_per_block=calls_per_block,
+        block_median_s=tuple(candidate.tolist()),
+        baseline_block_median_s=tuple(base.tolist()),
+        doubts=doubts + series_doubts("the ratio", log_ratios, margin=margin),
+        threads=threads,
+        clock=clock,
+        elapsed_s=elapsed_s,
+        preempted_fraction=preempted_fraction,
+    )

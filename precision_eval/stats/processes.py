@@ -1,0 +1,73 @@
+"""One ratio out of several processes: what a process fixes for its lifetime becomes part of the uncertainty.
+
+Conventions: each process gives a ratio; its memory layout and allocation are one draw, so the processes and not their
+blocks are the independent units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.stats.paired import PairedRatio, minimum_detectable_effect
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide, student_quantile
+
+
+def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> PairedRatio:
+    """Combine the ratios of one candidate from several processes."""
+    if len(ratios) < 2:
+        raise ParameterError(f"{len(ratios)} processes; at least 2 are needed to see how they differ")
+    first = ratios[0]
+    logs = np.log([ratio.ratio for ratio in ratios])
+    n = len(ratios)
+    within = math.sqrt(sum(_squared_error(ratio) for ratio in ratios)) / n
+    error = max(float(logs.std(ddof=1)) / math.sqrt(n), within)
+    estimate = float(logs.mean())
+    direction_t = student_quantile(first.error_rate / candidates, n - 1)
+    half = student_quantile(1.0 - first.confidence, n - 1) * error
+    return replace(
+        first,
+        ratio=math.exp(estimate),
+        ratio_low=math.exp(estimate - half),
+        ratio_high=math.exp(estimate + half),
+        verdict=decide(
+            estimate,
+            error,
+            margin=first.margin,
+            direction_t=direction_t,
+            equivalence_t=student_quantile(EQUIVALENCE_ALPHA, n - 1),
+        ),
+        verdict_low=math.exp(estimate - direction_t * error),
+        verdict_high=math.exp(estimate + direction_t * error),
+        minimum_detectable_effect=minimum_detectable_effect(error, margin=first.margin, direction_t=direction_t),
+        median_s=float(np.median([ratio.median_s for ratio in ratios])),
+        baseline_median_s=float(np.median([ratio.baseline_median_s for ratio in ratios])),
+        blocks=sum(ratio.blocks for ratio in ratios),
+        block_median_s=tuple(chain.from_iterable(ratio.block_median_s for ratio in ratios)),
+        baseline_block_median_s=tuple(chain.from_iterable(ratio.baseline_block_median_s for ratio in ratios)),
+        doubts=_doubts(ratios),
+        clock="/".join(sorted({ratio.clock for ratio in ratios})),
+        elapsed_s=sum(ratio.elapsed_s for ratio in ratios),
+        preempted_fraction=float(np.mean([ratio.preempted_fraction for ratio in ratios])),
+        process_ratios=tuple(ratio.ratio for ratio in ratios),
+    )
+
+
+def _squared_error(ratio: PairedRatio) -> float:
+    """Squared standard error of one process's log-ratio, from its interval."""
+    half = (math.log(ratio.ratio_high) - math.log(ratio.ratio_low)) / 2.0
+    return (half / student_quantile(1.0 - ratio.confidence, ratio.blocks - 1)) ** 2
+
+
+def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:
+    """Doubts of the processes, each with the number of processes that raise its kind."""
+    kinds: dict[str, list[str]] = {}
+    for ratio in ratios:
+        for doubt in ratio.doubts:
+            kinds.setdefault(doubt.split(":")[0], []).append(doubt)
+    return tuple(f"in {len(found)} of {len(ratios)} processes: {found[0]}" for found in kinds.values())

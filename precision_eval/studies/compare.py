@@ -1,0 +1,347 @@
+"""What candidates of one's own cost, side by side: time, drift and memory of any calls.
+
+Conventions: all candidates are called with the same inputs and without gradients. Time is the paired ratio to the
+baseline's, below 1 = faster, measured in this process (:mod:`precision_eval.measure.latency`). Drift is
+‖output − oracle‖₂ / ‖oracle‖₂, the largest over the floating outputs; the oracle is float64. Memory is in bytes: what a
+module stores in parameters and buffers, and the allocator's peak of one call on top. A candidate that raises, or whose
+output is not finite, is a row with that status and no error. This module imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.formatting import short_reason
+from precision_eval.core.records import Record
+from precision_eval.diagnose.doctor.oracle import check_available, reference_of
+from precision_eval.diagnose.doctor.subject import Outcome, attempt, floating_leaves, relative_error, subject_of
+from precision_eval.fixes.outside import Fixed, in_dtype
+from precision_eval.fixes.storage import storage_bytes
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
+from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
+from precision_eval.results.choose import Group, groups_of
+from precision_eval.results.choose.facts import exact
+from precision_eval.stats import PairedRatio
+
+Oracle = nn.Module | Callable[..., Any] | torch.Tensor
+_REFERENCE = "full_float32"
+_OF_RUNS = "; run with --processes 5 or more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one candidate costs."""
+
+    name: str
+    status: str
+    reason: str = ""
+    drift: float | None = None
+    latency: PairedRatio | None = None
+    stored_bytes: int | None = None
+    peak_bytes: int | None = None
+
+    def __repr__(self) -> str:
+        parts = [self.status if not self.reason else f"{self.status} ({self.reason})"]
+        parts += [] if self.drift is None else [f"drift {self.drift:.2g}"]
+        parts += [] if self.latency is None else [str(self.latency)]
+        return f"<{self.name}: {'; '.join(parts)}>"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Costs(Mapping[str, Cost]):
+    """Candidates side by side: a mapping of names to :class:`Cost` that shows itself as a table.
+
+    Attributes
+    ----------
+    rows : mapping of str to Cost
+        In the order of the candidates.
+    baseline : str
+        That the times are ratios to.
+    oracle : str
+        What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"``, ``"as given"`` or empty.
+    device : str
+    threads : int
+        Intra-op threads.
+    doubts : tuple of str
+        What was not, or not fully, measured, and why.
+    """
+
+    rows: Mapping[str, Cost]
+    baseline: str
+    oracle: str
+    device: str
+    threads: int
+    doubts: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Cost:
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """The same as a run's comparison is held, for the engine that chooses."""
+        return Comparison(group=_group(self), noun="candidate")
+
+    def choose(self, *, policy: str = "balanced", **limits: Any) -> LoadedChoice:
+        """Say which candidate to take, and why.
+
+        Parameters
+        ----------
+        policy : {"quality", "balanced", "speed"}
+            See :mod:`precision_eval.results.choose.policies`.
+        max_drift, max_memory, min_speed : float, str or int, optional
+            As in :func:`precision_eval.choose`; memory as a ratio (``"0.6x"``) is to a candidate ``full_float32``, and
+            only modules have a memory.
+
+        Returns
+        -------
+        LoadedChoice
+
+        Raises
+        ------
+        MissingMeasureError
+            What the policy or a limit needs was not measured.
+        ParameterError
+            A limit cannot be used.
+        """
+        memory = str(limits.get("max_memory", ""))
+        if memory.strip().endswith(("x", "X", "×")) and _REFERENCE not in self:
+            raise ParameterError(
+                f"max_memory='{memory}' is a ratio to the candidate {_REFERENCE}, which is not among "
+                f"{', '.join(self)}; give a size, such as '16MiB'"
+            )
+        return self.comparison.choose(policy=policy, **limits)
+
+    def __repr__(self) -> str:
+        table = repr(self.comparison).partition("\n")[2]  # without its title
+        return "\n".join([table, *(f"doubt: {doubt}" for doubt in self.doubts)])
+
+    def _repr_html_(self) -> str:
+        oracle = [f"drift: to {self.oracle}"] if self.oracle else []
+        return self.comparison._repr_html_() + paragraphs([*oracle, *(f"doubt: {doubt}" for doubt in self.doubts)])
+
+
+def compare(
+    candidates: Mapping[str, Callable[..., Any]],
+    *inputs: Any,
+    baseline: str,
+    oracle: Oracle | None = None,
+    latency: bool = True,
+    memory: bool = True,
+    budget_s: float = 2.0,
+    seed: int = 0,
+) -> Costs:
+    """Measure what candidates cost: paired latency, drift to a float64 oracle, memory.
+
+    Parameters
+    ----------
+    candidates : mapping of str to callable
+        Modules, functions, or what :func:`~precision_eval.fixes.outside.fixed` returns. They are called as they are,
+        so a module that keeps a cache writes it. Each must give the same output when it is called again.
+    *inputs : object
+        What every candidate is called with; a single dict holds keyword arguments.
+    baseline : str
+        Name of the candidate that times are ratios to.
+    oracle : torch.nn.Module, callable or torch.Tensor, optional
+        A module: a float64 copy of it is called, whatever its own dtypes are, so one that raises will do. A function:
+        called with the floating inputs in float64. A tensor: the output itself. Without an oracle no drift is measured.
+    latency, memory : bool
+        Measure it.
+    budget_s : float
+        Seconds for the timing of all candidates together.
+    seed : int
+        Of the order in which candidates are timed.
+
+    Returns
+    -------
+    Costs
+
+    Raises
+    ------
+    ParameterError
+        The baseline is not a candidate, a candidate cannot be called, or the oracle does not give float64.
+    CandidateError
+        A candidate cannot be timed: it does not repeat, changes its inputs, returns nothing, or is too short.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from precision_eval import compare, fixed
+    >>> model = torch.nn.Linear(64, 64).half()  # raises where its input is float32
+    >>> candidates = {"as shipped": model, "kv_to_query": fixed(model, "kv_to_query")}
+    >>> costs = compare(candidates, torch.ones(1, 64), baseline="kv_to_query", oracle=model)
+    >>> costs["as shipped"].status, costs["kv_to_query"].drift < 1e-6
+    ('raised', True)
+    """
+    _check(candidates, baseline)
+    args, kwargs = _arguments(inputs)
+    truth, name, doubts = _truth(oracle, inputs, args, kwargs)
+    ready = {key: _Ready.of(one, args, kwargs) for key, one in candidates.items()}
+    outcomes = {key: one.tried() for key, one in ready.items()}
+    rows = {key: _row(key, outcomes[key], truth, ready[key].module) for key in candidates}
+    passed = [key for key, row in rows.items() if row.status == "passed"]
+    device = next((output.device for key in passed for output in outcomes[key].outputs or ()), torch.device("cpu"))
+    unlike = [key for key in passed if truth is not None and rows[key].drift is None]
+    doubts += (f"no drift of {', '.join(unlike)}: its outputs have other shapes than the oracle's",) if unlike else ()
+    if memory:
+        rows |= {key: replace(rows[key], peak_bytes=ready[key].peak_bytes(device)) for key in passed}
+    if latency:
+        timed, more = _timed(rows, ready, baseline=baseline, budget_s=budget_s, seed=seed, device=str(device))
+        rows, doubts = rows | timed, (*doubts, *more)
+    threads = torch.get_num_threads()
+    return Costs(rows=rows, baseline=baseline, oracle=name, device=str(device), threads=threads, doubts=doubts)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A candidate with its inputs: a call without arguments, what is in force around it, whose storage is counted."""
+
+    call: Callable[[], Any]
+    block: Callable[[], AbstractContextManager[Any]]
+    module: nn.Module | None
+
+    @classmethod
+    def of(cls, one: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Ready:
+        if isinstance(one, Fixed):
+            return cls(one.bound(args, kwargs), one.applied.agreeing, one.model)
+        return cls(partial(one, *args, **kwargs), torch.no_grad, one if isinstance(one, nn.Module) else None)
+
+    def tried(self) -> Outcome:
+        with self.block():
+            return attempt(lambda: floating_leaves(self.call()))
+
+    def peak_bytes(self, device: torch.device) -> int | None:
+        if device.type not in ("cpu", "cuda"):
+            return None
+        with self.block():
+            self.call()  # fills whatever is filled once
+            if device.type == "cuda":
+                return cuda_peak_bytes(self.call, (), device)[0]
+            return cpu_allocated_peak_bytes(self.call, ())
+
+
+def _check(candidates: Mapping[str, Callable[..., Any]], baseline: str) -> None:
+    if baseline not in candidates:
+        raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates) or 'none'}")
+    for name, one in candidates.items():
+        if not callable(one):
+            raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a module or a function")
+
+
+def _arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments, by the rule of ``examine``."""
+    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
+        return (), dict(inputs[0])
+    return inputs, {}
+
+
+def _truth(
+    oracle: Oracle | None, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[torch.Tensor, ...] | None, str, tuple[str, ...]]:
+    """Outputs of the oracle, its name, and doubts."""
+    if oracle is None:
+        return None, "", ()
+    if isinstance(oracle, nn.Module):
+        found = reference_of(subject_of(oracle, inputs), available_bytes=check_available(None), draws=None)
+        return found.outputs, found.name, found.doubts
+    if not callable(oracle) and not isinstance(oracle, torch.Tensor):
+        raise ParameterError(f"the oracle is a {type(oracle).__name__}; expected a module, a function or a tensor")
+    wide_args, wide_kwargs = in_dtype((args, kwargs), torch.float64)
+    with torch.no_grad():
+        outputs = floating_leaves(oracle if isinstance(oracle, torch.Tensor) else oracle(*wide_args, **wide_kwargs))
+    dtypes = {str(output.dtype).removeprefix("torch.") for output in outputs}
+    if dtypes != {"float64"}:
+        found_ = ", ".join(sorted(dtypes)) or "nothing floating"
+        raise ParameterError(f"the oracle gives {found_}; expected float64: compute it from float64 operands")
+    return outputs, "as given", ()
+
+
+def _row(name: str, found: Outcome, truth: tuple[torch.Tensor, ...] | None, module: nn.Module | None) -> Cost:
+    stored = None if module is None else storage_bytes(module)
+    if found.error is not None:
+        status = "unsupported" if isinstance(found.error, UnsupportedError) else "raised"
+        return Cost(name=name, status=status, reason=_reason(found.error), stored_bytes=stored)
+    broken, total = found.broken(truth)
+    if broken:
+        reason = f"{broken} of {total} output values are not finite"
+        return Cost(name=name, status="non_finite", reason=reason, stored_bytes=stored)
+    return Cost(name=name, status="passed", drift=_drift(found.outputs or (), truth), stored_bytes=stored)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {short_reason(text)}" if text else type(error).__name__
+
+
+def _drift(outputs: tuple[torch.Tensor, ...], truth: tuple[torch.Tensor, ...] | None) -> float | None:
+    if not truth or [t.shape for t in truth] != [o.shape for o in outputs]:
+        return None
+    return max(relative_error(output, true) for output, true in zip(outputs, truth, strict=True))
+
+
+def _timed(
+    rows: Mapping[str, Cost], ready: Mapping[str, _Ready], *, baseline: str, budget_s: float, seed: int, device: str
+) -> tuple[dict[str, Cost], tuple[str, ...]]:
+    """Time the candidates that passed, each once per round."""
+    passed = {name: row for name, row in rows.items() if row.status == "passed"}
+    if baseline not in passed:
+        return {}, (f"time was not measured: the baseline {baseline} is {rows[baseline].status}",)
+    candidates = {name: Candidate(ready[name].call, ready[name].block) for name in passed}
+    if len(candidates) < 2:
+        return {}, ("time was not measured: it is a ratio of two, and one candidate passes",)
+    ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, seed=seed)
+    doubts = {doubt.partition(":")[0]: doubt for ratio in ratios.values() for doubt in ratio.doubts}  # one of a kind
+    return {name: replace(passed[name], latency=ratio) for name, ratio in ratios.items()}, tuple(doubts.values())
+
+
+class _Compared(Group):
+    """A group of candidates that are no fixes of a workload: what is missing is asked for in another way."""
+
+    def command(self, measure: str | None = None) -> str:
+        """Return the argument that adds a measure."""
+        return f"compare(..., {'oracle=model' if measure == 'drift' else f'{measure}=True'})"
+
+
+def _group(costs: Costs) -> Group:
+    """Arrange the figures as a run's are, in the order of the candidates."""
+    records = [record for row in costs.values() for record in _records(costs, row)]
+    (found,) = groups_of(records)
+    rows = {row.fix: row for row in found.rows}
+    held = {item.name: getattr(found, item.name) for item in fields(Group)}
+    if any(row.latency is not None for row in costs.values()):
+        rows[costs.baseline] = replace(rows[costs.baseline], time=exact(1.0), processes=1)
+    held["rows"] = tuple(rows[name] for name in costs)
+    held["doubts"] = tuple(doubt.removesuffix(_OF_RUNS) for doubt in found.doubts)
+    return _Compared(**held)
+
+
+def _records(costs: Costs, row: Cost) -> Iterator[Record]:
+    data: dict[str, dict[str, Any]] = {"witness": {"status": row.status}}
+    if row.drift is not None:
+        data["drift"] = {"relative_error": row.drift}
+    if row.latency is not None:
+        data["latency"] = row.latency.to_dict()
+    if row.peak_bytes is not None and row.stored_bytes is not None:
+        data["memory"] = {"storage_bytes": row.stored_bytes, "allocated_peak_bytes": row.peak_bytes}
+    place = {"workload": "candidates", "size": "as given", "mode": "eager", "device": costs.device}
+    for measure, figures in data.items():
+        yield Record(
+            cell=f"{row.name}#{measure}", workload_digest="", fix=row.name, role="fix", threads=costs.threads,
+            measure=measure, status=row.status, reason=row.reason or None, wall_s=0.0, environment="",
+            started_at="", data=figures if row.status == "passed" else None,
+            **cast(Any, place),
+        )  # fmt: skip

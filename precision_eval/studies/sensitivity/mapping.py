@@ -1,0 +1,200 @@
+"""Makes the runs of a map: each site dropped alone, and each held alone, on the same inputs; resumable.
+
+Conventions: a run is one replay of a tape with some sites narrow, and its result the drift of every unit. *drop*: all
+float32 but the group, which stores in the format; the drift is what the group adds. *rescue*: all in the format but the
+group, which is held in float32; what the drift falls by is what the group carries. A group is one site, a role in all
+layers, or a layer with all its roles. Runs are appended to a file as they end, and found there again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from precision_eval.core.errors import unknown_name
+from precision_eval.core.trials import TrialFile
+from precision_eval.fixes.storage import stored_as
+from precision_eval.studies.sensitivity.sites import FORMATS, SensitivityError, Site
+from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.studies.sensitivity.targets import Target
+from precision_eval.trace.recorder import record
+from precision_eval.trace.replay import replay
+from precision_eval.trace.tape import Tape
+
+SAME_FUNCTION = 1e-9
+"""Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
+VERSION = 1
+"""Raised when what a run means is redefined, so that older runs are not taken for the same."""
+
+Direction = Literal["drop", "rescue", "check"]
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sites that are dropped or held together.
+
+    Attributes
+    ----------
+    kind : {"site", "role", "layer"}
+    name : str
+    sites : tuple of Site
+    """
+
+    kind: str
+    name: str
+    sites: tuple[Site, ...]
+
+
+def groups_of(sites: Sequence[Site]) -> tuple[Group, ...]:
+    """List each site alone, each role over all layers and each layer over all roles."""
+    roles, layers = (tuple(dict.fromkeys(getattr(site, name) for site in sites)) for name in ("role", "layer"))
+    return (
+        *(Group("site", site.id, (site,)) for site in sites),
+        *(Group("role", role, tuple(s for s in sites if s.role == role)) for role in roles),
+        *(Group("layer", layer, tuple(s for s in sites if s.layer == layer)) for layer in layers),
+    )
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A target under one format, ready to run."""
+
+    target: str
+    size: str
+    seed: int
+    digest: str
+    subject: Subject
+    tape: Tape
+    oracle: torch.Tensor
+
+    def key(self, direction: str, kind: str, name: str) -> str:
+        """Return what a run is found again by."""
+        of_map = f"{self.target}/{self.size}/{self.digest}/{self.seed}/{self.tape.format}"
+        return f"v{VERSION}/{of_map}/{direction}/{kind}/{name}"
+
+    def drift(self, narrow: Iterable[Site]) -> np.ndarray:
+        """Drift of each unit with some sites narrow; shape (units,)."""
+        found = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
+        return self.subject.drift(found, self.oracle)
+
+    def group_drift(self, direction: str, group: Group) -> np.ndarray:
+        """Drift of each unit with a group dropped or rescued."""
+        if direction == "drop":
+            return self.drift(group.sites)
+        return self.drift(set(self.tape.sites) - set(group.sites))
+
+
+def prepare(
+    target: Target, *, size: str, seed: int, format: str, subject: Subject | None = None, oracle: Any = None
+) -> Mapped:
+    """Build a target, record it in a format and hold the tape to the oracle."""
+    if format not in FORMATS:
+        raise unknown_name("format to map:", format, FORMATS)
+    subject = subject or target.build(size, seed=seed)
+    truth = subject.oracle() if oracle is None else oracle
+    tape = record(subject.model, subject.inputs, format=format, rules=subject.rules)
+    check_oracle(tape, subject, truth)
+    return Mapped(target.id, size, seed, target.digest(size), subject, tape, truth)
+
+
+def check_oracle(tape: Tape, subject: Subject, oracle: torch.Tensor) -> float:
+    """Hold the oracle to the tape in float64."""
+    again = replay(tape, subject.twin, subject.wide_inputs, narrow=(), compute=torch.float64)
+    distance = float((again - oracle).norm() / oracle.norm())
+    if not distance <= SAME_FUNCTION:
+        raise SensitivityError(
+            f"the oracle and the recorded call differ by {distance:.2g} in float64, expected ≤ {SAME_FUNCTION:g}; "
+            "they are not the same function, so there is no truth to measure against: build both from one model"
+        )
+    return distance
+
+
+def _stored(drift: np.ndarray) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in drift]
+
+
+def _checks(one: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """What the map rests on: name → the run that finds it out."""
+    yield "float32", lambda: _held_to_float32(one)
+    yield "uniform", lambda: {"drift": _stored(one.drift(one.tape.sites))}
+    yield "native", lambda: _native(one)
+    yield "fused", lambda: {"drift": _stored(one.subject.drift(_fused(one), one.oracle))}
+    yield "fused_emulated", lambda: {"drift": _stored(one.drift(_as_fused(one.tape.sites)))}
+
+
+def _as_fused(sites: Iterable[Site]) -> set[Site]:
+    """All sites but those that a fused kernel holds by itself."""
+    return {site for site in sites if site.role not in ("scores", "softmax")}
+
+
+def _held_to_float32(one: Mapped) -> dict[str, Any]:
+    subject = one.subject
+    found = replay(one.tape, subject.model, subject.inputs, narrow=())
+    plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
+    same = bool(torch.equal(found, plain))
+    return {"drift": _stored(subject.drift(found, one.oracle)), "bit_identical": same}
+
+
+def _native(one: Mapped) -> dict[str, Any]:
+    subject = one.subject
+    found = replay(one.tape, subject.model, subject.inputs, narrow=one.tape.sites).to(one.tape.found.dtype)
+    same = float((found == one.tape.found).double().mean())
+    return {"drift": _stored(subject.drift(one.tape.found, one.oracle)), "identical_fraction": same}
+
+
+@torch.no_grad()
+def _fused(one: Mapped) -> torch.Tensor:
+    """Run the model in the format as it is, with torch's own attention."""
+    dtype: torch.dtype = getattr(torch, one.tape.format)
+    model = copy.deepcopy(one.subject.model)
+    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in one.subject.inputs]
+    with stored_as(model, dtype):
+        found: torch.Tensor = model(*cast)
+    return found
+
+
+def map_target(
+    target: Target,
+    *,
+    size: str,
+    seed: int,
+    formats: Sequence[str],
+    file: TrialFile,
+    progress: Progress = lambda done, total, what: None,
+) -> None:
+    """Make every run of a target that is not in the file yet."""
+    there = file.keys()
+    subject = target.build(size, seed=seed)
+    oracle = subject.oracle()
+    for format in formats:
+        one = prepare(target, size=size, seed=seed, format=format, subject=subject, oracle=oracle)
+        runs = list(_runs(one))
+        for done, (key, facts, make) in enumerate(runs):
+            progress(done, len(runs), f"{target.id} {format} {facts['direction']} {facts['name']}")
+            if key not in there:
+                file.append({"key": key, **facts, **make()})
+        progress(len(runs), len(runs), f"{target.id} {format}")
+
+
+def _runs(one: Mapped) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]]:
+    """Every run of a mapped target: key, facts, and what to call."""
+    common = {"target": one.target, "size": one.size, "seed": one.seed, "digest": one.digest, "format": one.tape.format}
+    for name, make in _checks(one):
+        yield one.key("check", "all", name), {**common, "direction": "check", "kind": "all", "name": name}, make
+    for direction in ("drop", "rescue"):
+        for group in groups_of(one.tape.sites):
+            facts = {**common, "direction": direction, "kind": group.kind, "name": group.name}
+            yield one.key(direction, group.kind, group.name), facts, _group_run(one, direction, group)
+
+
+def _group_run(one: Mapped, direction: str, group: Group) -> Callable[[], dict[str, Any]]:
+    return lambda: {
+        "drift": _stored(one.group_drift(direction, group)),
+        "sites": [[site.layer, site.role] for site in group.sites],
+    }

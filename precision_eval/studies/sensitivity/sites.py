@@ -1,0 +1,89 @@
+"""Sites: the places of a model where numbers are stored, so where precision can be held or dropped; loads no torch.
+
+Conventions: a site is a *layer* and a *role*. Layers are named as the target names them (``"0"``, ``"1.cross"``), and
+``"all"`` where something belongs to no layer. Roles:
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from precision_eval.core.errors import PrecisionEvalError, unknown_name
+
+ROLES = (
+    "stem",
+    "norm",
+    "q",
+    "k",
+    "v",
+    "positions",
+    "cache",
+    "scores",
+    "softmax",
+    "output",
+    "mlp",
+    "residual",
+    "head",
+)
+FORMATS = ("float16", "bfloat16")
+
+
+class SensitivityError(PrecisionEvalError, RuntimeError):
+    """A map cannot be made or trusted: an operation of no site, or an oracle that computes something else."""
+
+
+@dataclass(frozen=True, order=True)
+class Site:
+    """One place."""
+
+    layer: str
+    role: str
+
+    @property
+    def id(self) -> str:
+        """``layer.role``, such as ``"0.q"``."""
+        return f"{self.layer}.{self.role}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which site an operation belongs to."""
+
+    path: str
+    role: str
+    layer: str = "all"
+    operation: str = ""
+
+    def sites(self, path: str, operation: str) -> tuple[Site, ...] | None:
+        """Return the sites of an operation, or None where the rule does not match."""
+        found = re.search(rf"(?:{self.path})$", path)
+        if found is None or (self.operation and not re.fullmatch(self.operation, operation)):
+            return None
+        layer = found.expand(self.layer)
+        return tuple(Site(layer, role) for role in self.role.split("|"))
+
+
+def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") -> tuple[Site, ...]:
+    """Find the sites of an operation."""
+    for rule in rules:
+        found = rule.sites(path, operation)
+        if found is not None:
+            return (Site(found[0].layer, tag),) if tag else found
+    raise SensitivityError(
+        f"operation {operation} in the module '{path or '(top)'}' belongs to no site; add a rule for that path"
+    )
+
+
+def selected(sites: Iterable[Site], *, layers: Sequence[str] = (), roles: Sequence[str] = ()) -> tuple[Site, ...]:
+    """Keep the sites of some layers and roles."""
+    known = tuple(sites)
+    for kind, wanted, there in (
+        ("layer", layers, {site.layer for site in known}),
+        ("role", roles, {site.role for site in known}),
+    ):
+        for name in wanted:
+            if name not in there:
+                raise unknown_name(f"{kind} of this target:", name, there)
+    return tuple(site for site in known if (not layers or site.layer in layers) and (not roles or site.role in roles))

@@ -1,0 +1,279 @@
+"""Where a metric changes with the torch version or the commit: change points with size, interval and significance."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
+from precision_eval.studies.versions.drift_seeds import SeedDrift, SeedStep, seed_step
+from precision_eval.studies.versions.points import Key
+from precision_eval.studies.versions.series import EXACT, SEEDED, Series, SeriesPoint, in_turn
+from precision_eval.studies.versions.upstream import UpstreamChange, explanations
+
+FALSE_SHARE = 0.05
+SESSION_MARGIN: Mapping[str, float] = {"latency_ratio": 0.25, "latency_to_anchor": 0.25}
+"""Paired metric to the relative change that two sessions may show of equal code, where each version had one session.
+The noise between processes of one session does not hold it. With 2 % for the ratio, as it was at first, a committed
+sweep called ×1.13 and ×0.895; both were measured again, versions in turn, and neither came back. 25 % was chosen after
+that: a judgement, no calibration. ``validation/versions/sessions.py`` measures what sessions of equal code differ
+by."""
+
+TURN_MARGIN: Mapping[str, float] = {"latency_ratio": 0.02, "latency_to_anchor": 0.10}
+"""The same where versions were measured in turn; what a version's own build and layout make on one machine is left.
+A judgement, made before any such sweep."""
+
+BASELINE_FIX = "full_float32"
+"""Latency ratios are to this fix; where it changes itself, all ratios do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePoint:
+    """A metric that is at another level from some position on."""
+
+    mode: str
+    workload: str
+    metric: str
+    fix: str
+    size: str
+    before: str
+    at: str
+    old: float
+    new: float
+    factor: float
+    factor_interval: tuple[float, float] | None
+    p_value: float | None
+    adjusted_p_value: float | None
+    with_baseline: bool
+    explained_by: tuple[UpstreamChange, ...]
+    seeds: int = 1
+
+    @property
+    def key(self) -> Key:
+        """Mode, workload, metric, fix, size."""
+        return (self.mode, self.workload, self.metric, self.fix, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallDrift:
+    """A drift of one seed that moves beyond ``SEEDED`` and is called no change."""
+
+    key: Key
+    before: str
+    at: str
+    factor: float
+    over_seeds: SeedStep | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What the paired tests of a workload can call, with so many versions and processes."""
+
+    tested: int
+    smallest: float
+    clear: float
+
+    @property
+    def none(self) -> bool:
+        """Whether no change can be called, not even one that all series take."""
+        return self.smallest > FALSE_SHARE
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a change of one series, however large, takes luck to be called."""
+        return self.clear * self.tested > FALSE_SHARE
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Points of one series under one definition of the benchmark, all with samples."""
+
+    series: Series
+    points: tuple[SeriesPoint, ...]
+
+    @property
+    def rows(self) -> list[NDArray[np.float64]]:
+        return [np.log(np.asarray(point.samples, dtype=np.float64)) for point in self.points]
+
+    @property
+    def seed(self) -> int:
+        return zlib.crc32("/".join((*self.series.key, self.points[0].benchmark_version)).encode())
+
+
+def change_points(
+    series: Iterable[Series],
+    upstream: Iterable[UpstreamChange] = (),
+    *,
+    axis: str = "torch",
+    margins: Mapping[str, float] = SESSION_MARGIN,
+    turn_margins: Mapping[str, float] = TURN_MARGIN,
+    seeds: Sequence[SeedDrift] = (),
+) -> tuple[ChangePoint, ...]:
+    """Find the change points of some series, those of a workload together."""
+    known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
+    workloads: dict[str, list[Series]] = {}
+    for one in series:
+        workloads.setdefault(one.workload, []).append(one)
+    found = []
+    for members in workloads.values():
+        changes = [change for one in members if one.kind == "exact" for change in _exact_changes(one, more)]
+        changes += _paired_changes(members, margins, turn_margins)
+        found += [_explained(change, changes, known) for change in changes]
+    return tuple(found)
+
+
+def reach(series: Iterable[Series]) -> Reach | None:
+    """Say whether changes of one workload's paired series can be called at all."""
+    counts = [tuple(len(point.samples) for point in run.points) for run in _runs(series)]
+    if not counts:
+        return None
+    smallest, clear = zip(*map(reachable_p_values, set(counts)), strict=True)
+    return Reach(tested=len(counts), smallest=min(smallest), clear=min(clear))
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for the false discovery rate, step up."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")[::-1]
+    stepped = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]
+
+
+def drifts_of_one_seed(
+    series: Iterable[Series], changes: Iterable[ChangePoint], seeds: Sequence[SeedDrift] = ()
+) -> tuple[SmallDrift, ...]:
+    """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change."""
+    called = {(change.key, change.at) for change in changes}
+    found = []
+    for one in series:
+        for old, new in (pair for run in one.runs for pair in pairwise(run) if one.metric == "drift"):
+            factor = _factor(old, new)
+            if (one.key, new.position) not in called and factor > 0.0 and abs(math.log(factor)) > math.log(SEEDED):
+                step = _over_seeds(one, old, new, seeds)
+                found.append(
+                    SmallDrift(key=one.key, before=old.position, at=new.position, factor=factor, over_seeds=step)
+                )
+    return tuple(found)
+
+
+def _factor(old: SeriesPoint, new: SeriesPoint) -> float:
+    """Return new over old; infinite from 0, 1 from 0 to 0."""
+    before, after = float(old.value or 0.0), float(new.value or 0.0)
+    return after / before if before else math.inf if after else 1.0
+
+
+def _over_seeds(series: Series, old: SeriesPoint, new: SeriesPoint, seeds: Sequence[SeedDrift]) -> SeedStep | None:
+    return seed_step(seeds, series.key, before=old.position, at=new.position, benchmark_version=new.benchmark_version)
+
+
+def _exact_changes(series: Series, seeds: Sequence[SeedDrift]) -> list[ChangePoint]:
+    limit = math.log(EXACT[series.metric])
+    found = []
+    for run in series.runs:
+        level = last = run[0]
+        for point in run[1:]:
+            factor, step = _factor(level, point), _over_seeds(series, last, point, seeds)
+            if step is not None:  # several seeds know better than one, either way
+                level = point
+                if step.interval[0] > SEEDED or step.interval[1] < 1.0 / SEEDED:
+                    change = _change(series, last.position, point.position, step.old, step.new)
+                    found.append(replace(change, factor_interval=step.interval, seeds=step.seeds))
+            elif factor <= 0.0 or abs(math.log(factor)) > limit:
+                old, new = float(level.value or 0.0), float(point.value or 0.0)
+                found.append(_change(series, last.position, point.position, old, new))
+                level = point
+            last = point
+    return found
+
+
+def _change(series: Series, before: str, at: str, old: float, new: float) -> ChangePoint:
+    return ChangePoint(
+        mode=series.mode,
+        workload=series.workload,
+        metric=series.metric,
+        fix=series.fix,
+        size=series.size,
+        before=before,
+        at=at,
+        old=old,
+        new=new,
+        factor=new / old if old else math.inf,
+        factor_interval=None,
+        p_value=None,
+        adjusted_p_value=None,
+        with_baseline=False,
+        explained_by=(),
+    )
+
+
+def _runs(series: Iterable[Series]) -> list[_Run]:
+    """Return what is tested of the paired series."""
+    return [
+        _Run(one, kept)
+        for one in series
+        if one.kind == "paired" and one.noise is not None
+        for run in one.runs
+        if len(kept := tuple(point for point in run if point.samples)) > 1
+    ]
+
+
+def _paired_changes(
+    series: Sequence[Series], margins: Mapping[str, float], turn_margins: Mapping[str, float]
+) -> list[ChangePoint]:
+    """Change points of the paired series of one family."""
+    runs = _runs(series)
+    if not runs:
+        return []
+    adjusted = benjamini_hochberg([no_change_p_value(run.rows, seed=run.seed, prior=_prior(run)) for run in runs])
+    chosen = [value <= FALSE_SHARE for value in adjusted]
+    level = FALSE_SHARE * sum(chosen) / len(runs)
+    return [
+        change
+        for run, value, is_chosen in zip(runs, adjusted, chosen, strict=True)
+        if is_chosen
+        for change in _steps(run, value, level, _margin(run, turn_margins if in_turn(run.points) else margins))
+    ]
+
+
+def _margin(run: _Run, margins: Mapping[str, float]) -> float:
+    """Return what a step must lie beyond, a logarithm."""
+    return math.log1p(margins.get(run.series.metric, 0.0))
+
+
+def _prior(run: _Run) -> float:
+    """Return the spread that the other fixes have; what :attr:`.series.Noise.scale` was drawn towards."""
+    noise = run.series.noise
+    return math.nan if noise is None or noise.prior_scale is None else noise.prior_scale
+
+
+def _steps(run: _Run, adjusted: float, level: float, margin: float) -> list[ChangePoint]:
+    """Return the steps whose interval lies beyond the margin, a logarithm."""
+    detection = detect(run.rows, level=level, seed=run.seed, prior=_prior(run))
+    found = []
+    for number, step in enumerate(detection.steps):
+        if abs(step.size) - step.half_width <= margin:
+            continue
+        old, new = (math.exp(detection.levels[at]) for at in (number, number + 1))
+        change = _change(run.series, run.points[step.index - 1].position, run.points[step.index].position, old, new)
+        bounds = (math.exp(step.size - step.half_width), math.exp(step.size + step.half_width))
+        found.append(replace(change, factor_interval=bounds, p_value=step.p_value, adjusted_p_value=adjusted))
+    return found
+
+
+def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple[UpstreamChange, ...]) -> ChangePoint:
+    with_baseline = change.metric == "latency_ratio" and any(
+        other.metric == "latency_to_anchor"
+        and other.fix == BASELINE_FIX
+        and (other.mode, other.size, other.at) == (change.mode, change.size, change.at)
+        for other in changes
+    )
+    found = explanations(known, change.key, before=change.before, at=change.at) if known else ()
+    return replace(change, with_baseline=with_baseline, explained_by=found)

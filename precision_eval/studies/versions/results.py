@@ -1,0 +1,334 @@
+"""Result folders of asv, read without asv.
+
+Conventions: a *folder* is asv's ``results_dir``: one folder per machine with ``machine.json`` and one JSON file per
+commit and environment, format version 2, and ``benchmarks.json`` beside the machines. A benchmark is named
+``MODE.WORKLOAD.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
+are left alone. ``null`` is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not
+hold is *absent*. When samples were taken, where a sweep was in rounds, is in its ``rounds.jsonl``. Times are seconds,
+sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import RecordError, unknown_name
+from precision_eval.results.expectations import release, version_key
+from precision_eval.studies.versions.points import (
+    STATES,
+    Key,
+    Point,
+    ResultSet,
+    check_one_build,
+    check_one_machine,
+    status_of,
+)
+from tools.torch_versions.sweep_rounds import Visit, read_visits, visit_times
+
+__all__ = [
+    "STATES",
+    "Key",
+    "Point",
+    "ResultSet",
+    "check_one_build",
+    "check_one_machine",
+    "read_results",
+    "status_of",
+]
+
+FORMAT_VERSION = 2
+MODES = ("eager", "compiled")
+PARAMETERS = ("fix", "size")
+HARDWARE = ("arch", "cpu", "num_cpu", "os", "ram")
+BUILD_VERSION = "track_torch_version"
+BUILD_CUDA = "track_is_cuda_build"
+
+UNITS: Mapping[str, str] = {
+    "time": "seconds",
+    "peakmem": "bytes",
+    "drift": "relative error to float64",
+    "peak_bytes": "bytes",
+    "stored_bytes": "bytes",
+    "latency_ratio": "ratio to full_float32",
+    "latency_to_anchor": "ratio to the anchor",
+}
+"""Of a metric where the folder has no ``benchmarks.json``."""
+
+
+def read_results(folder: Path, *, machine: str | None = None) -> tuple[ResultSet, ...]:
+    """Read a result folder."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise RecordError(f"{folder} is no folder; give asv's results_dir, such as .asv/results, or run asv first")
+    machines = _machine_folders(folder)
+    files = {home: _result_files(home) for home in machines}
+    if not any(files.values()):
+        raise RecordError(_nothing_in(folder))
+    if machine is not None:
+        names = {_machine_name(home): home for home in machines if files[home]}
+        if machine not in names:
+            raise unknown_name("machine", machine, names)
+        files = {names[machine]: files[names[machine]]}
+    sets = [
+        _read_file(path, _hardware_file(home), _benchmarks(home.parent), read_visits(home.parent))
+        for home, paths in files.items()
+        for path in paths
+    ]
+    return tuple(sorted(sets, key=lambda s: (s.machine, version_key(s.torch_version), s.date_ms, s.environment)))
+
+
+def _machine_folders(folder: Path) -> tuple[Path, ...]:
+    if (folder / "machine.json").is_file():
+        return (folder,)
+    return tuple(sorted(path for path in folder.iterdir() if (path / "machine.json").is_file()))
+
+
+def _result_files(home: Path) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in home.glob("*.json") if path.name not in ("machine.json", "benchmarks.json")))
+
+
+def _nothing_in(folder: Path) -> str:
+    """Say what a folder without results looks like, and where the results may be."""
+    inner = folder / "results"
+    if inner.is_dir() and _machine_folders(inner):
+        return f"{folder} holds no machine's results but {inner} does; give that folder"
+    return f"{folder} holds no result file of asv (MACHINE/machine.json, MACHINE/COMMIT-ENV.json); run asv"
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Read a JSON object; asv's NaN and Infinity are let through."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}; mend that, or give another folder") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is no JSON ({error}); remove it and run asv again for that environment") from error
+    if not isinstance(content, dict):
+        raise RecordError(f"{path} holds a JSON {type(content).__name__}; expected asv's object, remove the file")
+    return content
+
+
+def _machine_name(home: Path) -> str:
+    return str(_hardware_file(home).get("machine", home.name))
+
+
+def _hardware_file(home: Path) -> dict[str, Any]:
+    return _load(home / "machine.json")
+
+
+def _benchmarks(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what ``benchmarks.json`` says of each benchmark; empty where there is none."""
+    path = folder / "benchmarks.json"
+    if not path.is_file():
+        return {}
+    content = _load(path)
+    if content.get("version") != FORMAT_VERSION:
+        raise RecordError(f"{path} has format version {content.get('version')}, expected {FORMAT_VERSION}; {_UPDATE}")
+    return {name: value for name, value in content.items() if isinstance(value, dict)}
+
+
+_UPDATE = "run `asv update`, or the asv that wrote it"
+
+
+def _read_file(
+    path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, dict[str, Any]], visits: Sequence[Visit]
+) -> ResultSet:
+    content = _load(path)
+    if content.get("version") != FORMAT_VERSION:
+        raise RecordError(
+            f"{path} has result format version {content.get('version')}, expected {FORMAT_VERSION}; {_UPDATE}"
+        )
+    try:
+        rows = {
+            name: dict(zip(content["result_columns"], row, strict=False)) for name, row in content["results"].items()
+        }
+        params = dict(content["params"])
+        where = {"machine": params["machine"], "commit": content["commit_hash"], "environment": content["env_name"]}
+        return ResultSet(
+            machine=str(params["machine"]),
+            commit=str(content["commit_hash"]),
+            environment=str(content["env_name"]),
+            python=str(content["python"]),
+            torch_version=_torch_version(path, params, content["requirements"], rows),
+            cuda_build=_cuda_build(params, content["requirements"], rows),
+            date_ms=int(content["date"]),
+            source=path,
+            hardware={
+                name: str(known[name]) for known in (dict(hardware) | params,) for name in HARDWARE if name in known
+            },
+            points=_points(rows, benchmarks, visit_times(visits, **where)),
+            build=(content.get("env_vars") or {}).get("TORCH_BUILD"),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, RecordError):
+            raise
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"is not as asv writes it ({error})"
+        raise RecordError(f"{path} {what}; remove it and run asv again for that environment") from error
+
+
+def _build_number(rows: Mapping[str, dict[str, Any]], method: str) -> float | None:
+    """Return what a benchmark of the build found; None where it did not run or failed."""
+    for name, row in rows.items():
+        found = row.get("result")
+        if name.rsplit(".", 1)[-1] == method and found and found[0] is not None and not math.isnan(found[0]):
+            return float(found[0])
+    return None
+
+
+def _asked_version(*holders: Mapping[str, Any]) -> str | None:
+    names = ("torch", "pip+torch")
+    return next((str(h[name]) for h in holders for name in names if h.get(name)), None)
+
+
+def _torch_version(
+    path: Path, params: Mapping[str, Any], requirements: Mapping[str, Any], rows: Mapping[str, dict[str, Any]]
+) -> str:
+    """Return what ran; the environment's request where that was not recorded."""
+    asked, number = _asked_version(params, requirements), _build_number(rows, BUILD_VERSION)
+    wanted = None if asked is None else _three_numbers(asked)
+    if number is None and wanted is None:
+        raise RecordError(
+            f"{path} does not say which torch it ran: neither its params nor {BUILD_VERSION} do; "
+            'name torch in the matrix of asv.conf.json, or run `asv run --bench "build"` too'
+        )
+    if number is None:
+        return str(wanted)
+    ran = f"{int(number) // 1_000_000}.{int(number) // 1000 % 1000}.{int(number) % 1000}"
+    if wanted not in (None, ran):
+        raise RecordError(
+            f"{path} asked for torch {asked} and ran {ran}; remove it and that environment, run asv again"
+        )
+    return ran
+
+
+def _three_numbers(version: str) -> str:
+    parts = release(version).split(".")
+    return ".".join([*parts, "0", "0"][: max(3, len(parts))])
+
+
+def _cuda_build(
+    params: Mapping[str, Any], requirements: Mapping[str, Any], rows: Mapping[str, dict[str, Any]]
+) -> bool | None:
+    number = _build_number(rows, BUILD_CUDA)
+    if number is not None:
+        return bool(number)
+    label = (_asked_version(params, requirements) or "").partition("+")[2]
+    return True if label.startswith("cu") else False if label == "cpu" else None
+
+
+Times = Mapping[tuple[str, str], tuple[float, ...]]
+
+
+def _points(
+    rows: Mapping[str, dict[str, Any]], benchmarks: Mapping[str, dict[str, Any]], times: Times
+) -> dict[Key, Point]:
+    """Return the points of a file, and those that ``benchmarks.json`` names beyond them as absent."""
+    points: dict[Key, Point] = {}
+    for name in sorted({*rows, *benchmarks}):
+        place = _place(name)
+        if place is None:
+            continue
+        known = benchmarks.get(name, {})
+        found = _points_of(name, place, rows[name], known, times) if name in rows else []
+        points |= {point.key: point for point in found}
+        for fix, size in _combinations(name, known.get("params") or [], known):
+            missing = _point(place, fix, size, "absent", known, str(known.get("version", "")))
+            points.setdefault(missing.key, missing)
+    return points
+
+
+def _place(name: str) -> tuple[str, str, str] | None:
+    """Split ``eager.metavoice_decode.track_drift`` into mode, workload and metric; None for another benchmark."""
+    parts = name.split(".")
+    if len(parts) < 3 or parts[-3] not in MODES:
+        return None
+    metric = parts[-1].removeprefix("track_").removesuffix("_call")
+    return parts[-3], parts[-2].replace("_", "-"), metric
+
+
+def _combinations(name: str, params: Sequence[Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (fix, size) of each value, in asv's order."""
+    names = tuple(known.get("param_names") or PARAMETERS)
+    if not params:
+        return []
+    if sorted(names) != sorted(PARAMETERS) or len(params) != len(PARAMETERS):
+        raise RecordError(
+            f"benchmark {name} has {len(params)} parameters ({', '.join(names)}); expected {' and '.join(PARAMETERS)}"
+        )
+    fix, size = names.index("fix"), names.index("size")
+    return [(_text(values[fix]), _text(values[size])) for values in itertools.product(*params)]
+
+
+def _text(value: str) -> str:
+    """Return a parameter's value: asv stores its ``repr``."""
+    try:
+        return str(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        return str(value)
+
+
+def _points_of(
+    name: str, place: tuple[str, str, str], row: Mapping[str, Any], known: Mapping[str, Any], times: Times
+) -> list[Point]:
+    combinations = _combinations(name, row["params"], known)
+    size = len(combinations)
+    values, samples, low, high = (
+        _each(name, row, column, size) for column in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b")
+    )
+    version = str(row.get("version") or known.get("version") or "")
+    visits = times.get((name, version), ())
+    found = []
+    for (fix, label), value, kept, *bounds in zip(combinations, values, samples, low, high, strict=True):
+        if value is None or math.isnan(value):
+            state = "failed" if value is None else "not_applicable"
+            found.append(_point(place, fix, label, state, known, version))
+            continue
+        interval = (bounds[0], bounds[1]) if all(b is not None and math.isfinite(b) for b in bounds) else None
+        numbers = tuple(float(one) for one in kept or ())
+        point = _point(place, fix, label, "measured", known, version, float(value), numbers, interval)
+        found.append(replace(point, visits=visits[: len(numbers)] if len(visits) >= len(numbers) else ()))
+    return found
+
+
+def _each(name: str, row: Mapping[str, Any], column: str, size: int) -> list[Any]:
+    """Return one entry per combination; asv writes null for a list of nulls, and leaves trailing columns out."""
+    values = row.get(column)
+    if values is None:
+        return [None] * size
+    if len(values) != size:
+        raise RecordError(f"benchmark {name} has {len(values)} entries of {column} for {size} parameter combinations")
+    return list(values)
+
+
+def _point(
+    place: tuple[str, str, str],
+    fix: str,
+    size: str,
+    state: str,
+    known: Mapping[str, Any],
+    version: str,
+    value: float | None = None,
+    samples: tuple[float, ...] = (),
+    interval: tuple[float, float] | None = None,
+) -> Point:
+    mode, workload, metric = place
+    return Point(
+        mode=mode,
+        workload=workload,
+        metric=metric,
+        fix=fix,
+        size=size,
+        state=state,
+        value=value,
+        samples=samples,
+        interval_99=interval,
+        unit=str(known.get("unit") or UNITS.get(metric, "")),
+        benchmark_version=version,
+    )

@@ -1,0 +1,76 @@
+"""What a call's values do to a format's range: near overflow, subnormal, not finite, lost in a cast; imports torch.
+
+Conventions: *near overflow* is finite and beyond half of the largest number. Counted are the values of every result,
+not those of views. A result that is not finite though its operands are is remembered if it is the first; where a mask
+is written, infinity is meant.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+
+import torch
+
+from precision_eval.core.formats import FORMATS, CastAccount, cast_account
+from precision_eval.trace.provenance import Call, Record, short
+
+NEAR = 0.5
+"""Of the largest number."""
+
+#: Smallest normal number and what is near overflow, per format.
+_LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.largest) for entry in FORMATS}
+
+Line = tuple[CodeType, int]
+
+
+class Count:
+    """Counts of one format, and where the first of each was."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.near_overflow = 0
+        self.subnormal = 0
+        self.non_finite = 0
+        self.first_near: Record | None = None
+        self.first_subnormal: Record | None = None
+
+
+class Numbers:
+    """Counts of one call."""
+
+    def __init__(self) -> None:
+        self.counts: dict[torch.dtype, Count] = {}
+        self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
+        self.first_broken: Record | None = None
+
+    def result(self, tensor: torch.Tensor, record: Record, *, masks: bool) -> None:
+        """Count a result's values."""
+        if tensor.device.type == "meta" or not tensor.numel():
+            return
+        count = self.counts.setdefault(tensor.dtype, Count())
+        count.total += tensor.numel()
+        smallest_normal, near_overflow = _LIMITS[tensor.dtype]
+        size = tensor.detach().abs()
+        least, most = (float(bound) for bound in torch.aminmax(size))
+        broken = 0
+        if not most <= near_overflow:  # NaN too
+            finite = size.isfinite()
+            broken = tensor.numel() - int(finite.sum())
+            near = int((size > near_overflow).logical_and(finite).sum())
+            count.near_overflow += near
+            count.non_finite += broken
+            if near and count.first_near is None:
+                count.first_near = record
+        if not least >= smallest_normal:  # zeros too, which are none
+            small = int((size < smallest_normal).logical_and(size > 0).sum())
+            count.subnormal += small
+            if small and count.first_subnormal is None:
+                count.first_subnormal = record
+        record.finite = not broken or masks
+        if broken and not masks and self.first_broken is None and all(parent.finite for parent in record.parents):
+            self.first_broken = record
+
+    def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: Call | None) -> None:
+        """Account for a cast."""
+        key = (*line, call.path if call else "", short(tensor.dtype), short(dtype))
+        self.casts.setdefault(key, []).append(cast_account(tensor, short(dtype)))

@@ -1,0 +1,266 @@
+"""Where each tensor of a call got its dtype: records of its making, and the table that finds them; imports torch.
+
+Conventions: a *record* is made for every floating result of an operation and for every tensor that was there before
+the call (parameter, buffer, plain attribute, input). Views share the record of what they are views of. The table holds
+results weakly, by identity: a look-up whose tensor is gone finds nothing. A record holds no tensor.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.diagnose.doctor.diagnosis import Step
+from precision_eval.diagnose.doctor.source import place_of
+
+DEEPEST = 5  # containers within containers that are searched for tensors
+LONGEST = 12  # steps of a history that are told
+
+
+class Call:
+    """One call of one module."""
+
+    __slots__ = ("module", "path")
+
+    def __init__(self, module: nn.Module, path: str) -> None:
+        self.module = module
+        self.path = path
+
+
+class Record:
+    """How one tensor came to be.
+
+    Attributes
+    ----------
+    kind : str
+        ``"parameter"``, ``"buffer"``, ``"attribute"``, ``"input"``, ``"made"`` (from no floating tensor), ``"cast"``,
+        ``"op"`` or ``"outside"`` (first seen as an operand: numpy, a constant).
+    name : str
+        Of what was there before the call, or of the operation.
+    dtype : torch.dtype
+    parents : tuple of Record
+        Of the floating operands.
+    code, instruction : code object and int, or None
+        The line that made it.
+    call : Call or None
+    deliberate : bool
+        Of another dtype than most of the model because the code said so.
+    event : object or None
+        The mixing whose promoted dtype it carries.
+    finite : bool
+    giver : Record or None
+        Of a cast to another tensor's dtype: that tensor's.
+    """
+
+    __slots__ = (
+        "call",
+        "code",
+        "deliberate",
+        "dtype",
+        "event",
+        "finite",
+        "giver",
+        "instruction",
+        "kind",
+        "name",
+        "parents",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        dtype: torch.dtype,
+        parents: tuple[Record, ...] = (),
+        code: CodeType | None = None,
+        instruction: int = 0,
+        call: Call | None = None,
+        deliberate: bool = False,
+        event: Any = None,
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.dtype = dtype
+        self.parents = parents
+        self.code = code
+        self.instruction = instruction
+        self.call = call
+        self.deliberate = deliberate
+        self.event = event
+        self.finite = True
+        self.giver: Record | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it was there before the call."""
+        return self.kind in ("parameter", "buffer", "attribute", "input")
+
+
+def short(dtype: torch.dtype) -> str:
+    """Name of a dtype without torch's prefix."""
+    return str(dtype).removeprefix("torch.")
+
+
+class Table:
+    """Records by tensor."""
+
+    def __init__(self, stored: list[tuple[str, str, torch.Tensor]], kept: frozenset[str] = frozenset()) -> None:
+        self._held: list[torch.Tensor] = []
+        self._stored: dict[int, Record] = {}
+        self.by_storage: dict[int, Record] = {}
+        self._live: dict[int, tuple[weakref.ref[torch.Tensor], Record]] = {}
+        for kind, name, tensor in stored:
+            self.add(kind, name, tensor, deliberate=name in kept)
+
+    def add(self, kind: str, name: str, tensor: torch.Tensor, *, deliberate: bool = False) -> None:
+        """Name a tensor that is there before the call."""
+        self._held.append(tensor)
+        record = self._stored.setdefault(id(tensor), Record(kind, name, tensor.dtype, deliberate=deliberate))
+        self._live.pop(id(tensor), None)  # reading its dtype just now may have been observed
+        if tensor.numel() and kind != "parameter":
+            self.by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)
+
+    def put(self, tensor: torch.Tensor, record: Record) -> None:
+        """Remember how a tensor was made; what was there before the call keeps its own record."""
+        key = id(tensor)
+        if key not in self._stored:
+            self._live[key] = (weakref.ref(tensor), record)
+
+    def get(self, tensor: torch.Tensor) -> Record:
+        """Find how a tensor was made; one never seen before was made outside."""
+        key = id(tensor)
+        entry = self._live.get(key)
+        if entry is not None and entry[0]() is tensor:
+            return entry[1]
+        record = self._stored.get(key)
+        if record is None:
+            record = Record("outside", "made out of torch's sight", tensor.dtype)
+            self._live[key] = (weakref.ref(tensor), record)
+        return record
+
+    def stored_behind(self, tensor: torch.Tensor) -> Record | None:
+        """Find the buffer, attribute or input that a tensor is, or is a view of."""
+        record = self._stored.get(id(tensor))
+        if record is not None:
+            return record
+        return self.by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+
+
+def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
+    """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
+    found: list[tuple[str, str, torch.Tensor]] = []
+    for kind, pairs in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        found += [(kind, name.removeprefix(prefix), tensor) for name, tensor in pairs if tensor.is_floating_point()]
+    seen = {id(tensor) for _, _, tensor in found}
+    given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
+    for path, module in model.named_modules():
+        path = f"{path}.".removeprefix(prefix) if path else ""
+        for own, value in vars(module).items():
+            if own not in _OF_MODULES:
+                inside = _tensors_in(value, f"{path}{own}.", depth=DEEPEST, seen=seen)
+                found += [("attribute", name, tensor) for name, tensor in inside]
+    return found + given
+
+
+_OF_MODULES = frozenset(vars(nn.Module()))
+
+
+def tensors_in(name: str, value: Any) -> list[tuple[str, torch.Tensor]]:
+    """List the floating tensors inside an object, such as a cache, with paths that begin with its name."""
+    return list(_tensors_in(value, f"{name}.", depth=DEEPEST, seen=set()))
+
+
+def _tensors_in(value: Any, path: str, *, depth: int, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield floating tensors inside containers and plain objects, with a path that reads like code."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and id(value) not in seen:
+            seen.add(id(value))
+            yield path.rstrip("."), value
+        return
+    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | type):
+        return
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        seen.add(id(value))
+        parts = [(f"{path}{key}.", part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        base = path.rstrip(".")
+        parts = [(f"{base}[{index}]." if base else f"{index}.", part) for index, part in enumerate(value)]
+    elif hasattr(value, "__dict__") and (is_dataclass(value) or not type(value).__module__.startswith("torch")):
+        seen.add(id(value))
+        parts = [(f"{path}{name}.", part) for name, part in vars(value).items()]
+    for name, part in parts:
+        yield from _tensors_in(part, name, depth=depth - 1, seen=seen)
+
+
+def _bringer(record: Record) -> Record | None:
+    """Find the operand that a result has its dtype from; None where the result's is none of theirs."""
+    if record.kind == "cast":
+        return record.giver if record.event is not None else None
+    return next((parent for parent in record.parents if parent.dtype is record.dtype), None)
+
+
+def _chain(record: Record) -> list[Record]:
+    """From where the dtype came to the tensor itself, oldest first."""
+    chain, at = [record], record
+    while at.kind in ("op", "cast"):
+        parent = _bringer(at)
+        if parent is None:
+            break
+        chain.append(parent)
+        at = parent
+    return chain[::-1]
+
+
+def origin_of(record: Record) -> Record:
+    """Find the record that a tensor has its dtype from: stored, made, cast, or promoted from two others."""
+    return _chain(record)[0]
+
+
+def brought_by(record: Record) -> str:
+    """Say in a few words what brought a tensor's dtype."""
+    return _said(origin_of(record))
+
+
+def _said(record: Record) -> str:
+    if record.is_stored:
+        return f"{record.kind} {record.name}"
+    if record.kind == "made":
+        return f"{record.name}, a new tensor"
+    if record.kind == "cast":
+        return record.name
+    if record.kind == "op" and record.parents and _bringer(record) is None:
+        return f"{record.name} of {' and '.join(dict.fromkeys(short(parent.dtype) for parent in record.parents))}"
+    stored = [parent.name for parent in record.parents if parent.kind == "parameter"]
+    return f"{record.name} with {stored[0]}" if stored else record.name
+
+
+def history_of(record: Record, base: torch.dtype) -> tuple[Step, ...]:
+    """Tell how a tensor came by its dtype."""
+    chain = _chain(record)
+    steps = [_step(chain[0])]
+    if chain[0].kind in ("op", "cast"):
+        steps = [_step(origin_of(parent)) for parent in chain[0].parents] + steps
+    for at in chain[1:]:
+        with_stored = at.dtype is not base and any(p.kind == "parameter" and p.dtype is at.dtype for p in at.parents)
+        if (
+            at is record
+            or at.kind == "cast"
+            or with_stored
+            or any(parent.dtype is not at.dtype for parent in at.parents)
+        ):
+            steps.append(_step(at))
+    return tuple(steps[:LONGEST])
+
+
+def _step(record: Record) -> Step:
+    place = None if record.code is None else place_of(record.code, record.instruction)
+    return Step(
+        what=_said(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
+    )

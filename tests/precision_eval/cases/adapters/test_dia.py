@@ -1,0 +1,220 @@
+import copy
+
+import pytest
+import torch
+import transformers
+from torch.nn import functional as F
+
+from precision_eval.cases.adapters import keeping_float64, zoo_entry_by_id
+from precision_eval.cases.adapters.dia_wrapped import own_decoder, own_encoder
+from precision_eval.cases.systems.dia_model import Attention
+from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.fixes import FIXES, fix_by_id
+
+ENTRY = zoo_entry_by_id("zoo-dia")
+TOLERANCE = 1e-10
+EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
+#: nn.Linear refuses the float32 that the norm's product has become; without a bias the CPU's words are the first.
+LINEAR = r"(expected m1 and m2|mat1 and mat2 must|expected mat1 and mat2).* have the same dtype"
+#: Autocast gives keys its own dtype or float32, and a static cache is written by index_copy_, which does not cast.
+CACHE_WRITE = r"index_copy_\(\): self and source expected to have the same dtype, but got \(self\) Half"
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return ENTRY.tiny(seed=0)
+
+
+@pytest.fixture
+def case(shared):
+    return copy.deepcopy(shared)
+
+
+def run(fix_id, case):
+    with fix_by_id(fix_id).applied(case.model) as call:
+        return call(*call.prepare(case.inputs))
+
+
+def apart(found, expected):
+    return ((found - expected).abs().max() / expected.abs().max()).item()
+
+
+def test_the_split_is_dias(case):
+    dia = case.model.dia
+    assert type(dia) is transformers.DiaForConditionalGeneration
+    gains = {name for name, p in dia.named_parameters() if p.dtype is torch.float32}
+    assert gains == {name for name, _ in dia.named_parameters() if "norm" in name}
+    assert all(p.dtype is torch.float16 for name, p in dia.named_parameters() if name not in gains)
+    caches = [b for name, b in case.model.named_buffers() if name.startswith(("self_", "cross_"))]
+    assert len(caches) == 8
+    assert all(cache.dtype is torch.float16 for cache in caches)
+    assert case.model.self_0_key.shape == (2, 2, 256, 32)
+    assert case.model.self_0_key[:, :, :39].any(dim=-1).all()  # the model's own; the step writes slot 39
+    assert not case.model.self_0_key[:, :, 40:].any()
+    assert dia.model.decoder.rotary_emb.inv_freq.dtype is torch.float32
+    assert case.inputs[0].shape == (2, 1, 9)
+
+
+@pytest.mark.parametrize("fix_id", EAGER)
+def test_status_of_every_fix(fix_id, case):
+    if fix_id == "as_shipped":
+        with pytest.raises(RuntimeError, match=LINEAR):
+            run(fix_id, case)
+    elif fix_id == "autocast":
+        with pytest.raises(RuntimeError, match=CACHE_WRITE):
+            run(fix_id, case)
+    elif fix_id == "upstream":
+        with pytest.raises(UnsupportedError, match="never had the bug"):
+            run(fix_id, case)
+    else:
+        output = run(fix_id, case)
+        assert output.shape == (2, 1, 9, 1028)
+        assert torch.isfinite(output).all()
+        expected = case.model.in_float64()(*case.inputs)
+        assert apart(output.double(), expected) < (0.1 if fix_id == "bfloat16" else 0.02)
+
+
+def test_compiled_the_message_may_be_attentions(case):
+    # shapes are traced without data, and there a Linear of mixed dtypes may pass
+    call = fix_by_id("as_shipped").applied(case.model, mode="compiled")
+    with pytest.raises(RuntimeError, match=rf"Expected query, key, and value to have the same dtype|{LINEAR}"), call:
+        call(*case.inputs)
+
+
+def test_a_call_is_repeatable_and_follows_the_seed(case):
+    first, second = run("full_float32", case), run("full_float32", case)
+    assert torch.equal(first, second)
+    other = ENTRY.tiny(seed=1)
+    assert not torch.equal(other.inputs[0], case.inputs[0])
+    assert not torch.equal(run("full_float32", other), first)
+    assert torch.equal(run("full_float32", ENTRY.tiny(seed=0)), first)
+
+
+@torch.no_grad()
+def test_own_decoder_equals_transformers(case):
+    twin = case.model.in_float64()
+    expected = twin(*case.inputs)
+    assert expected.dtype is torch.float64
+    found = own_decoder(twin)(*case.inputs)
+    assert found.shape == expected.shape
+    assert apart(found, expected) < TOLERANCE
+
+
+@torch.no_grad()
+def test_own_encoder_equals_transformers(case):
+    twin = case.model.in_float64()
+    in_use = twin.in_use.bool()
+    ids = torch.randint(1, 256, in_use.shape, generator=torch.Generator().manual_seed(3)) * in_use
+    with keeping_float64():
+        expected = twin.dia.model.encoder(input_ids=ids, attention_mask=twin.in_use)[0]
+    found = own_encoder(twin)(ids, in_use)
+    # what padding attends to differs, and nothing reads it
+    assert apart(found[in_use], expected[in_use]) < TOLERANCE
+    assert apart(found, expected) > TOLERANCE
+
+
+@torch.no_grad()
+def test_without_keeping_float64_the_twin_is_not_float64s(case):
+    twin = case.model.in_float64()
+    own = own_decoder(twin)(*case.inputs)
+    narrowed = twin.run(*case.inputs)
+    assert 1e-9 < apart(narrowed, own) < 1e-4
+
+
+def swap_heads(own):
+    own.layers[0].self_attention.query.weight.data = own.layers[0].self_attention.query.weight.flip(1)
+
+
+def scale_by_head_dim(own):
+    for module in own.modules():
+        if isinstance(module, Attention):
+            module.scale = module.query.weight.shape[-1] ** -0.5
+
+
+def rotate_in_cross_attention(own):
+    for layer in own.layers:
+        layer.cross_attention.is_rotary = True
+
+
+def exchange_gate_and_up(own):
+    own.layers[1].feed_forward.gate_up.weight.data = own.layers[1].feed_forward.gate_up.weight.flip(1)
+
+
+def shift_channels(own):
+    own.head.weight.data = own.head.weight.roll(1, dims=1)
+
+
+@pytest.mark.parametrize(
+    "plant", [swap_heads, scale_by_head_dim, rotate_in_cross_attention, exchange_gate_and_up, shift_channels]
+)
+@torch.no_grad()
+def test_a_planted_fault_is_seen(plant, case):
+    twin = case.model.in_float64()
+    own = own_decoder(twin)
+    plant(own)
+    assert apart(own(*case.inputs), twin(*case.inputs)) > 1e-6
+
+
+def test_fixes_reach_the_librarys_own_calls(case, monkeypatch):
+    seen = []
+    real = F.scaled_dot_product_attention
+
+    def spy(query, key, value, *rest, **options):
+        seen.append((query.dtype, key.dtype, value.dtype))
+        return real(query, key, value, *rest, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    run("query_to_half", case)
+    assert set(seen) == {(torch.float16,) * 3}
+    seen.clear()
+    run("kv_to_query", case)
+    assert set(seen) == {(torch.float32,) * 3}
+    seen.clear()
+    run("bfloat16", case)
+    assert set(seen) == {(torch.bfloat16,) * 3}
+
+
+def test_a_checkpoint_gives_the_same_split(case, tmp_path):
+    dia = copy.deepcopy(case.model.dia).half()
+    dia.config.dtype = torch.float16
+    dia.save_pretrained(tmp_path)
+    loaded = ENTRY.from_pretrained(tmp_path, dtype="float16")
+    assert torch.equal(loaded.model.dia.logits_dense.weight, case.model.dia.logits_dense.weight)
+    assert loaded.model.dia.model.decoder.norm.weight.dtype is torch.float32
+    with pytest.raises(RuntimeError, match=LINEAR):
+        run("as_shipped", loaded)
+    assert torch.isfinite(run("query_to_half", loaded)).all()
+    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"float16"', '"bfloat16"'))
+    with pytest.raises(ParameterError, match=r"config\.json says dtype bfloat16, but its safetensors hold float16"):
+        ENTRY.from_pretrained(tmp_path, dtype="float16")
+
+
+def test_a_checkpoint_of_another_shape_is_refused(case, tmp_path):
+    dia = copy.deepcopy(case.model.dia).half()
+    dia.config.dtype = torch.float16
+    dia.save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    assert '"intermediate_size": 256' in text
+    (tmp_path / "config.json").write_text(text.replace('"intermediate_size": 256', '"intermediate_size": 512'))
+    with pytest.raises(
+        ParameterError,
+        match=r"mlp\.\S+ is \(\d+, \d+\) in the file and \(\d+, \d+\) by the config; .* correct config\.json",
+    ):
+        ENTRY.from_pretrained(tmp_path, dtype="float16")
+
+
+def test_a_config_with_too_short_a_cache_is_refused(case, tmp_path):
+    dia = copy.deepcopy(case.model.dia).half()
+    dia.config.decoder_config.max_position_embeddings = 64
+    dia.save_pretrained(tmp_path)
+    with pytest.raises(
+        ParameterError, match=r"decoder_config\.max_position_embeddings 64; expected an integer of 128 or more"
+    ):
+        ENTRY.from_pretrained(tmp_path, dtype="float16")
+
+
+def test_as_a_workload():
+    workload = ENTRY.workload()
+    case = workload.build("tiny", device="cpu", seed=0)
+    assert torch.equal(case.inputs[0], ENTRY.tiny(seed=0).inputs[0])
+    assert workload.source.endswith("d4790dd")

@@ -1,0 +1,388 @@
+import copy
+import dataclasses
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from precision_eval.cases.systems import cogvideo_t5_model
+from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK, OUTLIER, SIZES
+from precision_eval.cases.systems.cogvideo_t5_model import (
+    FusedNorm,
+    StockNorm,
+    T5Encoder,
+    clamped,
+    gelu_new,
+    relative_buckets,
+)
+from precision_eval.cases.systems.cogvideo_t5_weights import drawn_weights
+from precision_eval.fixes import FIXES, fix_by_id
+
+FUSED, STOCK = COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK
+NORM = r"^expected scalar type Float but found Half$"
+LARGEST = 65504.0
+
+
+def build(workload=STOCK, size="tiny", seed=0):
+    return workload.build(size, device="cpu", seed=seed)
+
+
+def status(workload, fix_id, size="tiny", seed=0):
+    case = build(workload, size, seed)
+    try:
+        with fix_by_id(fix_id).applied(case.model) as call:
+            return "passed" if call(*call.prepare(case.inputs)).isfinite().all() else "non_finite"
+    except RuntimeError as error:
+        return f"raised: {error}"
+
+
+def test_published_sizes():
+    full, cpu = SIZES["full"], SIZES["cpu"]
+    assert dataclasses.astuple(full) == (24, 64, 64, 4096, 10240, 32128, 226, 60)
+    assert (cpu.head_dim, cpu.vocabulary, cpu.tokens) == (full.head_dim, full.vocabulary, full.tokens)
+    assert cpu.hidden / cpu.dim == full.hidden / full.dim
+    assert cpu.heads * cpu.head_dim == cpu.dim
+    per_layer = 4 * 4096 * 4096 + 3 * 4096 * 10240 + 2 * 4096
+    total = 24 * per_layer + 32128 * 4096 + 32 * 64 + 4096
+    assert total == pytest.approx(4.76e9, rel=1e-3)
+    with torch.device("meta"):
+        assert sum(p.numel() for p in T5Encoder(full, fused=True).parameters()) == total
+
+
+def test_only_wo_is_kept_in_float32():
+    case = build(size="cpu")
+    dtypes = {name: p.dtype for name, p in case.model.named_parameters()}
+    assert {name for name, dtype in dtypes.items() if dtype is torch.float32} == {
+        f"blocks.{block}.feed_forward.wo.weight" for block in range(2)
+    }
+    assert set(dtypes.values()) == {torch.float16, torch.float32}
+    (ids,) = case.inputs
+    assert ids.shape == (1, 226)
+    assert ids[0, 59] == 1
+    assert not ids[0, 60:].any()
+    assert (ids[0, :59] > 1).all()
+
+
+def test_wo_is_kept_for_float16_only():
+    model = T5Encoder(SIZES["tiny"], fused=False)
+    drawn = drawn_weights(model, SIZES["tiny"], torch.Generator().manual_seed(0), torch.bfloat16)
+    assert {values.dtype for values in drawn.values()} == {torch.bfloat16}
+
+
+# ---- the report
+
+
+@pytest.mark.parametrize("size", ["tiny", "cpu"])
+def test_the_second_block_raises_the_reported_message(size):
+    case = build(FUSED, size)
+    finished, dtypes = [], []
+    case.model.blocks[0].register_forward_hook(lambda _, __, out: finished.append(out.dtype))
+    case.model.blocks[1].attention_norm.register_forward_pre_hook(
+        lambda m, a: dtypes.append((a[0].dtype, m.weight.dtype))
+    )
+    with pytest.raises(RuntimeError, match=NORM):
+        case.model(*case.inputs)
+    assert finished == [torch.float32]
+    assert dtypes == [(torch.float32, torch.float16)]
+
+
+RAISED = "raised: expected scalar type Float but found Half"
+EXPECTED = {
+    "cogvideo-t5-encoder": {
+        "as_shipped": RAISED,
+        "query_to_half": RAISED,  # apex's norm is no operation of torch, so that no cast is put in front of it
+        "kv_to_query": RAISED,
+        "full_float32": "passed",
+        "bfloat16": "passed",
+        "float16": "non_finite",
+        "autocast": "passed",
+        "upstream": "passed",
+    },
+    "cogvideo-t5-encoder-stock": {
+        "as_shipped": "passed",
+        "query_to_half": "passed",
+        "kv_to_query": "passed",
+        "full_float32": "passed",
+        "bfloat16": "passed",
+        "float16": "non_finite",
+        "autocast": "passed",
+        "upstream": "passed",
+    },
+}
+
+
+@pytest.mark.parametrize("workload", [FUSED, STOCK], ids=lambda w: w.id)
+def test_status_of_every_fix_in_eager(workload):
+    found = {fix.id: status(workload, fix.id) for fix in FIXES if "eager" in fix.modes}
+    assert found == EXPECTED[workload.id]
+
+
+def test_upstream_is_the_stock_norm():
+    fused, stock = build(FUSED), build(STOCK)
+    assert "PR #45723" in fused.model.landed
+    with fused.model.upstream():
+        found = fused.model(*fused.inputs)
+    assert torch.equal(found, stock.model(*stock.inputs))
+    with pytest.raises(RuntimeError, match=NORM):
+        fused.model(*fused.inputs)
+
+
+# ---- the overflow that float32 in wo prevents
+
+
+@pytest.mark.parametrize(("size", "seed"), [("tiny", 1), ("tiny", 2), ("tiny", 3), ("cpu", 0)])
+def test_float16_overflows_and_wo_in_float32_does_not(size, seed):
+    assert status(STOCK, "as_shipped", size, seed) == "passed"
+    assert status(STOCK, "float16", size, seed) == "non_finite"
+
+
+OF_FULL_WIDTH = dataclasses.replace(SIZES["full"], layers=2, heads=2, hidden=320, vocabulary=96, tokens=12, prompt=6)
+OF_FULL_DEPTH = dataclasses.replace(SIZES["tiny"], layers=SIZES["full"].layers)
+
+
+@pytest.mark.parametrize("size", [OF_FULL_WIDTH, OF_FULL_DEPTH], ids=["width", "depth"])
+def test_full_width_and_depth_overflow_too(size):
+    generator = torch.Generator().manual_seed(0)
+    model = T5Encoder(size, fused=False)
+    model.load_state_dict(drawn_weights(model, size, generator, torch.float16), assign=True)
+    ids = torch.randint(2, 96, (1, 12), generator=generator)
+    with torch.no_grad():
+        assert model(ids).isfinite().all()
+        assert model.half()(ids).isnan().any()
+
+
+def watched(model):
+    """Record what each block's feed-forward multiplies, writes and leaves: largest magnitudes, NaN if any is there."""
+    seen = []
+
+    def watch(name):
+        return lambda _, __, out: seen.append((name, float(out.abs().max()), out.dtype))
+
+    for block in model.blocks:
+        block.feed_forward.wo.register_forward_pre_hook(
+            lambda _, args: seen.append(("product", float(args[0].abs().max()), args[0].dtype))
+        )
+        block.feed_forward.wo.register_forward_hook(watch("wo"))
+        block.register_forward_hook(watch("hidden"))
+    return seen
+
+
+@pytest.mark.parametrize("size", ["tiny", "cpu"])
+def test_magnitudes_with_wo_in_float32(size):
+    case = build(size=size)
+    seen = watched(case.model)
+    case.model(*case.inputs)
+    assert [name for name, *_ in seen] == ["product", "wo", "hidden"] * 2
+    products = [value for name, value, _ in seen if name == "product"]
+    hidden = [(value, dtype) for name, value, dtype in seen if name == "hidden"]
+    assert all(15_000 < value < LARGEST / 3 for value in products)  # far from overflowing by themselves
+    assert all(0.9 * OUTLIER < value < 1.1 * OUTLIER for value, _ in hidden)  # constant from the first block on
+    assert {dtype for _, dtype in hidden} == {torch.float32}
+
+
+def test_how_float16_comes_to_nan():
+    case = build()
+    seen = watched(case.model.half())
+    case.model(*case.inputs)
+    first, second = seen[:3], seen[3:]
+    assert [value for _, value, _ in first][1:] == [math.inf, 64512.0]  # wo overflows, the clamp brings it back
+    assert first[0][1] < LARGEST / 3
+    assert second[0][1] == math.inf  # the norm, rescaled by the clamp, drives the product over
+    assert math.isnan(second[1][1])
+    assert math.isnan(second[2][1])  # which no clamp undoes
+
+
+def test_a_missing_clamp_is_seen(monkeypatch):
+    monkeypatch.setattr(cogvideo_t5_model, "clamped", lambda hidden: hidden)
+    case = build()
+    seen = watched(case.model.half())
+    case.model(*case.inputs)
+    assert seen[2][1] == math.inf
+
+
+def test_the_clamp_by_hand():
+    half = torch.tensor([1.0, -math.inf, 65504.0], dtype=torch.float16)
+    assert clamped(half).tolist() == [1.0, -64512.0, 64512.0]
+    assert clamped(half[[0, 2]]).tolist() == [1.0, 65504.0]
+    assert math.isnan(clamped(torch.tensor([math.nan, math.inf], dtype=torch.float16))[0])
+    for dtype in (torch.float32, torch.bfloat16):
+        assert clamped(half.to(dtype))[1] == -math.inf
+
+
+# ---- the norms
+
+
+def norm_of(kind, weight):
+    norm = kind(len(weight))
+    norm.weight = torch.nn.Parameter(weight)
+    return norm
+
+
+@pytest.mark.parametrize("kind", [StockNorm, FusedNorm])
+def test_norms_by_hand(kind):
+    found = norm_of(kind, torch.tensor([1.0, 2.0], dtype=torch.float64))(
+        torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    )
+    expected = torch.tensor([[3.0, 8.0]], dtype=torch.float64) / math.sqrt(12.5 + 1e-6)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-14)
+
+
+def test_the_stock_norm_takes_any_input_and_returns_a_halfs_dtype():
+    x = torch.randn(2, 8)
+    for weight, dtype, expected in (
+        (torch.float16, torch.float32, torch.float16),
+        (torch.bfloat16, torch.float32, torch.bfloat16),
+        (torch.float16, torch.float16, torch.float16),
+        (torch.float32, torch.float16, torch.float32),
+    ):
+        assert norm_of(StockNorm, torch.ones(8, dtype=weight))(x.to(dtype)).dtype is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "stored", "message"),
+    [
+        (torch.float32, torch.float16, "expected scalar type Float but found Half"),
+        (torch.float16, torch.float32, "expected scalar type Half but found Float"),
+        (torch.bfloat16, torch.float16, "expected scalar type BFloat16 but found Half"),
+    ],
+)
+def test_the_fused_norm_refuses(given, stored, message):
+    with pytest.raises(RuntimeError, match=f"^{message}$"):
+        norm_of(FusedNorm, torch.ones(8, dtype=stored))(torch.ones(2, 8, dtype=given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_norms_agree_where_the_dtypes_do(dtype):
+    x, weight = torch.randn(4, 32).to(dtype), torch.randn(32).to(dtype)
+    assert torch.equal(norm_of(FusedNorm, weight)(x), norm_of(StockNorm, weight)(x))
+
+
+def test_the_fused_norm_casts_under_autocast():
+    norm = norm_of(FusedNorm, torch.ones(8, dtype=torch.float16))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert norm(torch.ones(2, 8)).dtype is torch.bfloat16
+
+
+# ---- positions and activation
+
+FIRST_DISTANCES = (8, 12, 16, 23, 32, 46, 64, 91)  # of buckets 8 to 15: 8·√2ⁿ, rounded up
+
+
+def bucket(distance):
+    """By the table, not by logarithms."""
+    far = 7 + sum(distance >= first for first in FIRST_DISTANCES)
+    return distance if distance < 8 else far
+
+
+def test_buckets_by_hand():
+    found = relative_buckets(226)
+    assert found[0].tolist() == [0] + [16 + bucket(key) for key in range(1, 226)]
+    assert found[225].tolist() == [bucket(225 - key) for key in range(226)]
+    assert found[100, [99, 100, 101, 92, 108]].tolist() == [1, 0, 17, 8, 24]
+    assert torch.equal(found.diagonal(3), torch.full((223,), 19))
+
+
+def test_a_bucket_off_by_one_is_seen(monkeypatch):
+    case = build()
+    truth = case.model.in_float64()(*case.inputs)
+    right = cogvideo_t5_model.relative_buckets
+    monkeypatch.setattr(cogvideo_t5_model, "relative_buckets", lambda *args: (right(*args) + 1).clamp(max=31))
+    assert (case.model.in_float64()(*case.inputs) - truth).abs().max() > 1e-3
+
+
+def test_gelu_new():
+    x = torch.linspace(-6, 6, 101, dtype=torch.float64)
+    assert torch.allclose(gelu_new(x), F.gelu(x, approximate="tanh"), rtol=0, atol=1e-14)
+    assert float(gelu_new(torch.tensor(1.0, dtype=torch.float64))) == pytest.approx(0.8411919906082768, abs=1e-15)
+    large = torch.tensor([-100.0, 100.0, 520.0], dtype=torch.float16)
+    assert gelu_new(large).tolist() == [0.0, 100.0, 520.0]  # though the cube is infinite
+
+
+# ---- float64, independently
+
+
+def by_hand(case, *, scale=1.0, far=0, minus_mean=False):
+    """The encoder in float64, head by head; the options plant a fault."""
+    weight = {name: p.double() for name, p in case.model.named_parameters()}
+    ids = case.inputs[0][0]
+    length, heads = len(ids), weight["position_bias.weight"].shape[1]
+    bias = torch.zeros(heads, length, length, dtype=torch.float64)
+    for query in range(length):
+        for key in range(length):
+            index = bucket(abs(key - query) + far) + 16 * (key > query)
+            bias[:, query, key] = weight["position_bias.weight"][index]
+
+    def norm(x, name):
+        x = x - x.mean(-1, keepdim=True) if minus_mean else x
+        return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight[f"{name}.weight"]
+
+    x = weight["embedding.weight"][ids]
+    for block in range(len(case.model.blocks)):
+        at = f"blocks.{block}."
+        normed = norm(x, f"{at}attention_norm")
+        q, k, v = ((normed @ weight[f"{at}attention.{p}.weight"].T).chunk(heads, dim=1) for p in "qkv")
+        mixed = [((q[h] @ k[h].T) * scale + bias[h]).softmax(-1) @ v[h] for h in range(heads)]
+        x = x + torch.cat(mixed, dim=1) @ weight[f"{at}attention.o.weight"].T
+        normed = norm(x, f"{at}feed_forward_norm")
+        gate, up = (normed @ weight[f"{at}feed_forward.{p}.weight"].T for p in ("gate", "up"))
+        x = x + (F.gelu(gate, approximate="tanh") * up) @ weight[f"{at}feed_forward.wo.weight"].T
+    return norm(x, "final_norm")[None]
+
+
+@pytest.mark.parametrize("workload", [FUSED, STOCK], ids=lambda w: w.id)
+def test_float64_twin_agrees_with_an_independent_one(workload):
+    case = build(workload)
+    truth = case.model.in_float64()(*case.inputs)
+    assert truth.dtype is torch.float64
+    assert (truth - by_hand(case)).abs().max() < 1e-10
+    assert 0.5 < truth.std() < 2.0
+
+
+@pytest.mark.parametrize("fault", [{"scale": 0.25}, {"far": 1}, {"minus_mean": True}], ids=lambda f: next(iter(f)))
+def test_planted_faults_are_seen(fault):
+    case = build()
+    assert (case.model.in_float64()(*case.inputs) - by_hand(case, **fault)).abs().max() > 1e-3
+
+
+def test_errors_are_ordered_as_the_formats_are():
+    case = build(size="cpu")
+    truth = case.model.in_float64()(*case.inputs)
+    error = {}
+    for fix_id in ("full_float32", "as_shipped", "bfloat16"):
+        with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
+            error[fix_id] = float((call(*case.inputs).double() - truth).norm() / truth.norm())
+    assert error["full_float32"] < 1e-5 < error["as_shipped"] < 3e-3 < error["bfloat16"] < 3e-2
+
+
+# ---- the frame
+
+
+def test_calls_repeat_and_seeds_decide():
+    one, same, other = (build(seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(one.model(*one.inputs), one.model(*one.inputs))
+    assert torch.equal(one.model(*one.inputs), same.model(*same.inputs))
+    assert not torch.equal(one.inputs[0], other.inputs[0])
+    assert not torch.equal(one.model.embedding.weight, other.model.embedding.weight)
+
+
+def test_the_model_traces_whole():
+    case = build()
+    traced = torch.compile(case.model, backend="eager", fullgraph=True)
+    assert torch.equal(traced(*case.inputs), case.model(*case.inputs))
+
+
+def test_compiled_the_fused_norm_raises_its_own_words():
+    case = build(FUSED)
+    with pytest.raises(RuntimeError, match="expected scalar type Float but found Half"):
+        torch.compile(case.model, backend="eager")(*case.inputs)
+
+
+def test_listing_loads_no_torch():
+    code = "import sys, precision_eval.cases.systems.cogvideo_t5; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert FUSED.digest != STOCK.digest
+    assert not FUSED.by_default
+    assert not STOCK.by_default

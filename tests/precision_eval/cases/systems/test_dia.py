@@ -1,0 +1,264 @@
+import contextlib
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.cases.systems.dia import (
+    D4790DD,
+    DECODER_SIZES,
+    DIA_DECODE,
+    DIA_DECODE_PR45,
+    DIA_ENCODE,
+    ENCODER_SIZES,
+)
+from precision_eval.cases.systems.dia_model import DiaDecoder, DiaEncoder
+from precision_eval.core.errors import ParameterError, UnknownNameError
+from precision_eval.fixes import FIXES, fix_by_id
+
+# torch says so once per process, where its norm gives back a narrower dtype than its gain's
+pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
+
+DIA = {workload.id: workload for workload in (DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE)}
+EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
+VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+RAISED = (
+    "Expected query, key, and value to have the same dtype, but got query.dtype: {} key.dtype: {} and value.dtype: {}"
+)
+
+#: Autocast of the CPU takes bfloat16 and float32 only in functions that promote, such as the rotation's cat.
+AUTOCAST = {"autocast": "Unexpected floating ScalarType in at::autocast::prioritize"}
+
+#: What raises on the CPU, by what nn.RMSNorm returns for a narrower input than its gain. Every other fix passes.
+RAISES = {
+    ("dia-decode", "wide"): {"as_shipped": RAISED.format("float", "c10::Half", "c10::Half")},
+    ("dia-decode", "narrow"): AUTOCAST,
+    ("dia-decode-pr45", "wide"): {},
+    ("dia-decode-pr45", "narrow"): {"as_shipped": RAISED.format("c10::BFloat16", "float", "float")},
+    ("dia-encode", "wide"): {},
+    ("dia-encode", "narrow"): AUTOCAST,
+}
+
+
+def norm_returns():
+    found = nn.RMSNorm(8, dtype=torch.float32)(torch.ones(1, 8, dtype=torch.float16)).dtype
+    return {torch.float32: "wide", torch.float16: "narrow"}[found]
+
+
+@contextlib.contextmanager
+def norm_that_returns(kind):
+    """Have torch.rms_norm return what the torch versions of that kind return."""
+    real = torch.rms_norm
+
+    def rms_norm(input, normalized_shape, weight=None, eps=None):
+        dtype = input.dtype if weight is None else torch.promote_types(input.dtype, weight.dtype)
+        normed = real(input.to(dtype), normalized_shape, None if weight is None else weight.to(dtype), eps)
+        return normed if kind == "wide" else normed.to(input.dtype)
+
+    torch.rms_norm = rms_norm
+    try:
+        yield
+    finally:
+        torch.rms_norm = real
+
+
+def run(fix_id, case):
+    with fix_by_id(fix_id).applied(case.model) as call:
+        return call(*call.prepare(case.inputs))
+
+
+def failures(workload_id, fixes=tuple(EAGER), device="cpu"):
+    found = {}
+    for fix_id in fixes:
+        case = DIA[workload_id].build("tiny", device=device, seed=0)
+        try:
+            output = run(fix_id, case)
+        except RuntimeError as error:
+            found[fix_id] = str(error)
+        else:
+            assert torch.isfinite(output).all(), fix_id
+    return found
+
+
+def agree(found, expected):
+    assert found.keys() == expected.keys()
+    for fix_id, message in expected.items():
+        assert message in found[fix_id].replace("struct ", "")
+
+
+def test_what_torchs_norm_returns_by_version():
+    found = norm_returns()
+    if VERSION <= (2, 6):
+        assert found == "wide"
+    elif VERSION >= (2, 8):
+        assert found == "narrow"
+
+
+@pytest.mark.parametrize("workload_id", DIA)
+def test_status_of_every_fix_on_the_torch_at_hand(workload_id):
+    agree(failures(workload_id), RAISES[workload_id, norm_returns()])
+
+
+@pytest.mark.parametrize(("workload_id", "kind"), RAISES)
+def test_status_of_every_fix_under_either_norm(workload_id, kind):
+    with norm_that_returns(kind):
+        assert norm_returns() == kind
+        agree(failures(workload_id), RAISES[workload_id, kind])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("workload_id", "kind"), RAISES)
+def test_status_on_cuda(workload_id, kind):
+    fixes = [fix_id for fix_id in EAGER if fix_id != "autocast"]
+    expected = {fix_id: message for fix_id, message in RAISES[workload_id, kind].items() if fix_id != "autocast"}
+    with norm_that_returns(kind):
+        agree(failures(workload_id, fixes, "cuda"), expected)
+
+
+def test_the_planted_norm_is_taken_away_again():
+    with norm_that_returns("wide"):
+        pass
+    assert torch.rms_norm.__module__ != __name__
+
+
+@pytest.mark.parametrize("workload_id", DIA)
+def test_what_landed(workload_id):
+    case = DIA[workload_id].build("tiny", device="cpu", seed=0)
+    assert case.model.landed is not None
+    assert case.model.landed.split()[1] in DIA[workload_id].source
+    with case.model.upstream():
+        assert all(module.is_upstream for module in case.model.modules() if hasattr(module, "is_upstream"))
+    assert not any(getattr(module, "is_upstream", False) for module in case.model.modules())
+
+
+@pytest.mark.parametrize("kind", ["wide", "narrow"])
+def test_pr127_brings_every_operand_to_half(kind, monkeypatch):
+    seen = []
+    real = F.scaled_dot_product_attention
+
+    def spy(query, key, value, *rest, **options):
+        seen.append({query.dtype, key.dtype, value.dtype})
+        return real(query, key, value, *rest, **options)
+
+    with norm_that_returns(kind):
+        decoder, encoder = (DIA[name].build("tiny", device="cpu", seed=0) for name in ("dia-decode", "dia-encode"))
+        text_key = decoder.model.blocks[0].cross_attention.cache.key
+        before, address = text_key.dtype, text_key.data_ptr()
+        assert before is (torch.float32 if kind == "wide" else torch.float16)  # as the encoder's norm left it
+        monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+        for case in (decoder, encoder):
+            with torch.no_grad(), case.model.upstream():
+                case.model(*case.inputs)
+    assert len(seen) == 6
+    assert all(dtypes == {torch.float16} for dtypes in seen)
+    assert (text_key.dtype, text_key.data_ptr()) == (before, address)
+
+
+def test_stored_dtypes_as_shipped():
+    for workload_id, weights, embedding, cache in (
+        ("dia-decode", torch.float16, torch.float16, torch.float16),
+        ("dia-decode-pr45", torch.float32, torch.bfloat16, torch.float32),
+    ):
+        model = DIA[workload_id].build("tiny", device="cpu", seed=0).model
+        layer = model.blocks[0]
+        assert {layer.self_attention.query.weight.dtype, model.head.weight.dtype} == {weights}
+        assert model.compute_dtype is model.embeddings[0].weight.dtype is embedding
+        assert layer.self_attention.cache.key.dtype is cache
+        assert {layer.self_norm.weight.dtype, model.norm.weight.dtype} == {torch.float32}
+
+
+def test_the_published_sizes():
+    with torch.device("meta"):
+        decoder = DiaDecoder(DECODER_SIZES["full"], D4790DD)
+        encoder = DiaEncoder(ENCODER_SIZES["full"], D4790DD)
+    parameters = sum(p.numel() for model in (decoder, encoder) for p in model.parameters())
+    assert round(parameters / 1e9, 3) == 1.611  # of transformers' port with its defaults
+    cache = decoder.blocks[0].self_attention.cache
+    assert cache.key.shape == (2, 4, 3072, 128)
+    assert len(decoder.layers) * 2 * cache.key.numel() * 2 == 226_492_416  # bytes in half
+    assert decoder.blocks[0].cross_attention.cache.key.shape == (2, 16, 1024, 128)
+    assert decoder.head.weight.shape == (2048, 9, 1028)
+
+
+def test_the_laptop_size_keeps_the_proportions():
+    cpu, full = DECODER_SIZES["cpu"], DECODER_SIZES["full"]
+    for one, other in (("heads", "cache_heads"), ("width", "heads"), ("hidden", "width"), ("width", "encoder_width")):
+        assert getattr(cpu, one) * getattr(full, other) == getattr(full, one) * getattr(cpu, other)
+    assert (cpu.head_dim, cpu.slots, cpu.filled, cpu.text_length) == (full.head_dim, full.slots, full.filled, 1024)
+    with torch.device("meta"):
+        for model in (DiaDecoder(cpu, D4790DD), DiaEncoder(ENCODER_SIZES["cpu"], D4790DD)):
+            stored = [*model.parameters(), *model.buffers()]
+            assert sum(t.numel() * t.element_size() for t in stored) < 150e6
+
+
+@pytest.mark.parametrize("workload_id", DIA)
+def test_shape_seed_and_repetition(workload_id):
+    build = DIA[workload_id].build
+    one, same, other = (build("tiny", device="cpu", seed=seed) for seed in (5, 5, 6))
+    outputs = [run("full_float32", case) for case in (one, one, same, other)]
+    expected = (2, 24, 32) if workload_id == "dia-encode" else (2, 1, 9, 1028)
+    assert outputs[0].shape == expected
+    assert outputs[0].dtype is torch.float32
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(outputs[0], outputs[3])
+
+
+def test_padding_is_hidden():
+    case = DIA["dia-decode"].build("tiny", device="cpu", seed=0)
+    before = run("full_float32", case)
+    for layer in case.model.blocks:
+        cache = layer.cross_attention.cache
+        cache.key[:, :, 18:], cache.value[:, :, 18:] = 3.0, 3.0  # 18 of 24 bytes are in use
+        layer.self_attention.cache.key[:, :, 48:] = 3.0  # slots not yet filled
+    assert torch.equal(run("full_float32", case), before)
+    case.model.blocks[0].cross_attention.cache.value[:, :, 17] += 1.0
+    assert not torch.equal(run("full_float32", case), before)
+
+
+def test_activations_keep_order_one():
+    for workload_id in ("dia-decode", "dia-encode"):
+        output = run("full_float32", DIA[workload_id].build("tiny", device="cpu", seed=0))
+        assert 0.3 < output.std() < 6.0
+
+
+@pytest.mark.parametrize("workload_id", DIA)
+def test_dynamo_traces_the_model_whole(workload_id):
+    case = DIA[workload_id].build("tiny", device="cpu", seed=0)
+    model = case.model.float()
+    with torch.no_grad():
+        traced = torch.compile(model, backend="eager", fullgraph=True)(*case.inputs)
+        assert torch.equal(traced, model(*case.inputs))
+
+
+def test_the_message_of_the_compiled_model():
+    name = "dia-decode" if norm_returns() == "wide" else "dia-decode-pr45"
+    case = DIA[name].build("tiny", device="cpu", seed=0)
+    with pytest.raises(RuntimeError, match="Expected query, key, and value to have the same dtype"):
+        run_compiled("as_shipped", case)
+
+
+def run_compiled(fix_id, case):
+    with fix_by_id(fix_id).applied(case.model, mode="compiled") as call:
+        return call(*call.prepare(case.inputs))
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    size = DECODER_SIZES["tiny"]
+    for changes, message in (
+        ({"heads": 3, "cache_heads": 2}, "3 heads do not divide among 2"),
+        ({"filled": 65}, "'filled' is 65, but the cache has 64 slots"),
+        ({"layers": 0}, "'layers' of a DecoderSize is 0"),
+        ({"head_dim": 15}, "needs an even one"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            dataclasses.replace(size, **changes)
+    with pytest.raises(UnknownNameError, match="did you mean tiny"):
+        DIA["dia-decode"].build("tin", device="cpu", seed=0)
+
+
+def test_digests_differ():
+    assert len({workload.digest for workload in DIA.values()}) == len(DIA)
+    assert all(not workload.by_default for workload in DIA.values())

@@ -1,0 +1,309 @@
+import copy
+import math
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.cases.systems.imaginairy import (
+    IMAGINAIRY_TIME_EMBED,
+    IMAGINAIRY_TIME_EMBED_CAST_FIRST,
+    LABELS,
+    SIZES,
+    TICKS_PER_STEP,
+    discrete_timesteps,
+    edm_timesteps,
+    timestep_ticks,
+)
+from precision_eval.cases.systems.imaginairy_model import timestep_embedding
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.fixes import FIXES, fix_by_id
+
+LINEAR = r"^mat1 and mat2 must have the same dtype, but got Float and Half$"
+WORKLOADS = (IMAGINAIRY_TIME_EMBED, IMAGINAIRY_TIME_EMBED_CAST_FIRST)
+
+
+def build(workload=IMAGINAIRY_TIME_EMBED, size="tiny", seed=0):
+    return workload.build(size, device="cpu", seed=seed)
+
+
+def wide(inputs):
+    return tuple(x.double() if x.is_floating_point() else x for x in inputs)
+
+
+def oracle(case):
+    return case.model.in_float64()(*wide(case.inputs))
+
+
+def relative_error(found, truth):
+    return float((found.double() - truth).norm() / truth.norm())
+
+
+def status(workload, fix_id):
+    case = build(workload)
+    try:
+        with fix_by_id(fix_id).applied(case.model) as call:
+            return "passed" if call(*call.prepare(case.inputs)).isfinite().all() else "non_finite"
+    except UnsupportedError:
+        return "unsupported"
+    except RuntimeError:
+        return "raised"
+
+
+def test_published_sizes():
+    assert (SIZES["cpu"].channels, SIZES["cpu"].embedding, 3 * SIZES["cpu"].label_channels) == (320, 1280, 768)
+    assert (SIZES["cpu"].frames, SIZES["full"].frames) == (14, 25)
+    assert SIZES["full"].channels == SIZES["cpu"].channels
+    case = build(size="cpu")
+    assert [tuple(x.shape) for x in case.inputs] == [(28,), (28, 768)]
+    shapes = {name: tuple(p.shape) for name, p in case.model.named_parameters()}
+    assert shapes["time_embed.0.weight"] == (1280, 320)
+    assert shapes["time_embed.2.weight"] == (1280, 1280)
+    assert shapes["label_embed.0.weight"] == (1280, 768)
+    assert {p.dtype for p in case.model.parameters()} == {torch.float16}
+    assert case.inputs[1].dtype is torch.float32
+
+
+def test_activations_have_order_one():
+    assert 0.5 < oracle(build(size="cpu")).std() < 5.0
+
+
+@pytest.mark.parametrize("size", ["tiny", "cpu"])
+def test_as_shipped_raises_the_reported_message_at_the_first_linear(size):
+    case = build(size=size)
+    reached = []
+    case.model.label_embed.register_forward_pre_hook(lambda *_: reached.append("labels"))
+    with pytest.raises(RuntimeError, match=LINEAR):
+        case.model(*case.inputs)
+    assert not reached
+
+
+EXPECTED = {
+    "imaginairy-time-embed": {
+        "as_shipped": "raised",
+        "query_to_half": "passed",
+        "kv_to_query": "passed",
+        "full_float32": "passed",
+        "bfloat16": "raised",  # the embedding is float32 whatever the weights are
+        "float16": "raised",
+        "autocast": "passed",
+        "upstream": "raised",  # autocast came back on CUDA only
+    },
+    "imaginairy-time-embed-cast-first": dict.fromkeys(
+        ("as_shipped", "query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast"), "passed"
+    )
+    | {"upstream": "unsupported"},
+}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
+def test_status_of_every_fix_in_eager(workload):
+    found = {fix.id: status(workload, fix.id) for fix in FIXES if "eager" in fix.modes}
+    assert found == EXPECTED[workload.id]
+
+
+def test_upstream_is_autocast_on_cuda_only(monkeypatch):
+    case = build()
+    assert "PR #443" in case.model.landed
+    with case.model.upstream():
+        with pytest.raises(RuntimeError, match=LINEAR):
+            case.model(*case.inputs)
+        monkeypatch.setattr(torch, "autocast", lambda device_type: f"autocast on {device_type}")
+        assert case.model._landed_autocast("cuda") == "autocast on cuda"
+        assert isinstance(case.model._landed_autocast("cpu"), nullcontext)
+    assert isinstance(case.model._landed_autocast("cuda"), nullcontext)
+    fault = build(IMAGINAIRY_TIME_EMBED_CAST_FIRST).model
+    with pytest.raises(UnsupportedError, match="a fault to be measured"), fault.upstream():
+        pass
+
+
+@pytest.mark.cuda
+def test_upstream_passes_on_cuda():
+    case = IMAGINAIRY_TIME_EMBED.build("tiny", device="cuda", seed=0)
+    with fix_by_id("upstream").applied(case.model) as call:
+        assert call(*case.inputs).dtype is torch.float16
+
+
+# ---- the embedding
+
+
+def test_embedding_by_hand():
+    found = timestep_embedding(torch.tensor([0.0, 1.0, 999.0], dtype=torch.float64), 4)  # frequencies 1 and 1/100
+    expected = [[1.0, 1.0, 0.0, 0.0]] + [
+        [math.cos(t), math.cos(t / 100), math.sin(t), math.sin(t / 100)] for t in (1.0, 999.0)
+    ]
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+def test_embedding_lies_on_circles_and_is_float32_for_every_half():
+    steps = torch.tensor([0.0, 3.5, 999.0])
+    found = timestep_embedding(steps, 320)
+    assert torch.allclose(found[:, :160] ** 2 + found[:, 160:] ** 2, torch.ones(3, 160))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert timestep_embedding(steps.to(dtype), 320).dtype is torch.float32
+    assert timestep_embedding(steps.double(), 320).dtype is torch.float64
+
+
+def cast_errors(step, dtype, channels=320):
+    """Largest error of the embedding with the cast before it, and after it."""
+    exact = timestep_embedding(torch.tensor([step], dtype=torch.float64), channels)
+    before = timestep_embedding(torch.tensor([step]).to(dtype), channels).to(dtype)
+    after = timestep_embedding(torch.tensor([step]), channels).to(dtype)
+    return tuple(float((found.double() - exact).abs().max()) for found in (before, after))
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(320, 0.85), (1280, 0.90)])  # SVD's width, and four times that
+def test_bfloat16_turns_999_into_1000(channels, expected):
+    assert float(torch.tensor(999.0).bfloat16()) == 1000.0
+    assert float(torch.tensor(999.0).half()) == 999.0
+    before, after = cast_errors(999.0, torch.bfloat16, channels)
+    assert before == pytest.approx(expected, abs=0.01)
+    assert after == pytest.approx(2e-3, rel=0.1)
+    before, after = cast_errors(999.0, torch.float16, channels)
+    assert before == after < 5e-4
+
+
+def test_timesteps_of_svd_lose_little():
+    errors = [cast_errors(step, torch.bfloat16) for step in edm_timesteps(25)]
+    assert max(after for _, after in errors) < 3e-3
+    assert max(before for before, _ in errors) < 6e-3  # not the factor of hundreds that 999 has
+
+
+# ---- timesteps
+
+
+def test_schedules_by_hand():
+    assert discrete_timesteps(4) == [999.0, 666.0, 333.0, 0.0]
+    first, *middle, last = edm_timesteps(3)
+    assert first == pytest.approx(0.25 * math.log(700.0))
+    assert last == pytest.approx(0.25 * math.log(0.002))
+    assert middle[0] == pytest.approx(0.25 * 7 * math.log((700 ** (1 / 7) + 0.002 ** (1 / 7)) / 2))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ticks_are_exact_in_float32(size):
+    ticks = timestep_ticks(SIZES[size].frames)
+    assert len(ticks) == 2 * SIZES[size].frames
+    assert ticks[0] == 999 * TICKS_PER_STEP
+    steps = torch.tensor(ticks).to(torch.float32) / TICKS_PER_STEP
+    assert torch.equal(steps.double(), torch.tensor(ticks).double() / TICKS_PER_STEP)
+
+
+# ---- float64, independently
+
+
+def by_numpy(case, *, shift=0.0, swapped=False, timestep_dtype=None):
+    """The whole model in numpy's float64; the options plant a fault."""
+    weight = {name: p.double().numpy() for name, p in case.model.named_parameters()}
+    steps = case.inputs[0].double() / TICKS_PER_STEP
+    if timestep_dtype is not None:
+        steps = steps.to(timestep_dtype).double()
+    half = case.model.channels // 2
+    angles = steps.numpy()[:, None] * 10_000.0 ** (-np.arange(half) / (half - shift))
+    parts = [np.cos(angles), np.sin(angles)]
+    embedded = np.concatenate(parts[::-1] if swapped else parts, axis=1)
+
+    def two_linears(x, name):
+        hidden = x @ weight[f"{name}.0.weight"].T + weight[f"{name}.0.bias"]
+        return hidden / (1 + np.exp(-hidden)) @ weight[f"{name}.2.weight"].T + weight[f"{name}.2.bias"]
+
+    labels = case.inputs[1].double().numpy()
+    return torch.from_numpy(two_linears(embedded, "time_embed") + two_linears(labels, "label_embed"))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
+@pytest.mark.parametrize("size", ["tiny", "cpu"])
+def test_float64_twin_agrees_with_numpy(workload, size):
+    case = build(workload, size)
+    truth = oracle(case)
+    assert truth.dtype is torch.float64
+    assert (truth - by_numpy(case)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"shift": 1.0}, {"swapped": True}, {"timestep_dtype": torch.bfloat16}],
+    ids=["frequencies", "sines first", "cast before"],
+)
+def test_planted_faults_are_seen(fault):
+    case = build()
+    assert (oracle(case) - by_numpy(case, **fault)).abs().max() > 1e-3
+
+
+def test_labels_are_the_conditioners():
+    case = build()
+    expected = timestep_embedding(torch.tensor(LABELS), SIZES["tiny"].label_channels).flatten()
+    assert torch.equal(case.inputs[1], expected.expand(8, -1))
+
+
+# ---- drift
+
+
+def rows_error(workload, fix_id, size="cpu"):
+    """Relative error of the rows with discrete timesteps, and of those with SVD's own."""
+    case = build(workload, size)
+    truth = oracle(case)
+    with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
+        found = call(*call.prepare(case.inputs))
+    half = len(truth) // 2
+    return relative_error(found[:half], truth[:half]), relative_error(found[half:], truth[half:])
+
+
+def test_only_drift_shows_the_cast_before_the_embedding():
+    discrete, own = rows_error(IMAGINAIRY_TIME_EMBED_CAST_FIRST, "bfloat16")
+    after, after_own = rows_error(IMAGINAIRY_TIME_EMBED, "autocast")  # bfloat16 on the CPU, cast after the embedding
+    assert discrete > 0.1
+    assert after < 0.01
+    assert own < 0.01
+    assert after_own < 0.01
+
+
+@pytest.mark.slow
+def test_compiled_the_cast_before_the_embedding_rounds_nothing():
+    torch._dynamo.reset()
+    case = build(IMAGINAIRY_TIME_EMBED_CAST_FIRST)
+    with fix_by_id("bfloat16").applied(copy.deepcopy(case.model), mode="compiled") as call:
+        found = call(*call.prepare(case.inputs))
+    with fix_by_id("bfloat16").applied(copy.deepcopy(case.model)) as call:
+        eager = call(*call.prepare(case.inputs))
+    truth = oracle(case)
+    assert relative_error(found, truth) < 0.01 < 0.1 < relative_error(eager, truth)
+
+
+def test_float16_holds_the_timesteps():
+    for found, right in zip(
+        rows_error(IMAGINAIRY_TIME_EMBED_CAST_FIRST, "as_shipped"),
+        rows_error(IMAGINAIRY_TIME_EMBED, "query_to_half"),
+        strict=True,
+    ):
+        assert found < 1e-3
+        assert found < 2 * right
+
+
+# ---- the frame
+
+
+def test_calls_repeat_and_seeds_decide():
+    one, same, other = (build(seed=seed) for seed in (3, 3, 4))
+    outputs = [case.model.float()(*case.inputs) for case in (one, same, other)]
+    assert torch.equal(outputs[0], one.model(*one.inputs))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
+def test_the_model_traces_whole(workload):
+    case = build(workload)
+    model = case.model.float()
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    assert torch.equal(traced(*case.inputs), model(*case.inputs))
+
+
+def test_listing_loads_no_torch():
+    code = "import sys, precision_eval.cases.systems.imaginairy; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len({workload.digest for workload in WORKLOADS}) == 2
+    assert not any(workload.by_default for workload in WORKLOADS)

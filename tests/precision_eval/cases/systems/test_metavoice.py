@@ -1,0 +1,264 @@
+"""The decoder: sizes, dtypes as shipped, and equality with an independent float64 implementation."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.nn import functional as F
+
+from precision_eval.cases.systems import metavoice, metavoice_model
+from precision_eval.cases.systems.metavoice import SIZES, Workload, metavoice_case
+from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities
+from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
+from precision_eval.fixes.storage import storage_bytes, stored_as
+
+WORKLOADS = {w.id: w for w in vars(metavoice).values() if isinstance(w, Workload)}
+GPU_PATH = ("metavoice-decode", "metavoice-prefill", "metavoice-decode-slice")
+CPU_PATH = ("metavoice-decode-float32", "metavoice-prefill-float32")
+SENTENCE = (
+    "Expected query, key, and value to have the same dtype, but got query.dtype: float "
+    "key.dtype: c10::Half and value.dtype: c10::Half instead."
+)
+
+
+def build(workload_id, size="tiny", seed=0):
+    return WORKLOADS[workload_id].build(size, device="cpu", seed=seed)
+
+
+def twin(case):
+    """Float64 model and inputs."""
+    tokens, speaker, positions = case.inputs
+    return case.model.in_float64(), (tokens, speaker.double(), positions)
+
+
+# --- an independent implementation: numpy, one position and one head at a time, no mask, no cache tensor operations
+
+
+def norm(x, gain):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-5) * gain
+
+
+def attention_by_heads(x, weights, keys, values, positions, heads):
+    """Each position sees the cache's rows up to its own; keys, values: (H, S, D), written in place."""
+    dim = x.shape[-1]
+    out = np.zeros_like(x)
+    projected = x @ weights["query_key_value"].T
+    for i, position in enumerate(positions):
+        for h, part in enumerate(np.split(np.arange(dim), heads)):
+            keys[h, position] = projected[i, dim + part]
+            values[h, position] = projected[i, 2 * dim + part]
+            scores = keys[h, : position + 1] @ projected[i, part] / np.sqrt(len(part))
+            shares = np.exp(scores - scores.max())
+            out[i, part] = shares / shares.sum() @ values[h, : position + 1]
+    return out @ weights["output"].T
+
+
+def independent_logits(case):
+    tokens, speaker, positions = (x.double().numpy() if x.is_floating_point() else x.numpy() for x in case.inputs)
+    state = {name: value.double().numpy() for name, value in case.model.state_dict().items()}
+    rows = []
+    for row in range(2):
+        x = state["token_embedding.weight"][tokens[row]] + state["position_embedding.weight"][positions]
+        if row == 0:
+            x = x + state["speaker_projection.weight"] @ speaker[0]
+        for index, layer in enumerate(case.model.layers):
+            own = {k.split(".", 2)[2]: v for k, v in state.items() if k.startswith(f"layers.{index}.")}
+            cache = layer.attention.cache
+            keys, values = (x[row].double().numpy().copy() for x in (cache.key, cache.value))
+            weights = {k: own[f"attention.{k}.weight"] for k in ("query_key_value", "output")}
+            normed = norm(x, own["attention_norm.weight"])
+            x = x + attention_by_heads(normed, weights, keys, values, positions, case.model.size.heads)
+            normed = norm(x, own["feed_forward_norm.weight"])
+            gate = normed @ own["feed_forward.gate.weight"].T
+            up = normed @ own["feed_forward.up.weight"].T
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ own["feed_forward.down.weight"].T
+        rows.append(norm(x, state["norm.weight"]) @ state["head.weight"].T)
+    return torch.from_numpy(np.stack(rows))
+
+
+@pytest.mark.parametrize("workload_id", WORKLOADS)
+def test_float64_equals_an_independent_implementation(workload_id):
+    case = build(workload_id)
+    expected = independent_logits(case)
+    model, inputs = twin(case)
+    logits, probabilities = model(*inputs)
+    assert logits.dtype is probabilities.dtype is torch.float64
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+    assert torch.equal(probabilities, guided_probabilities(logits, precision=torch.float64))
+
+
+FAULTS = {
+    "mask one slot too wide": lambda model: model.causal_mask.copy_(torch.ones_like(model.causal_mask).tril(1)),
+    "mask one slot too narrow": lambda model: model.causal_mask.copy_(torch.ones_like(model.causal_mask).tril(-1)),
+    "dropped key": lambda model: model.causal_mask[:, 1].fill_(False),
+    "speaker in both rows": lambda model: model.has_speaker.fill_(True),
+    "one gain": lambda model: model.norm.weight[0].mul_(1 + 1e-8),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("workload_id", ["metavoice-decode", "metavoice-prefill"])
+def test_a_planted_fault_breaks_the_equality(workload_id, fault):
+    case = build(workload_id)
+    expected = independent_logits(case)
+    model, inputs = twin(case)
+    FAULTS[fault](model)
+    assert (model(*inputs)[0] - expected).abs().max() > 1e-10
+
+
+def test_prefill_then_decode_equals_a_longer_prefill():
+    case = build("metavoice-prefill")
+    stepwise, (tokens, speaker, positions) = twin(case)
+    whole = copy.deepcopy(stepwise)
+    first = stepwise(tokens[:, :-1], speaker, positions[:-1])[0]
+    last, probabilities = stepwise(tokens[:, -1:], speaker, positions[-1:])
+    expected, expected_probabilities = whole(tokens, speaker, positions)
+    torch.testing.assert_close(torch.cat([first, last], dim=1), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(probabilities, expected_probabilities, rtol=0, atol=1e-10)
+
+
+def test_index_put_and_slice_write_the_same():
+    indexed, sliced = build("metavoice-decode"), build("metavoice-decode-slice")
+    with stored_as(indexed.model, torch.float16), stored_as(sliced.model, torch.float16):
+        found = [case.model(case.inputs[0], case.inputs[1].half(), case.inputs[2]) for case in (indexed, sliced)]
+        for one, other in zip(indexed.model.layers, sliced.model.layers, strict=True):
+            assert torch.equal(one.attention.cache.key, other.attention.cache.key)
+            assert torch.equal(one.attention.cache.value, other.attention.cache.value)
+    assert torch.equal(found[0][0], found[1][0])
+
+
+def test_only_the_slice_casts():
+    value = torch.full((2, 1, 1, 4), 1.0 + 2.0**-12)  # not a float16
+    caches = [StaticCache(*torch.zeros(2, 2, 1, 8, 4).half(), first_slot=first) for first in (None, 3)]
+    with pytest.raises(RuntimeError, match="Index put requires the source and destination dtypes match"):
+        caches[0].write(torch.tensor([3]), value, value)
+    caches[1].write(torch.tensor([3]), value, value)
+    assert caches[1].key[:, :, 3].eq(1).all()
+    assert caches[1].value.count_nonzero() == 8
+
+
+@pytest.mark.parametrize("workload_id", WORKLOADS)
+def test_a_call_is_repeatable_and_writes_only_its_own_slots(workload_id):
+    case = build(workload_id)
+    model, inputs = twin(case)
+    before = [layer.attention.cache.key.clone() for layer in model.layers]
+    first, second = model(*inputs), model(*inputs)
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+    for layer, old in zip(model.layers, before, strict=True):
+        changed = (layer.attention.cache.key != old).any(-1).all(1).all(0)
+        assert changed.nonzero().flatten().tolist() == case.inputs[2].tolist()
+
+
+@pytest.mark.parametrize("workload_id", WORKLOADS)
+def test_dtypes_as_shipped(workload_id):
+    case = build(workload_id)
+    weights, speaker = (torch.float32,) * 2 if workload_id in CPU_PATH else (torch.bfloat16, torch.float16)
+    assert {p.dtype for p in case.model.parameters()} == {weights}
+    assert {b.dtype for b in case.model.buffers()} == {torch.float16, torch.bool}
+    assert [x.dtype for x in case.inputs] == [torch.int64, speaker, torch.int64]
+    assert not case.model.training
+
+
+@pytest.mark.parametrize("workload_id", GPU_PATH)
+def test_gpu_path_raises_in_the_speakers_linear(workload_id):
+    case = build(workload_id)
+    with pytest.raises(RuntimeError, match="expected m1 and m2 to have the same dtype, but got: c10::Half != c10::BFl"):
+        case.model(*case.inputs)
+
+
+@pytest.mark.parametrize("workload_id", CPU_PATH)
+def test_cpu_path_raises_the_reported_sentence(workload_id):
+    case = build(workload_id)
+    with pytest.raises(RuntimeError) as caught:
+        case.model(*case.inputs)
+    assert str(caught.value) == SENTENCE
+
+
+@pytest.fixture
+def attended(monkeypatch):
+    """Shapes and dtypes that attention is given."""
+    seen = []
+    original = F.scaled_dot_product_attention
+
+    def record(query, key, value, attn_mask):
+        seen.append([(tuple(x.shape), x.dtype) for x in (query, key, value, attn_mask)])
+        return original(query, key, value, attn_mask=attn_mask)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
+    return seen
+
+
+@pytest.mark.parametrize("workload_id", ["metavoice-decode", "metavoice-prefill", *CPU_PATH])
+def test_attention_is_given_what_187_reports(workload_id, attended):
+    """At the published attention; the GPU path under fake tensors, as the compiler sees it."""
+    size = dataclasses.replace(SIZES["full"], layers=1, hidden=64, vocabulary=8)
+    case = metavoice_case(size, device="cpu", seed=0, **WORKLOADS[workload_id].make.keywords)
+    mode = FakeTensorMode()
+    with FakeCopyMode(mode):
+        model, inputs = copy.deepcopy(case.model), copy.deepcopy(case.inputs)
+    with mode, pytest.raises(RuntimeError, match=SENTENCE):
+        model(*inputs)
+    s = 64 if "prefill" in workload_id else 1
+    cache = ((2, 16, 2048, 128), torch.float16)
+    assert attended == [[((2, 16, s, 128), torch.float32), cache, cache, ((1, 1, s, 2048), torch.bool)]]
+
+
+def test_published_size():
+    size = SIZES["full"]
+    assert (size.dim, size.hidden, size.hidden / size.dim) == (2048, 5632, SIZES["cpu"].hidden / SIZES["cpu"].dim)
+    empty = torch.empty(2, 2, 16, 2048, 128, dtype=torch.float16, device="meta")
+    model = MetaVoice(size, [StaticCache(*empty.clone(), first_slot=None) for _ in range(24)])
+    per_layer = 4 * 2048**2 + 3 * 2048 * 5632 + 2 * 2048
+    others = 2 * 2562 * 2048 + 2048 * 2048 + 256 * 2048 + 2048
+    assert sum(p.numel() for p in model.parameters()) == 24 * per_layer + others == 1_248_438_272
+    cache_bytes = sum(b.numel() * b.element_size() for b in model.buffers() if b.is_floating_point())
+    assert cache_bytes == 24 * 2 * (2 * 16 * 2048 * 128) * 2  # 0.8 GB
+
+
+def test_laptop_size_has_real_proportions_and_fits():
+    case = build("metavoice-prefill-float32", "cpu")
+    assert storage_bytes(case.model) < 150e6
+    model, inputs = twin(case)
+    logits, probabilities = model(*inputs)
+    assert 2 < logits.std() < 5
+    assert 1 < (probabilities > 0).sum() < 2562 / 2
+
+
+def test_values_are_drawn_once_and_then_cast():
+    state = torch.get_rng_state()
+    gpu, cpu, other = build("metavoice-decode"), build("metavoice-decode-float32"), build("metavoice-decode", seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, wide in zip(gpu.model.parameters(), cpu.model.parameters(), strict=True):
+        assert torch.equal(one, wide.bfloat16())
+    assert torch.equal(gpu.inputs[1], cpu.inputs[1].half())
+    assert not torch.equal(gpu.model.head.weight, other.model.head.weight)
+    keys = gpu.model.layers[0].attention.cache.key
+    assert keys[:, :, :48].ne(0).all()
+    assert not keys[:, :, 48:].any()
+    assert not build("metavoice-prefill").model.layers[1].attention.cache.value.any()
+
+
+def test_nothing_landed_upstream():
+    model = build("metavoice-decode").model
+    with pytest.raises(UnsupportedError, match="#108, #128, #172, #187 and #203 are open"), model.upstream():
+        pass
+
+
+def test_inconsistent_sizes_are_named():
+    with pytest.raises(ParameterError, match="'filled' is 65, but the cache has 64 slots"):
+        dataclasses.replace(SIZES["tiny"], filled=65)
+    with pytest.raises(ParameterError, match="'layers' of a MetaVoice size is 0"):
+        dataclasses.replace(SIZES["tiny"], layers=0)
+    caches = [layer.attention.cache for layer in build("metavoice-decode").model.layers]
+    with pytest.raises(ParameterError, match="for 2 layers; expected"):
+        metavoice_model.MetaVoice(SIZES["tiny"], caches[:1])
+    with pytest.raises(UnknownNameError, match="did you mean full"):
+        build("metavoice-decode", "ful")
+
+
+def test_workloads_have_their_own_digests():
+    assert len({workload.digest for workload in WORKLOADS.values()}) == len(WORKLOADS) == 5

@@ -1,0 +1,152 @@
+"""MetaVoice on a T4: what the loaders leave there, and the case that runs."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from precision_eval.cases.systems.metavoice import METAVOICE_DECODE, METAVOICE_DECODE_FLOAT32
+from precision_eval.cases.systems.metavoice_t4 import METAVOICE_T4, T4, Loaded, default_dtype, loaded
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.diagnose.explain import explain
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.measure.memory import cpu_allocated_peak_bytes
+from precision_eval.results.expectations import load_table
+from precision_eval.studies.memory import Request, model_by_name, plan_fix
+from precision_eval.studies.memory.devices import device_by_name
+from precision_eval.studies.memory.text import shown_bytes
+
+
+def tiny():
+    return METAVOICE_T4.build("tiny", device="cpu", seed=0)
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype"),
+    [(None, "float16"), ((6, 0), "float16"), ((7, 0), "float16"), (T4, "float16"), ((8, 0), "bfloat16"),
+     ((9, 0), "bfloat16")],
+)  # fmt: skip
+def test_what_the_source_asks_for(capability, dtype):
+    assert default_dtype(capability) == dtype
+
+
+def test_the_two_loaders():
+    assert loaded(T4, loader="sample") == Loaded(
+        weights="float32", speaker="float32", cache="float16", autocast="float16"
+    )
+    assert loaded(None, loader="sample").autocast == ""
+    fast = loaded(T4, loader="fast")
+    assert (fast.weights, fast.speaker, fast.cache) == ("bfloat16", "float16", "float16")
+    assert not fast.agrees
+    assert not loaded(None, loader="sample").agrees  # the CPU path
+    assert loaded((8, 0), loader="fast").agrees  # why nobody with such a GPU reported it
+    assert loaded(T4, loader="sample").agrees
+
+
+def test_the_fast_loader_s_state_is_another_workload():
+    case, fast = METAVOICE_DECODE.build("tiny", device="cpu", seed=0), loaded(T4, loader="fast")
+    assert {str(p.dtype) for p in case.model.parameters()} == {f"torch.{fast.weights}"}
+    assert case.inputs[1].dtype is getattr(torch, fast.speaker)
+    assert case.model.layers[0].attention.cache.key.dtype is getattr(torch, fast.cache)
+
+
+def test_the_case_is_stored_as_loaded():
+    case, state = tiny(), loaded(T4, loader="sample")
+    assert {str(p.dtype) for p in case.model.parameters()} == {f"torch.{state.weights}"}
+    assert all(p.requires_grad for p in case.model.parameters())
+    assert case.model.model.layers[0].attention.cache.key.dtype is torch.float16
+    assert case.inputs[1].dtype is torch.float32
+    assert not case.model.training
+
+
+def test_it_runs_in_the_source_s_autocast_and_repeats():
+    case = tiny()
+    first, again = case.model(*case.inputs), case.model(*case.inputs)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    logits, probabilities = first
+    assert logits.dtype is torch.float16
+    assert not logits.requires_grad
+    assert logits.isfinite().all()
+    assert probabilities.float().sum() == pytest.approx(1.0, abs=2e-2)
+    plain = METAVOICE_DECODE_FLOAT32.build("tiny", device="cpu", seed=0)
+    with fix_by_id("kv_to_query").applied(plain.model) as call:
+        reference = call(*plain.inputs)[0]
+    error = (logits.float() - reference).norm() / reference.norm()
+    assert 1e-5 < error < 1e-2  # half arithmetic took place, and nothing else
+
+
+def test_the_float64_twin_agrees_with_the_plain_decoder_s():
+    case, plain = tiny(), METAVOICE_DECODE_FLOAT32.build("tiny", device="cpu", seed=0)
+    tokens, speaker, positions = case.inputs
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        found = case.model.in_float64()(tokens, speaker.double(), positions)
+        expected = plain.model.in_float64()(tokens, speaker.double(), positions)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype is torch.float64
+        assert (one - other).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("fix", ["as_shipped", "query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"])
+def test_fixes_that_run(fix):
+    case = tiny()
+    applied = fix_by_id(fix).applied(case.model)
+    with applied as call:
+        assert call(*applied.prepare(case.inputs))[0].isfinite().all()
+
+
+def test_nothing_landed():
+    case = tiny()
+    with pytest.raises(UnsupportedError, match="#27"), case.model.upstream():
+        pass
+
+
+def test_autocast_keeps_half_copies_of_all_weights():
+    case = tiny()
+    trainable = cpu_allocated_peak_bytes(case.model, case.inputs)
+    linear = sum(p.numel() for name, p in case.model.named_parameters() if p.dim() == 2 and "embedding" not in name)
+    assert trainable > 2 * linear
+    case.model.requires_grad_(False)
+    assert trainable - cpu_allocated_peak_bytes(case.model, case.inputs) > linear
+
+
+def test_it_can_be_compiled():
+    case = tiny()
+    compiled = torch.compile(case.model, backend="eager")
+    for one, other in zip(compiled(*case.inputs), case.model(*case.inputs), strict=True):
+        assert torch.allclose(one.float(), other.float(), atol=2e-2)
+
+
+def test_the_first_stage_alone_does_not_explain_the_report():
+    """What is said of #27's memory is what the plan of that state gives."""
+    config, device = model_by_name("metavoice-1b"), device_by_name("t4")
+    asked = Request(config=config, dtype="float32", kv_dtype="float16", device_memory_bytes=device.memory_bytes)
+    plan = plan_fix(asked, fix_by_id("autocast"))
+    assert (plan.status, plan.fits) == ("runs", True)
+    assert "fits a T4, and does not explain" in METAVOICE_T4.explanation
+    page = " ".join((Path(__file__).resolve().parents[4] / "docs" / "metavoice-t4.md").read_text("utf-8").split())
+    needed, held = (shown_bytes(size).replace("G", " GiB") for size in (plan.total_bytes, device.memory_bytes))
+    assert f"needs {needed} of the T4's {held} for the first stage" in page
+
+
+def test_the_page_shows_the_exact_message():
+    page = (Path(__file__).resolve().parents[4] / "docs" / "metavoice-t4.md").read_text("utf-8")
+    quoted = next(line for line in page.splitlines() if line.startswith("> "))
+    found = explain(quoted)
+    assert found.member == "autocast_no_bfloat16"
+    assert found.causes[0].workload == METAVOICE_T4.id
+
+
+def test_wording_is_no_part_of_the_digest():
+    assert dataclasses.replace(METAVOICE_T4, explanation="other words").digest == METAVOICE_T4.digest
+    assert {column.digests["metavoice-t4"] for column in load_table().values()} == {METAVOICE_T4.digest}
+
+
+def test_the_workload():
+    assert not METAVOICE_T4.by_default
+    assert "nothing landed for #27" in METAVOICE_T4.upstream
+    assert METAVOICE_T4.default_sizes == ("cpu",)
+    changed = dataclasses.replace(METAVOICE_T4, definition=(*METAVOICE_T4.definition, "v2"))
+    assert changed.digest != METAVOICE_T4.digest

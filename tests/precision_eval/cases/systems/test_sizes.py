@@ -1,0 +1,153 @@
+"""Sizes that contradict themselves or cannot fit: named before anything is loaded."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from precision_eval.cases.systems import (
+    WORKLOADS,
+    all_workloads,
+    cogvideo_t5,
+    dia,
+    imaginairy,
+    metavoice,
+    workload_by_id,
+)
+from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
+from precision_eval.cases.systems.dia_model import DiaDecoder, DiaEncoder
+from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache
+from precision_eval.core.errors import ParameterError
+from precision_eval.studies.memory.models import model_by_name, parameter_count
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "text"),
+    [
+        (cogvideo_t5.SIZES["tiny"], {"layers": 0}, "'layers' of a T5 size is 0"),
+        (cogvideo_t5.SIZES["tiny"], {"prompt": 25}, "'prompt' is 25, but a call has 24 tokens"),
+        (cogvideo_t5.SIZES["tiny"], {"hidden": 8}, "'hidden' is 8"),
+        (imaginairy.SIZES["tiny"], {"frames": 1}, "two or more"),
+        (imaginairy.SIZES["tiny"], {"channels": 33}, "'channels' is 33"),
+        (imaginairy.SIZES["tiny"], {"embedding": -1}, "'embedding' of a time embedding's size is -1"),
+    ],
+)
+def test_a_size_that_contradicts_itself_is_named(size, change, text):
+    with pytest.raises(ParameterError, match=text):
+        replace(size, **change)
+
+
+def test_a_size_that_cannot_fit_is_refused_before_it_is_built():
+    workload = workload_by_id("metavoice-decode")
+    with pytest.raises(ParameterError, match=r"size 'full' of the workload 'metavoice-decode' needs 2.33 GiB .* 1 GiB"):
+        workload.check_fits("full", available_bytes=2**30)
+    workload.check_fits("full", available_bytes=2**33)
+    workload.check_fits("cpu", available_bytes=0)
+
+
+def test_copies_that_cannot_fit_are_refused_with_what_holds_them():
+    workload = workload_by_id("cogvideo-t5-encoder")
+    held = {"available_bytes": 20 * 2**30, "holder": "witness of full_float32", "remedy": "--size cpu, leave it out"}
+    workload.check_fits("full", copies=0.0, **held)
+    with pytest.raises(ParameterError) as refusal:
+        workload.check_fits("full", copies=4.0, **held)
+    assert str(refusal.value) == (
+        "size 'full' of the workload 'cogvideo-t5-encoder' needs 28.4 GiB for its weights and those that witness of "
+        "full_float32 copies, 20 GiB are free; take --size cpu, leave it out, or a larger machine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "fixes", "copies"),
+    [
+        ("witness", ("kv_to_query",), 0.0),
+        ("witness", ("full_float32",), 4.0),
+        ("memory", ("bfloat16",), 0.0),  # as wide as shipped
+        ("drift", ("full_float32",), 4.0 + 8.0 + 4.0),  # the fix, the float64 twin, and what both are made from
+        ("latency", ("kv_to_query", "full_float32"), 4.0 + 2.0 + 2.0),
+    ],
+)
+def test_what_a_cell_holds_beside_the_model(measure, fixes, copies):
+    from precision_eval.cli.run import _copies
+    from precision_eval.core.cells import Cell, Options
+    from precision_eval.fixes.catalog import FIXES
+
+    cell = Cell(
+        workload="metavoice-decode", fixes=fixes, mode="eager", device="cpu", size="full", threads=1, measure=measure,
+        options=Options(),
+    )  # fmt: skip
+    assert _copies(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
+
+
+def on_meta(workload):
+    """Parameters of the size ``full``, without memory; and the dtype that each is stored in."""
+    with torch.device("meta"):
+        if workload.id.startswith("metavoice"):
+            size = metavoice.SIZES["full"]
+            shape = (metavoice.GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
+            caches = [StaticCache(torch.empty(shape), torch.empty(shape), first_slot=0) for _ in range(size.layers)]
+            model, stored = MetaVoice(size, caches), {}
+        elif workload.id.startswith("cogvideo"):
+            model = T5Encoder(cogvideo_t5.SIZES["full"], fused=False)
+            stored = {n: torch.float32 if "wo" in n.split(".") else torch.float16 for n, _ in model.named_parameters()}
+        else:
+            state = dia.BEFORE_PR45 if workload.id.endswith("pr45") else dia.D4790DD
+            encodes = workload.id == "dia-encode"
+            model = (
+                DiaEncoder(dia.ENCODER_SIZES["full"], state)
+                if encodes
+                else DiaDecoder(dia.DECODER_SIZES["full"], state)
+            )
+            stored = {name: parameter.dtype for name, parameter in model.named_parameters()}
+    return {name: (parameter.numel(), stored.get(name)) for name, parameter in model.named_parameters()}
+
+
+COUNTED = [workload for workload in WORKLOADS if workload.full_parameters]
+
+
+@pytest.mark.parametrize("workload", COUNTED, ids=lambda workload: workload.id)
+def test_full_sizes_state_what_their_models_hold(workload):
+    parameters = on_meta(workload)
+    assert workload.full_parameters == sum(count for count, _ in parameters.values())
+    held_bytes = sum(count * dtype.itemsize for count, dtype in parameters.values() if dtype)
+    if not workload.id.startswith("metavoice"):  # whose dtypes are given at building: see test_metavoice
+        assert workload.bytes_per_parameter * workload.full_parameters == pytest.approx(held_bytes, rel=0.01)
+
+
+def test_every_full_size_that_may_not_fit_states_a_count():
+    small = {workload.id for workload in WORKLOADS if "full" in workload.sizes} - {workload.id for workload in COUNTED}
+    assert small == {"imaginairy-time-embed", "imaginairy-time-embed-cast-first"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "model"),
+    [
+        ((metavoice.FULL_PARAMETERS,), "metavoice-1b"),
+        ((dia.DECODER_PARAMETERS, dia.ENCODER_PARAMETERS), "dia-1.6b"),
+        ((cogvideo_t5.FULL_PARAMETERS,), "t5-xxl"),
+    ],
+)
+def test_full_sizes_are_the_published_ones(counts, model):
+    assert sum(counts) == parameter_count(model_by_name(model))
+
+
+@pytest.mark.parametrize(
+    ("workload_id", "copies", "needed"),
+    [
+        ("dia-encode", 4.0 + 8.0 + 4.0, "4.22"),  # drift of full_float32, which a count of both halves refused
+        ("dia-decode", 0.0, "2.53"),
+        ("dia-decode-pr45", 0.0, "5.06"),  # float32 weights: the model on meta holds 5.03
+    ],
+)
+def test_what_dias_halves_need(workload_id, copies, needed):
+    with pytest.raises(ParameterError, match=rf"needs {needed} GiB"):
+        workload_by_id(workload_id).check_fits("full", available_bytes=2**30, copies=copies, holder="drift")
+
+
+def test_the_zoo_can_be_asked_for_by_name():
+    assert {workload.id for workload in all_workloads()} - {workload.id for workload in WORKLOADS} == {
+        "zoo-dia",
+        "zoo-t5-encoder",
+        "zoo-svd-time-embed",
+    }
+    assert not any(workload.by_default for workload in all_workloads() if workload.id.startswith("zoo-"))

@@ -1,0 +1,103 @@
+"""The shipped voice: whole, hashed, free of pickle, and what it says it is."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.cases.voice import assets
+from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, Codec, log_mel
+from precision_eval.core.errors import IntegrityError, ParameterError
+
+MAX_BYTES = 24_000_000
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A private copy of the assets, to be damaged."""
+    folder = tmp_path / "assets"
+    shutil.copytree(assets.ASSETS, folder)
+    monkeypatch.setattr(assets, "ASSETS", folder)
+    assets.manifest.cache_clear()
+    assets.asset_path.cache_clear()
+    yield folder
+    assets.manifest.cache_clear()
+    assets.asset_path.cache_clear()
+
+
+def test_every_file_is_listed_and_has_its_hash() -> None:
+    shipped = {path.name for path in assets.ASSETS.iterdir()} - {assets.MANIFEST}
+    assert shipped == set(assets.manifest()["files"])
+    for name in shipped:
+        assert assets.asset_path(name).is_file()
+    assert all(facts["made_by"] for facts in assets.manifest()["files"].values())
+
+
+def test_size_and_formats() -> None:
+    assert sum(path.stat().st_size for path in assets.ASSETS.iterdir()) <= MAX_BYTES
+    assert {path.suffix for path in assets.ASSETS.iterdir()} <= {".safetensors", ".json", ".jsonl", ".flac"}
+
+
+def test_a_damaged_file_is_refused(copied: Path) -> None:
+    path = copied / "voice.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"voice\.safetensors is damaged: SHA-256 .* expected; reinstall"):
+        assets.load_model()
+
+
+def test_a_missing_file_is_named(copied: Path) -> None:
+    (copied / "scripts.safetensors").unlink()
+    with pytest.raises(IntegrityError, match=r"scripts\.safetensors is missing"):
+        assets.load_streams(1, n_frames=10)
+
+
+def test_an_unlisted_file_is_refused(copied: Path) -> None:
+    (copied / "extra.safetensors").write_bytes(b"x")
+    with pytest.raises(IntegrityError, match="not in the manifest"):
+        assets.asset_path("extra.safetensors")
+
+
+def test_the_weights_are_float32_and_not_rounded() -> None:
+    weights = assets.load_model().state_dict()
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+    rounded = [bool((value == value.bfloat16().float()).all()) for value in weights.values() if value.ndim == 2]
+    assert not any(rounded)
+
+
+def test_the_rounded_checkpoint_makes_half_storage_lossless() -> None:
+    weights = assets.load_model(checkpoint_dtype="bfloat16").state_dict()
+    assert all(torch.equal(value, value.bfloat16().float()) for value in weights.values())
+    with pytest.raises(ParameterError, match="checkpoint_dtype must be one of"):
+        assets.load_model(checkpoint_dtype="float16")
+
+
+def test_scripts_are_long_and_streams_differ() -> None:
+    streams = assets.load_streams(24, n_frames=1000)
+    for stream in streams[:12]:
+        assert len(stream.conditioning) == len(stream.tokens) >= 10 * 60 * FRAME_RATE_HZ
+    assert len({stream.tokens[:200].tobytes() for stream in streams}) == 24
+    assert all(len(stream.tokens) >= 1000 for stream in streams)
+
+
+def test_tokens_are_those_of_the_original_speech() -> None:
+    """What ships as speech and what ships as its tokens are one recording (16-bit FLAC moves a few codes)."""
+    samples, sample_rate_hz = assets.original_speech()
+    assert sample_rate_hz == 16_000
+    n_frames = len(samples) // HOP_SAMPLES
+    assert n_frames >= 2 * 60 * FRAME_RATE_HZ
+    frames = slice(500, 700)
+    around = samples[(frames.start - 4) * HOP_SAMPLES : (frames.stop + 4) * HOP_SAMPLES]
+    found = Codec.load(assets.asset_path("codec.safetensors")).encode(log_mel(around))[4:-4]
+    assert np.mean(found == assets.load_streams(1, n_frames=n_frames)[0].tokens[frames]) > 0.97
+
+
+def test_the_loss_curve_ships() -> None:
+    rows = [json.loads(line) for line in assets.asset_path("training_log.jsonl").read_text().splitlines()]
+    assert rows[0]["train_loss"] > 4 > 2.5 > rows[-1]["train_loss"]
+    validated = [row for row in rows if "validation_loss" in row]
+    assert validated[-1]["validation_loss"] == pytest.approx(rows[-1]["train_loss"], abs=0.3)  # no overfit

@@ -1,0 +1,197 @@
+"""The codec: mel frames against hand values and librosa, quantisation against hand-made tables and scipy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+from scipy.cluster import vq
+
+from precision_eval.cases.voice import codec as codec_module
+from precision_eval.cases.voice.codec import (
+    CODEBOOK_SIZE,
+    FRAME_RATE_HZ,
+    HOP_SAMPLES,
+    LOG_FLOOR,
+    N_CODEBOOKS,
+    N_MELS,
+    SAMPLE_RATE_HZ,
+    WINDOW_SAMPLES,
+    Codec,
+    load_codec,
+    log_mel,
+    mel_distortion_db,
+    mel_filters,
+)
+from precision_eval.core.errors import IntegrityError, ParameterError
+
+TINY = Codec(
+    np.array([[[0.0, 0.0], [10.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]], dtype=np.float32),
+    np.array([1.0, 2.0], dtype=np.float32),
+)
+
+
+def tone(frequency_hz: float, amplitude: float, n_samples: int = 16_000) -> np.ndarray:
+    return amplitude * np.sin(2 * np.pi * frequency_hz * np.arange(n_samples) / SAMPLE_RATE_HZ)
+
+
+def test_rates_agree() -> None:
+    assert SAMPLE_RATE_HZ == HOP_SAMPLES * FRAME_RATE_HZ
+
+
+def test_filters_are_librosas() -> None:
+    theirs = librosa.filters.mel(sr=SAMPLE_RATE_HZ, n_fft=WINDOW_SAMPLES, n_mels=N_MELS, htk=False, norm=None)
+    theirs = theirs / theirs.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(mel_filters(), theirs, atol=1e-6)
+
+
+def test_log_mel_is_librosas_inside_the_recording() -> None:
+    audio = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
+    centred = audio[HOP_SAMPLES // 2 :]  # librosa centres frame t on 320 t
+    window = np.hanning(WINDOW_SAMPLES + 1)[:-1]
+    magnitude = np.abs(librosa.stft(centred, n_fft=WINDOW_SAMPLES, hop_length=HOP_SAMPLES)) * 2 / window.sum()
+    theirs = np.log(mel_filters() @ magnitude).T
+    np.testing.assert_allclose(log_mel(audio)[3:20], theirs[3:20], atol=1e-4)
+
+
+def test_a_full_scale_sine_on_a_bin_has_magnitude_one() -> None:
+    frequency_hz = 64 * SAMPLE_RATE_HZ / WINDOW_SAMPLES  # 1000 Hz
+    mel = log_mel(tone(frequency_hz, 1.0))[25]
+    lobe = np.zeros(WINDOW_SAMPLES // 2 + 1)
+    lobe[63:66] = [0.5, 1.0, 0.5]  # the Hann window's transform
+    expected = mel_filters() @ lobe
+    strong = expected > 1e-2
+    np.testing.assert_allclose(mel[strong], np.log(expected[strong]), atol=1e-3)
+
+
+def test_six_decibels_are_six_decibels() -> None:
+    audio = np.random.default_rng(1).normal(0, 0.1, 6_400)
+    assert mel_distortion_db(log_mel(audio), log_mel(2 * audio)) == pytest.approx(20 * np.log10(2), abs=1e-4)
+
+
+def test_silence_is_the_floor() -> None:
+    mel = log_mel(np.zeros(3_200, dtype=np.float32))
+    assert mel.shape == (10, N_MELS)
+    np.testing.assert_allclose(mel, LOG_FLOOR, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n_samples", "n_frames"), [(0, 0), (319, 0), (320, 1), (639, 1), (16_000, 50)])
+def test_frame_count(n_samples: int, n_frames: int) -> None:
+    assert log_mel(np.zeros(n_samples)).shape == (n_frames, N_MELS)
+
+
+def test_a_frame_does_not_depend_on_the_length_of_the_recording() -> None:
+    audio = np.random.default_rng(2).normal(0, 0.1, 3_000 * HOP_SAMPLES)
+    np.testing.assert_allclose(log_mel(audio)[:40], log_mel(audio[: 50 * HOP_SAMPLES])[:40], atol=1e-5)
+
+
+@pytest.mark.parametrize("audio", [np.zeros((2, 400)), np.zeros(400, dtype=np.int16), np.array([0.0, np.nan])])
+def test_unusable_audio_is_refused(audio: np.ndarray) -> None:
+    with pytest.raises(ParameterError, match="expected"):
+        log_mel(audio)
+
+
+def test_tiny_quantiser_by_hand() -> None:
+    # mean (1, 2); first table moves x by 0 or 10, second moves y by +1 or -1
+    np.testing.assert_array_equal(TINY.decode(np.array([[1, 0], [0, 1]])), [[11.0, 3.0], [1.0, 1.0]])
+    np.testing.assert_array_equal(TINY.encode(np.array([[10.0, 4.0], [2.0, 0.5]])), [[1, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("beam", [1, 2, 8])
+def test_a_sum_of_entries_encodes_to_itself(beam: int) -> None:
+    rng = np.random.default_rng(3)
+    tables = np.zeros((3, 7, 6), dtype=np.float32)
+    for level in range(3):  # each table owns two bands, so the sums are unique
+        tables[level, :, 2 * level : 2 * level + 2] = rng.normal(0, 1, (7, 2))
+    codec = Codec(tables, np.zeros(6, dtype=np.float32))
+    tokens = rng.integers(0, 7, (200, 3))
+    np.testing.assert_array_equal(codec.encode(codec.decode(tokens), beam=beam), tokens)
+
+
+def test_greedy_search_is_scipys_nearest_code_level_by_level() -> None:
+    rng = np.random.default_rng(4)
+    codec = Codec(rng.normal(0, 1, (3, 16, 8)).astype(np.float32), rng.normal(0, 1, 8).astype(np.float32))
+    mel = rng.normal(0, 2, (500, 8)).astype(np.float32)
+    residual = mel - codec.mean
+    for level, tokens in enumerate(codec.encode(mel, beam=1).T):
+        expected, _ = vq.vq(residual, codec.tables[level])
+        np.testing.assert_array_equal(tokens, expected)
+        residual = residual - codec.tables[level][expected]
+
+
+def test_a_wide_beam_is_the_exhaustive_search() -> None:
+    rng = np.random.default_rng(5)
+    codec = Codec(rng.normal(0, 1, (3, 5, 4)).astype(np.float32), np.zeros(4, dtype=np.float32))
+    mel = rng.normal(0, 2, (100, 4)).astype(np.float32)
+    every = np.stack(np.meshgrid(*[np.arange(5)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    distance = np.square(mel[:, None] - codec.decode(every)[None]).sum(axis=-1)
+    np.testing.assert_array_equal(codec.encode(mel, beam=25), every[distance.argmin(axis=1)])
+
+
+def test_encoding_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    codec = Codec(rng.normal(0, 1, (2, 16, 8)).astype(np.float32), np.zeros(8, dtype=np.float32))
+    mel = rng.normal(0, 2, (300, 8)).astype(np.float32)
+    whole = codec.encode(mel)
+    monkeypatch.setattr(codec_module, "FRAMES_PER_BLOCK", 7)
+    np.testing.assert_array_equal(codec.encode(mel), whole)
+
+
+def test_refinement_and_beam_lower_the_error_and_a_seed_repeats() -> None:
+    mels = np.random.default_rng(8).normal(0, 1, (2_000, 6)).astype(np.float32) - 5
+    plain = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=0)
+    refined = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    errors = [
+        mel_distortion_db(c.decode(c.encode(mels, beam=b)), mels) for c, b in ((plain, 1), (plain, 8), (refined, 8))
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    again = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    np.testing.assert_array_equal(again.tables, refined.tables)
+
+
+def test_planted_fault_is_caught() -> None:
+    """Swapping two entries of a table, as a wrong index would, must move the decoded frames."""
+    codec = load_codec()
+    tokens = np.random.default_rng(9).integers(0, CODEBOOK_SIZE, (50, N_CODEBOOKS))
+    mel = codec.decode(tokens)
+    swapped = codec.tables.copy()
+    swapped[0] = np.roll(swapped[0], 1, axis=0)
+    assert mel_distortion_db(Codec(swapped, codec.mean).decode(tokens), mel) > 3.0
+
+
+@pytest.mark.parametrize(
+    "tokens", [np.zeros((3, 3), int), np.zeros((3, 2)), np.array([[0, 2]]), np.array([[-1, 0]]), np.zeros(2, int)]
+)
+def test_unusable_tokens_are_refused(tokens: np.ndarray) -> None:
+    with pytest.raises(ParameterError, match="expected"):
+        TINY.decode(tokens)
+
+
+@pytest.mark.parametrize("mel", [np.zeros((3, 3)), np.full((1, 2), np.nan), np.zeros(2)])
+def test_unusable_mels_are_refused(mel: np.ndarray) -> None:
+    with pytest.raises(ParameterError, match="expected"):
+        TINY.encode(mel)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    path = tmp_path / "codec.safetensors"
+    Codec(TINY.tables, TINY.mean, {"seed": "3"}).save(path)
+    loaded = Codec.load(path)
+    np.testing.assert_array_equal(loaded.tables, TINY.tables)
+    np.testing.assert_array_equal(loaded.mean, TINY.mean)
+    assert loaded.metadata == {"seed": "3"}
+    with pytest.raises(IntegrityError, match="expected the shipped tables"):
+        Codec.load(tmp_path / "absent.safetensors")
+
+
+def test_the_shipped_codec() -> None:
+    codec = load_codec()
+    assert codec.tables.shape == (N_CODEBOOKS, CODEBOOK_SIZE, N_MELS)
+    assert {"seed", "minutes", "espeak_version", "mel_distortion_db"} <= set(codec.metadata)
+    assert float(codec.metadata["mel_distortion_db"]) < 3.0
+    scale = [float(np.square(table).mean()) for table in codec.tables]
+    assert scale == sorted(scale, reverse=True)  # coarse to fine
+    silence = np.full((5, N_MELS), LOG_FLOOR, dtype=np.float32)
+    assert mel_distortion_db(codec.decode(codec.encode(silence)), silence) < 1.0

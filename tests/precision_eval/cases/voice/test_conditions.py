@@ -1,0 +1,86 @@
+"""Every fix and every reference on the trained voice itself."""
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.cases.voice.assets import load_streams
+from precision_eval.cases.voice.conditions import REFERENCES, noise_seed, opened
+from precision_eval.cases.voice.synthesis import free_run, teacher_forced
+from precision_eval.core.cells import PSEUDO_FIXES
+from precision_eval.measure.teacher_forced import DriftSeries
+from precision_eval.trace.attention_probe import probing
+
+N_FRAMES = 24
+CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
+MESSAGE = "Expected query, key, and value to have the same dtype"
+
+
+def drift(condition: str) -> float:
+    streams = load_streams(2, n_frames=N_FRAMES)
+    with opened("oracle", n_streams=2) as decoder:
+        oracle = list(teacher_forced(decoder, streams, n_frames=N_FRAMES))
+    with opened(condition, n_streams=2) as decoder:
+        series = DriftSeries.collect(teacher_forced(decoder, streams, n_frames=N_FRAMES), oracle)
+    return float(series.values["relative_error"].mean())
+
+
+def test_as_shipped_raises_in_the_middle_of_the_model() -> None:
+    with opened("as_shipped", n_streams=1) as decoder, pytest.raises(RuntimeError, match=MESSAGE):
+        next(teacher_forced(decoder, load_streams(1, n_frames=4), n_frames=4))
+
+
+def test_fixes_order_as_their_formats_do() -> None:
+    errors = {condition: drift(condition) for condition in CURING}
+    assert errors["full_float32"] < 1e-5
+    assert errors["full_float32"] < errors["kv_to_query"] / 10
+    assert max(errors["kv_to_query"], errors["query_to_half"]) < errors["float16"] < errors["bfloat16"] < 0.1
+
+
+def test_the_oracle_has_no_drift_against_itself() -> None:
+    assert drift("oracle") == 0.0
+
+
+def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
+    """The control degrades: over 300 frames its angles collapse (positions beyond 256 are no longer told apart)."""
+    n_frames = 300
+    streams = load_streams(1, n_frames=n_frames)
+
+    def last_error(condition: str) -> float:
+        with opened("oracle", n_streams=1) as oracle, opened(condition, n_streams=1) as decoder:
+            pair = zip(
+                teacher_forced(decoder, streams, n_frames=n_frames),
+                teacher_forced(oracle, streams, n_frames=n_frames),
+                strict=True,
+            )
+            errors = [float((x.double() - o).norm() / o.norm()) for x, o in pair]
+        return float(np.mean(errors[-40:]))
+
+    assert last_error("control_rope_bfloat16") > 10 * last_error("full_float32")
+    assert last_error("control_rope_bfloat16") > 0.02
+
+
+def test_null_is_the_oracle_with_other_noise() -> None:
+    assert noise_seed("null", 3) != noise_seed("oracle", 3) == noise_seed("kv_to_query", 3) == 3
+    assert {reference.id: reference.role for reference in REFERENCES} == dict(PSEUDO_FIXES)
+
+
+def test_a_long_window_runs_past_the_trained_one() -> None:
+    with opened("control_long_window", n_streams=1) as decoder:
+        assert decoder.window_frames == 3000
+
+
+def test_half_cache_follows_the_storage() -> None:
+    with opened("bfloat16", n_streams=1) as decoder:
+        logits = next(teacher_forced(decoder, load_streams(1, n_frames=4), n_frames=4))
+        assert logits.dtype == torch.bfloat16
+
+
+def test_attention_is_sharp_enough_to_feel_precision() -> None:
+    """A model whose attention is nearly uniform would forgive anything; log 512 is uniform."""
+    streams = load_streams(1, n_frames=200)
+    with opened("full_float32", n_streams=1) as decoder, probing() as sharpness:
+        for _ in free_run(decoder, streams, prompt_frames=150, n_frames=20, seed=0):
+            pass
+    assert sharpness.entropy_nats < np.log(40)
+    assert sharpness.max_abs_logit > 5

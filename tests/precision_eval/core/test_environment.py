@@ -1,0 +1,45 @@
+"""Provenance: plain, repeatable, and stored without losing an older one."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from precision_eval.core.environment import collect, environment_sha, source_sha256, store_environment
+
+
+def test_repeatable_and_plain():
+    first = collect("cpu")
+    assert first == collect("cpu")
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+    assert first["torch"]["version"] == torch.__version__
+    assert first["device"] == {"name": "cpu"}
+    assert first["memory_bytes"] > 2**28
+    assert len(source_sha256()) == 64
+
+
+def test_auto_is_resolved():
+    expected = "cuda:0" if torch.cuda.is_available() else "cpu"
+    assert collect("auto")["device"]["name"] == expected
+
+
+def test_device_that_is_not_there_is_named():
+    assert collect("cuda:99")["device"] == {"name": "cuda:99"}
+
+
+def test_variables_count(monkeypatch):
+    before = environment_sha(collect("cpu"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "17")
+    assert environment_sha(collect("cpu")) != before
+
+
+def test_store_keeps_the_older(tmp_path):
+    first, second = {"a": 1}, {"a": 2}
+    sha = store_environment(first, tmp_path / "run")
+    assert store_environment(first, tmp_path / "run") == sha
+    store_environment(second, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "environment.json").read_text()) == second
+    (older,) = (tmp_path / "run").glob("environment-*.json")
+    assert older.stem == f"environment-{sha[:12]}"
+    assert json.loads(older.read_text()) == first

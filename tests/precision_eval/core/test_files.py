@@ -1,0 +1,94 @@
+"""Files written whole or not at all: kills, errors, a full disk, files that changed afterwards."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from precision_eval.core.files import described, intact, sweep, written_whole
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "new" / "a.npy"
+    with written_whole(path) as partial:
+        partial.write_text("one")
+        assert not path.exists()
+        assert partial.parent == path.parent
+    assert path.read_text() == "one"
+    assert [found.name for found in path.parent.iterdir()] == ["a.npy"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.npy"
+    path.write_text("old")
+
+    def interrupted():
+        with written_whole(path) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert [found.name for found in tmp_path.iterdir()] == ["a.npy"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from precision_eval.core.files import written_whole
+with written_whole(Path(sys.argv[1])) as partial:
+    partial.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from precision_eval.core.files import written_whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+with written_whole(Path(sys.argv[1])) as partial:
+    partial.write_bytes(bytes(1000))
+"""
+
+
+def test_a_kill_leaves_the_old_file_and_a_partial_that_is_swept(tmp_path):
+    path = tmp_path / "streams" / "a.npy"
+    path.parent.mkdir()
+    path.write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    assert len(list(path.parent.iterdir())) == 2
+    (tmp_path / ".report-x.partial").mkdir()
+    (tmp_path / ".report-x.partial" / "figure.png").write_text("")
+    sweep(tmp_path)
+    assert [found.name for found in tmp_path.rglob("*")] == ["streams", "a.npy"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.npy"
+    path.write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], check=False, timeout=60, capture_output=True, text=True
+    )
+    assert "File too large" in done.stderr
+    assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("a.npy", "old")]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.unlink(), lambda path: path.write_text("on"), lambda path: path.write_text("two")]
+)
+def test_a_file_that_changed_is_noticed(tmp_path, damage):
+    path = tmp_path / "streams" / "a.npy"
+    with written_whole(path) as partial:
+        partial.write_text("one")
+    files = described(tmp_path, path)
+    assert files[0]["path"] == "streams/a.npy"
+    assert intact(tmp_path, files)
+    damage(path)
+    assert not intact(tmp_path, files)
+    assert intact(tmp_path, ())

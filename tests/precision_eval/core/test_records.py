@@ -1,0 +1,243 @@
+"""Records: round trip, strictness, torn tails, other schemas, a full disk, several writers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_eval.core.errors import RecordError
+from precision_eval.core.records import Record, RecordFile, latest
+
+RECORD = Record(
+    cell="voice/kv_to_query/eager@cpu:default#drift",
+    workload="voice",
+    workload_digest="d",
+    fix="kv_to_query",
+    role="fix",
+    mode="eager",
+    device="cpu",
+    size="default",
+    threads=1,
+    measure="drift",
+    status="passed",
+    reason=None,
+    data={"relative_error": 0.5, "text": "größer\n"},
+    options={"seed": 0},
+    wall_s=1.5,
+    started_at="2026-01-01T00:00:00+00:00",
+    environment="e",
+)
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), PLAIN, max_size=4))
+def test_round_trip(data):
+    record = replace(RECORD, data=data)
+    line = record.to_json()
+    assert "\n" not in line
+    assert Record.from_json(line) == record
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}])
+def test_strict(tmp_path, value):
+    file = RecordFile(tmp_path / "records.jsonl")
+    with pytest.raises(RecordError, match="is not strict JSON"):
+        file.append([RECORD, replace(RECORD, data={"value": value})])
+    assert file.read().records == ()
+
+
+def test_append_and_read(tmp_path):
+    file = RecordFile(tmp_path / "new" / "records.jsonl")
+    assert file.read().records == ()
+    file.append([])
+    file.append([RECORD, replace(RECORD, cell="b")])
+    file.append([replace(RECORD, wall_s=9.0)])
+    records = file.read().records
+    assert [record.cell for record in records] == [RECORD.cell, "b", RECORD.cell]
+    assert latest(records)[RECORD.cell].wall_s == 9.0
+
+
+def test_torn_tail_is_reported_and_repaired(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([RECORD])
+    whole = file.path.read_bytes()
+    torn = replace(RECORD, cell="b").to_json().encode()[:-20]
+    file.path.write_bytes(whole + torn)
+    reading = file.read()
+    assert (len(reading.records), reading.torn_bytes) == (1, len(torn))
+    file.append([replace(RECORD, cell="c")])
+    assert [record.cell for record in file.read().records] == [RECORD.cell, "c"]
+    assert file.read().torn_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"\x00" * 700,
+        b"\xff\xfe\x00\n\x80 rubbish \n\n\x00",
+        '{"cell":"grö'.encode()[:-1],
+        b"17",
+        b"null\n",
+        b"[" * 100_000,
+        RECORD.to_json().encode()[:200] + b"\n" + b"\x00" * 50 + b"\n",
+    ],
+    ids=["zeros", "bytes with newlines", "cut character", "number", "null", "brackets", "half a line, ended"],
+)
+def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([RECORD, replace(RECORD, cell="b")])
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole + tail)
+    reading = file.read()
+    assert ([record.cell for record in reading.records], reading.torn_bytes) == ([RECORD.cell, "b"], len(tail))
+    file.append([replace(RECORD, cell="c")])
+    assert file.path.read_bytes().startswith(whole)
+    assert [record.cell for record in file.read().records] == [RECORD.cell, "b", "c"]
+    assert (tmp_path / "records.jsonl.torn").read_bytes() == tail + b"\n"  # nothing is thrown away
+
+
+@given(st.binary(max_size=60))
+def test_any_tail_keeps_every_record_before_it(tmp_path_factory, tail):
+    file = RecordFile(tmp_path_factory.mktemp("tail") / "records.jsonl")
+    file.append([RECORD])
+    with file.path.open("ab") as stream:
+        stream.write(tail)
+    assert file.read().records == (RECORD,)
+    file.append([RECORD])
+    assert file.read().records == (RECORD, RECORD)
+
+
+def test_whole_last_line_without_newline_is_kept(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.path.write_text(RECORD.to_json())
+    assert file.read().records == (RECORD,)
+    file.append([RECORD])
+    assert file.read().records == (RECORD, RECORD)
+
+
+def test_damage_in_the_middle_is_an_error(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.path.write_text(RECORD.to_json() + "\n{broken\n" + RECORD.to_json() + "\n")
+    with pytest.raises(RecordError, match="line 2 is damaged"):
+        file.read()
+    file.path.write_bytes(b"\xff\xfe\n" + RECORD.to_json().encode() + b"\n")
+    with pytest.raises(RecordError, match="line 1 is damaged"):
+        file.read()
+
+
+def test_other_schema_names_both(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.path.write_text(json.dumps({**json.loads(RECORD.to_json()), "schema_version": 7}) + "\n")
+    with pytest.raises(RecordError, match="line 1 has schema version 7, this precision-eval reads and writes 1"):
+        file.read()
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("[1]", "holds a JSON list"),
+        ('{"schema_version":1}', "lacks .*'cell'"),
+        (RECORD.to_json().replace('"passed"', '"great"'), "status is 'great'; expected one of passed, raised"),
+        (RECORD.to_json().replace('"role":"fix"', '"role":"boss"'), "role is 'boss'"),
+        (RECORD.to_json().replace("0.5", "NaN"), "NaN is not strict JSON"),
+    ],
+)
+def test_wrong_lines(line, match):
+    with pytest.raises(RecordError, match=match):
+        Record.from_json(line)
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from precision_eval.core.errors import RecordError
+from precision_eval.core.records import Record, RecordFile
+file = RecordFile(Path(sys.argv[1]))
+(record,) = file.read().records
+size = file.path.stat().st_size
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, resource.RLIM_INFINITY))  # part of the next line fits
+try:
+    file.append([record])
+except RecordError as error:
+    print(error)
+assert file.path.stat().st_size == size, "the half-written line was left behind"
+"""
+
+
+def test_full_disk_loses_nothing(tmp_path):
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([RECORD])
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(file.path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "what was already recorded is intact, free space and run the same command again" in done.stdout
+    assert file.read().records == (RECORD,)
+
+
+def test_unwritable_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write"):
+        RecordFile(tmp_path / "file" / "records.jsonl").append([RECORD])
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from precision_eval.core.records import RecordFile
+with RecordFile(Path(sys.argv[1])).claimed():
+    print("held", flush=True)
+    time.sleep(100)
+"""
+
+
+def test_one_run_per_folder_until_it_ends_however_it_ends(tmp_path):
+    file = RecordFile(tmp_path / "new" / "records.jsonl")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(file.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RecordError, match=r"another run is under way in .*new; wait"), file.claimed():
+            pass
+        file.append([RECORD])  # a report or a single append is not kept out
+    finally:
+        holder.kill()
+        holder.communicate()
+    with file.claimed():
+        assert file.read().records == (RECORD,)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot use"), RecordFile(tmp_path / "file" / "records.jsonl").claimed():
+        pass
+
+
+WRITER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from precision_eval.core.records import Record, RecordFile
+record = Record.from_json(sys.argv[3])
+for _ in range(50):
+    RecordFile(Path(sys.argv[1])).append([replace(record, cell=sys.argv[2], data={"text": "x" * 3000})])
+"""
+
+
+def test_writers_do_not_mix(tmp_path):
+    path = tmp_path / "records.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name, RECORD.to_json()]) for name in "ab"]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    cells = [record.cell for record in RecordFile(path).read().records]
+    assert sorted(cells) == ["a"] * 50 + ["b"] * 50

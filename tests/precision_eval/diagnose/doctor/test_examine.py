@@ -1,0 +1,317 @@
+"""Bad input, state, repeatability, the references, the suggested change, and that nothing is left behind."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+import precision_eval.diagnose.doctor
+from precision_eval.core.errors import ParameterError
+from precision_eval.diagnose.doctor import oracle, remedies
+from precision_eval.diagnose.doctor.diagnosis import Remedy
+from precision_eval.diagnose.doctor.examination import examine
+from precision_eval.diagnose.doctor.findings import owner_of
+from precision_eval.diagnose.doctor.subject import Subject, base_dtype, relative_error, run_fresh, subject_of
+from precision_eval.trace.observing import observe_call
+from precision_eval.trace.provenance import named_tensors
+
+D = 8
+
+
+def quick(model, *inputs, **options):
+    return examine(model, *inputs, **{"fixes": False, "compiled": False} | options)
+
+
+def test_it_is_public_without_torch():
+    code = "import sys, precision_eval.diagnose.doctor; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert precision_eval.diagnose.doctor.examine is examine
+    with pytest.raises(AttributeError, match="no attribute 'diagnose'"):
+        _ = precision_eval.diagnose.doctor.diagnose
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        ("model", (), "the model is a str; expected a torch.nn.Module"),
+        (nn.Linear(D, D), (), "cannot be called with the inputs given .* missing a required argument: 'input'"),
+        (nn.Linear(D, D), ({"x": torch.ones(2, D)},), "x keyword inputs.*missing a required argument: 'input'"),
+        (nn.Linear(D, D), (torch.ones(2, D + 1),), "raises RuntimeError at .*: .* no error of dtypes"),
+    ],
+)
+def test_bad_input_is_one_clear_line(model, inputs, message):
+    with pytest.raises(ParameterError, match=message):
+        quick(model, *inputs)
+
+
+def test_memory_below_zero():
+    with pytest.raises(ParameterError, match="available_bytes is -1"):
+        quick(nn.Linear(D, D), torch.ones(2, D), available_bytes=-1)
+
+
+class Counting(nn.Module):
+    """Carries state from call to call, in a buffer and as a plain number."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.count += 1.0
+        return x * self.count
+
+
+def test_state_is_reported_and_put_back():
+    model = Counting()
+    found = quick(model, torch.ones(3))
+    assert "carries state from call to call (count)" in found.doubts[0]
+    assert (float(model.count), model.calls) == (0.0, 0)
+    trials = examine(model, torch.ones(3), compiled=False)
+    assert "latency and memory were not measured" in " ".join(trials.doubts)
+    assert all(remedy.latency_ratio is None for remedy in trials.remedies)
+
+
+class Unrepeatable(nn.Module):
+    made = 0
+
+    def forward(self, x):
+        Unrepeatable.made += 1
+        return x * Unrepeatable.made
+
+
+def test_what_does_not_repeat_is_refused_where_drift_is_asked_for():
+    with pytest.raises(ParameterError, match=r"Unrepeatable does not repeat: two calls .* differ by"):
+        examine(Unrepeatable(), torch.ones(3), compiled=False)
+    assert any("two calls from the same state differ" in doubt for doubt in quick(Unrepeatable(), torch.ones(3)).doubts)
+
+
+def test_seeds_make_noise_repeat():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    before = torch.get_rng_state()
+    assert not any("differ" in doubt for doubt in quick(Noisy(), torch.ones(3)).doubts)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_cannot_be_copied_is_refused():
+    model = nn.Linear(D, D)
+    model.last = model(torch.ones(1, D))  # not a leaf
+    with pytest.raises(ParameterError, match="cannot be copied"):
+        quick(model, torch.ones(2, D))
+
+
+def test_observing_changes_nothing_and_leaves_nothing():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D))
+    subject = Subject(model, (torch.randn(4, D),), {})
+    with torch.no_grad():
+        plain = model(*subject.tensors)
+    observer, outcome = observe_call(
+        subject, lambda: subject(*subject.tensors), subject.tensors, base=torch.float32, values=True
+    )
+    assert torch.equal(outcome.outputs[0], plain)
+    assert observer.number > 0
+    assert not module_hooks._global_forward_hooks
+    assert not module_hooks._global_forward_pre_hooks
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_inputs_by_name_and_in_containers_are_named():
+    class Taking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D).half())
+
+        def forward(self, x, extras=None):
+            return x * self.gain + extras["shift"][0]
+
+    inputs = {"x": torch.ones(2, D).half(), "extras": {"shift": [torch.ones(D)]}}
+    found = quick(Taking(), inputs)
+    assert found.first_split.operands[1].brought_by == "input extras['shift'][0]"
+
+
+class Attributed(nn.Module):
+    """Holds a tensor that is neither parameter nor buffer, as a rotation holds its timescale."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.full((D,), 1 / 3)
+        self.deeper = {"shifts": [torch.ones(D)]}
+
+    def forward(self, x):
+        return x / self.scale + self.deeper["shifts"][0]
+
+
+def test_plain_attributes_of_every_module_are_named_and_widened():
+    model = nn.Sequential(Attributed(), Attributed(), Attributed())
+    named = [name for kind, name, _ in named_tensors(model, ()) if kind == "attribute"]
+    assert named == [f"{i}.{name}" for i in range(3) for name in ("scale", "deeper.shifts[0]")]
+    exact = oracle.reference_of(subject_of(model, (torch.ones(2, D),)), available_bytes=2**30).outputs[0]
+    third = float(torch.tensor(1 / 3))  # as stored
+    assert float(exact[0, 0]) == pytest.approx(((1 / third + 1) / third + 1) / third + 1, rel=1e-15)
+
+
+class Box:
+    """A cache that is no module and no container."""
+
+    def __init__(self):
+        self.keys = torch.ones(2, D)
+
+
+def test_tensors_inside_objects_are_named_and_put_back():
+    class Appending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D).half()
+
+        def forward(self, x, box):
+            box.keys = torch.cat((box.keys, self.project(x)))
+            return box.keys
+
+    box = Box()
+    found = quick(Appending(), torch.ones(1, D).half(), box)
+    assert (found.first_split.op, found.first_split.operands[0].brought_by) == ("cat", "input box.keys")
+    assert box.keys.shape == (2, D)
+
+
+def test_layer_by_layer_is_float64_and_gives_the_same_numbers():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(D, D), nn.Tanh()) for _ in range(3))).half()
+    subject = subject_of(model, (torch.randn(4, D).half(),))
+    whole = oracle.reference_of(subject, available_bytes=2**30)
+    layers = oracle.reference_of(subject, available_bytes=0)
+    assert (whole.name, layers.name) == ("float64", "float64, layer by layer")
+    assert whole.outputs[0].dtype is layers.outputs[0].dtype is torch.float64
+    assert torch.equal(whole.outputs[0], layers.outputs[0])
+    assert "float64 needs" in layers.doubts[0]
+    exact = model[:].double()(subject.tensors[0].double())
+    assert relative_error(whole.outputs[0], exact) < 1e-14
+
+
+def test_float32_is_the_last_resort_and_says_so():
+    class Refusing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+
+        def forward(self, x):
+            if x.dtype is torch.float64:
+                raise RuntimeError("no kernel for float64")
+            return x * self.gain
+
+    found = oracle.reference_of(subject_of(Refusing(), (torch.ones(2, D),)), available_bytes=2**30)
+    assert found.name == "float32"
+    assert "no kernel for float64" in found.doubts[0]
+    assert "held to float32" in found.doubts[-1]
+
+
+def test_ranking_puts_the_undominated_first_by_drift():
+    def remedy(fix, error, ratio, peak, *, cures=True):
+        return Remedy(
+            fix=fix, title=fix, mode="eager", status="passed", cures=cures, relative_error=error,
+            latency_ratio=ratio, allocated_peak_bytes=peak, stored_bytes=1,
+        )  # fmt: skip
+
+    found = remedies._ranked(
+        [
+            remedy("slow and coarse", 0.1, 2.0, 9),
+            remedy("fast", 0.01, 0.5, 5),
+            remedy("exact", 1e-6, 1.0, 5),
+            remedy("no cure", 0.0, 0.1, 1, cures=False),
+        ]
+    )
+    assert [(r.fix, r.is_best) for r in found] == [
+        ("exact", True), ("fast", True), ("slow and coarse", False), ("no cure", False),
+    ]  # fmt: skip
+
+
+def test_relative_error_by_hand():
+    assert relative_error(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0])) == pytest.approx(0.1)
+    infinite = torch.tensor([3.0, float("inf")])
+    assert relative_error(infinite, infinite) == 0.0
+    assert relative_error(infinite, torch.ones(2)) == float("inf")
+
+
+def test_base_is_what_most_elements_are_in():
+    model = nn.ModuleList([nn.Linear(D, D).half(), nn.LayerNorm(D)])
+    assert base_dtype(Subject(model, (), {})) is torch.float16
+    assert base_dtype(Subject(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
+
+
+def test_a_modules_expression():
+    assert owner_of("self.net", "a.net.0") == "self.net[0]"
+    assert owner_of("self.layers[1]", "layers.1.proj") == "self.layers[1].proj"
+    assert owner_of("layer", "layers.1") == "layer"
+
+
+SOURCE = """import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(8, 8).half()
+        self.register_buffer("offset", torch.ones(8))
+
+    def forward(self, x):
+        x = self.project(x) * 0.5 + self.offset
+        return self.project(x)
+"""
+
+
+def test_the_suggested_line_cures(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "patched_model.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    module = importlib.import_module("patched_model")
+    inputs = (torch.ones(2, 8).half(),)
+    found = quick(module.Model(), *inputs)
+    removed, added = (
+        next(line[1:] for line in found.patch.diff.splitlines() if line.startswith(sign) and line[1] == " ")
+        for sign in "-+"
+    )
+    assert added.strip() == "x = self.project(x) * 0.5 + self.offset.to((self.project(x) * 0.5).dtype)"
+    path.write_text(SOURCE.replace(removed, added), encoding="utf-8")
+    del sys.modules["patched_model"]
+    importlib.invalidate_caches()
+    sys.dont_write_bytecode = True
+    again = quick(importlib.import_module("patched_model").Model(), *inputs)
+    assert (found.status, again.status, again.faults) == ("raised", "passed", ())
+
+
+def test_json_is_strict_and_text_names_the_split():
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D))
+            self.project = nn.Linear(D, 2 * D).half()
+
+        def forward(self, x):
+            return self.project(x * self.gain)
+
+    found = quick(Split(), torch.ones(2, D).half())
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["is_clean"] is False
+    assert data["first_split"]["op"] == "mul"
+    text = str(found)
+    assert "Dtypes first split" in text
+    assert "test_examine.py" in text
+    assert "parameter gain" in text
+    assert "--- a/" in text
+
+
+def test_the_copy_and_not_the_model_runs():
+    model = Counting()
+    outcome = run_fresh(Subject(model, (torch.ones(1),), {}))
+    assert float(outcome.outputs[0]) == 1.0
+    assert model.calls == 0

@@ -1,0 +1,276 @@
+"""Which mixing is a fault: each rule on a model of a few lines, with the line and the operands told."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.diagnose.doctor.examination import examine
+
+D = 8
+
+
+def told(model, *inputs):
+    return examine(model.eval().requires_grad_(False), *inputs, fixes=False, compiled=False)
+
+
+def half(*shape):
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).reshape(shape).half()
+
+
+class Added(nn.Module):
+    """A buffer is added, and a part follows."""
+
+    def __init__(self, after=None, dtype=torch.float32):
+        super().__init__()
+        self.project = nn.Linear(D, D).half()
+        self.register_buffer("offset", torch.ones(D, dtype=dtype))
+        self.after = after or nn.Identity()
+
+    def forward(self, x):
+        return self.after(self.project(x) + self.offset)  # here
+
+
+class Contained(Added):
+    def forward(self, x):
+        x = self.project(x)
+        return (x + self.offset).to(x.dtype)
+
+
+class Deliberate(Added):
+    def forward(self, x):
+        return self.project(x) + self.offset.half().float()
+
+
+def test_a_stray_buffer_that_reaches_the_output_is_a_fault_at_its_line():
+    found = told(Added(), half(2, D))
+    first = found.first_split
+    assert (found.status, first.kind, first.severity, first.op) == ("passed", "promotion", "fault", "add")
+    assert first.place.text.endswith("# here")
+    assert first.place.function == "Added.forward"
+    assert [(o.name, o.dtype, o.brought_by, o.expression) for o in first.operands] == [
+        ("left", "float16", "input x", "self.project(x)"),
+        ("right", "float32", "buffer offset", "self.offset"),
+    ]
+    assert "reached the model's output" in first.reason
+
+
+def test_what_raises_further_on_is_told_where_it_came_in():
+    found = told(Added(nn.Linear(D, D).half()), half(2, D))
+    assert (found.status, found.first_split.kind, found.raised.op) == ("raised", "promotion", "linear")
+    assert found.raised.module == "after"
+    assert [step.what for step in found.raised.operands[0].history] == ["buffer offset", "add"]
+
+
+def test_the_same_model_in_one_dtype_is_clean():
+    found = told(Added(nn.Linear(D, D).half(), dtype=torch.float16), half(2, D))
+    assert found.findings == ()
+    assert found.first_split is None
+
+
+def test_a_contained_promotion_is_a_risk_and_a_deliberate_one_a_note():
+    assert [(f.kind, f.severity) for f in told(Contained(), half(2, D)).findings] == [("promotion", "risk")]
+    assert [(f.kind, f.severity) for f in told(Deliberate(), half(2, D)).findings] == [("promotion", "note")]
+
+
+def test_a_cast_to_a_promoted_tensors_dtype_carries_the_promotion():
+    class CastBack(Added):
+        def forward(self, x):
+            x = self.project(x) + self.offset
+            return self.project(self.project(x.to(torch.float16)).to(x.dtype))
+
+    found = told(CastBack(), half(2, D))
+    assert (found.first_split.kind, found.first_split.op, found.raised.op) == ("promotion", "add", "linear")
+    assert [step.what for step in found.raised.operands[0].history] == ["buffer offset", "add", "cast from float16"]
+
+
+def test_two_halves_make_a_third_dtype():
+    found = told(Added(dtype=torch.bfloat16), half(2, D))
+    assert (found.first_split.result, found.first_split.kind) == ("float32", "promotion")
+
+
+def test_a_tensor_without_dimensions_promotes_nothing():
+    model = Added(dtype=torch.float16)
+    model.offset = torch.tensor(2.0)
+    assert told(model, half(2, D)).findings == ()
+
+
+class Cache(nn.Module):
+    """Writes a step's values in one of several ways."""
+
+    def __init__(self, way, value=torch.float32, cache=torch.float16):
+        super().__init__()
+        self.way = way
+        self.project = nn.Linear(D, D).to(value)
+        self.register_buffer("cache", torch.zeros(4, D, dtype=cache))
+
+    def forward(self, x):
+        value = self.project(x)
+        if self.way == "slice":
+            self.cache[:2] = value
+        elif self.way == "copy":
+            self.cache[:2].copy_(value)
+        elif self.way == "index":
+            self.cache[torch.tensor([0, 1])] = value
+        elif self.way == "temporary":
+            made = torch.empty(2, D, dtype=torch.float16)
+            made[:] = value
+            return made
+        else:
+            self.cache[:2].add_(value)
+        return self.cache.clone()
+
+
+@pytest.mark.parametrize("way", ["slice", "copy", "add"])
+def test_a_narrower_cache_is_written_in_silence(way):
+    found = told(Cache(way), torch.ones(2, D))
+    first = found.first_split
+    assert (found.status, first.kind, first.severity) == ("passed", "downcast", "fault")
+    assert {operand.dtype for operand in first.operands} == {"float16", "float32"}
+    assert "buffer cache in float32" in found.patch.origin
+
+
+def test_an_index_refuses():
+    found = told(Cache("index"), torch.ones(2, D))
+    assert (found.status, found.first_split.kind, found.first_split.op) == ("raised", "raise", "__setitem__")
+
+
+def test_a_wider_cache_and_a_new_tensor_are_notes():
+    wider = told(Cache("slice", value=torch.float16, cache=torch.float32), half(2, D))
+    assert [(f.kind, f.severity) for f in wider.findings] == [("widening", "note")]
+    made = told(Cache("temporary"), torch.ones(2, D))
+    assert [(f.kind, f.severity) for f in made.findings] == [("downcast", "note")]
+
+
+class Homecoming(nn.Module):
+    """A float32 rotation written into a half cache, in a half model."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D).half()
+        self.register_buffer("cache", torch.zeros(2, D).half())
+
+    def forward(self, x):
+        self.cache[:] = self.project(x).float().cos()
+        return self.cache.clone()
+
+
+def test_an_island_that_comes_home_by_a_write_is_a_note():
+    assert [(f.kind, f.severity) for f in told(Homecoming(), half(2, D)).findings] == [("downcast", "note")]
+
+
+def test_a_norm_wider_than_its_input_is_a_risk():
+    model = nn.Sequential(nn.Linear(D, D).half(), nn.LayerNorm(D))
+    (finding,) = told(model, half(2, D)).findings
+    assert (finding.kind, finding.severity, finding.module) == ("mixed_norm", "risk", "1")
+    assert told(model, half(2, D)).patch.diff == ""  # the line is torch's own
+
+
+def test_a_recurrent_layers_own_check_is_told_with_its_module():
+    found = told(nn.ModuleDict({"rnn": nn.LSTM(D, D).half()})["rnn"], torch.ones(3, 2, D))
+    assert (found.status, found.first_split.kind) == ("raised", "raise")
+    assert {"float16", "float32"} <= {operand.dtype for operand in found.first_split.operands}
+
+
+def test_a_cell_that_returns_a_wider_state_is_a_fault():
+    class Stepped(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.LSTMCell(D, D).half()
+            self.register_buffer("state", torch.zeros(1, D))
+
+        def forward(self, x):
+            return self.cell(x, (x, self.state))[1]
+
+    found = told(Stepped(), half(1, D))
+    assert (found.status, found.first_split.op, found.first_split.result) == ("passed", "lstm_cell", "float32")
+
+
+def test_the_inside_of_multihead_attention_is_seen():
+    model = nn.MultiheadAttention(D, 2, batch_first=True).half()
+    model.out_proj.weight.data = model.out_proj.weight.data.float()
+    x = half(1, 3, D)
+    found = told(model, x, x, x)
+    assert found.first_split.op == "linear"
+    assert "parameter out_proj.weight" in {operand.brought_by for operand in found.first_split.operands}
+
+
+class Kept(nn.Module):
+    _keep_in_fp32_modules = ("wo",)
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.wo = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        return self.wo(self.up(x).to(self.wo.weight.dtype))
+
+
+def test_half_on_a_module_that_its_class_keeps_wide():
+    first = told(Kept().half(), half(2, D)).first_split
+    assert (first.kind, first.module) == ("kept_narrowed", "wo")
+    kept = Kept().half()
+    kept.wo.float()
+    assert told(kept, half(2, D)).faults == ()
+    assert told(Kept().bfloat16(), torch.ones(2, D, dtype=torch.bfloat16)).faults == ()
+
+
+def test_what_autocast_does_is_no_fault_and_is_told():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return x + self.project(x)
+
+    found = told(Cast(), torch.ones(2, D))
+    assert found.faults == ()
+    assert {"op": "linear", "operands": ["float32"] * 3, "result": "bfloat16", "count": 1} in found.autocast
+    assert (found.recast["parameters"], found.recast["stored_bytes"]) == (2, 4 * (D * D + D))
+    assert found.recast["copies_bytes"] == 2 * (D * D + D)
+
+
+def test_attention_backends_and_dead_casts():
+    class Attending(nn.Module):
+        def forward(self, x):
+            x = x.half().float().to(torch.float32)
+            return F.scaled_dot_product_attention(x, x, x)
+
+    found = told(Attending(), torch.ones(1, 2, 4, D))
+    assert [(one["operands"], one["count"]) for one in found.backends] == [(["float32"] * 3, 1)]
+    assert found.backends[0]["backend"] in ("flash", "math")
+    assert {(one["kind"], one["from"], one["to"]) for one in found.dead_casts} == {
+        ("there and back", "float32", "float16"),
+        ("same dtype", "float32", "float32"),
+    }
+
+
+def test_values_that_a_cast_loses_and_the_first_that_is_not_finite():
+    class Losing(nn.Module):
+        def forward(self, x):
+            x = x.half()
+            return x * 4.0
+
+    found = told(Losing(), torch.tensor([1.0, 1e5, 1e-9, 1e-5, 4e4, -3e4]))
+    (lost,) = found.lost
+    assert {name: lost[name] for name in ("total", "overflowed", "flushed", "subnormal")} == {
+        "total": 6, "overflowed": 1, "flushed": 1, "subnormal": 1,
+    }  # fmt: skip
+    (halves,) = found.ranges
+    # after the cast 1e5 is infinite and 40000 beyond half of 65504; after the product 4e4 and -3e4 are infinite too
+    assert (halves.total, halves.non_finite, halves.near_overflow, halves.subnormal) == (12, 4, 1, 2)
+    assert found.status == "non_finite"
+    assert (found.first_split.kind, found.first_split.severity) == ("first_non_finite", "fault")
+    assert found.first_split.place.text == "x = x.half()"
+
+
+def test_masks_of_minus_infinity_are_no_fault():
+    class Masked(nn.Module):
+        def forward(self, x):
+            scores = torch.full((4, 4), float("-inf")).triu(1) + x
+            return scores.softmax(dim=-1)
+
+    found = told(Masked(), torch.ones(4, 4))
+    assert (found.status, found.faults) == ("passed", ())

@@ -1,0 +1,250 @@
+"""Causes, fixes, links and the text of an explanation, and the command."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from precision_eval.cli.explain import explain_command
+from precision_eval.core.errors import ParameterError
+from precision_eval.diagnose.explain import CAUSES, FAMILY, explain
+from precision_eval.diagnose.explain.dtypes import SPELLINGS, dtype_name, lowered
+from precision_eval.diagnose.explain.explanation import link
+from precision_eval.fixes.catalog import FIXES
+
+SDPA = (
+    "Expected query, key, and value to have the same dtype, but got query.dtype: {} key.dtype: {} and value.dtype: {}"
+)
+MIXED = SDPA.format("float", "c10::Half", "c10::Half") + " instead."
+LINEAR = "RuntimeError: mat1 and mat2 must have the same dtype, but got {} and {}"
+
+
+def causes_of(text):
+    return [cause.id for cause in explain(text).causes]
+
+
+def verdict(text, fix):
+    return {one.fix: one for one in explain(text).fixes}[fix].verdict
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("struct c10::Half", "float16"),
+        ("class c10::complex<float>", "complex64"),
+        ("long unsigned int", "uint64"),
+        ("unsigned __int64", "uint64"),
+        ("torch.cuda.BFloat16Tensor", "bfloat16"),
+        ("CUDABFloat16Type", "bfloat16"),
+        ("c10::Float8_e4m3fn", "float8_e4m3fn"),
+        ("long\n  int", "int64"),
+        ("bf16", "bfloat16"),
+    ],
+)
+def test_spellings_come_to_one_name(spelling, name):
+    assert dtype_name(spelling) == name
+
+
+def test_capitals_alone_tell_no_two_dtypes_apart():
+    by_lowered = {}
+    for spelling, name in SPELLINGS.items():
+        assert by_lowered.setdefault(spelling.lower(), name) == name, spelling
+    assert lowered("İ float") == "İ float"  # str.lower() makes two characters of it
+
+
+def test_every_canonical_name_is_a_dtype_of_torch():
+    import torch
+
+    for name in set(SPELLINGS.values()):
+        if name not in ("float8_e8m0fnu",):  # since 2.7
+            assert isinstance(getattr(torch, name), torch.dtype), name
+
+
+def test_the_bare_report_fits_metavoice_and_dia_and_says_that_it_cannot_tell():
+    found = explain(MIXED)
+    assert causes_of(MIXED) == ["metavoice_fast", "metavoice_cpu", "norm_promotes"]
+    assert not any(cause.is_named for cause in found.causes)
+    assert "the text does not tell which" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ('  File "/content/metavoice-src/fam/llm/fast_model.py", line 160, in forward\n' + MIXED, "metavoice_fast"),
+        ('  File "/app/dia/layers.py", line 210, in forward\n' + MIXED, "norm_promotes"),
+        ('  File "imaginairy/modules/x.py", in f\n    emb = self.time_embed(t)\n' + LINEAR.format("Float", "Half"),
+         "float32_embedding"),
+        ('  File "peft/tuners/lora/layer.py", line 1, in forward\n' + LINEAR.format("Float", "BFloat16"),
+         "adapter_weights"),
+        ('  File "apex/normalization/fused_layer_norm.py", line 75\nexpected scalar type Float but found Half',
+         "t5_fused_norm"),
+        ("with torch.autocast('cuda'):\n    q = self.q_norm(q)\nFlashAttention only support fp16 and bf16 data type",
+         "autocast_norm"),
+    ],
+)  # fmt: skip
+def test_a_word_of_the_text_names_the_cause(text, first):
+    causes = explain(text).causes
+    assert causes[0].id == first
+    assert causes[0].is_named
+
+
+NO_BFLOAT16 = "RuntimeError: Current CUDA Device does not support bfloat16. Please switch dtype to float16."
+
+
+def test_a_card_without_bfloat16_is_told_what_stays_and_what_does_not():
+    found = explain('  File "/content/metavoice-src/fam/llm/sample.py", line 81, in __init__\n' + NO_BFLOAT16)
+    assert [cause.id for cause in found.causes] == ["no_bfloat16"]
+    assert found.causes[0].is_named
+    assert "including_emulation=False" in str(found)
+    verdicts = {fix: verdict(NO_BFLOAT16, fix) for fix in ("bfloat16", "float16", "kv_to_query", "autocast")}
+    assert verdicts == {
+        "bfloat16": "does_not_cure", "float16": "depends", "kv_to_query": "does_not_cure", "autocast": "depends",
+    }  # fmt: skip
+
+
+def test_torch_still_raises_the_sentence_where_the_card_lacks_bfloat16(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_: False)
+    with pytest.raises(RuntimeError) as caught:
+        torch.autocast("cuda", dtype=torch.bfloat16)
+    assert explain(caught.value).member == "autocast_no_bfloat16"
+
+
+def test_directions_are_told_apart():
+    opposite = SDPA.format("c10::BFloat16", "float", "float") + " instead."
+    assert causes_of(opposite) == ["cache_wider"]
+    assert causes_of(LINEAR.format("Half", "BFloat16"))[0] == "metavoice_fast"
+    assert "metavoice_fast" not in causes_of(LINEAR.format("Float", "Half"))
+    assert causes_of(SDPA.format("float", "float", "c10::Half") + " instead.") == ["autocast_norm"]
+
+
+def test_float64_is_told_and_not_given_to_autocast():
+    text = LINEAR.format("Double", "Float")
+    assert "numpy_float64" in causes_of(text)
+    assert verdict(text, "autocast") == "does_not_cure"
+    assert "numpy_float64" not in causes_of(LINEAR.format("Float", "Half"))
+
+
+def test_an_eager_error_is_not_given_to_the_compilers_fallback():
+    traceback = (
+        'Traceback (most recent call last):\n  File "run.py", line 1, in <module>\n    go()\nRuntimeError: ' + MIXED
+    )
+    advice = {one.fix: one for one in explain(traceback).fixes}
+    assert advice["dynamo_fallback"].verdict == "does_not_cure"
+    assert "eager's own" in advice["dynamo_fallback"].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "fix", "expected"),
+    [
+        (MIXED, "query_to_half", "applies"),
+        (MIXED, "kv_to_query", "applies"),
+        (MIXED, "full_float32", "applies"),
+        (MIXED, "float16", "depends"),
+        (MIXED, "autocast", "applies"),
+        (LINEAR.format("Half", "BFloat16"), "float16", "applies"),
+        ("RuntimeError: FlashAttention only support fp16 and bf16 data type", "full_float32", "does_not_cure"),
+        ("RuntimeError: FlashAttention only support fp16 and bf16 data type", "autocast", "does_not_cure"),
+        ("RuntimeError: query and key must have the same dtype", "kv_to_query", "out_of_reach"),
+        ("Input type (float) and bias type (c10::Half) should be the same", "query_to_half", "out_of_reach"),
+        ("Input type (float) and bias type (c10::Half) should be the same", "autocast", "applies"),
+        ("Index put requires the source and destination dtypes match, got Half for the destination and Float for the "
+         "source", "query_to_half", "applies"),
+        ("Index put requires the source and destination dtypes match, got Half for the destination and Float for the "
+         "source", "autocast", "does_not_cure"),
+        ("expected scalar type Half but found Float", "query_to_half", "depends"),
+        ("expected scalar type Half but found Float", "kv_to_query", "depends"),
+        ("expected scalar type Half but found Float", "autocast", "depends"),
+        ("scatter(): Expected self.dtype to be equal to src.dtype", "query_to_half", "out_of_reach"),
+        ("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
+         "torch.HalfTensor instead", "full_float32", "does_not_cure"),
+    ],
+)  # fmt: skip
+def test_each_fix_is_judged_for_the_call(text, fix, expected):
+    assert verdict(text, fix) == expected
+
+
+def test_what_is_said_to_apply_at_attention_does_in_a_run():
+    """The judgement is checked on the bare call: what applies cures it, what does not cure raises it again."""
+    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.fixes.apply import AppliedFix
+
+    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=0)
+    with pytest.raises(RuntimeError) as caught, AppliedFix(FIXES[0], case.model) as call:
+        call(*case.inputs)
+    verdicts = {one.fix: one.verdict for one in explain(caught.value).fixes}
+    for fix in FIXES:
+        if "eager" not in fix.modes or fix.id in ("as_shipped", "upstream"):
+            continue
+        assert verdicts[fix.id] in ("applies", "depends"), fix.id
+        with AppliedFix(fix, case.model) as call:
+            call(*call.prepare(case.inputs))
+
+
+def test_every_fix_but_the_control_is_judged_for_every_member():
+    for member in FAMILY:
+        text = member.sentences[0]
+        for operand, dtype in zip(member.operands, ("Float", "Half", "Half", "Half"), strict=False):
+            text = text.replace(f"{{{operand.name}}}", dtype)
+        found = explain(text.replace("{#}", "1").replace("{*}", "1x1x"))
+        assert found.member == member.id
+        assert [one.fix for one in found.fixes] == [fix.id for fix in FIXES if fix.id != "as_shipped"]
+        assert all(one.reason for one in found.fixes)
+        assert all(len(line) <= 130 for line in str(found).splitlines())
+
+
+def test_causes_are_named_once_and_raise_known_members():
+    assert len({cause.id for cause in CAUSES}) == len(CAUSES)
+    known = {member.id for member in FAMILY}
+    for cause in CAUSES:
+        assert cause.sources
+        assert cause.tell
+        assert {member for when in cause.when for member in when.members} <= known, cause.id
+
+
+def test_threads_become_links():
+    assert link("metavoiceio/metavoice-src #187") == "https://github.com/metavoiceio/metavoice-src/issues/187"
+    assert link("nari-labs/dia PR #45") == "https://github.com/nari-labs/dia/pull/45"
+    assert link("pytorch torchgen (resize_out)") == "pytorch torchgen (resize_out)"
+    assert "https://github.com/nari-labs/dia/issues/158" in str(explain(MIXED))
+
+
+def test_the_command_prints_an_explanation_and_strict_json(capsys):
+    explain_command(MIXED, as_json=False)
+    assert "operation: scaled_dot_product_attention" in capsys.readouterr().out
+    explain_command(MIXED, as_json=True)
+    content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert content["known"] is True
+    assert content["operands"][0] == {
+        "name": "query", "dtype": "float32", "role": "activation",
+        "meaning": "what the current tokens were projected to",
+    }  # fmt: skip
+
+
+def test_the_command_reads_standard_input_and_ends_with_1_on_unknown_text(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Traceback ...\nRuntimeError: " + MIXED))
+    explain_command("-", as_json=False)
+    assert "query: float32" in capsys.readouterr().out
+    with pytest.raises(typer.Exit) as end:
+        explain_command("CUDA error: invalid argument", as_json=True)
+    assert end.value.exit_code == 1
+    assert json.loads(capsys.readouterr().out)["known"] is False
+
+
+@pytest.mark.parametrize("message", ["", "  ", "-"])
+def test_an_empty_message_is_bad_input(message, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    with pytest.raises(ParameterError, match="is empty"):
+        explain_command(message, as_json=False)
+
+
+def test_explaining_loads_no_torch():
+    use = f"from precision_eval.diagnose.explain import explain\nstr(explain({MIXED!r}))"
+    code = f"import sys\n{use}\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

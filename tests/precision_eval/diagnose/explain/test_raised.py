@@ -1,0 +1,228 @@
+"""Errors raised for real by the torch at hand, in eager, compiled and exported, and explained from the exception."""
+
+import warnings
+
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+from torch.nn import functional as F
+
+from precision_eval.diagnose.explain import explain
+
+H, B = torch.float16, torch.bfloat16
+
+
+def ones(*size, dtype=torch.float32):
+    return torch.ones(*size, dtype=dtype)
+
+
+INDEX = torch.tensor([0])
+
+# name: (call, member, operation, dtypes in the sentence's order)
+EAGER = {
+    "sdpa": (
+        lambda: F.scaled_dot_product_attention(ones(1, 1, 2, 4), *[ones(1, 1, 2, 4, dtype=H)] * 2),
+        "sdpa",
+        "scaled_dot_product_attention",
+        ["float32", "float16", "float16"],
+    ),
+    "sdpa other way": (
+        lambda: F.scaled_dot_product_attention(ones(1, 1, 2, 4, dtype=B), *[ones(1, 1, 2, 4)] * 2),
+        "sdpa",
+        "scaled_dot_product_attention",
+        ["bfloat16", "float32", "float32"],
+    ),
+    "mask": (
+        lambda: F.scaled_dot_product_attention(*[ones(1, 1, 2, 4, dtype=H)] * 3, attn_mask=ones(2, 2, dtype=B)),
+        "sdpa_mask",
+        "scaled_dot_product_attention",
+        ["bfloat16", "float16"],
+    ),
+    "linear": (lambda: nn.Linear(4, 4).half()(ones(2, 4)), "mat1_mat2", "linear", ["float32", "float16"]),
+    "linear without bias": (
+        lambda: nn.Linear(4, 4, bias=False).to(B)(ones(2, 4, dtype=H)),
+        "m1_m2",
+        "linear",
+        ["float16", "bfloat16"],
+    ),
+    "bias of another dtype": (
+        lambda: F.linear(ones(2, 4, dtype=H), ones(4, 4, dtype=H), ones(4)),
+        "self_mat2",
+        "addmm",
+        ["float32", "float16"],
+    ),
+    "bmm": (lambda: torch.bmm(ones(1, 2, 2), ones(1, 2, 2, dtype=H)), "scalar_type", "bmm", ["float32", "float16"]),
+    "matmul": (lambda: ones(1, 2, 2) @ ones(1, 2, 2, dtype=H), "scalar_type", "matmul", ["float32", "float16"]),
+    "einsum": (
+        lambda: torch.einsum("bij,bjk->bik", ones(2, 2, 2), ones(2, 2, 2, dtype=H)),
+        "scalar_type",
+        "einsum",
+        ["float32", "float16"],
+    ),
+    "dot": (lambda: torch.dot(ones(2), ones(2, dtype=H)), "dot", "dot", ["float32", "float16"]),
+    "tensordot": (lambda: torch.tensordot(ones(2, 2), ones(2, 2, dtype=H), 1), "tensordot", None, []),
+    "baddbmm": (
+        lambda: torch.baddbmm(ones(1, 2, 2, dtype=H), ones(1, 2, 2), ones(1, 2, 2)),
+        "baddbmm",
+        "baddbmm",
+        ["float16", "float32", "float32"],
+    ),
+    "index_put": (
+        lambda: ones(4, 2, dtype=H).index_put_((INDEX,), ones(1, 2)),
+        "index_put",
+        "index_put",
+        ["float16", "float32"],
+    ),
+    "assignment": (
+        lambda: ones(4, 2, dtype=H).__setitem__(INDEX, ones(1, 2)),
+        "index_put",
+        "index_put",
+        ["float16", "float32"],
+    ),
+    "index_copy": (
+        lambda: ones(4, 2, dtype=H).index_copy_(0, INDEX, ones(1, 2)),
+        "index_copy",
+        "index_copy",
+        ["float16", "float32"],
+    ),
+    "index_add": (lambda: ones(4, dtype=H).index_add_(0, INDEX, ones(1)), "index_add", None, ["float16", "float32"]),
+    "scatter": (lambda: ones(4, dtype=H).scatter_(0, INDEX, ones(1)), "scatter", None, []),
+    "masked_scatter": (
+        lambda: ones(2, dtype=H).masked_scatter_(torch.tensor([True, False]), ones(2)),
+        "masked_scatter",
+        "masked_scatter",
+        ["float16", "float32"],
+    ),
+    "put": (lambda: ones(4, dtype=H).put_(INDEX, ones(1)), "put", "put", ["float16", "float32"]),
+    "layer_norm": (lambda: nn.LayerNorm(4).half()(ones(2, 4)), "norm_cpu", "layer_norm", ["float32"]),
+    "group_norm": (lambda: nn.GroupNorm(2, 4).half()(ones(2, 4)), "norm_cpu", "group_norm", ["float32"]),
+    "conv": (lambda: nn.Conv1d(2, 2, 1).half()(ones(1, 2, 3)), "conv_bias", "conv", ["float32", "float16"]),
+    "conv without bias": (
+        lambda: nn.Conv1d(2, 2, 1, bias=False).half()(ones(1, 2, 3)),
+        "scalar_type",
+        "conv",
+        ["float32", "float16"],
+    ),
+    "lstm": (lambda: nn.LSTM(4, 4).half()(ones(1, 1, 4)), "rnn", None, ["float32", "float16"]),
+    "embedding": (lambda: nn.Embedding(4, 4)(ones(2, dtype=H)), "indices", "embedding", ["float16"]),
+    "prelu": (lambda: F.prelu(ones(1, 2, dtype=H), ones(1)), "prelu", "prelu", ["float16", "float32"]),
+    "lerp": (lambda: torch.lerp(ones(1), ones(1, dtype=H), 0.5), "lerp", "lerp", ["float32", "float16"]),
+    "out": (
+        lambda: torch.mm(ones(2, 2), ones(2, 2), out=ones(2, 2, dtype=H)),
+        "out",
+        "an operation with out=",
+        ["float32", "float16"],
+    ),
+    "loss": (
+        lambda: F.binary_cross_entropy(ones(2), ones(2, dtype=H)),
+        "found_dtype",
+        "an elementwise kernel or its backward",
+        ["float16", "float32"],
+    ),
+    "gradient": (
+        lambda: setattr(nn.Parameter(ones(2)), "grad", ones(2, dtype=H)),
+        "gradient",
+        "Tensor.grad =",
+        ["float16", "float32"],
+    ),
+    "solve": (
+        lambda: torch.linalg.solve(torch.eye(2), torch.eye(2, dtype=torch.float64)),
+        "linalg",
+        None,
+        ["float32", "float64"],
+    ),
+    "autocast": (
+        lambda: torch.autocast("cpu", dtype=B)(torch.cat)([ones(2, dtype=H), ones(2)]),
+        "autocast_other_half",
+        None,
+        [],
+    ),
+    "complex": (lambda: torch.complex(ones(2), ones(2, dtype=H)), "object_type", None, ["float32", "float16"]),
+}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_a_real_error_is_explained(name):
+    call, member, op, dtypes = EAGER[name]
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        call()
+    found = explain(caught.value)
+    assert (found.member, found.how) == (member, "eager")
+    assert found.op == op or (op is None and found.op in found.candidates)
+    assert [operand.dtype for operand in found.operands if operand.dtype] == dtypes
+    if name not in ("lstm", "linear", "conv"):  # raised inside torch's own Python
+        assert found.frame is None or "test_raised.py" in found.frame
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_the_sentence_alone_tells_the_same_operands(name):
+    call, member, _, dtypes = EAGER[name]
+    with pytest.raises((RuntimeError, ValueError)) as caught:
+        call()
+    found = explain(str(caught.value))
+    assert (found.member, found.how) == (member, "not shown")
+    assert [operand.dtype for operand in found.operands if operand.dtype] == dtypes
+
+
+class Attend(nn.Module):
+    def forward(self, query, key):
+        return F.scaled_dot_product_attention(query, key, key)
+
+
+class Project(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 4).half()
+
+    def forward(self, x):
+        return self.out(x)
+
+
+@pytest.fixture
+def compiled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own parts, imported here
+        torch._dynamo.reset()
+        yield lambda model: torch.compile(model, backend="eager")
+        torch._dynamo.reset()
+
+
+def test_a_compiled_error_names_the_traced_call(compiled):
+    with pytest.raises(RuntimeError) as caught:
+        compiled(Attend())(ones(1, 2, 3, 4), ones(1, 2, 5, 4, dtype=H))
+    found = explain(caught.value)
+    assert (found.member, found.op, found.how) == ("sdpa", "scaled_dot_product_attention", "while tracing")
+    assert [operand.dtype for operand in found.operands] == ["float32", "float16", "float16"]
+    assert found.traced[:2] == (("(1, 2, 3, 4)", "default"), ("(1, 2, 5, 4)", "float16"))
+    assert "test_raised.py" in found.frame
+    assert explain(str(caught.value)).member == "sdpa"
+    advice = {one.fix: one for one in found.fixes}
+    assert advice["dynamo_fallback"].verdict == "does_not_cure"
+    assert "falls back to eager" in advice["dynamo_fallback"].reason
+
+
+def test_a_compiled_error_at_run_time_is_told_from_one_while_tracing(compiled):
+    with pytest.raises(RuntimeError) as caught:
+        compiled(Project())(ones(2, 4))
+    found = explain(caught.value)
+    assert (found.member, found.op, found.how) == ("mat1_mat2", "linear", "compiled, at run time")
+
+
+def test_an_exported_error_is_recognised(compiled):
+    with pytest.raises(RuntimeError) as caught:
+        torch.export.export(Attend(), (ones(1, 2, 3, 4), ones(1, 2, 5, 4, dtype=H)))
+    found = explain(caught.value)
+    assert (found.member, found.how) == ("sdpa", "exported")
+
+
+def test_a_chained_exception_is_read_to_its_end():
+    def fail():
+        try:
+            EAGER["sdpa"][0]()
+        except RuntimeError as error:
+            raise ValueError("the pipeline stopped") from error
+
+    with pytest.raises(ValueError, match="pipeline") as caught:
+        fail()
+    assert explain(caught.value).member == "sdpa"

@@ -1,0 +1,245 @@
+"""The generic measures on a small attention, in this process: data as the records promise, failures as statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from precision_eval.core import cells
+from precision_eval.core.cells import Cell, Options, failure_of, role_of
+from precision_eval.core.errors import CandidateError, UnsupportedError
+from precision_eval.core.records import ROLES, STATUSES
+from precision_eval.measure import generic
+from precision_eval.measure.registry import MEASURES, measure_by_name, run_cell
+from precision_eval.run.processes import in_child
+
+SENTENCE = "Expected query, key, and value to have the same dtype"
+
+
+def cell_of(measure, *fixes, mode="eager", workload="attention-decode"):
+    return Cell(
+        workload=workload,
+        fixes=fixes,
+        mode=mode,
+        device="cpu",
+        size="tiny",
+        threads=1,
+        measure=measure,
+        options=Options(budget_s=0.05),
+    )
+
+
+def outcomes(tmp_path, *args, **kwargs):
+    threads = torch.get_num_threads()
+    try:
+        result = run_cell(cell_of(*args, **kwargs), tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(outcome.status in STATUSES for outcome in result.outcomes)
+    json.dumps([outcome.data for outcome in result.outcomes], allow_nan=False)
+    return {outcome.fix: outcome for outcome in result.outcomes}
+
+
+@pytest.mark.parametrize("measure", ["witness", "memory", "drift"])
+def test_fix_that_works_and_control_that_raises(tmp_path, measure):
+    assert outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"].data
+    control = outcomes(tmp_path, measure, "as_shipped")["as_shipped"]
+    assert control.status == "raised"
+    assert SENTENCE in control.reason
+
+
+@pytest.mark.parametrize("measure", ["witness", "drift", "memory", "latency"])
+def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupported(tmp_path, measure):
+    for workload, status in (("cogvideo-t5-encoder", "passed"), ("metavoice-decode", "unsupported")):
+        found = outcomes(tmp_path, measure, "upstream", workload=workload)["upstream"]
+        assert found.status == status
+        assert (found.data is not None) == (status == "passed")
+        assert status == "passed" or "#187" in found.reason
+
+
+@pytest.mark.slow
+def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp_path):
+    """Under autocast a cache write raises in eager, and inductor fuses it with a silent cast (torch 2.13)."""
+    found = outcomes(tmp_path, "witness", "autocast", mode="compiled", workload="metavoice-decode")["autocast"]
+    case = generic._case(cell_of("witness", "autocast", mode="compiled", workload="metavoice-decode"))
+    with generic.fix_by_id("autocast").applied(case.model, mode="compiled") as call:
+        try:
+            call(*case.inputs)
+        except RuntimeError:
+            assert found.status == "raised"
+        else:
+            assert found.status == "passed"
+            assert "does not in eager" in found.data["doubts"][0]
+
+
+def test_the_samplers_own_rounding_is_measured_apart(tmp_path):
+    data = outcomes(tmp_path, "sampler", "bfloat16", workload="metavoice-prefill")["bfloat16"].data
+    assert (data["dtype"], data["settings_dtype"]) == ("bfloat16", "bfloat16")
+    assert 0.0 < data["total_variation"] < 1.0
+    cast = outcomes(tmp_path, "sampler", "query_to_half", workload="metavoice-prefill")["query_to_half"].data
+    assert cast["settings_dtype"] == "float16"  # the source's precision, in which the speaker embedding stays
+
+
+def test_drift_of_a_system_says_what_it_consists_of(tmp_path):
+    data = outcomes(tmp_path, "drift", "query_to_half", workload="metavoice-decode-float32")["query_to_half"].data
+    split = data["split"]
+    parts = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
+    assert sum(split[part] for part in parts) == pytest.approx(split["total_mse"], rel=1e-9)
+    assert {cast["operand"] for cast in data["casts"]} >= {"query"}
+    assert len(data["outputs"]) == 1
+
+
+def test_witness_data(tmp_path):
+    data = outcomes(tmp_path, "witness", "kv_to_query")["kv_to_query"].data
+    (call,) = data["sdpa"]
+    assert (call["query"], call["key"], call["output"]) == ("float32", "float32", "float32")
+    assert data["backend"]
+
+
+def test_memory_data(tmp_path):
+    data = outcomes(tmp_path, "memory", "kv_to_query")["kv_to_query"].data
+    assert set(data) >= {"allocated_peak_bytes", "storage_bytes", "rss_peak_bytes"}
+    copies = 2 * (2 * 2 * 64 * 16) * 4  # key and value (2, 2, 64, 16) once more in float32
+    assert data["allocated_peak_bytes"] >= copies
+    assert data["rss_peak_bytes"] > 10 * 2**20
+
+
+def test_drift_data(tmp_path):
+    half = outcomes(tmp_path, "drift", "float16")["float16"].data
+    brain = outcomes(tmp_path, "drift", "bfloat16")["bfloat16"].data
+    assert 1e-5 < half["relative_error"] < brain["relative_error"] < 1e-1
+    parts = half["split"]
+    total = parts["input_cast_mse"] + parts["compute_mse"] + parts["output_rounding_mse"] + parts["cross_mse"]
+    assert total == pytest.approx(parts["total_mse"], rel=1e-6)
+
+
+def test_latency_group(tmp_path):
+    found = outcomes(tmp_path, "latency", "as_shipped", "kv_to_query", "full_float32")
+    assert found["as_shipped"].status == "raised"
+    assert SENTENCE in found["as_shipped"].reason
+    assert found["kv_to_query"].data["baseline"] == "full_float32"
+    assert found["kv_to_query"].data["blocks"] >= 12
+    assert found["full_float32"].data["ratio"] == pytest.approx(1.0, abs=0.5)
+    assert found["kv_to_query"].data["clock"] in ("wall", "cpu")
+
+
+def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):
+    assert list(outcomes(tmp_path, "latency", "kv_to_query")) == ["kv_to_query"]
+    built = []
+    original = generic.prepared
+    monkeypatch.setattr(generic, "prepared", lambda cell, fix, *rest: built.append(fix) or original(cell, fix, *rest))
+    assert outcomes(tmp_path, "latency", "as_shipped")["as_shipped"].status == "raised"
+    assert built == ["as_shipped"]
+
+
+def test_output_that_is_not_finite(tmp_path, monkeypatch):
+    class Infinite(torch.nn.Module):
+        def forward(self, query):
+            return query / 0.0
+
+    case = generic.Case(Infinite(), (torch.ones(2, 3),))
+    monkeypatch.setattr(generic, "_case", lambda cell: case)
+    for measure in ("witness", "latency"):
+        outcome = outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"]
+        assert (outcome.status, outcome.data) == ("non_finite", None)
+        assert outcome.reason == "6 of 6 output values are NaN or infinite"
+
+
+def test_format_that_the_device_lacks(tmp_path, monkeypatch):
+    from precision_eval.core.formats import Support
+
+    monkeypatch.setattr(generic, "support", lambda device, name: Support("absent", "no such unit"))
+    for measure in ("witness", "latency"):
+        outcome = outcomes(tmp_path, measure, "bfloat16")["bfloat16"]
+        assert (outcome.status, outcome.reason) == ("unsupported", "bfloat16 on cpu: no such unit")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnsupportedError("no"), "unsupported"),
+        (MemoryError(), "out_of_memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+            "out_of_memory",
+        ),
+        (RuntimeError("mat1 and mat2 must have the same dtype"), "raised"),
+        (ValueError("x"), "raised"),
+    ],
+)
+def test_failures(error, status):
+    outcome = failure_of("kv_to_query", error)
+    assert (outcome.status, outcome.role) == (status, "fix")
+    assert len(failure_of("a", RuntimeError("x\n" * 5000)).reason) <= 1600
+
+
+def test_registry():
+    names = [measure.name for measure in MEASURES]
+    assert len(set(names)) == len(names)
+    for measure in MEASURES:
+        assert set(measure.needs) <= set(measure.after) <= set(names)
+        assert {role_of(fix) for fix in measure.pseudo_fixes} <= set(ROLES) - {"fix"}
+        assert all(hasattr(Options(), option) for option in measure.options)
+        assert measure.expected_s(cell_of(measure.name, "a")) > 0
+    assert measure_by_name("witness").after == ()
+
+
+def test_every_measure_of_every_workload_is_registered():
+    from precision_eval.cases.systems import WORKLOADS
+
+    known = {measure.name for measure in MEASURES}
+    assert all(set(workload.measures) <= known for workload in WORKLOADS)
+
+
+def test_every_measure_function_exists():
+    import importlib
+
+    for measure in MEASURES:
+        module, _, function = measure.place.partition(":")
+        assert callable(getattr(importlib.import_module(module), function)), measure.place
+
+
+def test_a_message_names_no_folder_of_the_machine():
+    place = Path(cells.__file__)
+    outcome = failure_of("kv_to_query", RuntimeError(f'from user code: File "{place}", line 7'))
+    assert outcome.reason == 'RuntimeError: from user code: File "precision_eval/core/cells.py", line 7'
+
+
+def test_latency_in_several_processes(tmp_path):
+    cell = replace(
+        cell_of("latency", "as_shipped", "kv_to_query", "full_float32"), options=Options(budget_s=0.1, processes=3)
+    )
+    found = {outcome.fix: outcome for outcome in run_cell(cell, tmp_path).outcomes}
+    assert found["as_shipped"].status == "raised"
+    assert len(found["kv_to_query"].data["process_ratios"]) == 3
+    assert found["kv_to_query"].data["blocks"] >= 36
+    assert len(set(found["full_float32"].data["process_ratios"])) == 3
+
+
+def _dies(cell, process):
+    os._exit(7)
+
+
+def _runs_out(cell, process):
+    raise CandidateError("candidate 'a' raised while it was timed") from torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_a_timing_process_that_dies_is_not_the_fault_of_the_fix():
+    with pytest.raises(CandidateError, match="process 2 ended with exit code 7 while it measured") as caught:
+        in_child(_dies, cell_of("latency", "kv_to_query"), 1)
+    assert failure_of("kv_to_query", caught.value).status == "crashed"
+
+
+def test_running_out_of_memory_while_timed_keeps_its_status():
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        in_child(_runs_out, cell_of("latency", "kv_to_query"), 0)
+    assert failure_of("kv_to_query", caught.value).status == "out_of_memory"
+    with pytest.raises(CandidateError) as wrapped:
+        _runs_out(None, 0)
+    assert failure_of("kv_to_query", wrapped.value).status == "out_of_memory"

@@ -1,0 +1,160 @@
+"""The voice's cells for real: trained weights, a few frames, files in a run's folder."""
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from precision_eval.cases.voice.codec import HOP_SAMPLES
+from precision_eval.core.cells import Cell, Options
+from precision_eval.core.files import intact
+from precision_eval.measure.audio import spoken_script
+from precision_eval.measure.registry import run_cell
+
+OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
+SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)
+MESSAGE = "Expected query, key, and value to have the same dtype"
+
+
+def outcome(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS):
+    cell = Cell(
+        workload="voice",
+        fixes=(fix,),
+        mode="eager",
+        device="cpu",
+        size="default",
+        threads=1,
+        measure=measure,
+        options=options,
+    )
+    (found,) = run_cell(cell, run_dir).outcomes
+    return found
+
+
+def passed(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS) -> dict:
+    found = outcome(run_dir, measure, fix, options=options)
+    assert found.status == "passed", found.reason
+    return found.data
+
+
+def _flip_a_byte(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("measure", ["teacher_forced_drift", "streams", "synthesis"])
+def test_as_shipped_raises_in_every_measure_and_leaves_no_file(tmp_path: Path, measure: str) -> None:
+    found = outcome(tmp_path, measure, "as_shipped")
+    assert found.status == "raised"
+    assert MESSAGE in found.reason
+    assert not list(tmp_path.rglob("as_shipped*"))
+    assert not list(tmp_path.rglob("*.partial*"))
+
+
+def test_drift_is_bit_for_bit_repeatable(tmp_path: Path) -> None:
+    """Once with the oracle's logits computed, once with them read from the run's folder, once in another folder."""
+    first = passed(tmp_path / "a", "teacher_forced_drift", "kv_to_query")
+    assert passed(tmp_path / "a", "teacher_forced_drift", "kv_to_query") == first
+    assert passed(tmp_path / "b", "teacher_forced_drift", "kv_to_query") == first
+    assert first["max_abs_logit"] > 0
+    assert (first["streams"], first["steps"]) == (2, 12)
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"", _flip_a_byte])
+def test_damaged_oracle_logits_are_computed_again(tmp_path: Path, damage) -> None:
+    first = passed(tmp_path, "teacher_forced_drift", "full_float32")
+    (path,) = (tmp_path / "streams").glob("oracle-logits*")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert passed(tmp_path, "teacher_forced_drift", "full_float32") == first
+    assert np.load(path)["logits"].shape[0] == 12
+
+
+def test_files_are_named_in_the_record_with_their_hash(tmp_path: Path) -> None:
+    tokens = passed(tmp_path, "streams", "full_float32")["files"]
+    audio = passed(tmp_path, "synthesis", "full_float32", options=SHORT)["files"]
+    assert [file["path"] for file in (*tokens, *audio)] == [
+        "streams/full_float32.npy",
+        "audio/full_float32.wav",
+        "audio/full_float32.npy",
+    ]
+    assert intact(tmp_path, tokens)
+    assert intact(tmp_path, audio)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1000, 30_000])
+def test_a_full_disk_is_no_result_of_the_fix_and_leaves_no_file(tmp_path: Path, free_bytes: int) -> None:
+    """None, the header, or some of the samples of a WAV fit."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free_bytes, limit[1]))
+    try:
+        found = outcome(tmp_path, "synthesis", "full_float32", options=SHORT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert found.status == "crashed"
+    assert "the suite failed, not the fix" in found.reason
+    assert str(tmp_path) not in found.reason
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_oracle_logits_of_other_steps_are_not_reused(tmp_path: Path) -> None:
+    passed(tmp_path, "teacher_forced_drift", "full_float32")
+    longer = outcome(tmp_path, "teacher_forced_drift", "full_float32", options=Options(streams=2, steps=20))
+    assert longer.data["steps"] == 20
+    assert len(list((tmp_path / "streams").glob("oracle-logits*"))) == 2
+
+
+def test_divergence_against_the_oracle_and_the_null(tmp_path: Path) -> None:
+    for condition in ("oracle", "null", "full_float32"):
+        assert passed(tmp_path, "streams", condition)["shape"] == [12, 2, 4]
+    assert passed(tmp_path, "divergence", "full_float32")["diverged"] == 0
+    assert passed(tmp_path, "divergence", "null")["diverged"] == 2
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("run")
+    for condition in ("oracle", "null", "bfloat16"):
+        passed(run_dir, "synthesis", condition)
+    return run_dir
+
+
+def test_audio_has_the_length_asked_for_and_is_float(spoken: Path) -> None:
+    info = soundfile.info(spoken / "audio" / "oracle.wav")
+    assert (info.frames, info.samplerate, info.channels, info.subtype) == (300 * HOP_SAMPLES, 16_000, 1, "FLOAT")
+    assert np.load(spoken / "audio" / "oracle.npy").shape == (300, 4)
+
+
+def test_the_same_condition_speaks_the_same_twice(spoken: Path, tmp_path: Path) -> None:
+    again = passed(tmp_path, "synthesis", "bfloat16")
+    np.testing.assert_array_equal(
+        np.load(tmp_path / again["wav"].replace(".wav", ".npy")), np.load(spoken / "audio" / "bfloat16.npy")
+    )
+
+
+def test_audio_beside_oracle_and_null(spoken: Path) -> None:
+    itself = passed(spoken, "audio", "oracle")["against_oracle"]
+    assert itself["log_spectral_distance_db"]["mean"] == 0.0
+    null = passed(spoken, "audio", "null")["against_oracle"]["mel_mcd_db"]
+    assert null["ratio_to_null"] == pytest.approx(1.0)
+    fix = passed(spoken, "audio", "bfloat16")
+    assert 0 < fix["against_oracle"]["mel_mcd_db"]["ratio_to_null"] < 1
+    assert 2 < fix["against_original"]["mel_mcd_db"]["mean"] < 8
+    assert fix["phoneme_accuracy"]["value"] > 0.8
+    assert fix["phoneme_accuracy"]["original"] > 0.9
+
+
+def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
+    """Planted fault: accuracy against a script that starts 40 frames later must collapse."""
+    from precision_eval.cases.voice.assets import asset_path
+    from precision_eval.cases.voice.recogniser import Recogniser
+
+    audio, _ = soundfile.read(spoken / "audio" / "oracle.wav", dtype="float32")
+    recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
+    shifted = spoken_script(340)
+    late = shifted[shifted[:, 2] > 40].copy()
+    late[:, 1:] = np.maximum(late[:, 1:] - 40, 0)
+    assert recogniser.phoneme_accuracy(audio, spoken_script(300)).value > 0.8
+    assert recogniser.phoneme_accuracy(audio, late).value < 0.3

@@ -1,0 +1,277 @@
+"""Lengths of sizes, times from a sweep, memory from a plan, and questions to a whole run."""
+
+import json
+import math
+from pathlib import Path
+
+import made_groups as made
+import pytest
+
+from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
+from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, groups_of
+from precision_eval.results.choose.extents import extent_of
+from precision_eval.results.choose.facts import ONE_PROCESS
+
+
+def group(size="metavoice", **rest):
+    rows = (
+        made.base(),
+        made.contender("query_to_half", logs=made.around(3.0), drift=1e-3, memory=32),
+        made.contender("kv_to_query", logs=made.around(5.0), drift=1e-6, memory=96),
+        made.contender("bfloat16", logs=made.around(0.5), drift=1e-2, memory=32),
+    )
+    return made.group(*rows, size=size, **rest)
+
+
+def point(length, **ratios):
+    found = {}
+    for fix, (ratio, processes) in ratios.items():
+        one = made.timed([math.log(ratio * process) for process in processes])
+        found[fix] = {"ratio": one.value, "ratio_low": one.low, "ratio_high": one.high,
+                      "process_ratios": [ratio * process for process in processes]}  # fmt: skip
+    return {"length": length, "ratios": found}
+
+
+STEADY = (0.99, 1.01, 1.0, 1.0)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two lengths: at 64 the query's cast is slow, at 1,024 the cache's."""
+    configuration = {
+        "id": "metavoice/float16/b2/eager/t1/grown", "shape": "metavoice", "cache_dtype": "float16", "mode": "eager",
+        "threads": 1, "batch": 2, "says": "one crossing", "points": [
+            point(64, query_to_half=(4.0, STEADY), kv_to_query=(1.0, STEADY)),
+            point(1024, query_to_half=(1.0, STEADY), kv_to_query=(4.0, STEADY)),
+        ],
+    }  # fmt: skip
+    (tmp_path / "crossover.json").write_text(json.dumps({"configurations": [configuration]}), encoding="utf-8")
+    return tmp_path
+
+
+def asked(groups, **question):
+    return answer(groups, Question(**question))
+
+
+def test_sizes_state_their_extents():
+    found = extent_of("attention-decode", "metavoice")
+    assert (found.length, found.rows) == (2048, 2)
+    assert extent_of("metavoice-prefill", "cpu").length == 64
+    assert extent_of("metavoice-decode-slice", "cpu").length == 2048
+    assert extent_of("cogvideo-t5-encoder", "cpu").length == 226
+    assert extent_of("voice", "default") is None
+    assert extent_of("dia-decode", "nothing") is None
+
+
+def test_every_workload_of_the_registry_has_an_extent_or_none_by_intent():
+    from precision_eval.cases.systems import WORKLOADS
+
+    without = {one.id for one in WORKLOADS if extent_of(one.id, one.default_sizes[0]) is None}
+    assert without == {"voice", "imaginairy-time-embed", "imaginairy-time-embed-cast-first"}
+
+
+def test_a_length_takes_the_nearest_size_and_says_so():
+    found = asked([group("metavoice"), group("dia")], length=3072, policy="quality")
+    assert [choice.group.size for choice in found.choices] == ["dia"]
+    assert found.choices[0].group.notes == ()
+    found = asked([group("metavoice"), group("dia")], length=100, policy="quality")
+    assert [choice.group.size for choice in found.choices] == ["metavoice"]
+    assert found.choices[0].group.notes == ("measured at length 2,048, asked for 100",)
+
+
+def test_a_length_keeps_every_pinned_backend():
+    groups = [group(size, pins=pins) for pins in ("", ",sdpa=math", ",sdpa=flash") for size in ("metavoice", "dia")]
+    found = asked(groups, length=3072, policy="quality")
+    assert [(choice.group.size, choice.group.pins) for choice in found.choices] == [
+        ("dia", ""), ("dia", ",sdpa=math"), ("dia", ",sdpa=flash"),
+    ]  # fmt: skip
+
+
+def test_a_batch_that_nothing_has_names_those_there_are():
+    with pytest.raises(ParameterError, match=r"no size in the run has 8 rows, only 2; .*sweep --batch 8"):
+        asked([group()], batch=8)
+
+
+@pytest.mark.parametrize(("length", "fix"), [(64, "kv_to_query"), (1024, "query_to_half")])
+def test_the_sweep_decides_by_length(sweep, length, fix):
+    (choice,) = asked([group()], length=length, sweep=sweep, policy="speed").choices
+    assert fix in choice.tied
+    assert {"query_to_half", "kv_to_query"} - {fix} == set(choice.runners_up)
+    out = {one.fix: one.reason for one in choice.left_out}
+    assert out == {"bfloat16": f"the sweep has no time of it at length {length:,}"}
+    assert choice.group.notes[-1].endswith("one crossing")
+
+
+def test_between_two_lengths_the_line_is_straight_in_the_logarithms(sweep):
+    (choice,) = asked([group()], length=256, sweep=sweep, policy="speed").choices
+    row = choice.group.row("query_to_half")  # 256 lies halfway between 64 and 1,024 in the logarithm
+    assert row.time.value == pytest.approx(2.0, rel=1e-3)
+    assert row.time_logs == pytest.approx([math.log(2.0 * one) for one in STEADY])
+    assert row.time.low < row.time.value < row.time.high
+
+
+def written(folder, **changes):
+    """The sweep with other values in its configuration."""
+    path = folder / "crossover.json"
+    (configuration,) = json.loads(path.read_text(encoding="utf-8"))["configurations"]
+    path.write_text(json.dumps({"configurations": [configuration | changes]}), encoding="utf-8")
+    return folder
+
+
+def test_times_of_a_sweep_are_not_of_a_pinned_group(sweep):
+    found = asked([group(), group(pins=",sdpa=math"), group("dia", pins=",sdpa=math")], length=64, sweep=sweep,
+                  policy="speed")  # fmt: skip
+    swept, pinned = (choice.group for choice in found.choices)
+    assert (swept.pins, pinned.pins, pinned.size) == ("", ",sdpa=math", "metavoice")
+    assert swept.row("query_to_half").time.value == pytest.approx(4.0, rel=1e-3)
+    assert pinned.row("query_to_half").time == group().row("query_to_half").time
+    assert pinned.notes[0] == "measured at length 2,048, asked for 64"
+    assert "a sweep pins no setting" in pinned.notes[1]
+
+
+def test_a_sweep_of_another_cache_is_another_sweep(sweep):
+    with pytest.raises(RecordError, match="has no sweep of metavoice float16, batch 2"):
+        asked([group()], length=64, sweep=written(sweep, cache_dtype="bfloat16"), policy="speed")
+
+
+@pytest.mark.parametrize(("blocks", "degrees"), [((40, 24), 23), ((24, 40), 23)])
+def test_one_process_of_a_sweep_is_one_and_its_interval_is_of_blocks(sweep, blocks, degrees):
+    points = [point(length, query_to_half=(1.0, STEADY), kv_to_query=(0.97, STEADY)) for length in (64, 1024)]
+    for one, count in zip(points, blocks, strict=True):
+        for ratio in one["ratios"].values():  # as a sweep with --processes 1 stores it
+            ratio |= {"process_ratios": [], "blocks": count}
+    (choice,) = asked([group()], length=256, sweep=written(sweep, points=points), policy="speed").choices
+    row = choice.group.row("kv_to_query")
+    assert (row.processes, row.time_logs, row.time.degrees) == (1, (), degrees)
+    assert choice.group.time_reach == pytest.approx(math.log1p(ONE_PROCESS))  # 3 % faster is not called
+    assert {"full_float32", "kv_to_query"} <= set(choice.tied)
+    assert any("the sweep timed it in one process" in doubt for doubt in choice.doubts)
+
+
+def test_a_length_between_unlike_numbers_of_processes_is_of_the_fewer(sweep):
+    points = [point(64, query_to_half=(1.0, STEADY)), point(1024, query_to_half=(1.0, (*STEADY, 1.0)))]
+    (choice,) = asked([group()], length=256, sweep=written(sweep, points=points), policy="speed").choices
+    row = choice.group.row("query_to_half")
+    assert (row.processes, row.time_logs, row.time.degrees) == (4, (), 3)
+    assert (choice.group.row("full_float32").processes, choice.group.doubts) == (4, ())
+
+
+def test_a_sweep_that_does_not_reach_is_refused(sweep, tmp_path):
+    with pytest.raises(RecordError, match=r"sweeps lengths 64 to 1,024 .*asked for 4,096; .*--lengths 4096"):
+        asked([group()], length=4096, sweep=sweep)
+    with pytest.raises(RecordError, match="precision-eval sweep --out"):
+        asked([group()], length=64, sweep=tmp_path / "nowhere")
+
+
+def test_other_workloads_get_the_sweep_as_a_note(sweep):
+    (choice,) = asked([group(workload="metavoice-decode", size="cpu")], sweep=sweep).choices
+    assert choice.group.notes[-1].startswith("sweep of attention alone")
+    assert choice.group.row("bfloat16").time is not None
+
+
+def test_no_shape_is_dropped_and_one_that_was_not_swept_is_refused(sweep):
+    with pytest.raises(
+        RecordError, match=r"no sweep of dia float16, batch 2, eager, 1 threads on cpu; add it: .*--shapes dia"
+    ):
+        asked([group("metavoice"), group("dia")], length=64, sweep=sweep, policy="speed")
+    found = asked([group("metavoice"), group("metavoice", mode="compiled")], sweep=sweep, policy="speed")
+    assert len(found.choices) == 2
+
+
+def test_memory_from_a_plan(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = {"model": "dia-1.6b", "length": 512, "batch": 1, "fixes": [
+        {"fix": "full_float32", "stored_bytes": 7 * 2**30, "call_bytes": 2**20},
+        {"fix": "query_to_half", "stored_bytes": 3 * 2**30, "call_bytes": 2**20},
+        {"fix": "kv_to_query", "stored_bytes": 3 * 2**30, "call_bytes": None, "status": "raises", "reason": "x"},
+    ]}  # fmt: skip
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    limits = Constraints(max_memory_bytes=4 * 2**30)
+    (choice,) = asked([group()], plan=path, constraints=limits, policy="quality").choices
+    assert choice.fix == "query_to_half"
+    assert choice.group.row("query_to_half").memory_bytes == 3 * 2**30 + 2**20
+    why = {out.fix: out.reason for out in choice.left_out}
+    assert why["kv_to_query"] == "plan.json: the plan says raises: x"
+    assert why["bfloat16"] == "plan.json: not in the plan"
+    with pytest.raises(RecordError, match=r"planned for length 512, asked for 2048; plan again: .*--length 2048"):
+        asked([group()], plan=path, length=2048)
+    path.write_text("[]", encoding="utf-8")
+    with pytest.raises(RecordError, match="holds a list, expected an object"):
+        asked([group()], plan=path)
+
+
+def test_nothing_of_that_name():
+    with pytest.raises(UnknownNameError, match="unknown workload 'voice'; known: attention-decode"):
+        asked([group()], workloads=("voice",))
+    with pytest.raises(ParameterError, match="nothing of device 'cuda', only cpu"):
+        asked([group()], device="cuda")
+    with pytest.raises(ParameterError, match=r"nothing with 4 threads, only \[1\]"):
+        asked([group()], threads=4)
+    with pytest.raises(ParameterError, match="length is 0"):
+        asked([group()], length=0)
+
+
+def test_a_group_that_lacks_a_measure_does_not_hide_one_that_has_it():
+    bare = made.group(made.contender("full_float32", time=1.0), mode="compiled", size="metavoice")
+    found = asked([group(), bare], policy="quality")
+    assert [choice.group.mode for choice in found.choices] == ["eager"]
+    assert "--mode compiled" in found.unanswered[0][1]
+    with pytest.raises(MissingMeasureError):
+        asked([bare], policy="quality")
+
+
+def test_found_is_by_workload():
+    nothing = made.group(mode="compiled")
+    assert asked([group(), nothing]).found
+    limits = Constraints(min_speed=1000.0)
+    assert not asked([group()], constraints=limits).found
+    assert not asked([nothing]).found
+
+
+RESULTS = Path(__file__).resolve().parents[4] / "results"
+
+
+@pytest.fixture(scope="module", params=["cpu", "systems"])
+def committed(request):
+    from precision_eval.core.records import RecordFile
+
+    return groups_of(RecordFile(RESULTS / request.param / "records.jsonl").read().records, run="x"), request.param
+
+
+@pytest.mark.parametrize("policy", ["quality", "balanced", "speed"])
+def test_committed_results_answer_for_every_workload(committed, policy):
+    groups, _ = committed
+    found = asked(groups, policy=policy)
+    assert found.found
+    assert {choice.group.workload for choice in found.choices} == {one.workload for one in groups}
+    for choice in found.choices:
+        assert choice.fix is None or choice.fix in {row.fix for row in choice.group.contenders}
+        assert (choice.outcome == "tie") == (len(choice.tied) > 1 or bool(choice.contested) or not choice.surely)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_figures_of_an_answer_are_those_of_the_records(committed):
+    groups, name = committed
+    raw = {}
+    for line in (RESULTS / name / "records.jsonl").read_text(encoding="utf-8").splitlines():
+        one = json.loads(line)
+        raw[one["cell"]] = one
+    checked = 0
+    for choice in asked(groups, policy="speed").choices:
+        place = choice.group
+        for plain in choice.to_dict()["fixes"]:
+            cell = f"{place.workload}/{plain['fix']}/{place.mode}@{place.device}:{place.size}#"
+            for measure, axis, field in (
+                ("latency", "time", "ratio"), ("drift", "drift", "relative_error"),
+                ("teacher_forced_drift", "drift", "relative_error"),
+            ):  # fmt: skip
+                data = (raw.get(cell + measure) or {}).get("data")
+                if data and plain["status"] == "passed" and not (axis == "time" and plain["fix"] == place.baseline):
+                    assert plain[axis]["value"] == data[field]
+                    assert axis == "drift" or plain[axis]["high"] == data["ratio_high"]
+                    checked += 1
+            data = (raw.get(cell + "memory") or {}).get("data")
+            if data and plain["status"] == "passed":
+                assert plain["memory_bytes"] == data["storage_bytes"] + data["allocated_peak_bytes"]
+                checked += 1
+    assert checked > 60

@@ -1,0 +1,238 @@
+"""Run folders and asv's results as sides, and what is refused."""
+
+import json
+import subprocess
+
+import pytest
+
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.results.gate import Margins, Place, asv_results, compare_sides, open_sides
+from precision_eval.results.gate.asv_results import is_torch_version, sides_of_asv
+from precision_eval.results.gate.run_folders import side_of_run
+
+BASE, HEAD = "a" * 40, "b" * 40
+SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)
+
+
+def regressions(sides):
+    return {one.metric for one in compare_sides(*sides, margins=Margins()).of("regression")}
+
+
+def test_a_run_folder_is_read(made, tmp_path):
+    side = side_of_run(made.made_run(tmp_path / "a"), name="a")
+    place = Place("metavoice-decode", "kv_to_query", "eager", "tiny", "cpu")
+    assert place.label == "metavoice-decode/kv_to_query/eager@cpu:tiny"
+    assert side.figures[place, "status"].status == "passed"
+    assert side.figures[place, "latency_ratio"].samples == (1.5, 1.5005, 1.4995, 1.5002, 1.4998)
+    assert side.figures[place, "drift"].value == 1e-6
+    assert side.figures[place, "peak_bytes"].value == 1000
+    assert side.figures[place, "drift"].identity["option seed"] == "0"
+    assert side.facts["build of torch"] == "CPU"
+    assert side.remarks["torch"] == "2.13.0"
+
+
+def test_two_run_folders_with_everything_worse(made, tmp_path):
+    sides = open_sides(
+        str(made.made_run(tmp_path / "a")),
+        str(made.made_run(tmp_path / "b", ratios=SLOWER, drift=2e-6, peak=2000, torch="2.14.0")),
+        results=None,
+    )
+    assert regressions(sides) == {"latency_ratio", "drift", "peak_bytes"}
+
+
+def test_a_run_that_raises_now(made, tmp_path):
+    sides = [side_of_run(made.made_run(tmp_path / s, status=s), name=s) for s in ("passed", "raised")]
+    found = compare_sides(*sides, margins=Margins())
+    assert [(one.metric, one.base, one.head) for one in found.of("regression")] == [("status", "passed", "raised")]
+    assert "same dtype" in found.of("regression")[0].note
+
+
+@pytest.mark.parametrize(
+    ("other", "match"),
+    [
+        ({"cpu": "Model Two"}, "processor \\(Model One against Model Two\\)"),
+        ({"cuda": "12.8"}, "build of torch \\(CPU against CUDA\\)"),
+        ({"device": {"name": "cuda:0", "model": "H200"}}, "device \\(cpu against H200\\)"),
+    ],
+)
+def test_unlike_machines_and_builds_are_refused(made, tmp_path, other, match):
+    a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", **other)
+    with pytest.raises(ParameterError, match=match):
+        open_sides(str(a), str(b), results=None)
+
+
+def test_a_run_of_two_machines_is_refused(made, tmp_path):
+    run = made.made_run(tmp_path / "a")
+    (run / "environment.json").rename(run / "environment-0.json")
+    made.made_run(run, cpu="Model Two", digest="e" * 64)
+    records = (run / "records.jsonl").read_text().splitlines()
+    (run / "records.jsonl").write_text("\n".join([*records[:2], *records[6:]]) + "\n")
+    with pytest.raises(ParameterError, match="unlike conditions: processor"):
+        side_of_run(run, name="a")
+
+
+def test_another_digest_is_named(made, tmp_path):
+    a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", digest="e" * 64)
+    with pytest.raises(ParameterError, match="differ in digest of the workload"):
+        compare_sides(*open_sides(str(a), str(b), results=None), margins=Margins())
+
+
+def test_bad_run_folders_are_named(made, tmp_path):
+    run = str(made.made_run(tmp_path / "a"))
+    with pytest.raises(RecordError, match=r"no run folder, the other side is one"):
+        open_sides(run, str(tmp_path / "missing"), results=None)
+    with pytest.raises(RecordError, match=r"holds no records\.jsonl"):
+        open_sides(str(tmp_path), str(tmp_path), results=None)
+    (tmp_path / "a" / "environment.json").unlink()
+    with pytest.raises(RecordError, match="lacks the file of the environment"):
+        open_sides(run, run, results=None)
+    (tmp_path / "a" / "records.jsonl").write_text('{"cell": 1}\n')
+    with pytest.raises(RecordError, match="schema version"):
+        open_sides(run, run, results=None)
+    (tmp_path / "a" / "records.jsonl").write_text("")
+    with pytest.raises(RecordError, match="no record of a fix"):
+        open_sides(run, run, results=None)
+
+
+def test_records_that_lack_a_figure_are_refused(made, tmp_path):
+    run = made.made_run(tmp_path / "a")
+    text = (run / "records.jsonl").read_text().replace('"relative_error"', '"something_else"')
+    (run / "records.jsonl").write_text(text)
+    with pytest.raises(RecordError, match="not as this suite writes it"):
+        side_of_run(run, name="a")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_version"),
+    [("2.13", True), ("v2.13.0", True), ("2.13.0+cpu", True), ("abc123", False), ("main", False)],
+)
+def test_versions_and_commits_are_told_apart(name, is_version):
+    assert is_torch_version(name) == is_version
+
+
+def test_two_commits_of_asv(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE)
+    made.made_asv(tmp_path, commit=HEAD, ratios=SLOWER, peak=2000.0)
+    sides = open_sides("aaaaaaaa", "bbbb", results=tmp_path)
+    assert regressions(sides) == {"latency_ratio", "peak_bytes"}
+    assert sides[0].remarks["commit"] == "a" * 12
+
+
+def test_two_commits_in_several_environments_are_one_family(made, tmp_path):
+    for torch in ("2.12.0", "2.13.0"):
+        made.made_asv(tmp_path, commit=BASE, torch=torch)
+        made.made_asv(tmp_path, commit=HEAD, torch=torch, ratios=SLOWER if torch == "2.13.0" else (1.5, 1.5001))
+    found = compare_sides(*sides_of_asv(BASE, HEAD, folder=tmp_path), margins=Margins())
+    (one,) = found.of("regression")
+    assert one.place.environment == "virtualenv-py3.11-torch2.13.0"
+    assert one.place.label.endswith("[virtualenv-py3.11-torch2.13.0]")
+
+
+def test_two_torch_versions_of_asv_at_the_newest_common_commit(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE, torch="2.12.0", date=1)
+    made.made_asv(tmp_path, commit=BASE, torch="2.13.0", date=1, ratios=SLOWER)
+    made.made_asv(tmp_path, commit=HEAD, torch="2.12.0", date=2)
+    made.made_asv(tmp_path, commit=HEAD, torch="2.13.0", date=2)
+    sides = sides_of_asv("2.12", "v2.13.0", folder=tmp_path)
+    assert sides[0].remarks["commit"] == sides[1].remarks["commit"] == "b" * 12
+    assert [one.remarks["torch"] for one in sides] == ["2.12.0", "2.13.0"]
+    assert regressions(sides) == set()
+
+
+def test_a_minor_version_means_its_last_patch(made, tmp_path):
+    for torch in ("2.9.0", "2.9.1", "2.10.0"):
+        made.made_asv(tmp_path, commit=BASE, torch=torch)
+    sides = sides_of_asv("2.9", "2.10", folder=tmp_path)
+    assert [one.remarks["torch"] for one in sides] == ["2.9.1", "2.10.0"]
+
+
+def test_a_tag_that_reads_like_a_version_is_a_commit(made, tmp_path, monkeypatch):
+    made.made_asv(tmp_path, commit=BASE)
+    made.made_asv(tmp_path, commit=HEAD)
+    monkeypatch.setattr(asv_results, "_git_commit", lambda name: HEAD if name == "v0.1.0" else None)
+    assert sides_of_asv(BASE, "v0.1.0", folder=tmp_path)[1].remarks["commit"] == HEAD[:12]
+    with pytest.raises(ParameterError, match="a commit and a torch version"):
+        sides_of_asv(BASE, "v0.2.0", folder=tmp_path)
+
+
+def test_a_name_that_git_knows(made, tmp_path, monkeypatch):
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    monkeypatch.chdir(repository)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q", "-b", "trunk"], check=True)
+    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    made.made_asv(tmp_path / "results", commit=BASE)
+    made.made_asv(tmp_path / "results", commit=commit)
+    assert sides_of_asv(BASE, "trunk", folder=tmp_path / "results")[1].remarks["commit"] == commit[:12]
+
+
+def test_bad_names_of_asv_are_explained(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE)
+    made.made_asv(tmp_path, commit="ab" * 20)
+    with pytest.raises(ParameterError, match="no results of the commit 'dddddddd'; there are some of"):
+        open_sides(BASE, "dddddddd", results=tmp_path)
+    with pytest.raises(ParameterError, match=r"no results of the torch version '2\.9'"):
+        open_sides("2.13", "2.9", results=tmp_path)
+    with pytest.raises(ParameterError, match="a commit and a torch version"):
+        open_sides(BASE, "2.13", results=tmp_path)
+    with pytest.raises(ParameterError, match="given twice"):
+        open_sides(BASE, BASE, results=tmp_path)
+    with pytest.raises(RecordError, match="name asv's results_dir with --results"):
+        open_sides(BASE, HEAD, results=tmp_path / "nowhere")
+    made.made_asv(tmp_path, commit="aaaa" + "c" * 36)
+    with pytest.raises(ParameterError, match="give more digits"):
+        open_sides("aaaa", HEAD, results=tmp_path)
+
+
+def test_unlike_asv_results_are_refused(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE, machine="one")
+    made.made_asv(tmp_path, commit=HEAD, machine="two")
+    with pytest.raises(ParameterError, match=r"was measured on one and .* on two"):
+        open_sides(BASE, HEAD, results=tmp_path)
+    made.made_asv(tmp_path, commit=HEAD, machine="one", cuda=True)
+    with pytest.raises(ParameterError, match="build of torch \\(CPU against CUDA\\)"):
+        open_sides(BASE, HEAD, results=tmp_path)
+    made.made_asv(tmp_path, commit=BASE, machine="two")
+    with pytest.raises(ParameterError, match="--machine one"):
+        open_sides(BASE, HEAD, results=tmp_path)
+    assert open_sides(BASE, HEAD, results=tmp_path, machine="two")[0].facts["machine"] == "two"
+
+
+def test_two_machines_of_one_name_are_refused_and_a_new_kernel_is_not(made, tmp_path):
+    for commit, facts in ((BASE, {"cpu": "Model One", "os": "Linux 6"}), (HEAD, {"cpu": "Model One", "os": "Linux 7"})):
+        made.made_asv(tmp_path, commit=commit)
+        path = next((tmp_path / "box").glob(f"{commit[:8]}*"))
+        content = json.loads(path.read_text())
+        content["params"] |= facts
+        path.write_text(json.dumps(content))
+    assert open_sides(BASE, HEAD, results=tmp_path)[0].facts["machine's cpu"] == "Model One"
+    content["params"]["cpu"] = "Model Two"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ParameterError, match=r"machine's cpu \(Model One against Model Two\)"):
+        open_sides(BASE, HEAD, results=tmp_path)
+
+
+def test_no_common_environment_or_commit(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE, torch="2.12.0")
+    made.made_asv(tmp_path, commit=HEAD, torch="2.13.0")
+    with pytest.raises(ParameterError, match="no environment has both"):
+        open_sides(BASE, HEAD, results=tmp_path)
+    with pytest.raises(ParameterError, match="no commit was measured"):
+        open_sides("2.12", "2.13", results=tmp_path)
+
+
+def test_another_benchmark_version_is_set_aside(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE)
+    made.made_asv(tmp_path, commit=HEAD, version="v2")
+    with pytest.raises(ParameterError, match="differ in version of the benchmark"):
+        compare_sides(*open_sides(BASE, HEAD, results=tmp_path), margins=Margins())
+
+
+def test_a_broken_result_file_is_named(made, tmp_path):
+    made.made_asv(tmp_path, commit=BASE)
+    path = next(path for path in (tmp_path / "box").glob("*.json") if path.name != "machine.json")
+    path.write_text(json.dumps(json.loads(path.read_text()))[:-20])
+    with pytest.raises(RecordError, match=path.name):
+        open_sides(BASE, HEAD, results=tmp_path)

@@ -1,0 +1,109 @@
+"""The summary names what matters first, and the JSON is strict."""
+
+import json
+import math
+
+import pytest
+
+from precision_eval.results.gate import Change, Comparison, Margins, Place, markdown, to_json
+from precision_eval.results.gate.summary import MOST_ROWS, verdict_line
+from precision_eval.stats.moderated import Prior
+
+
+def place(fix="kv_to_query"):
+    return Place("metavoice-decode", fix, "eager", "2048", "cpu")
+
+
+def made(*changes, **more):
+    values = {
+        "base": "runs/a",
+        "head": "runs/b",
+        "base_remarks": {"torch": "2.13.0"},
+        "head_remarks": {"torch": "2.14.0"},
+        "margins": Margins(),
+        "changes": changes,
+        "only_base": (),
+        "only_head": (),
+        "set_aside": (),
+        "priors": {},
+        "doubts": (),
+    }
+    return Comparison(**(values | more))
+
+
+SLOWER = Change(
+    place=place(),
+    metric="latency_ratio",
+    verdict="regression",
+    base=1.5,
+    head=1.545,
+    ratio=1.03,
+    low=1.02,
+    high=1.04,
+    margin=0.01,
+    detectable=0.015,
+    processes=(5, 5),
+)
+
+
+def test_a_regression_is_a_row_with_its_interval():
+    text = markdown(made(SLOWER))
+    assert text.startswith("**Regression: 1 figure of 1 cell worse beyond the margin**")
+    row = "| `metavoice-decode/kv_to_query/eager@cpu:2048` | latency_ratio | 1.5 | 1.545 |"
+    assert f"{row} +3.00 % [+2.00 %, +4.00 %] | 1 % |" in text
+    assert text.index("Regressions (1)") < text.index(
+        "Margins: latency 1 % (to the anchor 10 %), drift ×1.2, memory 1 %"
+    )
+
+
+def test_nothing_worse_says_what_stays_open():
+    open_one = Change(**{**vars(SLOWER), "verdict": "undecided", "detectable": 0.052})
+    found = made(open_one, only_base=((place("bfloat16"), "drift"),), set_aside=(((place(), "drift"), "threads"),))
+    assert verdict_line(found) == (
+        "No regression beyond the margins in 1 figure; 1 undecided; 1 missing in head; 1 set aside as unlike"
+    )
+    text = markdown(found)
+    assert "| +5.2 % | 5+5 |" in text
+    assert "- `metavoice-decode/bfloat16/eager@cpu:2048`: drift" in text
+    assert "- other threads: `metavoice-decode/kv_to_query/eager@cpu:2048`" in text
+
+
+def test_statuses_and_messages_stay_on_one_line_of_a_table():
+    note = "RuntimeError: a | b\nand more " + "x" * 300
+    one = Change(place=place(), metric="status", verdict="regression", base="passed", head="raised", note=note)
+    row = next(line for line in markdown(made(one)).splitlines() if "| status |" in line)
+    assert "passed | raised" in row
+    assert "a \\| b and more" in row
+    assert row.endswith("…) | – |")
+
+
+def test_memory_and_drift_are_written_in_their_own_words():
+    bytes_ = Change(
+        place=place(), metric="peak_bytes", verdict="regression", base=1000.0, head=2000.0, ratio=2.0, margin=0.01
+    )
+    drift = Change(place=place(), metric="drift", verdict="regression", base=1e-6, head=2e-6, ratio=2.0, margin=0.2)
+    text = markdown(made(bytes_, drift))
+    assert "| 1,000 B | 2,000 B | +100.00 % | 1 % |" in text
+    assert "| 1e-06 | 2e-06 | ×2 | ×1.2 |" in text
+
+
+def test_long_tables_say_what_they_leave_out():
+    many = [
+        Change(**{**vars(SLOWER), "place": place(f"fix_{i}"), "ratio": 1.02 + i / 1000}) for i in range(MOST_ROWS + 3)
+    ]
+    text = markdown(made(*many))
+    assert "and 3 more, see --json" in text
+    assert text.index(f"fix_{MOST_ROWS + 2}/") < text.index("fix_5/")  # the worst first
+
+
+def test_json_is_strict_and_whole():
+    never = Change(**{**vars(SLOWER), "high": math.inf})
+    found = json.loads(
+        to_json(made(never, priors={"latency_ratio": Prior(math.inf, 0.0001)}, doubts=("a doubt",))),
+        parse_constant=pytest.fail,
+    )
+    assert found["verdict"] == "regression"
+    assert found["changes"][0]["cell"] == "metavoice-decode/kv_to_query/eager@cpu:2048"
+    assert found["changes"][0]["high"] is None
+    assert found["priors"]["latency_ratio"] == {"degrees": None, "spread": pytest.approx(0.01)}
+    assert found["doubts"] == ["a doubt"]

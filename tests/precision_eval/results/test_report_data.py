@@ -1,0 +1,118 @@
+import csv
+import json
+
+import pytest
+
+from precision_eval.core.errors import RecordError
+from precision_eval.report.csv_file import write_csv
+from precision_eval.results.data import figure_of, load_run, memory_bytes, series_of
+
+
+def test_the_later_record_of_a_cell_counts(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "kv_to_query", "memory", status="timed_out", reason="60 s")
+    run.add("w", "s", "eager", "kv_to_query", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
+    (section,) = load_run(run.write()).sections
+    (row,) = section.rows
+    assert row.status == "passed"
+    assert memory_bytes(row) == (5.0, 7.0)
+
+
+def test_no_records_is_one_clear_error(tmp_path):
+    with pytest.raises(RecordError, match=r"records\.jsonl does not exist; measure first: precision-eval run"):
+        load_run(tmp_path)
+    (tmp_path / "records.jsonl").write_text("")
+    with pytest.raises(RecordError, match="holds no record"):
+        load_run(tmp_path)
+
+
+def test_a_torn_environment_is_one_clear_error(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "float16", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
+    (run.write() / "environment.json").write_text('{"torch": ')
+    with pytest.raises(RecordError, match=r"environment\.json is no JSON"):
+        load_run(tmp_path)
+
+
+def test_a_torn_last_line_is_counted_and_left_out(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "float16", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
+    path = run.write() / "records.jsonl"
+    path.write_text(path.read_text() + '{"schema_version":1,"cel')
+    loaded = load_run(tmp_path)
+    assert len(loaded.records) == 1
+    assert loaded.torn_bytes == 24
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (("passed", "raised"), "passed"),
+        (("passed", "non_finite"), "non_finite"),
+        (("raised", "unsupported"), "raised"),
+        (("timed_out", "crashed"), "crashed"),
+        (("unsupported",), "unsupported"),
+        (("unsupported", "passed"), "unsupported"),  # the first is the witness's
+        (("unsupported", "non_finite"), "non_finite"),
+    ],
+)
+def test_one_status_per_row(synthetic, tmp_path, statuses, expected):
+    run = synthetic(tmp_path)
+    for measure, status in zip(("witness", "memory"), statuses, strict=False):
+        run.add("w", "s", "eager", "float16", measure, {"x": 1}, status=status, reason=f"why {status}")
+    (row,) = load_run(run.write()).sections[0].rows
+    assert row.status == expected
+    assert row.reason == f"why {expected}"
+
+
+def test_failed_measures_of_a_passing_row_are_kept(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.add("w", "s", "eager", "float16", "witness", {"x": 1})
+    run.add("w", "s", "eager", "float16", "latency", status="timed_out", reason="over 60 s")
+    (row,) = load_run(run.write()).sections[0].rows
+    assert row.incomplete == {"latency": ("timed_out", "over 60 s")}
+
+
+def test_compiled_sections_borrow_the_references_of_eager(synthetic, tmp_path):
+    run = synthetic(tmp_path)
+    run.voice()
+    run.add("voice", "default", "compiled", "float16", "audio", run.audio(0.4, 3.8))
+    loaded = load_run(run.write())
+    compiled = next(section for section in loaded.sections if section.mode == "compiled")
+    found = [row.fix for row in loaded.references(compiled, "audio")]
+    assert found == ["oracle", "null", "control_long_window", "control_rope_bfloat16"]
+
+
+def test_rows_come_in_the_order_of_the_registry(full_run):
+    section = load_run(full_run).sections[0]
+    assert [row.fix for row in section.rows[:4]] == ["as_shipped", "query_to_half", "kv_to_query", "full_float32"]
+
+
+def test_figures_and_series_have_gaps_where_nothing_was_measured():
+    data = {"a": {"b": 2, "flag": True, "none": None}, "series": {"time_s": [0, 1, 2], "value": [1.0, None, 3.0]}}
+    assert figure_of(data, "a", "b") == 2.0
+    assert figure_of(data, "a", "flag") is None
+    assert figure_of(data, "a", "none") is None
+    assert figure_of(None, "a") is None
+    assert series_of(data, "series", value="value") == ([0.0, 2.0], [1.0, 3.0])
+    assert series_of({"series": {"time_s": [0], "value": [1.0]}}, "series", value="value") is None
+
+
+def test_csv_holds_every_scalar_and_parses_back(full_run):
+    run = load_run(full_run)
+    with write_csv(run, full_run / "r.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    records = [json.loads(line) for line in (full_run / "records.jsonl").read_text().splitlines()]
+    record = next(r for r in records if r["measure"] == "latency" and r["status"] == "passed")
+    line = next(
+        found
+        for found in lines
+        if all(found[name] == record[name] for name in ("workload", "size", "mode", "device", "fix"))
+    )
+    assert float(line["latency.ratio_low"]) == record["data"]["ratio_low"]
+    assert "latency.block_median_s" not in line
+    cells = {tuple(r[name] for name in ("workload", "size", "mode", "device", "fix")) for r in records}
+    assert len(lines) == len(cells)
+    shipped = next(found for found in lines if found["fix"] == "as_shipped")
+    assert shipped["status"] == "raised"
+    assert "same dtype" in shipped["reason"]

@@ -1,0 +1,164 @@
+"""The isolated executor, for real: children that kill themselves, hang, or take too much; the others finish."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.run import executor as executor_module
+from precision_eval.run.executor import (
+    IsolatedExecutor,
+    WorkerCrashedError,
+    WorkerOutOfMemoryError,
+    WorkerRaisedError,
+    WorkerStoppedError,
+    WorkerTimedOutError,
+)
+
+linux = pytest.mark.skipif(platform.system() != "Linux", reason="only Linux enforces the memory limit")
+
+
+@pytest.fixture(autouse=True)
+def calls(monkeypatch):
+    """The module that workers import too: its folder travels to them on ``sys.path``."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "support"))
+    yield importlib.import_module("executor_calls")
+    sys.modules.pop("executor_calls", None)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def wait_for(condition, limit_s=10.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+@linux
+def test_lost_workers_cost_only_their_own_calls(calls):
+    with IsolatedExecutor(2, timeout_s=4.0, memory_limit_bytes=3_000_000_000) as executor:
+        lost = {
+            "killed": executor.submit(calls.kill_self, signal.SIGKILL),
+            "fault": executor.submit(calls.kill_self, signal.SIGSEGV),
+            "hangs": executor.submit(calls.hang),
+            "takes": executor.submit(calls.take, 10**10),
+            "takes_tensor": executor.submit(calls.take_tensor, 10**10),
+            "leaves": executor.submit(calls.leave),
+        }
+        good = [executor.submit(calls.square, number) for number in range(4)]
+        assert [future.result() for future in good] == [0, 1, 4, 9]
+        with pytest.raises(WorkerCrashedError, match="killed by SIGKILL"):
+            lost["killed"].result()
+        with pytest.raises(WorkerCrashedError, match="killed by SIGSEGV"):
+            lost["fault"].result()
+        with pytest.raises(WorkerTimedOutError, match="no answer within 4 s"):
+            lost["hangs"].result()
+        with pytest.raises(WorkerOutOfMemoryError, match="MemoryError"):
+            lost["takes"].result()
+        with pytest.raises(WorkerOutOfMemoryError, match="can't allocate memory"):
+            lost["takes_tensor"].result()
+        with pytest.raises(WorkerCrashedError, match="ended with code 3"):
+            lost["leaves"].result()
+
+
+def test_each_call_has_a_process_of_its_own(calls):
+    with IsolatedExecutor(1) as executor:
+        pids = {executor.submit(calls.own_pid).result() for _ in range(3)}
+    assert len(pids) == 3
+    assert os.getpid() not in pids
+
+
+def test_what_is_raised_arrives_with_its_traceback(calls):
+    with IsolatedExecutor(1) as executor:
+        with pytest.raises(WorkerRaisedError, match="ValueError: bad value") as caught:
+            executor.submit(calls.fail).result()
+        assert 'raise ValueError("bad value")' in caught.value.remote_traceback
+        with pytest.raises(WorkerRaisedError, match="result of lambda_result cannot be sent"):
+            executor.submit(calls.lambda_result).result()
+
+
+def test_error_in_the_block_kills_what_runs(calls, tmp_path):
+    path = tmp_path / "pids"
+    futures = []
+
+    def interrupted():
+        with IsolatedExecutor(1) as executor:
+            futures.extend([executor.submit(calls.hang, path), executor.submit(calls.square, 2)])
+            wait_for(lambda: path.exists() and len(path.read_text().split()) == 2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    running, waiting = futures
+    assert isinstance(running.exception(), WorkerStoppedError)
+    assert waiting.cancelled()
+    if platform.system() == "Linux":
+        wait_for(lambda: not any(alive(int(pid)) for pid in path.read_text().split()))
+
+
+def test_a_stopped_worker_is_timed_out_and_killed(calls, tmp_path):
+    with IsolatedExecutor(1, timeout_s=1.0) as executor, pytest.raises(WorkerTimedOutError, match="no answer within"):
+        executor.submit(calls.stop_self, tmp_path / "pid").result()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_half_an_answer_is_not_waited_for_forever(calls, monkeypatch):
+    monkeypatch.setattr(executor_module, "_SEND_LIMIT_S", 1.0)
+    with IsolatedExecutor(1, timeout_s=60.0) as executor, pytest.raises(WorkerTimedOutError, match="half an answer"):
+        executor.submit(calls.stop_while_sending).result()
+
+
+def test_death_by_a_signal_without_a_name():
+    assert str(executor_module._death(-50)) == "the worker was killed by signal 50"
+    assert str(executor_module._death(-signal.SIGSEGV)) == "the worker was killed by SIGSEGV"
+
+
+PARENT = """
+import sys, pathlib
+from precision_eval.run.executor import IsolatedExecutor
+import executor_calls
+if __name__ == "__main__":
+    IsolatedExecutor(1).submit(getattr(executor_calls, sys.argv[2]), pathlib.Path(sys.argv[1])).result()
+"""
+
+
+@linux
+@pytest.mark.parametrize(("call", "processes"), [("hang", 2), ("stop_self", 1)])
+def test_workers_end_with_a_killed_parent(tmp_path, call, processes):
+    """Also a stopped one, which runs no thread that could notice."""
+    path = tmp_path / "pids"
+    (tmp_path / "parent.py").write_text(PARENT)
+    here = os.path.dirname(__file__)  # noqa: PTH120
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py"), str(path), call], env=env)
+    try:
+        wait_for(lambda: path.exists() and len(path.read_text().split()) == processes, limit_s=30)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: not any(alive(int(pid)) for pid in path.read_text().split()))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "match"), [({"max_workers": 0}, "max_workers is 0"), ({"timeout_s": 0}, "timeout_s is 0")]
+)
+def test_bad_parameters(kwargs, match):
+    with pytest.raises(ParameterError, match=match):
+        IsolatedExecutor(**kwargs)

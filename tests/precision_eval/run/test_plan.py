@@ -1,0 +1,164 @@
+"""Plans: globs, modes, the control, pseudo fixes, what comes after what, and names that do not exist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from precision_eval.core.cells import Options
+from precision_eval.core.errors import ParameterError, UnknownNameError
+from precision_eval.measure.registry import MEASURES
+from precision_eval.run.plan import Selection, checked_device, make_plan, matching
+
+
+@dataclass(frozen=True)
+class FakeFix:
+    id: str
+    modes: tuple[str, ...] = ("eager", "compiled")
+
+
+@dataclass(frozen=True)
+class FakeWorkload:
+    id: str
+    measures: tuple[str, ...]
+    sizes: tuple[str, ...] = ("small", "large")
+    default_sizes: tuple[str, ...] = ("small",)
+    digest: str = "d"
+    by_default: bool = True
+    upstream: str = ""
+
+    def takes(self, fix):
+        return fix != "upstream" or bool(self.upstream)
+
+
+FIXES = (
+    FakeFix("as_shipped"),
+    FakeFix("kv_to_query"),
+    FakeFix("full_float32"),
+    FakeFix("dynamo_fallback", ("compiled",)),
+)
+WORKLOADS = (
+    FakeWorkload("attention", ("witness", "latency")),
+    FakeWorkload("voice", ("witness", "synthesis", "audio", "latency")),
+)
+
+
+def planned(**kwargs):
+    return make_plan(Selection(**kwargs), workloads=WORKLOADS, fixes=FIXES)
+
+
+def ids(plan):
+    return [cell.id for cell in plan.cells]
+
+
+def test_default_is_eager_and_what_exists_only_compiled_with_the_control():
+    assert ids(planned(workloads=("attention",))) == [
+        "attention/as_shipped/eager@cpu:small#witness",
+        "attention/kv_to_query/eager@cpu:small#witness",
+        "attention/full_float32/eager@cpu:small#witness",
+        "attention/as_shipped/compiled@cpu:small#witness",
+        "attention/dynamo_fallback/compiled@cpu:small#witness",
+        "attention/as_shipped+kv_to_query+full_float32/eager@cpu:small#latency",
+        "attention/as_shipped+dynamo_fallback/compiled@cpu:small#latency",
+    ]
+
+
+def test_a_mode_that_a_fix_lacks_is_not_planned():
+    plan = planned(workloads=("attention",), measures=("witness",), modes=("eager",))
+    assert {cell.mode for cell in plan.cells} == {"eager"}
+    assert not any("dynamo_fallback" in cell.fixes for cell in plan.cells)
+    both = planned(workloads=("attention",), measures=("witness",), modes=("compiled", "eager"))
+    assert len(both.cells) == 3 + 4
+    assert both.compiled
+
+
+def test_sizes():
+    plan = planned(workloads=("attention",), fixes=("kv_*",), sizes=("*",), measures=("witness",))
+    assert [cell.size for cell in plan.cells] == ["small", "large"]
+
+
+def test_what_comes_before():
+    plan = planned(workloads=("voice",), fixes=("kv_to_query",))
+    after = plan.after["voice/kv_to_query/eager@cpu:small#audio"]
+    assert after == (
+        "voice/oracle/eager@cpu:small#synthesis",
+        "voice/null/eager@cpu:small#synthesis",
+        "voice/kv_to_query/eager@cpu:small#synthesis",
+    )
+    assert plan.after["voice/kv_to_query/eager@cpu:small#synthesis"] == ("voice/kv_to_query/eager@cpu:small#witness",)
+    assert plan.after["voice/oracle/eager@cpu:small#synthesis"] == ()
+    assert plan.after["voice/kv_to_query/eager@cpu:small#latency"] == ("voice/kv_to_query/eager@cpu:small#witness",)
+
+
+def test_audio_brings_its_synthesis():
+    plan = planned(workloads=("voice",), fixes=("kv_to_query",), measures=("audio",))
+    assert {cell.measure for cell in plan.cells} == {"synthesis", "audio"}
+    assert {fix for cell in plan.cells for fix in cell.fixes} >= {
+        "oracle",
+        "null",
+        "control_rope_bfloat16",
+        "kv_to_query",
+    }
+
+
+def test_options_threads_and_device_reach_the_cells():
+    plan = planned(fixes=("kv_to_query",), device="cuda:1", threads=4, options=Options(minutes=3.0))
+    assert {(cell.device, cell.threads, cell.options.minutes) for cell in plan.cells} == {("cuda:1", 4, 3.0)}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "match"),
+    [
+        ({"workloads": ("voise",)}, "unknown workload 'voise'; did you mean voice"),
+        ({"fixes": ("kv_to_quary",)}, "unknown fix 'kv_to_quary'; did you mean kv_to_query"),
+        ({"fixes": ("zz*",)}, r"unknown fix 'zz\*'; known: as_shipped"),
+        ({"modes": ("eagre",)}, "unknown mode 'eagre'; did you mean eager"),
+        ({"sizes": ("smal",)}, "unknown size 'smal'; did you mean small"),
+        ({"measures": ("latancy",)}, "unknown measure 'latancy'; did you mean latency"),
+    ],
+)
+def test_unknown_names(kwargs, match):
+    with pytest.raises(UnknownNameError, match=match):
+        planned(**kwargs)
+
+
+def test_empty_and_bad():
+    with pytest.raises(ParameterError, match="comes to no cell"):
+        planned(workloads=("attention",), measures=("synthesis",))
+    with pytest.raises(ParameterError, match="threads is 0"):
+        planned(threads=0)
+
+
+def test_matching_keeps_the_known_order():
+    assert matching("fix", ("b*", "a"), ("a", "b1", "b2", "c")) == ("a", "b1", "b2")
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:3", "mps"])
+def test_devices(name):
+    assert checked_device(name) == name
+
+
+def test_a_run_that_names_no_workload_has_those_that_are_in_by_default():
+    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), by_default=False))
+    assert {c.workload for c in make_plan(Selection(), workloads=entries, fixes=FIXES).cells} == {"attention"}
+    named = make_plan(Selection(workloads=("*",)), workloads=entries, fixes=FIXES)
+    assert {c.workload for c in named.cells} == {"attention", "dia"}
+
+
+def test_what_landed_upstream_is_planned_only_where_the_workload_says_something_about_it():
+    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), upstream="PR #127"))
+    plan = make_plan(Selection(modes=("eager",)), workloads=entries, fixes=(*FIXES, FakeFix("upstream")))
+    assert {c.workload for c in plan.cells if "upstream" in c.fixes} == {"dia"}
+
+
+def test_unknown_device():
+    with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'; .*cpu"):
+        checked_device("gpu")
+
+
+def test_the_package_own_registries_can_be_planned():
+    plan = make_plan(Selection())
+    assert {cell.measure for cell in plan.cells} <= {measure.name for measure in MEASURES}
+    assert len({cell.id for cell in plan.cells}) == len(plan.cells)
+    assert set(plan.after) == {cell.id for cell in plan.cells}

@@ -1,0 +1,271 @@
+"""Statistics: hand values, identities, scipy as the independent implementation, planted faults, properties."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.stats import (
+    block_bootstrap_mean,
+    bootstrap_interval,
+    kaplan_meier,
+    kendall_trend,
+    series_doubts,
+    trimmed_mean,
+    two_cluster_split,
+    wilson_interval,
+)
+
+SERIES = st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=40)
+TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)
+
+
+class TestTrimmedMean:
+    def test_hand(self):
+        assert trimmed_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == 2.0  # floor(0.2·5) = 1 off each end
+
+    @given(SERIES)
+    def test_scipy(self, values):
+        assert trimmed_mean(values) == pytest.approx(scipy.stats.trim_mean(values, 0.2), abs=1e-9)
+
+    @given(SERIES)
+    def test_no_trim_is_the_mean(self, values):
+        assert trimmed_mean(values, trim=0.0) == pytest.approx(np.mean(values), abs=1e-9)
+
+    def test_outlier_does_not_move_it(self):
+        values = np.linspace(-1, 1, 21)
+        spoiled = values.copy()
+        spoiled[-1] = 1e9
+        assert trimmed_mean(spoiled) == pytest.approx(trimmed_mean(values))
+        assert np.mean(spoiled) > 1e7  # the planted fault is seen by the plain mean
+
+    def test_bad_trim(self):
+        with pytest.raises(ParameterError, match=r"trim is 0\.5"):
+            trimmed_mean([1.0], trim=0.5)
+
+
+class TestBootstrap:
+    def test_constant_has_no_width(self):
+        interval = bootstrap_interval([2.0] * 9, seed=0)
+        assert (interval.estimate, interval.low, interval.high) == (2.0, 2.0, 2.0)
+
+    def test_repeatable_and_seeded(self):
+        values = np.random.default_rng(1).normal(size=30)
+        assert bootstrap_interval(values, seed=3) == bootstrap_interval(values, seed=3)
+        assert bootstrap_interval(values, seed=3).low != bootstrap_interval(values, seed=4).low
+
+    def test_scipy(self):
+        values = np.random.default_rng(2).normal(size=40)
+        ours = bootstrap_interval(values, seed=0, resamples=8000)
+        theirs = scipy.stats.bootstrap(
+            (values,),
+            lambda x, axis: scipy.stats.trim_mean(x, 0.2, axis=axis),
+            method="percentile",
+            rng=0,
+            n_resamples=8000,
+        ).confidence_interval
+        width = theirs.high - theirs.low
+        assert ours.low == pytest.approx(theirs.low, abs=0.05 * width)
+        assert ours.high == pytest.approx(theirs.high, abs=0.05 * width)
+
+    def test_covers_the_truth(self):
+        rng = np.random.default_rng(5)
+        hits = [
+            interval.low <= 0.0 <= interval.high
+            for interval in (
+                bootstrap_interval(rng.standard_t(4, size=20), seed=seed, resamples=400) for seed in range(300)
+            )
+        ]
+        assert 0.90 <= np.mean(hits) <= 0.98
+
+    @pytest.mark.parametrize(
+        ("values", "match"), [([], "0 values"), ([1.0, math.nan], "not finite"), ([[1.0]], "2 dim")]
+    )
+    def test_bad_values(self, values, match):
+        with pytest.raises(ParameterError, match=match):
+            bootstrap_interval(values, seed=0)
+
+    def test_bad_confidence(self):
+        with pytest.raises(ParameterError, match="confidence is 95"):
+            bootstrap_interval([1.0, 2.0], seed=0, confidence=95)
+
+
+class TestBlockBootstrap:
+    def test_hand_whole_rows(self):
+        # two rows, whole-row blocks: the mean of two draws from {0, 1} lies at 0 or 1 in half of the cases
+        interval = block_bootstrap_mean([[0.0] * 5, [1.0] * 5], block_length=5, seed=0)
+        assert (interval.estimate, interval.low, interval.high) == (0.5, 0.0, 1.0)
+
+    def test_block_of_one_is_the_plain_bootstrap(self):
+        values = np.random.default_rng(0).normal(size=60)
+        ours = block_bootstrap_mean(values, block_length=1, seed=0, resamples=6000)
+        theirs = bootstrap_interval(values, seed=1, resamples=6000, trim=0.0)
+        assert ours.high - ours.low == pytest.approx(theirs.high - theirs.low, rel=0.06)
+
+    def test_autocorrelation_widens(self):
+        rng = np.random.default_rng(3)
+        noise = rng.normal(size=2000)
+        walk = np.zeros(2000)
+        for step in range(1, 2000):
+            walk[step] = 0.9 * walk[step - 1] + noise[step]
+        naive = block_bootstrap_mean(walk, block_length=1, seed=0)
+        blocks = block_bootstrap_mean(walk, block_length=60, seed=0)
+        assert (blocks.high - blocks.low) > 2.5 * (naive.high - naive.low)  # theory: √19 = 4.4
+        assert (blocks.high - blocks.low) < 6.0 * (naive.high - naive.low)
+
+    @given(st.lists(st.floats(-100, 100), min_size=2, max_size=20), st.integers(1, 2))
+    @settings(max_examples=30)
+    def test_inside_the_data(self, values, length):
+        interval = block_bootstrap_mean(values, block_length=length, seed=0, resamples=50)
+        assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
+
+    def test_bad_length(self):
+        with pytest.raises(ParameterError, match="block_length is 4; expected 1 to 3"):
+            block_bootstrap_mean([1.0, 2.0, 3.0], block_length=4, seed=0)
+
+
+class TestWilson:
+    def test_hand(self):
+        # z² = 3.8415: centre of 0 of 10 is z²/2n/(1+z²/n), half the same, so high = (z²/n)/(1+z²/n)
+        assert wilson_interval(0.0, 10) == pytest.approx((0.0, 0.27753), abs=1e-5)
+
+    @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+    def test_scipy(self, trial):
+        hits, n = trial
+        expected = scipy.stats.binomtest(hits, n).proportion_ci(method="wilson")
+        assert wilson_interval(hits / n, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="more than 0 trials"):
+            wilson_interval(0.5, 0)
+
+
+class TestDoubts:
+    def test_kendall_hand(self):
+        tau, z = kendall_trend([1.0, 2.0, 3.0, 4.0])
+        assert tau == 1.0
+        assert z == pytest.approx(6 / math.sqrt(4 * 3 * 13 / 18))
+
+    @given(st.lists(st.floats(-5, 5), min_size=3, max_size=30, unique=True))
+    def test_kendall_scipy(self, values):
+        assert kendall_trend(values)[0] == pytest.approx(scipy.stats.kendalltau(range(len(values)), values).statistic)
+
+    def test_split_hand(self):
+        assert two_cluster_split([0.0, 1.0, 0.0, 1.0]) == pytest.approx((1.0, 1.0, 0.5))
+        assert two_cluster_split([3.0, 3.0]) == (0.0, 0.0, 0.0)
+
+    def test_split_of_known_shapes(self):
+        assert two_cluster_split(scipy.stats.norm.ppf(np.linspace(0.0005, 0.9995, 1000)))[0] == pytest.approx(
+            2 / math.pi, abs=0.01
+        )
+        assert two_cluster_split(np.linspace(0, 1, 1000))[0] == pytest.approx(0.75, abs=0.01)
+
+    @given(SERIES)
+    @settings(max_examples=50)
+    def test_split_brute_force(self, values):
+        ordered = np.sort(values)
+        total = np.var(ordered) * ordered.size
+        if total < 1e-6:
+            return
+        within = min(np.var(ordered[:k]) * k + np.var(ordered[k:]) * (ordered.size - k) for k in range(1, ordered.size))
+        assert two_cluster_split(values)[0] == pytest.approx(1 - within / total, abs=1e-6)
+
+    def test_quiet_series_has_none(self):
+        alarms = [
+            series_doubts("the ratio", np.random.default_rng(seed).normal(scale=0.01, size=30), margin=0.002)
+            for seed in range(200)
+        ]
+        assert sum(bool(found) for found in alarms) <= 2
+
+    def test_planted(self):
+        rng = np.random.default_rng(0)
+        noise = rng.normal(scale=0.002, size=40)
+        assert "drifts: +" in series_doubts("the ratio", noise + np.linspace(0, 0.03, 40), margin=0.002)[0]
+        modes = noise + np.where(rng.random(40) < 0.5, 0.0, 0.05)
+        assert "is bimodal: two groups 5." in series_doubts("the ratio", modes, margin=0.002)[0]
+        assert "too few blocks: 5" in series_doubts("the ratio", noise[:5], margin=0.002)[0]
+
+
+class TestSurvival:
+    def test_hand(self):
+        # five streams: lost at 1, 3, 3; two censored at 4
+        curve = kaplan_meier([1, 3, 3, 4, 4], [True, True, True, False, False])
+        assert curve.time == (0.0, 1.0, 3.0)
+        assert curve.fraction == pytest.approx((1.0, 0.8, 0.4))
+        assert curve.at_risk == (5, 5, 4)
+
+    def test_no_early_censoring_is_the_plain_fraction(self):
+        curve = kaplan_meier([2, 5, 9, 10], [True, True, True, False])
+        assert curve.low[1] == pytest.approx(wilson_interval(0.75, 4)[0])
+
+    def test_all_lost_is_wilson_on_every_unit(self):
+        # 64 streams lost one by one: at the end one is at risk, and the curve still speaks for 64
+        curve = kaplan_meier(range(1, 65), [True] * 64)
+        z2 = 1.959963984540054**2
+        assert curve.fraction[-1] == 0.0
+        assert curve.at_risk[-1] == 1
+        assert (curve.low[-1], curve.high[-1]) == pytest.approx((0.0, z2 / (64 + z2)))  # Wilson at 0 of n: z²/(n + z²)
+        assert curve.high[-1] < 0.06 < 0.79 < wilson_interval(0.0, curve.at_risk[-1])[1]  # the planted fault: n = 1
+
+    def test_all_lost_at_once(self):
+        assert kaplan_meier([3.0] * 64, [True] * 64).high[-1] == pytest.approx(wilson_interval(0.0, 64)[1])
+        censored_first = kaplan_meier([1, 1, 3, 3, 3], [False, False, True, True, True])
+        assert censored_first.high[-1] == pytest.approx(wilson_interval(0.0, 3)[1])
+
+    def test_effective_number_is_carried_to_the_end(self):
+        # ten units: 5 lost at 1, 3 censored at 2, the last 2 lost at 3 and 4
+        curve = kaplan_meier([1] * 5 + [2] * 3 + [3, 4], [True] * 5 + [False] * 3 + [True] * 2)
+        fraction, greenwood = 0.25, 5 / (10 * 5) + 1 / (2 * 1)
+        effective = (1 - fraction) / (fraction * greenwood)  # 5
+        assert curve.fraction == pytest.approx((1.0, 0.5, 0.25, 0.0))
+        assert curve.high[-1] == pytest.approx(wilson_interval(0.0, effective)[1])
+
+    @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
+    def test_without_censoring_every_point_is_wilson_on_all(self, times):
+        curve = kaplan_meier(times, [True] * len(times))
+        for fraction, low, high in zip(curve.fraction, curve.low, curve.high, strict=True):
+            assert (low, high) == pytest.approx(wilson_interval(fraction, len(times)), abs=1e-9)
+
+    @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=2, max_size=40))
+    def test_scipy(self, units):
+        time, observed = np.array([t for t, _ in units], float), np.array([o for _, o in units])
+        data = scipy.stats.CensoredData(uncensored=time[observed], right=time[~observed])
+        theirs = scipy.stats.ecdf(data).sf
+        curve = kaplan_meier(time, observed, method="greenwood")
+        assert curve.fraction == pytest.approx(theirs.evaluate(np.array(curve.time)), abs=1e-12)
+        inside = [index for index, value in enumerate(curve.fraction) if 1e-9 < value < 1 - 1e-9]
+        if inside:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # scipy has no log-log interval at fractions 0 and 1
+                bounds = theirs.confidence_interval(method="log-log")
+            at = np.array(curve.time)[inside]
+            assert np.array(curve.low)[inside] == pytest.approx(bounds.low.evaluate(at), abs=1e-9)
+            assert np.array(curve.high)[inside] == pytest.approx(bounds.high.evaluate(at), abs=1e-9)
+
+    @given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=40))
+    def test_falls_and_is_enclosed(self, units):
+        curve = kaplan_meier([t for t, _ in units], [o for _, o in units])
+        assert all(a >= b for a, b in zip(curve.fraction, curve.fraction[1:], strict=False))
+        for low, value, high in zip(curve.low, curve.fraction, curve.high, strict=True):
+            assert 0.0 <= low <= value + 1e-12
+            assert value - 1e-12 <= high <= 1.0
+
+    def test_sampled(self):
+        sampled = kaplan_meier([1, 2], [True, False]).sampled([0.0, 0.5, 1.0, 7.0])
+        assert sampled["fraction"] == [1.0, 1.0, 0.5, 0.5]
+        assert set(sampled) == {"time_s", "fraction", "low", "high"}
+
+    def test_bad(self):
+        with pytest.raises(ParameterError, match="above 0"):
+            kaplan_meier([0.0], [True])
+        with pytest.raises(ParameterError, match="method is 'exact'"):
+            kaplan_meier([1.0], [True], method="exact")
+        with pytest.raises(ParameterError, match="one each per unit"):
+            kaplan_meier([1.0], [True, False])

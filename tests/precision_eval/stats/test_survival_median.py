@@ -1,0 +1,172 @@
+"""Median survival, log-rank test and Holm's adjustment: hand values, identities, scipy, planted faults."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.stats import MedianSurvival, holm_adjusted, kaplan_meier, log_rank, median_survival, wilson_interval
+
+UNITS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=6, max_size=40)
+
+
+def arrays(units) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([time for time, _ in units], float), np.array([seen for _, seen in units])
+
+
+def censored(time, observed) -> scipy.stats.CensoredData:
+    return scipy.stats.CensoredData(uncensored=time[observed], right=time[~observed])
+
+
+class TestMedian:
+    def test_hand(self):
+        # 4 of 8 lost after the fourth event: the median is that event; Wilson's interval of 4/8 holds one half from
+        # 7/8 (low 0.529 > 0.5, so not yet) … 6/8 (low 0.409) to 2/8 (high 0.591) … 1/8 (high 0.471 < 0.5)
+        found = median_survival(kaplan_meier([1, 2, 3, 4, 5, 6, 7, 8], [True] * 8))
+        assert found == MedianSurvival(median=4.0, low=2.0, high=7.0, confidence=0.95)
+        assert wilson_interval(7 / 8, 8)[0] > 0.5 > wilson_interval(6 / 8, 8)[0]
+        assert wilson_interval(2 / 8, 8)[1] > 0.5 > wilson_interval(1 / 8, 8)[1]
+
+    def test_beyond_what_was_observed(self):
+        found = median_survival(kaplan_meier([3.0, 9, 9, 9, 9, 9], [True] + [False] * 5))
+        assert found.median is None
+        assert found.high is None
+
+    def test_only_the_upper_end_is_beyond(self):
+        found = median_survival(kaplan_meier([1, 2, 3, 4, 5, 6, 6, 6, 6], [True] * 5 + [False] * 4))
+        assert (found.median, found.high) == (5.0, None)
+        assert found.low is not None
+
+    @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60))
+    def test_without_censoring_it_is_the_lower_sample_median(self, times):
+        found = median_survival(kaplan_meier(times, [True] * len(times)))
+        assert found.median == sorted(times)[math.ceil(len(times) / 2) - 1]
+
+    @given(UNITS)
+    def test_scipy_inverted_on_a_grid(self, units):
+        time, observed = arrays(units)
+        found = median_survival(kaplan_meier(time, observed, method="greenwood"))
+        curve = scipy.stats.ecdf(censored(time, observed)).sf
+        grid = np.unique(time[observed])
+        if not len(grid):
+            assert found.median is None
+            return
+        below = grid[curve.evaluate(grid) <= 0.5 + 1e-12]
+        assert found.median == (below[0] if len(below) else None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # scipy has no log-log interval at fractions 0 and 1
+            low = curve.confidence_interval(0.95, method="log-log").low
+        reached = [t for t in grid if _bound(low, curve, t) <= 0.5 + 1e-12]
+        assert found.low == (reached[0] if reached else None)
+
+    @given(UNITS)
+    def test_interval_holds_the_median(self, units):
+        found = median_survival(kaplan_meier(*arrays(units)))
+        if found.median is not None:
+            assert found.low is not None
+            assert found.low <= found.median <= (found.high if found.high is not None else math.inf)
+
+    def test_covers_the_true_median(self):
+        rng = np.random.default_rng(4)
+        truth, inside, planted = 100 * math.log(2), 0, 0
+        for _ in range(400):
+            life = rng.exponential(100, 60)
+            time, seen = np.minimum(life, 150), life <= 150
+            found = median_survival(kaplan_meier(time, seen))
+            inside += (found.low or 0) <= truth <= (found.high or math.inf)
+            # the planted fault: censored streams counted as lost at their last step
+            naive = median_survival(kaplan_meier(np.minimum(life, 60), np.ones(60, bool)))
+            planted += (naive.low or 0) <= truth <= (naive.high or math.inf)
+        assert scipy.stats.binomtest(inside, 400, 0.95).pvalue > 1e-3
+        assert planted < 20
+
+
+def _bound(low, curve, time) -> float:
+    """The bound at a time; where scipy has none, the curve itself, as no width is claimed there."""
+    value = float(low.evaluate([time])[0])
+    return value if math.isfinite(value) and 0 < curve.evaluate([time])[0] < 1 else float(curve.evaluate([time])[0])
+
+
+class TestLogRank:
+    def test_hand(self):
+        # first lost at 1 and 2, second at 3 and censored at 4; expected 2/4 + 1/3 of the first two, none later
+        found = log_rank([1, 2], [True, True], [3, 4], [True, False])
+        variance = 1 / 2 * 1 / 2 + 1 / 3 * 2 / 3
+        assert found.z == pytest.approx((2 - 1 / 2 - 1 / 3) / math.sqrt(variance))
+        assert found.p == pytest.approx(2 * scipy.stats.norm.sf(abs(found.z)))
+
+    @given(UNITS)
+    def test_a_sample_against_itself(self, units):
+        time, observed = arrays(units)
+        found = log_rank(time, observed, time, observed)
+        assert (found.z, found.p) == (pytest.approx(0.0, abs=1e-9), pytest.approx(1.0))
+
+    @given(UNITS, UNITS)
+    def test_swapping_turns_the_sign(self, one, other):
+        there, back = log_rank(*arrays(one), *arrays(other)), log_rank(*arrays(other), *arrays(one))
+        assert there.z == pytest.approx(-back.z, abs=1e-9)
+        assert there.p == pytest.approx(back.p)
+
+    @given(UNITS, UNITS)
+    def test_scipy(self, one, other):
+        (time, seen), (time2, seen2) = arrays(one), arrays(other)
+        found = log_rank(time, seen, time2, seen2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # scipy divides by zero where nothing can be told
+            theirs = scipy.stats.logrank(censored(time, seen), censored(time2, seen2))
+        if math.isfinite(theirs.pvalue):
+            assert abs(found.z) == pytest.approx(abs(theirs.statistic), abs=1e-9)
+            assert found.p == pytest.approx(theirs.pvalue, abs=1e-9)
+
+    def test_sees_a_shorter_life_and_not_a_shared_one(self):
+        rng = np.random.default_rng(1)
+        life, shorter = rng.exponential(100, 200), rng.exponential(50, 200)
+        seen = np.ones(200, bool)
+        assert log_rank(shorter, seen, life, seen).z > 5
+        assert log_rank(rng.exponential(100, 200), seen, life, seen).p > 0.01
+        # the planted fault: time is not compared, only whether all were lost in the end
+        assert log_rank(np.ones(200), seen, np.ones(200), seen).p == 1.0
+
+    def test_bad_input(self):
+        with pytest.raises(ParameterError, match="time has 2 entries and observed 1"):
+            log_rank([1, 2], [True], [1], [True])
+
+
+class TestHolm:
+    def test_hand(self):
+        assert holm_adjusted([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+    @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+    def test_definition(self, p):
+        # independent: the smallest α at which the step-down procedure rejects each
+        def rejected(alpha: float) -> set[int]:
+            taken: set[int] = set()
+            for rank, index in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+                if p[index] * (len(p) - rank) > alpha:
+                    break
+                taken.add(index)
+            return taken
+
+        for index, adjusted in enumerate(holm_adjusted(p)):
+            if adjusted < 1.0:
+                assert index in rejected(adjusted * (1 + 1e-12) + 1e-300)
+                if adjusted > 1e-12:
+                    assert index not in rejected(adjusted * (1 - 1e-9))
+
+    def test_never_below_the_raw_and_never_above_bonferroni(self):
+        p = np.random.default_rng(0).random(15) ** 3
+        adjusted = np.array(holm_adjusted(p))
+        assert (adjusted >= p).all()
+        assert (adjusted <= np.minimum(15 * p, 1)).all()
+        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
+
+    def test_no_probability(self):
+        with pytest.raises(ParameterError, match=r"range from 0\.1 to 1\.5"):
+            holm_adjusted([0.1, 1.5])

@@ -1,0 +1,85 @@
+"""Sites, rules and policies as data."""
+
+import pytest
+
+from precision_eval.core.errors import UnknownNameError
+from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.sites import Rule, SensitivityError, Site, selected, sites_of
+from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, TARGETS, VOICE_RULES, target_by_id
+
+SITES = (Site("0", "q"), Site("0", "norm"), Site("1", "q"), Site("all", "head"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "path", "operation", "tag", "expected"),
+    [
+        (VOICE_RULES, "voice.blocks.2.attention.qkv", "mm", "", ["2.q", "2.k", "2.v"]),
+        (VOICE_RULES, "voice.blocks.2.attention", "bmm", "scores", ["2.scores"]),
+        (VOICE_RULES, "voice.blocks.2.attention", "mul", "", ["2.positions"]),
+        (VOICE_RULES, "voice.blocks.0", "add", "", ["0.residual"]),
+        (VOICE_RULES, "voice.blocks.0", "silu", "", ["0.mlp"]),
+        (T5_RULES, "encoder.encoder.block.3.layer.1.DenseReluDense.wo", "mm", "", ["3.mlp"]),
+        (T5_RULES, "encoder.encoder.block.3.layer.1", "add", "", ["3.residual"]),
+        (
+            T5_RULES,
+            "encoder.encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+            "mm",
+            "",
+            ["all.positions"],
+        ),
+        (DIA_RULES, "dia.model.decoder.layers.1.cross_attention", "bmm", "softmax", ["1.cross.softmax"]),
+        (DIA_RULES, "dia.model.decoder.norm", "mul", "", ["all.norm"]),
+    ],
+)
+def test_operations_of_the_targets_belong_where_the_table_says(rules, path, operation, tag, expected):
+    assert [site.id for site in sites_of(rules, path, operation, tag)] == expected
+
+
+def test_the_first_rule_counts_and_no_rule_is_an_error():
+    rules = (Rule("a", "q"), Rule("a|b", "k"))
+    assert sites_of(rules, "x.a", "mm")[0].role == "q"
+    assert sites_of(rules, "x.b", "mm")[0].role == "k"
+    with pytest.raises(SensitivityError, match=r"operation mm in the module 'x.c' belongs to no site; add a rule"):
+        sites_of(rules, "x.c", "mm")
+
+
+def test_selected_keeps_layers_and_roles_and_refuses_unknown_ones():
+    assert selected(SITES, roles=("q",)) == (SITES[0], SITES[2])
+    assert selected(SITES, layers=("0",), roles=("q",)) == (SITES[0],)
+    with pytest.raises(UnknownNameError, match="unknown role of this target: 'scoers'"):
+        selected(SITES, roles=("scoers",))
+
+
+def test_target_names_are_looked_up():
+    assert target_by_id("voice") is TARGETS[0]
+    with pytest.raises(UnknownNameError, match="unknown target 'vioce'; did you mean voice"):
+        target_by_id("vioce")
+    with pytest.raises(UnknownNameError, match="unknown size of the target 'voice'"):
+        TARGETS[0].build("huge", seed=0)
+
+
+def test_a_policy_says_what_every_site_stores_in():
+    policy = Policy(held=("norm", "1.q"), cache="float16")
+    formats = {site.id: policy.format_of(site) for site in (*SITES, Site("0", "cache"))}
+    assert formats == {
+        "0.q": "bfloat16", "0.norm": "float32", "1.q": "float32", "all.head": "bfloat16", "0.cache": "float16",
+    }  # fmt: skip
+    assert policy.id == "bf16, f32: norm 1.q, cache f16"
+    assert Policy.from_dict(policy.to_dict()) == policy
+    assert policy.narrow(SITES) == {SITES[0], SITES[3]}
+
+
+def test_a_policy_that_holds_what_does_not_exist_is_refused():
+    assert Policy(held=("norm", "0.q")).checked(SITES)
+    with pytest.raises(UnknownNameError, match="unknown role or site to hold: 'nrom'; did you mean norm"):
+        Policy(held=("nrom",)).checked(SITES)
+    with pytest.raises(UnknownNameError, match="unknown format of a policy: 'float8'"):
+        Policy(format="float8").checked(SITES)
+
+
+def test_foretold_counts_as_rounded_what_a_narrow_reader_casts_again():
+    sites = (Site("0", "norm"), Site("0", "q"), Site("0", "mlp"), Site("0", "scores"), Site("0", "residual"))
+    rounded = {Site("0", role) for role in ("norm", "q", "mlp", "residual")}
+    assert Policy(held=("norm",)).foretold(sites) == rounded
+    assert Policy(held=("norm", "q", "mlp")).foretold(sites) == {Site("0", "q"), Site("0", "residual")}
+    assert Policy(held=("q", "scores")).foretold(sites) == {Site("0", role) for role in ("norm", "mlp", "residual")}

@@ -1,0 +1,314 @@
+"""The plan, the running of jobs on an executor, and the lines on file; nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from dataclasses import replace
+
+import pytest
+
+from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
+from precision_eval.core.trials import TrialFile
+from precision_eval.run.executor import (
+    WorkerCrashedError,
+    WorkerOutOfMemoryError,
+    WorkerStoppedError,
+    WorkerTimedOutError,
+)
+from precision_eval.stats import over_processes, paired_log_ratios
+from precision_eval.studies.sweep.findings import findings_of
+from precision_eval.studies.sweep.lengths import TimeLimit, middles, refine, run_sweep
+from precision_eval.studies.sweep.lines import CASTS, series_of
+from precision_eval.studies.sweep.plan import BASELINE, FULL, QUICK, REVISION, TO_HALF, Sweep
+
+ENVIRONMENT = "ab" * 32
+
+
+class Made:
+    """An executor that makes lines up, and fails as it is told."""
+
+    def __init__(self, made, failures=None):
+        self.made, self.jobs, self.failures = made, [], failures or {}
+
+    def submit(self, fn, job):
+        self.jobs.append(job)
+        future: Future = Future()
+        error = self.failures.get((job.process, job.lengths), self.failures.get(job.process))
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result([self.made.line(job, length) for length in job.lengths])
+        return future
+
+
+def run(sweep, tmp_path, executor, **options):
+    file = TrialFile(tmp_path / "lengths.jsonl")
+    run_sweep(sweep, file, executor, environment=ENVIRONMENT, **options)
+    return file.read()
+
+
+def test_full_plan():
+    configurations = FULL.configurations()
+    assert len(configurations) == 2 * 2 * 2 + 2 * 2  # shapes × modes × threads, and two further states, eager, 1 thread
+    assert {(c.mode, c.threads) for c in configurations if c.memory != "grown"} == {("eager", 1)}
+    assert configurations[0].title == "metavoice float16, eager, 1 thread"
+    assert len({c.id for c in configurations}) == len(configurations)
+    assert len(QUICK.configurations()) == 4
+
+
+def test_jobs_go_process_by_process_in_orders_of_their_own(made):
+    sweep = made.small(processes=3, memory=("grown", "kept"))
+    jobs = sweep.jobs(ENVIRONMENT)
+    assert [job.process for job in jobs] == [0, 0, 1, 1, 2, 2]
+    assert all(sorted(job.lengths) == [64, 256, 1024] for job in jobs)
+    assert len({job.lengths for job in jobs}) > 1
+    assert jobs == sweep.jobs(ENVIRONMENT)
+    assert sum(job.budget_s for job in jobs if job.configuration.memory == "kept") == pytest.approx(sweep.budget_s)
+
+
+def test_a_job_names_everything_it_depends_on(made):
+    sweep = made.small()
+    others = [
+        replace(sweep, **change)
+        for change in ({"budget_s": 1.0}, {"processes": 3}, {"seed": 1}, {"batch": 1}, {"cache_dtypes": ("bfloat16",)})
+    ]
+    keys = {one.jobs(ENVIRONMENT)[0].key(64) for one in [sweep, *others]} | {sweep.jobs("c" * 64)[0].key(64)}
+    assert len(keys) == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"shapes": ("metavoise",)}, UnknownNameError, "did you mean metavoice"),
+        ({"shapes": ()}, ParameterError, "name each once"),
+        ({"modes": ("eager", "eager")}, ParameterError, "name each once"),
+        ({"memory": ("full",)}, UnknownNameError, "unknown state of memory 'full'"),
+        ({"cache_dtypes": ("float8",)}, UnknownNameError, "float16"),
+        ({"lengths": (0, 64)}, ParameterError, r"lengths are \(0, 64\)"),
+        ({"lengths": (64, 64)}, ParameterError, "different whole numbers"),
+        ({"threads": ()}, ParameterError, "threads are"),
+        ({"processes": 0}, ParameterError, "processes 0"),
+        ({"budget_s": float("inf")}, ParameterError, "budget_s is inf"),
+    ],
+)
+def test_bad_sweeps(change, error, message):
+    with pytest.raises(error, match=message):
+        Sweep(**change)
+
+
+def test_run_and_resume(made, tmp_path):
+    told = []
+    executor = Made(made)
+    lines = run(made.small(), tmp_path, executor, progress=lambda *what: told.append(what))
+    assert len(lines) == 6
+    assert told[0] == (0, 6, "metavoice float16, eager, 1 thread, process 1 of 2")
+    assert told[-1] == (6, 6, "done")
+    again = Made(made)
+    assert run(made.small(), tmp_path, again) == lines
+    assert again.jobs == []
+    longer = Made(made)
+    run(made.small(lengths=(64, 256, 512, 1024)), tmp_path, longer)
+    assert [job.lengths for job in longer.jobs] == [(512,), (512,)]
+
+
+def test_stopping_keeps_what_was_finished(made, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(made.small(), tmp_path, Made(made, {1: KeyboardInterrupt()}))
+    assert len(TrialFile(tmp_path / "lengths.jsonl").read()) == 3
+    with pytest.raises(WorkerStoppedError):
+        run(made.small(), tmp_path, Made(made, {1: WorkerStoppedError("stopped")}))
+
+
+def test_a_lost_worker_costs_one_length_and_is_tried_again(made, tmp_path):
+    sweep = made.small(processes=1)
+    (job,) = sweep.jobs(ENVIRONMENT)
+    crash = WorkerCrashedError("the worker was killed by SIGSEGV")
+    executor = Made(made, {(0, job.lengths): crash, (0, (256,)): crash})
+    lines = {line["length"]: line for line in run(sweep, tmp_path, executor)}
+    assert [len(one.lengths) for one in executor.jobs] == [3, 1, 1, 1]
+    assert set(lines[256]["status"].values()) == {"crashed"}
+    assert lines[256]["reason"][TO_HALF] == "the worker was killed by SIGSEGV"
+    assert set(lines[64]["status"].values()) == {"passed"}
+    again = Made(made)
+    assert set(run(sweep, tmp_path, again)[1]["status"].values()) == {"passed"}
+    assert [one.lengths for one in again.jobs] == [(256,)]
+
+
+class Jump(Made):
+    """The ratio of the casts jumps from 1/2 to 2 at 700 slots, with memory kept it is 1/2 throughout.
+
+    At the lengths in `unsteady` a process has the ratio given for it instead; `faults` are per call from 700 on.
+    """
+
+    def __init__(self, made, *, unsteady=None, faults=0.0):
+        super().__init__(made)
+        self.unsteady, self.faults = unsteady or {}, faults
+
+    def submit(self, fn, job):
+        self.jobs.append(job)
+        future: Future = Future()
+        future.set_result([self.line(job, length) for length in job.lengths])
+        return future
+
+    def line(self, job, length):
+        above = length >= 700 and job.configuration.memory != "kept"
+        casts = self.unsteady[length][job.process] if length in self.unsteady else 2.0 if above else 0.5
+        return self.made.line(job, length, casts=casts, faults=self.faults if above else 0.0)
+
+
+def test_refining_narrows_the_bracket_of_a_jump(made, tmp_path):
+    sweep = made.small(processes=3, memory=("grown", "kept"))
+    file, executor = TrialFile(tmp_path / "lengths.jsonl"), Jump(made)
+    options = {"environment": ENVIRONMENT}
+    run_sweep(sweep, file, executor, **options)
+    grown, kept = sweep.configurations()
+    assert middles(series_of(file.read())) == {grown: (512,), kept: ()}  # between 256 and 1024
+    began = len(executor.jobs)
+    refine(sweep, file, executor, rounds=3, **options)
+    added = [(job.configuration.memory, job.lengths) for job in executor.jobs[began:]]
+    assert added == [("grown", (n,)) for n in (512, 724, 609) for _ in range(3)]
+    refine(sweep, file, executor, rounds=20, **options)
+    ((low, high),) = [one.between for one in findings_of(series_of(file.read()))[0].crossover.crossings]
+    assert low < 700 <= high <= 1.02 * low
+    ended = len(executor.jobs)
+    refine(sweep, file, executor, rounds=5, **options)
+    assert len(executor.jobs) == ended
+
+
+LOW, HIGH = (0.2, 0.5, 1.2), (0.6, 2.0, 7.0)  # by process; with 3 of them neither decides
+
+
+@pytest.mark.parametrize(("faults", "first"), [(0.0, 724), (5600.0, 724)])
+def test_refining_goes_on_past_a_length_without_a_decided_order(made, tmp_path, faults, first):
+    """Half of the bracket 256 to 1024 is 512, which is measured already."""
+    sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
+    file, executor = TrialFile(tmp_path / "lengths.jsonl"), Jump(made, unsteady={512: LOW}, faults=faults)
+    run_sweep(sweep, file, executor, environment=ENVIRONMENT)
+    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    assert crossing.between == (256, 1024)
+    assert list(middles(series_of(file.read())).values()) == [(first,)]
+    refine(sweep, file, executor, environment=ENVIRONMENT, rounds=20)
+    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    low, high = crossing.between
+    assert low < 700 <= high <= 1.02 * low
+
+
+def test_a_jump_of_page_faults_is_refined_where_it_is(made, tmp_path):
+    """Where faults say nothing, an unsteady length that leans to the far side pulls the straight line to its own."""
+    sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
+    found = {}
+    for faults in (0.0, 5600.0):
+        file = TrialFile(tmp_path / f"{faults:g}.jsonl")
+        executor = Jump(made, unsteady={512: HIGH}, faults=faults)
+        run_sweep(sweep, file, executor, environment=ENVIRONMENT)
+        found[faults] = list(middles(series_of(file.read())).values())
+    assert found == {0.0: [(362,)], 5600.0: [(724,)]}
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_time_limit_expects_of_a_job_what_the_longest_took():
+    clock = Clock()
+    limit = TimeLimit(60.0, clock)
+    assert limit.allows(6)
+
+    def job():
+        clock.now += 12.0
+        return []
+
+    assert limit.timed(2, job) == []  # 6 s per length; 12 s are over
+    assert (limit.allows(7), limit.allows(8), limit.allows(9)) == (True, False, False)
+    clock.now = 160.0
+    assert not limit.allows(1)
+    assert TimeLimit(clock=clock).allows(10**9)
+
+
+def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):
+    clock = Clock()
+
+    class Slow(Made):
+        def submit(self, fn, job):
+            clock.now += 10.0 * len(job.lengths)
+            return super().submit(fn, job)
+
+    sweep, file, told = made.small(processes=4), TrialFile(tmp_path / "lengths.jsonl"), []
+    options = {"environment": ENVIRONMENT, "progress": lambda *what: told.append(what)}
+    left = run_sweep(sweep, file, Slow(made), limit=TimeLimit(70.0, clock), **options)
+    assert (left, len(file.read()), told[-1]) == (6, 6, (6, 12, "out of time"))
+    assert {line["process"] for line in file.read()} == {0, 1}  # whole processes of every configuration
+    assert run_sweep(sweep, file, Slow(made), limit=TimeLimit(1e3, clock), **options) == 0
+    assert len(file.read()) == 12
+    jump = TrialFile(tmp_path / "jump.jsonl")
+    run_sweep(sweep, jump, Jump(made), environment=ENVIRONMENT)
+    assert refine(sweep, jump, Jump(made), rounds=3, environment=ENVIRONMENT, limit=TimeLimit(0.0, clock)) == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(WorkerTimedOutError("late"), "timed_out"), (WorkerOutOfMemoryError("full"), "out_of_memory")]
+)
+def test_other_losses_are_results(made, tmp_path, error, status):
+    sweep = made.small(lengths=(64,), processes=1)
+    (line,) = run(sweep, tmp_path, Made(made, {0: error}))
+    assert set(line["status"].values()) == {status}
+    again = Made(made)
+    run(sweep, tmp_path, again)
+    assert again.jobs == []
+    (series,) = series_of([line])
+    assert series.points[0].failures[BASELINE].startswith(f"{status}: ")
+    assert series.crossover_points() == ()
+
+
+def test_lines_are_strict_json_and_combine_over_processes(made):
+    jobs = made.small().jobs(ENVIRONMENT)
+    lines = [made.line(job, length) for job in jobs for length in job.lengths]
+    (series,) = series_of(json.loads(json.dumps(lines, allow_nan=False)))
+    assert [point.length for point in series.points] == [64, 256, 1024]
+    assert {point.processes for point in series.points} == {2}
+    own = [made.ratio(1.5, baseline=TO_HALF, seed=100 * process + 64 + 2) for process in (0, 1)]
+    expected, point = over_processes(own), series.points[0]
+    combined = point.ratios[CASTS]
+    assert (combined.ratio, combined.ratio_low) == pytest.approx((expected.ratio, expected.ratio_low))
+    logs = paired_log_ratios(combined.block_median_s, combined.baseline_block_median_s)  # raw times to six digits
+    assert logs.mean() == pytest.approx(0.405, abs=0.02)
+    crossing = point.crossover_point()
+    assert crossing is not None
+    assert (crossing.degrees, crossing.length) == (1, 64)
+
+
+def test_one_process_has_the_degrees_of_its_rounds(made):
+    (job,) = made.small(processes=1).jobs(ENVIRONMENT)
+    (series,) = series_of([made.line(job, 64)])
+    assert [point.degrees for point in series.crossover_points()] == [29]
+
+
+def test_only_the_last_campaign_is_read(made):
+    old, new = made.small().jobs(ENVIRONMENT)[0], made.small(budget_s=0.4).jobs(ENVIRONMENT)[0]
+    (series,) = series_of([made.line(old, 64), made.line(old, 256), made.line(new, 64)])
+    assert [point.length for point in series.points] == [64]
+    assert series_of([]) == ()
+
+
+def test_another_revision_is_never_mixed_in(made):
+    (job, _) = made.small().jobs(ENVIRONMENT)
+    assert f"/r{REVISION}/" in job.campaign
+    new = made.line(job, 64)
+    assert new["revision"] == REVISION
+    old = made.line(replace(job, campaign=job.campaign.replace(f"/r{REVISION}", "")), 64)
+    del old["revision"]  # as lines were before
+    (series,) = series_of([old, new])
+    assert series.points[0].processes == 1
+    with pytest.raises(RecordError, match=f"measured by revision 1, this reads revision {REVISION}.*measure again"):
+        series_of([old])
+
+
+def test_foreign_lines_are_refused():
+    with pytest.raises(RecordError, match="not those of a length sweep"):
+        series_of([{"key": "a", "campaign": "b"}])

@@ -1,0 +1,286 @@
+"""A tiny sweep from end to end, and one job in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+
+from precision_eval.cli.sweep import Request, sweep_command
+from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
+from precision_eval.core.trials import TrialFile
+from precision_eval.measure import generic
+from precision_eval.measure.latency import Candidate
+from precision_eval.studies.sweep import measuring, memory
+from precision_eval.studies.sweep.lines import CASTS, NULL, series_of
+from precision_eval.studies.sweep.measuring import build_case, measure_job
+from precision_eval.studies.sweep.plan import BASELINE, FIXES, FULL, QUICK, TO_HALF, TO_QUERY, Configuration, Job
+
+TINY = Configuration(shape="tiny", cache_dtype="float16", batch=2, mode="eager", threads=1, memory="grown")
+
+
+def job_of(*lengths, **change):
+    options = {"configuration": TINY, "lengths": lengths, "process": 0, "budget_s": 0.04, "campaign": "c", "seed": 0}
+    return Job(**(options | change))
+
+
+def test_from_end_to_end(tmp_path, capsys):
+    request = Request(
+        out=tmp_path,
+        shapes=("tiny",),
+        lengths=(64, 4096),
+        modes=("eager",),
+        threads=(1,),
+        memory=("grown", "kept", "returned"),
+        budget_s=0.1,
+        processes=2,
+    )
+    sweep_command(request)
+    lines = TrialFile(tmp_path / "lengths.jsonl").read()
+    assert len(lines) == 3 * 2 * 2
+    for name in ("crossover.json", "summary.md", "lengths.png", "lengths.svg", "environment.json"):
+        assert (tmp_path / name).stat().st_size > 500
+    found = {one.configuration.memory: one for one in series_of(lines)}
+    for series in found.values():
+        if series.configuration.memory == "grown" or platform.libc_ver()[0] == "glibc":
+            assert [point.failures for point in series.points] == [{}, {}]
+            assert all(set(point.ratios) == {TO_HALF, TO_QUERY, CASTS, NULL} for point in series.points)
+    if platform.libc_ver()[0] == "glibc":  # the copies: two of 1 MiB, 512 pages of 4 KiB
+        copies = {state: one.points[1].page_faults[TO_QUERY] for state, one in found.items()}
+        assert min(copies["returned"]) > 250
+        assert max(*copies["kept"], *copies["grown"]) < 25
+    sweep_command(request)  # nothing left to measure
+    assert TrialFile(tmp_path / "lengths.jsonl").read() == lines
+    assert "slots, memory kept:" in " ".join(capsys.readouterr().out.split())
+    configurations = json.loads((tmp_path / "crossover.json").read_text())["configurations"]
+    assert [one["memory"] for one in configurations] == ["grown", "kept", "returned"]
+
+
+def test_request_begins_from_full_or_quick(tmp_path):
+    assert Request(out=tmp_path).sweep() == FULL
+    quick = Request(out=tmp_path, quick=True, lengths=(64, 128), budget_s=1.0).sweep()
+    assert (quick.lengths, quick.budget_s, quick.modes) == ((64, 128), 1.0, QUICK.modes)
+
+
+def test_bad_requests_end_before_anything_is_started(tmp_path):
+    with pytest.raises(UnknownNameError, match="unknown shape 'dio'; did you mean dia"):
+        sweep_command(Request(out=tmp_path, shapes=("dio",)))
+    with pytest.raises(RecordError, match="holds no lines; run `precision-eval sweep"):
+        sweep_command(Request(out=tmp_path, report_only=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_limit_that_is_none(tmp_path, minutes):
+    with pytest.raises(ParameterError, match="give a finite number above 0"):
+        sweep_command(Request(out=tmp_path, minutes=minutes))
+
+
+def test_ctrl_c_ends_with_130(tmp_path, monkeypatch, capsys):
+    from precision_eval.cli import sweep
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "_measure", stop)
+    with pytest.raises(SystemExit) as stopped:
+        sweep_command(Request(out=tmp_path))
+    assert stopped.value.code == 130
+    assert "the same command goes on from there" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads", "scale"), [("metavoice", (16, 16), None), ("dia", (16, 4), 1.0), ("tiny", (4, 2), None)]
+)
+def test_cases_have_the_systems_shapes_with_every_slot_in_use(shape, heads, scale):
+    where = Configuration(**(vars(TINY) | {"shape": shape, "cache_dtype": "bfloat16"}))
+    case = build_case(where, 96, seed=0)
+    (query,) = case.inputs
+    dim = 16 if shape == "tiny" else 128
+    assert (query.shape, query.dtype) == ((2, heads[0], 1, dim), torch.float32)
+    assert (case.model.key.shape, case.model.key.dtype) == ((2, heads[1], 96, dim), torch.bfloat16)
+    assert case.model.mask.all()
+    assert case.model.scale == scale
+    assert (case.model.key != 0).float().mean() > 0.99
+    logits = query[0, 0, 0] @ case.model.key[0, 0].float().T * (scale or dim**-0.5)
+    assert 0.5 < float(logits.std()) < 2.0
+    again = build_case(where, 96, seed=0)
+    assert torch.equal(again.model.value, case.model.value)
+    assert not torch.equal(build_case(where, 96, seed=1).inputs[0], query)
+
+
+def storages_of(candidate):
+    """The storages of what a candidate computes with, but for the query, which all share."""
+    model = candidate.call.func.model
+    return {one.untyped_storage().data_ptr() for one in (*model.parameters(), *model.buffers()) if one.numel() > 1}
+
+
+def given_by_a_job(monkeypatch, change=lambda candidates, options: None):
+    """What a job gives to each comparison of latencies, after a change: candidates, options, storages of all."""
+    given, compare = [], measuring.compare_latency
+
+    def seen(candidates, **options):
+        change(candidates, options)
+        timed = [*candidates.values(), *(one for one in options.values() if isinstance(one, Candidate))]
+        given.append((candidates, options, [storages_of(one) for one in timed]))
+        return compare(candidates, **options)
+
+    monkeypatch.setattr(measuring, "compare_latency", seen)
+    measure_job(job_of(64))
+    return given
+
+
+def check_own_tensors(given):
+    """The null of the first group is a further candidate, and nobody shares a cache with anybody."""
+    (candidates, _, storages), _ = given
+    assert len(storages) == len(candidates) + 1
+    assert min(map(len, storages)) >= 2  # key and value
+    assert len(set().union(*storages)) == sum(map(len, storages))
+
+
+def test_the_null_is_a_copy_with_tensors_of_its_own(monkeypatch):
+    given = given_by_a_job(monkeypatch)
+    check_own_tensors(given)
+    (candidates, options, _), (casts, others, _) = given
+    assert options["null"].call.func.fix == candidates[BASELINE].call.func.fix
+    assert (list(casts), "null" in others) == ([TO_HALF, TO_QUERY], False)
+
+
+def itself(candidates, options):
+    if "null" in options:
+        options["null"] = True
+
+
+def on_its_tensors(candidates, options):
+    if "null" in options:
+        own = candidates[BASELINE]
+        options["null"] = Candidate(partial(own.call.func, *own.call.args), own.block)
+
+
+@pytest.mark.parametrize("fault", [itself, on_its_tensors])
+def test_a_null_on_the_baselines_own_tensors_would_be_seen(monkeypatch, fault):
+    given = given_by_a_job(monkeypatch, fault)
+    with pytest.raises(AssertionError):
+        check_own_tensors(given)
+
+
+def test_a_baseline_that_cannot_be_copied_is_not_timed(monkeypatch):
+    measured, calls = generic.prepared, []
+
+    def once(cell, fix, case, stack):
+        calls.append(fix)
+        if calls.count("full_float32") > 1:
+            return generic.failed(fix, "out_of_memory", "planted")
+        return measured(cell, fix, case, stack)
+
+    monkeypatch.setattr(generic, "prepared", once)
+    (line,) = measure_job(job_of(64))
+    assert line["status"] == {"full_float32": "out_of_memory", TO_HALF: "passed", TO_QUERY: "passed"}
+    assert set(line["ratios"]) == {CASTS}
+
+
+ROOM = """
+import ctypes
+from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, _allocator, _is_mapped
+hold_memory("grown")
+library = _allocator()
+blocks = [library.malloc(20 << 20) for _ in range(2)]
+fence = library.malloc(100 << 10)
+for block in blocks:
+    library.free(block)
+def comes_from_the_system():
+    block = library.malloc(32 << 20)
+    found = _is_mapped(block)
+    library.free(block)
+    return found
+found = [comes_from_the_system()]
+for state in ("kept", "returned", "untouched", "grown"):
+    with large_room_taken(state) as taken:
+        found += [taken >> 20, comes_from_the_system()]
+print(*found, comes_from_the_system())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room in glibc's heap")
+def test_large_blocks_come_from_the_system_while_room_is_taken():
+    """40 MiB lie free below a block that is in use: 32 MiB are served from there, unless that is taken."""
+    done = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", *["0", "False"] * 3, "32", "True", "False"]
+
+
+NEVER_MAPPED = """
+from precision_eval.studies.sweep.memory import large_room_taken
+with large_room_taken("grown") as taken:
+    print(taken >> 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_a_heap_that_never_maps_is_not_filled_without_end():
+    environment = {**os.environ, "MALLOC_MMAP_MAX_": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", NEVER_MAPPED], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.split() == ["2048"]
+
+
+def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
+    measured = generic.prepared
+
+    def broken(cell, fix, case, stack):
+        return (
+            generic.failed(fix, "raised", "RuntimeError: planted")
+            if fix == TO_QUERY
+            else measured(cell, fix, case, stack)
+        )
+
+    monkeypatch.setattr(generic, "prepared", broken)
+    (line,) = measure_job(job_of(64))
+    assert line["status"] == {fix: "raised" if fix == TO_QUERY else "passed" for fix in FIXES}
+    assert line["reason"] == {TO_QUERY: "RuntimeError: planted"}
+    assert set(line["ratios"]) == {TO_HALF, NULL}
+    assert set(line["page_faults"]) == set(FIXES) - {TO_QUERY}
+
+
+def test_a_call_that_raises_while_it_is_timed_is_a_result(monkeypatch):
+    def raises(*_, **__):
+        raise measuring.CandidateError("candidate 'x' raised while it was timed") from RuntimeError("planted")
+
+    monkeypatch.setattr(measuring, "compare_latency", raises)
+    (line,) = measure_job(job_of(64))
+    assert set(line["reason"].values()) == {"RuntimeError: planted"}
+    assert line["ratios"] == {}
+
+
+def test_states_of_memory_need_glibc(monkeypatch):
+    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("", ""))
+    memory.hold_memory("grown")
+    memory.hold_memory("untouched")
+    with pytest.raises(UnsupportedError, match="memory kept and memory returned need glibc"):
+        memory.hold_memory("kept")
+    with pytest.raises(UnknownNameError, match="unknown state of memory"):
+        memory.hold_memory("lost")
+    (line,) = measure_job(job_of(64, configuration=Configuration(**(vars(TINY) | {"memory": "kept"}))))
+    assert set(line["status"].values()) == {"unsupported"}
+
+
+@pytest.mark.slow
+def test_compiled_job():
+    lines = measure_job(job_of(32, 64, configuration=Configuration(**(vars(TINY) | {"mode": "compiled"}))))
+    assert [set(line["status"].values()) for line in lines] == [{"passed"}] * 2
+    assert all(set(line["ratios"]) == {TO_HALF, TO_QUERY, CASTS, NULL} for line in lines)
+
+
+def test_planning_and_reading_load_no_torch():
+    code = (
+        "import precision_eval.cli.sweep, precision_eval.studies.sweep.plan, precision_eval.studies.sweep.lengths, "
+        "precision_eval.studies.sweep.findings, precision_eval.studies.sweep.text, sys; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,247 @@
+"""compare: drift by hand and by an independent computation, statuses, bytes by hand, choosing, what it refuses."""
+
+import doctest
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from precision_eval.core.errors import CandidateError, ParameterError
+from precision_eval.fixes.outside import fixed
+from precision_eval.results.choose import MissingMeasureError
+from precision_eval.stats import paired_ratio
+from precision_eval.studies import compare as module
+from precision_eval.studies.compare import Cost, Costs, compare
+
+W = 64
+
+
+@pytest.fixture
+def linear():
+    """Half weights; raises on a float32 input."""
+    torch.manual_seed(0)
+    return nn.Linear(W, W, bias=False).half().requires_grad_(False)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, W, generator=torch.Generator().manual_seed(1))
+
+
+def untimed(candidates, *inputs, **options):
+    return compare(candidates, *inputs, **{"baseline": next(iter(candidates)), "latency": False, **options})
+
+
+def test_drift_by_hand(x):
+    found = untimed({"same": lambda x: x, "half": lambda x: x / 2, "none": lambda x: 0 * x}, x, oracle=lambda x: x)
+    assert {name: row.drift for name, row in found.items()} == {"same": 0.0, "half": 0.5, "none": 1.0}
+    assert found.oracle == "as given"
+
+
+def test_drift_is_the_largest_over_the_outputs(x):
+    found = untimed({"two": lambda x: {"a": x, "b": (2 * x, torch.ones(3).long())}}, x, oracle=lambda x: (x, x))
+    assert found["two"].drift == 1.0
+
+
+def test_the_module_that_raises_is_its_own_oracle(linear, x):
+    found = untimed({"as shipped": linear, "up": fixed(linear, "kv_to_query"), "half": fixed(linear, "query_to_half")},
+                    x, oracle=linear)  # fmt: skip
+    assert (found["as shipped"].status, found.oracle) == ("raised", "float64")
+    assert found["as shipped"].reason.startswith("RuntimeError: ")
+    assert "same dtype" in found["as shipped"].reason
+    exact = x.double() @ linear.weight.double().T
+    for name, output in (("up", x @ linear.weight.float().T), ("half", x.half() @ linear.weight.T)):
+        expected = float((output.double() - exact).norm() / exact.norm())
+        assert found[name].drift == pytest.approx(expected, rel=1e-6), name
+    assert found["up"].drift < 1e-6 < 1e-5 < found["half"].drift
+
+
+def test_a_tensor_is_an_oracle_too(x):
+    assert untimed({"one": lambda x: x}, x, oracle=x.double())["one"].drift == 0.0
+    with pytest.raises(ParameterError, match="the oracle gives float32; expected float64: compute it from float64"):
+        untimed({"one": lambda x: x}, x, oracle=x)
+    with pytest.raises(ParameterError, match="the oracle gives nothing floating"):
+        untimed({"one": lambda x: x}, x, oracle=lambda x: 3)
+    with pytest.raises(ParameterError, match="the oracle is a str; expected a module, a function or a tensor"):
+        untimed({"one": lambda x: x}, x, oracle="float64")
+
+
+def test_without_an_oracle_there_is_no_drift(x):
+    found = untimed({"one": lambda x: x}, x)
+    assert (found["one"].drift, found.oracle, found.doubts) == (None, "", ())
+
+
+def test_other_shapes_than_the_oracles_are_a_doubt(x):
+    found = untimed({"one": lambda x: x, "two": lambda x: x[:1]}, x, oracle=lambda x: x)
+    assert (found["one"].drift, found["two"].drift) == (0.0, None)
+    assert found.doubts == ("no drift of two: its outputs have other shapes than the oracle's",)
+    assert "doubt: no drift of two" in repr(found)
+
+
+def test_what_is_not_finite_is_a_status(x):
+    found = untimed({"one": lambda x: x, "inf": lambda x: x / 0, "nan": lambda x: x * math.nan}, x)
+    assert [row.status for row in found.values()] == ["passed", "non_finite", "non_finite"]
+    assert found["nan"].reason == f"{2 * W} of {2 * W} output values are not finite"
+
+
+def test_an_infinity_that_the_oracle_has_too_is_meant(x):
+    def masked(x):
+        return x.masked_fill(x > 0, -math.inf)
+
+    found = untimed({"one": masked}, x, oracle=masked)
+    assert (found["one"].status, found["one"].drift) == ("passed", 0.0)
+
+
+def test_a_model_that_draws_has_no_drift(x):
+    class Draws(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + torch.randn_like(x)
+
+    model = Draws(W, W)
+    found = untimed({"one": model}, x, oracle=model)
+    assert (found["one"].status, found["one"].drift) == ("passed", None)
+    assert "draws random numbers" in found.doubts[0]
+    with pytest.raises(CandidateError, match="candidate 'one' is not repeatable"):
+        compare({"one": model, "two": torch.cos}, x, baseline="two", budget_s=0.05)
+
+
+def test_bytes_by_hand(linear, x):
+    up, wide = fixed(linear, "kv_to_query"), fixed(linear, "full_float32")
+    found = untimed({"up": up, "wide": wide, "bare": lambda x: x.clone()}, x)
+    output, weight = 2 * W * 4, W * W * 4
+    assert (found["up"].stored_bytes, found["up"].peak_bytes) == (weight // 2, weight + output)
+    assert (found["wide"].stored_bytes, found["wide"].peak_bytes) == (weight, output)
+    assert (found["bare"].stored_bytes, found["bare"].peak_bytes) == (None, output)
+    assert untimed({"up": fixed(linear, "kv_to_query")}, x, memory=False)["up"].peak_bytes is None
+
+
+def test_a_single_dict_holds_keyword_arguments(x):
+    class Scaled(nn.Module):
+        def forward(self, values, factor=1.0):
+            return values * factor
+
+    model = Scaled()
+    found = untimed({"one": model, "kept": fixed(model, "float16")}, {"values": x, "factor": 3.0}, oracle=model)
+    assert found["one"].drift < 1e-7
+    assert 1e-5 < found["kept"].drift < 1e-3
+
+
+def test_no_gradients_are_kept():
+    model, seen = nn.Linear(W, W), []
+    compare({"a": model, "b": lambda x: seen.append(torch.is_grad_enabled()) or model(x)}, torch.ones(1, W),
+            baseline="a", budget_s=0.05)  # fmt: skip
+    assert set(seen) == {False}
+
+
+def test_only_what_passes_is_timed(linear, x):
+    candidates = {"as shipped": linear, "up": fixed(linear, "kv_to_query"), "wide": fixed(linear, "full_float32")}
+    found = compare(candidates, x, baseline="wide", oracle=linear, budget_s=0.1)
+    assert {name: row.latency.baseline for name, row in found.items() if row.latency is not None} == {"up": "wide"}
+    assert found["up"].latency.median_s > 0.0
+    assert repr(found).splitlines()[0].split() == ["candidate", "status", "time", "/", "wide", "drift", "memory"]
+    assert [line.split()[0] for line in repr(found).splitlines()[1:4]] == ["as", "up", "wide"]
+    assert "as shipped: raised: " in repr(found)
+
+
+def test_one_alone_is_no_ratio(x):
+    found = compare({"one": torch.cos, "two": lambda x: x / 0}, x, baseline="one")
+    assert found.doubts == ("time was not measured: it is a ratio of two, and one candidate passes",)
+
+
+def test_a_baseline_that_does_not_run_is_a_doubt(linear, x):
+    found = compare({"as shipped": linear, "up": fixed(linear, "kv_to_query")}, x, baseline="as shipped", oracle=linear)
+    assert found.doubts == ("time was not measured: the baseline as shipped is raised",)
+    assert found["up"].latency is None
+    assert found.choose(policy="quality").fix == "up"
+
+
+def cost(name, *, ratio=None, drift=None, stored=None, peak=None, status="passed", reason=""):
+    """Build a row whose every block took `ratio` of the baseline's time, but for a spread of 0.1 %."""
+    base = [1e-3 * (1 + 1e-3 * math.sin(7 * i)) for i in range(40)]
+    own = [ratio * t * (1 + 1e-3 * math.sin(3 * i)) for i, t in enumerate(base)] if ratio else None
+    latency = None if own is None else paired_ratio(own, base, baseline="b", margin=0.002, seed=0)
+    return Cost(name=name, status=status, reason=reason, drift=drift, latency=latency, stored_bytes=stored,
+                peak_bytes=peak)  # fmt: skip
+
+
+def costs(*rows):
+    return Costs(rows={row.name: row for row in rows}, baseline="b", oracle="float64", device="cpu", threads=1)
+
+
+@pytest.fixture
+def three():
+    return costs(
+        cost("b", drift=1e-7, stored=4000, peak=96),
+        cost("a", ratio=0.5, drift=1e-3, stored=2000, peak=96),
+        cost("c", ratio=2.0, drift=1e-4, stored=2000, peak=0),
+        cost("as shipped", status="raised", reason="no"),
+    )
+
+
+def test_choosing_by_hand(three):
+    assert three.choose(policy="quality").fix == "b"
+    assert three.choose(policy="speed").fix == "a"
+    assert three.choose(policy="quality", max_memory="3KB").fix == "c"
+    assert three.choose(policy="quality", max_memory=2050).fix == "c"
+    assert three.choose(policy="speed", max_drift=5e-4).fix == "b"
+    assert three.choose(policy="speed", min_speed=1.5).fix == "a"
+    assert three.choose(max_drift=1e-9).fix is None
+    assert [out.fix for out in three.choose(policy="quality").left_out] == ["as shipped"]
+
+
+def test_differences_that_one_process_cannot_tell_are_ties():
+    found = costs(cost("b", drift=1e-4), cost("a", ratio=0.97, drift=1e-4)).choose(policy="speed")
+    assert (found.outcome, sorted(found.tied)) == ("tie", ["a", "b"])
+    assert costs(cost("b"), cost("a", ratio=0.9)).choose(policy="speed").outcome == "one"
+    assert any("differences below 5 % are not called" in doubt for doubt in found.doubts)
+    assert not any("--processes" in doubt for doubt in found.doubts)
+
+
+def test_what_a_choice_lacks_is_asked_for_here(three):
+    bare = costs(cost("b"), cost("a", ratio=0.5))
+    with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., oracle=model\)"):
+        bare.choose(policy="quality")
+    with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., memory=True\)"):
+        bare.choose(policy="speed", max_memory="1MiB")
+    with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., latency=True\)"):
+        costs(cost("b", drift=1e-4)).choose(policy="speed")
+    with pytest.raises(ParameterError, match="ratio to the candidate full_float32, which is not among b, a, c"):
+        three.choose(max_memory="0.6x")
+
+
+def test_what_was_not_measured_has_no_column(x):
+    found = untimed({"one": lambda x: x}, x, oracle=lambda x: x)
+    assert repr(found).splitlines() == ["candidate  status  drift", "one        passed  0"]
+
+
+def test_it_shows_itself(three):
+    lines = repr(three).splitlines()
+    assert lines[0].split() == ["candidate", "status", "time", "/", "b", "drift", "memory"]
+    assert [line.split()[0] for line in lines[1:4]] == ["b", "a", "c"]
+    assert lines[1].split() == ["b", "passed", "1.000", "1.0e-7", "4", "KiB"]
+    assert lines[2].split()[2] == "0.500"
+    assert lines[-1] == "as shipped: raised: no"
+    assert repr(three["as shipped"]) == "<as shipped: raised (no)>"
+    assert repr(three["a"]).startswith("<a: passed; drift 0.001; faster: 0.5000 × b [")
+    page = replace(costs(cost("<b>", ratio=1.0), cost("b")), doubts=("<i>",))._repr_html_()
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "drift: to float64" in page
+    assert "&lt;b&gt;" in page
+
+
+def test_bad_input_is_named(x):
+    with pytest.raises(ParameterError, match="baseline 'c' is not a candidate; candidates: a, b"):
+        compare({"a": abs, "b": abs}, x, baseline="c")
+    with pytest.raises(ParameterError, match="baseline 'c' is not a candidate; candidates: none"):
+        compare({}, x, baseline="c")
+    with pytest.raises(ParameterError, match="candidate 'b' is a Tensor; expected a module or a function"):
+        compare({"a": abs, "b": x}, x, baseline="a")
+
+
+def test_the_example_in_the_docstring():
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,155 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from precision_eval.cases.systems import all_workloads, workload_by_id
+from precision_eval.core.cells import failed, passed
+from precision_eval.core.errors import UnknownNameError
+from precision_eval.fixes import FIXES, fix_by_id
+from precision_eval.measure.registry import MEASURES
+from precision_eval.studies.tracking import (
+    METRICS,
+    FixFailedError,
+    fix_digest,
+    fix_labels,
+    metric_by_id,
+    metrics_of,
+    version_of,
+)
+from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
+from precision_eval.studies.tracking.place import fix_of_label
+from precision_eval.studies.tracking.selection import COMPILED, SIZES, TIMED_WORKLOADS
+from precision_eval.studies.tracking.torch_build import torch_version_number
+
+FIX_DIGESTS = {
+    "as_shipped": "470fb9337453ac45",
+    "query_to_half": "51dabb52dda8353d",
+    "kv_to_query": "44d6cd300fb0a124",
+    "full_float32": "47a3b7951c4c6f4d",
+    "bfloat16": "f99067907e0e8b20",
+    "dynamo_fallback": "92d2788471071737",
+    "float16": "b256675b2c8ec8e7",
+    "autocast": "2edc7172ffc9a0da",
+    "upstream": "3b2fdb28e1ccacf1",
+}
+
+
+def test_each_fix_is_what_it_was_at_its_revision():
+    for fix in FIXES:
+        known = FIX_DIGESTS.get(fix.label)
+        assert known is not None, f"{fix.label} is not listed here; add its digest: {fix_digest(fix)[:16]}"
+        assert fix_digest(fix).startswith(known), (
+            f"{fix.id} was redefined: give it revision={fix.revision + 1} in precision_eval/fixes/catalog.py, so that "
+            f"its history starts anew, and list '{fix.id}~{fix.revision + 1}' here with {fix_digest(fix)[:16]}"
+        )
+
+
+def test_the_list_of_digests_catches_a_redefined_fix():
+    changed = replace(fix_by_id("kv_to_query"), storage="float16")
+    assert not fix_digest(changed).startswith(FIX_DIGESTS["kv_to_query"])
+    reworded = replace(fix_by_id("kv_to_query"), explanation="other words", revision=2)
+    assert fix_digest(reworded) == fix_digest(fix_by_id("kv_to_query"))
+
+
+def test_a_second_revision_has_a_label_of_its_own():
+    assert [fix.label for fix in FIXES] == [fix.id for fix in FIXES]
+    assert replace(fix_by_id("kv_to_query"), revision=2).label == "kv_to_query~2"
+    assert fix_of_label("kv_to_query") is fix_by_id("kv_to_query")
+    with pytest.raises(UnknownNameError, match="kv_to_query"):
+        fix_of_label("kv_to_query~2")
+
+
+def test_metrics_name_measures_that_exist_and_each_workload_has_the_common_ones():
+    known = {measure.name for measure in MEASURES}
+    assert {name for metric in METRICS for name in metric.measures} <= known
+    for workload in all_workloads():
+        ids = {metric.id for metric in metrics_of(workload, "eager")}
+        assert {"status", "drift", "peak_bytes", "stored_bytes"} <= ids, workload.id
+    assert metric_by_id("drift").measure_of(workload_by_id("voice").measures) == "teacher_forced_drift"
+    assert [metric.method for metric in METRICS[:3]] == ["time_call", "peakmem_call", "track_status"]
+    with pytest.raises(UnknownNameError, match=r"did you mean .*drift"):
+        metric_by_id("drifd")
+
+
+def test_the_literal_selections_name_what_exists():
+    names = {workload.id for workload in all_workloads()}
+    assert {*TIMED_WORKLOADS, *COMPILED, *SIZES} <= names
+    assert {name for metrics in COMPILED.values() for name in metrics} <= {metric.id for metric in METRICS}
+    for name, sizes in SIZES.items():
+        assert set(sizes) <= set(workload_by_id(name).default_sizes)
+
+
+def test_a_workload_lists_the_fixes_that_it_takes():
+    assert "upstream" not in fix_labels(workload_by_id("attention-decode"))
+    assert "upstream" in fix_labels(workload_by_id("metavoice-decode"))
+    assert "dynamo_fallback" in fix_labels(workload_by_id("attention-decode"))  # n/a in eager, not left out
+
+
+def test_figures_are_read_from_where_they_stand():
+    data = {"against_oracle": {"log_spectral_distance_db": {"ratio_to_null": 0.5}}, "ratio_to_anchor": [1.0, 3, 2.0]}
+    outcome = passed("bfloat16", data)
+    assert metric_by_id("audio_degradation").read(outcome) == 0.5
+    assert metric_by_id("latency_to_anchor").read(outcome) == (1.0, 3.0, 2.0)
+    assert metric_by_id("status").read(failed("bfloat16", "out_of_memory", "")) == 5
+    missing = passed("bfloat16", {"ratio_to_baseline": None, "missing": {"ratio_to_baseline": "no baseline"}})
+    with pytest.raises(FixFailedError, match=r"bfloat16 has no latency.*: no baseline"):
+        metric_by_id("latency_ratio").read(missing)
+    with pytest.raises(FixFailedError, match="found None"):
+        metric_by_id("drift").read(missing)
+
+
+VOICE, DECODE = workload_by_id("voice"), workload_by_id("attention-decode")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        version_of(replace(DECODE, definition=("changed",)), "eager", metric_by_id("drift")),
+        version_of(DECODE, "compiled", metric_by_id("drift")),
+        version_of(DECODE, "eager", replace(metric_by_id("drift"), path=("bias_z",))),
+        version_of(DECODE, "eager", replace(metric_by_id("drift"), unit="%")),
+        version_of(DECODE, "eager", replace(metric_by_id("drift"), revision=2)),
+        version_of(DECODE, "eager", metric_by_id("status")),
+    ],
+)
+def test_a_changed_definition_is_another_version(changed):
+    assert changed != version_of(DECODE, "eager", metric_by_id("drift"))
+
+
+def test_words_and_the_number_of_processes_are_no_part_of_a_version(monkeypatch):
+    from precision_eval.studies.tracking import versioning
+
+    ratio, divergence = metric_by_id("latency_ratio"), metric_by_id("divergence")
+    before = version_of(DECODE, "eager", ratio), version_of(VOICE, "eager", divergence)
+    assert version_of(DECODE, "eager", replace(ratio, title="other words")) == before[0]
+    more = replace(versioning.FULL, options=replace(versioning.FULL.options, processes=9, streams=99))
+    monkeypatch.setattr(versioning, "FULL", more)
+    assert version_of(DECODE, "eager", ratio) == before[0]  # only surer
+    assert version_of(VOICE, "eager", divergence) != before[1]  # other streams: another quantity
+
+
+def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
+    from precision_eval.studies.tracking import versioning
+
+    ids = ("latency_to_anchor", "latency_ratio")
+    before = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]
+    monkeypatch.setattr(versioning, "ANCHOR_DEFINITION", (*ANCHOR_DEFINITION, "v2"))
+    after = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]
+    assert before[0] != after[0]
+    assert before[1] == after[1]
+
+
+def test_torch_versions_sort_as_numbers():
+    versions = ["2.6.0+cpu", "2.9.1", "2.10.0", "2.13.0a0+git1", "3.0.0"]
+    numbers = [torch_version_number(version) for version in versions]
+    assert numbers == sorted(numbers)
+    assert numbers[2] == 2_010_000
+    with pytest.raises(ValueError, match=r"expected three numbers first, such as 2\.13\.0"):
+        torch_version_number("nightly")
+
+
+def test_listing_what_is_tracked_loads_neither_torch_nor_numpy():
+    code = "import sys, precision_eval.studies.tracking; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+
+from precision_eval.core.cells import failed, passed
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.measure.blocks import Candidate, Rounds
+from precision_eval.measure.timers import HostTimer, Reading
+from precision_eval.studies.tracking import FULL, Place, paired
+from precision_eval.studies.tracking.anchor import anchor_call
+
+TINY = Place(workload="attention-decode", mode="eager", size="tiny")
+
+
+def rounds_of(times_s):
+    """Rounds with block times written by hand, on one clock."""
+    names = list(times_s)
+    made = Rounds({name: Candidate(lambda: None) for name in names}, HostTimer(("wall",)), dict.fromkeys(names, 1), 0)
+    made.times_s["wall"] = {name: list(map(float, values)) for name, values in times_s.items()}
+    return made
+
+
+def test_a_ratio_is_the_median_within_rounds():
+    drift = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # a machine that slows down: pairs do not see it
+    made = rounds_of({"full_float32": drift, "slow": drift * [3.0, 3.0, 90.0, 3.0, 2.0], paired.ANCHOR: 2 * drift})
+    found = paired._ratios(made, "slow")
+    assert found["ratio_to_baseline"] == 3.0
+    assert found["ratio_to_anchor"] == 1.5
+    medians = np.median(drift * [3.0, 3.0, 90.0, 3.0, 2.0]) / np.median(drift)
+    assert medians != 3.0  # the unpaired figure is another one
+
+
+def test_the_baseline_is_held_to_its_twin():
+    made = rounds_of({"full_float32": [2.0, 2.0], paired.TWIN: [1.0, 4.0], paired.ANCHOR: [1.0, 1.0]})
+    assert paired._ratios(made, "full_float32")["ratio_to_baseline"] == 1.25
+
+
+def test_without_the_baseline_the_anchor_is_left():
+    made = rounds_of({"slow": [2.0, 2.0], paired.ANCHOR: [1.0, 1.0]})
+    found = paired._ratios(made, "slow")
+    assert found["ratio_to_baseline"] is None
+    assert found["ratio_to_anchor"] == 2.0
+    gathered = paired.over_processes([{"slow": passed("slow", found)}, {"slow": passed("slow", found)}])["slow"]
+    assert gathered.data["ratio_to_anchor"] == [2.0, 2.0]
+    assert gathered.data["missing"]["ratio_to_baseline"] == "the baseline full_float32 cannot be timed here"
+
+
+def test_processes_are_gathered_fix_by_fix():
+    one = passed("a", {"ratio_to_baseline": 1.0, "ratio_to_anchor": 2.0, "clock": "cpu", "blocks": 15})
+    two = passed("a", {"ratio_to_baseline": 3.0, "ratio_to_anchor": 4.0, "clock": "wall", "blocks": 16})
+    broken = failed("b", "out_of_memory", "too large")
+    found = paired.over_processes([{"a": one, "b": one}, {"a": two, "b": broken}])
+    assert found["a"].data["ratio_to_baseline"] == [1.0, 3.0]
+    assert found["a"].data["clock"] == ["cpu", "wall"]
+    assert (found["b"].status, found["b"].reason) == ("out_of_memory", "too large")
+
+
+class CountingTimer:
+    """A clock on which each call of a model takes a millisecond, and whatever calls none takes one too."""
+
+    clocks = ("wall",)
+    counted = 0
+
+    def __init__(self, clocks=("wall",), *, cpu_per_call=True):
+        pass
+
+    def __call__(self, call, calls):
+        samples = []
+        for _ in range(calls):
+            before = CountingTimer.counted
+            call()
+            samples.append(1e-3 * max(1, CountingTimer.counted - before))
+        return Reading({"wall": np.array(samples)})
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_fix_that_takes_longer_is_seen_in_both_ratios(monkeypatch, repeats):
+    plain = AppliedFix.__call__
+
+    def counting(self, *inputs):
+        CountingTimer.counted += repeats if self.fix.id == "bfloat16" else 1
+        return plain(self, *inputs)
+
+    monkeypatch.setattr(AppliedFix, "__call__", counting)
+    monkeypatch.setattr(paired, "HostTimer", CountingTimer)
+    found = paired.timed_in_process(TINY.cell(("full_float32", "bfloat16"), "latency", FULL.options), 0)
+    for name in ("ratio_to_baseline", "ratio_to_anchor"):
+        assert found["bfloat16"].data[name] == pytest.approx(repeats)
+        assert found["full_float32"].data[name] == pytest.approx(1.0)
+    assert found["full_float32"].data["blocks"] >= paired.MIN_ROUNDS
+
+
+def test_a_fix_that_raises_after_all_has_its_outcome_and_leaves_the_others():
+    cell = TINY.cell(("as_shipped", "full_float32"), "latency", FULL.options)
+    found = paired.timed_in_process(cell, 0)
+    assert found["as_shipped"].status == "raised"
+    assert found["full_float32"].status == "passed"
+
+
+def test_the_anchor_is_the_same_computation_every_time():
+    call, again = anchor_call(), anchor_call()
+    first = call()
+    assert first.dtype == np.float32
+    assert first.shape == (16, 512)
+    assert np.isfinite(first).all()
+    assert np.array_equal(first, call())
+    assert np.array_equal(first, again())

@@ -1,0 +1,412 @@
+"""Change points, changes of status and their explanations, on made-up folders."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from precision_eval.core.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
+from precision_eval.report.versions_text import headline
+from precision_eval.results.expectations import changes as expected_changes
+from precision_eval.results.expectations import load_table, version_key
+from precision_eval.studies.versions.changes import (
+    SESSION_MARGIN,
+    TURN_MARGIN,
+    benjamini_hochberg,
+    change_points,
+    reach,
+)
+from precision_eval.studies.versions.export import as_json, write_csv
+from precision_eval.studies.versions.results import read_results
+from precision_eval.studies.versions.series import PAIRED, build_series
+from precision_eval.studies.versions.table import markdown, number
+from precision_eval.studies.versions.telling import Choice, tell
+from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
+
+VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
+RATIO = "eager.dia_decode.track_latency_ratio"
+ANCHOR = "eager.dia_decode.track_latency_to_anchor"
+DRIFT = "eager.dia_decode.track_drift"
+STATUS = "eager.dia_decode.track_status"
+BYTES = "eager.dia_decode.track_peak_bytes"
+CELL = ("kv_to_query", "tiny")
+
+
+def folder_of(path, write, run_type, values, **more):
+    """Write one run per version; `values` maps a benchmark and a cell to what each version found."""
+    runs = []
+    for number_, version in enumerate(VERSIONS):
+        found = {name: {cell: series[number_] for cell, series in cells.items()} for name, cells in values.items()}
+        runs.append(run_type(torch=version, values=found, **more))
+    return write(path, runs)
+
+
+def noisy(levels, *, scale=0.01, processes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return [list(level * np.exp(rng.normal(0.0, scale, processes))) for level in levels]
+
+
+def series_of(folder):
+    sets = read_results(folder)
+    return build_series(sets, [one.torch_version for one in sets])
+
+
+def changes_of(folder, **more):
+    return change_points(series_of(folder), **more)
+
+
+def test_a_drift_that_moves_by_more_than_half_is_a_change_and_one_by_a_quarter_is_none(tmp_path, write, run_type):
+    values = [1e-3, 1e-3, 1.28e-3, 1.6e-3, 1.6e-3, 1.6e-3, 1.6e-3, 1.6e-3]
+    folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: values}})
+    (found,) = changes_of(folder)
+    assert (found.before, found.at, found.old, found.new) == ("2.8.0", "2.9.1", 1e-3, 1.6e-3)
+    assert found.factor == pytest.approx(1.6)
+    (note,) = [one for one in tell(read_results(folder)).notes if "of one seed" in one]
+    assert note.endswith("were measured: dia-decode/kv_to_query (eager, tiny) ×1.28 at 2.8.0")
+    assert found.factor_interval is None
+    assert found.p_value is None
+
+
+def test_a_slow_creep_is_reported_when_it_has_left_the_level(tmp_path, write, run_type):
+    values = [1.0 * 1.15**k for k in range(len(VERSIONS))]
+    found = changes_of(folder_of(tmp_path, write, run_type, {DRIFT: {CELL: values}}))
+    assert [(one.before, one.at) for one in found] == [("2.8.0", "2.9.1"), ("2.11.0", "2.12.1")]
+
+
+def test_bytes_from_zero_and_to_zero(tmp_path, write, run_type):
+    values = [0.0, 0.0, 4096.0, 4096.0, 0.0, 0.0, 0.0, 0.0]
+    found = changes_of(folder_of(tmp_path, write, run_type, {BYTES: {CELL: values}}))
+    assert [(one.at, one.factor) for one in found] == [("2.8.0", math.inf), ("2.10.0", 0.0)]
+
+
+def test_a_step_in_latency_is_found_with_its_size(tmp_path, write, run_type):
+    cells = {(fix, "tiny"): noisy([2.0] * 8, seed=k) for k, fix in enumerate(("query_to_half", "bfloat16", "autocast"))}
+    cells[CELL] = noisy([2.0] * 5 + [1.4] * 3, seed=9)
+    (found,) = changes_of(folder_of(tmp_path, write, run_type, {RATIO: cells}))
+    assert (found.fix, found.before, found.at) == ("kv_to_query", "2.10.0", "2.11.0")
+    low, high = found.factor_interval
+    assert low < 0.7 < high < 0.75
+    assert found.p_value <= found.adjusted_p_value <= 0.05
+    assert found.adjusted_p_value == pytest.approx(4 * found.p_value)
+
+
+def test_without_samples_latency_is_not_judged(tmp_path, write, run_type):
+    folder = folder_of(tmp_path, write, run_type, {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}})
+    assert changes_of(folder) == ()
+    assert any("latency_ratio without samples" in note for note in tell(read_results(folder)).notes)
+
+
+def test_a_benchmark_defined_anew_is_no_change(tmp_path, write, run_type):
+    for number_, version in enumerate(VERSIONS):
+        late = number_ >= 4
+        values = {DRIFT: {CELL: 2.0 if late else 1.0}, RATIO: {CELL: noisy([3.0 if late else 1.0], seed=number_)[0]}}
+        digest = "v2" if late else "v1"
+        write(tmp_path, [run_type(torch=version, values=values, versions={DRIFT: digest, RATIO: digest})])
+    assert changes_of(tmp_path) == ()
+    assert any("defined anew" in note for note in tell(read_results(tmp_path)).notes)
+
+
+def test_a_ratio_that_moves_with_its_baseline_says_so(tmp_path, write, run_type):
+    values = {
+        RATIO: {CELL: noisy([2.0] * 4 + [4.0] * 4, seed=1), ("full_float32", "tiny"): [[1.0] * 3] * 8},
+        ANCHOR: {CELL: noisy([1.0] * 8, seed=2), ("full_float32", "tiny"): noisy([0.5] * 4 + [0.25] * 4, seed=3)},
+    }
+    found = changes_of(folder_of(tmp_path, write, run_type, values))
+    assert {(one.metric, one.fix, one.at, one.with_baseline) for one in found} == {
+        ("latency_ratio", "kv_to_query", "2.10.0", True),
+        ("latency_to_anchor", "full_float32", "2.10.0", False),
+    }
+
+
+def stepped(factor):
+    return [[2.0] * 3] * 4 + [[2.0 * factor] * 3] * 4
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor", "called"),
+    [
+        (RATIO, 1.20, False),
+        (RATIO, 1 / 1.20, False),
+        (RATIO, 1.30, True),
+        (RATIO, 1 / 1.30, True),
+        (ANCHOR, 1.20, False),
+        (ANCHOR, 1.30, True),
+    ],
+)
+def test_a_step_that_sessions_may_differ_by_is_not_called(tmp_path, write, run_type, metric, factor, called):
+    folder = folder_of(tmp_path, write, run_type, {metric: {CELL: stepped(factor)}})
+    found = changes_of(folder)
+    assert [one.factor for one in found] == ([pytest.approx(factor)] if called else [])
+    (without,) = changes_of(folder, margins={})  # the noise of its processes alone would call each
+    assert without.factor == pytest.approx(factor)
+    (note,) = [one for one in tell(read_results(folder)).notes if "session" in one]
+    assert "beyond 25 %, chosen after" in note
+
+
+def test_the_whole_interval_must_lie_beyond_the_sessions_margin(tmp_path, write, run_type):
+    """A step of 26 % in noise of 1 %: its size is beyond 25 %, its interval is not."""
+    cells = {(fix, "tiny"): noisy([2.0] * 8, seed=k) for k, fix in enumerate(("query_to_half", "bfloat16", "autocast"))}
+    folder = folder_of(
+        tmp_path, write, run_type, {RATIO: cells | {CELL: noisy([2.0] * 4 + [2.53] * 4, processes=5, seed=9)}}
+    )
+    (without,) = changes_of(folder, margins={})
+    low, high = without.factor_interval
+    assert 1.0 < low < 1.25 < without.factor < high
+    assert changes_of(folder) == ()
+
+
+def test_every_paired_metric_has_a_sessions_margin():
+    assert set(SESSION_MARGIN) == set(TURN_MARGIN) == set(PAIRED)
+
+
+def test_a_baseline_that_moves_within_the_sessions_margin_is_no_cause(tmp_path, write, run_type):
+    values = {
+        RATIO: {CELL: stepped(1.40), ("full_float32", "tiny"): [[1.0] * 3] * 8},
+        ANCHOR: {("full_float32", "tiny"): stepped(1 / 1.20)},
+    }
+    folder = folder_of(tmp_path, write, run_type, values)
+    assert [(one.fix, one.with_baseline) for one in changes_of(folder)] == [("kv_to_query", False)]
+    found = changes_of(folder, margins={})
+    assert {(one.metric, one.with_baseline) for one in found} == {("latency_ratio", True), ("latency_to_anchor", False)}
+
+
+FIXES = ("kv_to_query", "query_to_half", "bfloat16", "autocast", "float16", "full_bfloat16")
+
+
+def few_versions(path, write, run_type, *, versions, moved, fixes=FIXES, **more):
+    """Three processes at each of a few versions; the first `moved` fixes become five times as fast at the second."""
+    for number_, version in enumerate(VERSIONS[:versions]):
+        cells = {
+            (fix, "tiny"): noisy([2.0 / (5.0 if number_ and k < moved else 1.0)], seed=10 * number_ + k)[0]
+            for k, fix in enumerate(fixes)
+        }
+        write(path, [run_type(torch=version, values={RATIO: cells} | more)])
+    return read_results(path)
+
+
+def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, write, run_type):
+    """p ≥ 2/20, however large the step and however many series take it."""
+    story = tell(few_versions(tmp_path, write, run_type, versions=2, moved=6))
+    assert story.workloads[0].changes == ()
+    found = reach(story.workloads[0].series)
+    assert (found.tested, found.smallest, found.clear) == (6, pytest.approx(0.1), pytest.approx(0.1))
+    assert found.none
+    (note,) = [one for one in story.notes if "too few" in one]
+    assert note == (
+        "too few versions or processes to call any paired change in dia-decode: p is 0.1 or more, 0.05 at most would "
+        "be called"
+    )
+    said = "Between torch 2.6.0 and 2.7.1, no status turned over and no exact metric changed."
+    assert headline(story) == f"{said} Paired latencies could not be judged: dia-decode."
+
+
+def test_three_versions_of_three_processes_take_luck(tmp_path, write, run_type):
+    """A clear step has p = 2/84/0.8 = 0.030, so 0.18 where it is one of 6; where all take it together, 0.030."""
+    story = tell(few_versions(tmp_path, write, run_type, versions=3, moved=0))
+    found = reach(story.workloads[0].series)
+    assert (found.none, found.unsure) == (False, True)
+    (note,) = [one for one in story.notes if "too few" in one]
+    assert "to call any paired change in dia-decode without luck: one series' step" in note
+    assert "p of about 0.03, times 6 series" in note
+    assert headline(story).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
+    assert len(tell(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).workloads[0].changes) >= 4
+
+
+def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
+    story = tell(few_versions(tmp_path, write, run_type, versions=5, moved=0))
+    assert not reach(story.workloads[0].series).unsure
+    assert not any("too few" in note for note in story.notes)
+    assert headline(story).endswith("no metric changed beyond its noise.")
+
+
+def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, write, run_type):
+    values = {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}, DRIFT: {CELL: [1.0] * 4 + [2.0] * 4}}
+    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
+    assert reach(story.workloads[0].series) is None
+    assert headline(story).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
+
+
+def test_benjamini_hochberg_by_hand_and_by_definition():
+    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
+    assert benjamini_hochberg([0.2]) == [0.2]
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        p = rng.uniform(size=12) ** 2
+        rejected = {k for k, value in enumerate(benjamini_hochberg(list(p))) if value <= 0.05}
+        ordered = np.sort(p)
+        passing = [k for k in range(12) if ordered[k] <= 0.05 * (k + 1) / 12]
+        limit = ordered[max(passing)] if passing else -1.0
+        assert rejected == {k for k in range(12) if p[k] <= limit}
+
+
+def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type):
+    values = {
+        STATUS: {
+            ("as_shipped", "tiny"): [2] + [1] * 7,
+            ("autocast", "tiny"): [1] + [2] * 7,
+            ("float16", "tiny"): [1] * 5 + [3] * 3,
+            ("bfloat16", "tiny"): [1, 1, math.nan, None, 1, 1, 1, 1],
+        }
+    }
+    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
+    (workload,) = story.workloads
+    found = {(one.fix, one.before, one.at, one.old, one.new): one.explained_by for one in workload.status_changes}
+    assert {key: [one.id for one in causes] for key, causes in found.items()} == {
+        ("as_shipped", "2.6.0", "2.7.1", "raised", "passed"): ["rms-norm-keeps-input-dtype"],
+        ("autocast", "2.6.0", "2.7.1", "passed", "raised"): ["rms-norm-half-meets-autocast"],
+        ("float16", "2.10.0", "2.11.0", "passed", "non_finite"): [],
+        ("bfloat16", "2.7.1", "2.9.1", "passed", "failed"): [],
+        ("bfloat16", "2.9.1", "2.10.0", "failed", "passed"): [],
+    }
+    cells = workload.tables[0].cells
+    assert cells["bfloat16", "2.8.0"].status == "not_applicable"
+    assert workload.tables[0].fixes == ("as_shipped", "bfloat16", "float16", "autocast")
+    assert {one.id for one in story.upstream} == {"rms-norm-keeps-input-dtype", "rms-norm-half-meets-autocast"}
+    text = markdown(story)
+    assert "| as_shipped | eager, tiny | 2.6.0 → 2.7.1 (2025-06) | raised → passed | rms-norm-keeps-input-dtype" in text
+    assert "passed → non_finite | unexplained |" in text
+
+
+def test_a_change_on_cuda_explains_nothing_that_ran_on_the_cpu(tmp_path, write, run_type):
+    """The tracked figures run on the CPU, whichever build of torch it is."""
+    values = {DRIFT: {("autocast", "tiny"): [1.0] * 6 + [2.0] * 2}}
+    (entry,) = [one for one in load_upstream().changes if one.id == "rms-norm-autocast-float32"]
+    upstream = load_upstream()
+    on_cpu = replace(upstream, changes=(replace(entry, device="cpu"),))
+    for cuda in (False, True):
+        folder = folder_of(tmp_path / str(cuda), write, run_type, values, cuda=cuda)
+        explained = {
+            name: [one.id for one in tell(read_results(folder), upstream=known).workloads[0].changes[0].explained_by]
+            for name, known in (("as it is", upstream), ("planted", on_cpu))
+        }
+        assert explained == {"as it is": [], "planted": ["rms-norm-autocast-float32"]}
+
+
+def test_every_status_change_on_record_is_explained():
+    """The recorded table over six torch versions is what the explanations must account for."""
+    known = load_upstream().changes
+    recorded = expected_changes(load_table())
+    assert recorded
+    for change in recorded:
+        workload, fix, mode = change.cell.split("/")
+        key = (mode.partition("-")[0], workload, "status", fix, "tiny")
+        for (before, old), (at, new) in zip(change.by_version[:-1], change.by_version[1:], strict=True):
+            if old.status != new.status:
+                assert explanations(known, key, before=before, at=at, statuses=(old.status, new.status)), change.cell
+
+
+def test_releases_are_in_order_and_dated():
+    releases = list(load_upstream().releases.values())
+    assert [one.version for one in releases] == sorted((one.version for one in releases), key=version_key)
+    dates = [one.date for one in releases]
+    assert None not in dates
+    # a patch release may follow the next minor one, minor releases may not
+    minor = [one.date for one in releases if one.version.endswith(".0")]
+    assert minor == sorted(minor)
+    for change in load_upstream().changes:
+        assert change.since in load_upstream().releases, change.id
+        assert change.reference.startswith("https://"), change.id
+
+
+def test_damaged_upstream_data_are_refused(tmp_path):
+    content = json.loads(DATA.read_text())
+    for number_, damage in enumerate(
+        (
+            lambda c: c.update(schema_version=9),
+            lambda c: c["releases"].update({"2.9.0": "soon"}),
+            lambda c: c["changes"][0].pop("since"),
+            lambda c: c["changes"][0].update(device="rocm"),
+        )
+    ):
+        broken = json.loads(json.dumps(content))
+        damage(broken)
+        path = tmp_path / f"{number_}.json"
+        path.write_text(json.dumps(broken))
+        with pytest.raises(IntegrityError):
+            load_upstream(path)
+
+
+def test_commits_are_an_axis_too(tmp_path, write, run_type):
+    commits = ["1" * 40, "2" * 40, "3" * 40]
+    for number_, commit in enumerate(commits):
+        for torch in ("2.8.0", "2.9.1") if number_ < 2 else ("2.9.1",):
+            values = {DRIFT: {CELL: 2.0 if number_ else 1.0}, STATUS: {CELL: 1 if number_ else 2}}
+            write(tmp_path, [run_type(torch=torch, values=values, commit=commit, date_ms=1000 + number_)])
+    sets = read_results(tmp_path)
+    story = tell(sets, Choice(axis="commit"))
+    assert story.positions == ("11111111", "22222222", "33333333")
+    assert {one.torch_version for one in story.sets} == {"2.9.1"}
+    assert story.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
+    (workload,) = story.workloads
+    assert [(one.at, one.explained_by) for one in workload.changes] == [("22222222", ())]
+    assert [(one.at, one.explained_by) for one in workload.status_changes] == [("22222222", ())]
+    assert "unexplained" not in markdown(story)
+    by_torch = tell(sets)
+    assert by_torch.positions == ("2.8.0", "2.9.1")
+    assert {one.commit for one in by_torch.sets} == {commits[1]}
+    assert tell(sets, Choice(commit="111")).sets[0].commit == commits[0]
+    with pytest.raises(UnknownNameError, match="unknown commit 'f00'"):
+        tell(sets, Choice(commit="f00"))
+    with pytest.raises(UnknownNameError, match=r"unknown torch version '2\.9\.0'"):
+        tell(sets, Choice(axis="commit", torch="2.9.0"))
+
+
+def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
+    folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: [1.0] * 8}})
+    sets = read_results(folder)
+    with pytest.raises(ParameterError, match="unknown axis 'time'; expected torch or commit"):
+        tell(sets, Choice(axis="time"))
+    with pytest.raises(UnknownNameError, match="unknown workload 'svd-"):
+        tell(sets, Choice(workloads=("svd-*",)))
+    with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
+        tell(sets, Choice(metrics=("drifts",)))
+    twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
+    with pytest.raises(ParameterError, match=r"are both 2\.6\.0; keep one of the two"):
+        tell(twice)
+    write(tmp_path / "bare", [run_type(torch="2.8.0", values={})])
+    with pytest.raises(RecordError, match="hold no benchmark of a workload"):
+        tell(read_results(tmp_path / "bare"))
+
+
+def test_json_is_strict_and_csv_holds_every_value(tmp_path, write, run_type):
+    values = {BYTES: {CELL: [0.0] + [2048.0] * 7}, RATIO: {CELL: noisy([2.0] * 8)}, STATUS: {CELL: [1] * 8}}
+    story = tell(read_results(folder_of(tmp_path / "in", write, run_type, values)))
+    found = json.loads(as_json(story), parse_constant=lambda name: pytest.fail(name))
+    assert [one["released"] for one in found["positions"]][:2] == ["2025-01-29", "2025-06-04"]
+    (change,) = found["workloads"][0]["changes"]
+    assert (change["at"], change["factor"], change["explained_by"]) == ("2.7.1", None, ["rms-norm-keeps-input-dtype"])
+    write_csv(story, tmp_path / "out" / "values.csv")
+    lines = (tmp_path / "out" / "values.csv").read_text().splitlines()
+    assert len(lines) == 1 + 3 * 8
+    assert lines[1].startswith("dia-decode,eager,tiny,kv_to_query,latency_ratio,2.6.0,measured,")
+    with pytest.raises(ParameterError, match="cannot be written"):
+        write_csv(story, tmp_path / "out" / "values.csv" / "below.csv")
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("peak_bytes", 1536.0, "1.5 KiB"),
+        ("peak_bytes", 0.0, "0 B"),
+        ("stored_bytes", 5 * 2.0**30, "5 GiB"),
+        ("drift", 0.00123, "1.2e-03"),
+        ("latency_ratio", 2.3456, "2.35"),
+    ],
+)
+def test_numbers_are_written_short(metric, value, text):
+    assert number(metric, value) == text
+
+
+def test_the_heading_counts_and_names_the_build(tmp_path, write, run_type):
+    def heading_of(path, *sets, axis="torch"):
+        return markdown(tell(sets or read_results(path), Choice(axis=axis))).splitlines()[0]
+
+    folder = folder_of(tmp_path / "all", write, run_type, {DRIFT: {CELL: [1.0] * 8}}, cuda=True)
+    assert heading_of(folder) == "8 torch versions on lab (Testium 1), CUDA builds, run on the CPU"
+    slim = [replace(one, build="slim") for one in read_results(folder)]
+    assert heading_of(folder, *slim).endswith("slim builds (CUDA builds without CUDA's libraries)")
+    assert heading_of(folder, slim[0], axis="commit").startswith("1 commit on lab")
+    plain = folder_of(tmp_path / "cpu", write, run_type, {DRIFT: {CELL: [1.0] * 8}})
+    assert heading_of(plain).endswith("CPU builds")

@@ -1,0 +1,106 @@
+"""A run that has sound, made here: a few seconds of the shipped recording under several names, with their records."""
+
+import hashlib
+from functools import cache
+
+import numpy as np
+import soundfile
+
+from precision_eval.cases.voice.assets import original_speech
+from precision_eval.core.records import Record, RecordFile
+from precision_eval.results.data import load_run
+
+RATE_HZ, HOP, RAISED = 16_000, 320, "RuntimeError: Expected query, key, and value to have the same dtype"
+ROLES = {"oracle": "oracle", "null": "null", "control_long_window": "control"}
+LSD_DB, TO_NULL = 1.4710677348648786, 0.19194826334712303
+
+
+@cache
+def speech(seconds, start_s=6.0):
+    """A stretch of the recording, float32, read-only."""
+    first = round(start_s * RATE_HZ)
+    samples = original_speech()[0][first : first + round(seconds * RATE_HZ)].copy()
+    samples.setflags(write=False)
+    return samples
+
+
+def tokens(seconds, *, other_from=None):
+    """Tokens, (frames, 4); the third codebook differs from frame `other_from` on."""
+    found = np.random.default_rng(5).integers(0, 200, (round(seconds * RATE_HZ / HOP), 4)).astype(np.uint8)
+    if other_from is not None:
+        found[other_from:, 2] += 1
+    return found
+
+
+def differing(samples, *, from_s):
+    """The samples, louder and noisier from a time on."""
+    changed = samples.copy()
+    first = round(from_s * RATE_HZ)
+    noise = np.random.default_rng(3).standard_normal(len(samples) - first)
+    changed[first:] = (0.5 * changed[first:] + 0.01 * noise).astype(np.float32)
+    return changed
+
+
+def with_another_second(wav_bytes):
+    """A WAV of floats as it would be, had it been written a second later: libsndfile notes when the peak was found."""
+    at = wav_bytes.index(b"PEAK") + 12  # name, size, version
+    second = int.from_bytes(wav_bytes[at : at + 4], "little") + 1
+    return wav_bytes[:at] + second.to_bytes(4, "little") + wav_bytes[at + 4 :]
+
+
+def described(run_dir, *names):
+    """Path and digest of files, as records hold them."""
+    return [{"path": name, "sha256": hashlib.sha256((run_dir / name).read_bytes()).hexdigest()} for name in names]
+
+
+def record(fix, measure, data, *, status="passed", reason=None, mode="eager", workload="voice"):
+    return Record(
+        cell=f"{workload}/{fix}/{mode}@cpu:default#{measure}",
+        workload=workload,
+        workload_digest="d",
+        fix=fix,
+        role=ROLES.get(fix, "fix"),
+        mode=mode,
+        device="cpu",
+        size="default",
+        threads=1,
+        measure=measure,
+        status=status,
+        reason=reason,
+        data=data,
+        wall_s=0.0,
+        started_at="2026-01-01T00:00:00+00:00",
+        environment="e",
+    )
+
+
+def add(run_dir, fix, samples, codes, *, mode="eager", workload="voice", seconds=None):
+    """Write a WAV and its tokens, and append its records."""
+    stem = fix if mode == "eager" else f"{fix}.{mode}.default"
+    folder = run_dir / "audio"
+    folder.mkdir(parents=True, exist_ok=True)
+    wav, npy = f"audio/{stem}.wav", f"audio/{stem}.npy"
+    soundfile.write(run_dir / wav, samples, RATE_HZ, subtype="FLOAT")
+    if fix != "oracle":
+        (run_dir / wav).write_bytes(with_another_second((run_dir / wav).read_bytes()))
+    np.save(run_dir / npy, codes, allow_pickle=False)
+    duration_s = len(samples) / RATE_HZ if seconds is None else seconds
+    data = {"wav": wav, "files": described(run_dir, wav, npy), "duration_s": duration_s}
+    distance = {"log_spectral_distance_db": {"mean": LSD_DB, "ratio_to_null": TO_NULL}}
+    made = [record(fix, "synthesis", data, mode=mode, workload=workload)]
+    made.append(record(fix, "audio", {"against_oracle": distance}, mode=mode, workload=workload))
+    RecordFile(run_dir / "records.jsonl").append(made)
+
+
+def made_run(run_dir, *, seconds=12.0, workload="voice"):
+    """A run with an oracle, a fix that equals it, one that leaves it half-way, a null, and a fix that raised."""
+    sound = speech(seconds)
+    half = round(seconds * RATE_HZ / HOP / 2)
+    add(run_dir, "oracle", sound, tokens(seconds), workload=workload)
+    add(run_dir, "null", speech(seconds, 30.0), tokens(seconds, other_from=0), workload=workload)
+    changed = differing(sound, from_s=seconds / 2)
+    add(run_dir, "kv_to_query", changed, tokens(seconds, other_from=half), workload=workload)
+    add(run_dir, "full_float32", sound, tokens(seconds), workload=workload)
+    raised = record("as_shipped", "synthesis", None, status="raised", reason=RAISED, workload=workload)
+    RecordFile(run_dir / "records.jsonl").append([raised])
+    return load_run(run_dir)

@@ -1,0 +1,3 @@
+from made_versions import run_type, write
+
+__all__ = ["run_type", "write"]

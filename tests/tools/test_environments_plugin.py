@@ -1,0 +1,119 @@
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_eval.core.errors import ParameterError
+from tools.torch_versions.environments import NOTE_NAME, Note
+from tools.torch_versions.sweep_plan import environment_name
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTE = {
+    "version": "2.8.0",
+    "python": "3.11.7",
+    "torch_version": "2.8.0+cu128",
+    "numpy": "2.3.5",
+    "blas": "mkl",
+    "build": "slim",
+    "cuda": "12.8",
+    "stand_ins": ["libcudart.so.12"],
+    "installed_by": "uv",
+    "bytes": 1,
+    "seconds": 1.0,
+}
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    spec = importlib.util.spec_from_file_location("asv_torch_env", ROOT / "asv_torch_env.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made(plugin, tmp_path, requirements=None):
+    from asv.config import Config
+
+    raw = json.loads((ROOT / "asv.versions.json").read_text(encoding="utf-8"))
+    raw["env_dir"] = str(tmp_path)
+    return plugin.TorchVersion(Config.from_json(raw), "3.11", requirements or {"torch": "2.8.0"}, {})
+
+
+def finish(tmp_path):
+    folder = tmp_path / "torch2.8.0-py3.11"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / NOTE_NAME).write_text(json.dumps(NOTE))
+
+
+def test_asv_takes_the_plugin_by_its_name(plugin):
+    from asv.environment import get_environment_class_by_name
+
+    raw = json.loads((ROOT / "asv.versions.json").read_text(encoding="utf-8"))
+    assert raw["plugins"] == [".asv_torch_env"]
+    assert get_environment_class_by_name(raw["environment_type"]).tool_name == plugin.TorchVersion.tool_name
+
+
+def test_names_say_the_version(plugin, tmp_path):
+    environment = made(plugin, tmp_path)
+    assert environment.name == environment_name("2.8.0", "3.11") == "torch-py3.11-torch2.8.0"
+    assert environment.dir_name == "torch2.8.0-py3.11"
+    assert environment.requirements == {"torch": "2.8.0"}
+
+
+def test_the_build_is_recorded_once_it_is_known(plugin, tmp_path):
+    environment = made(plugin, tmp_path)
+    assert not environment.check_presence()
+    assert environment.env_vars == {}
+    finish(tmp_path)
+    assert environment.check_presence()
+    assert environment.env_vars == {"TORCH_BUILD": "slim"}
+    assert environment.name == "torch-py3.11-torch2.8.0"  # the name does not depend on it: results are found again
+
+
+def test_a_finished_environment_is_not_touched(plugin, tmp_path, monkeypatch):
+    monkeypatch.setattr(plugin, "build_environment", lambda *args, **options: pytest.fail("made again"))
+    finish(tmp_path)
+    made(plugin, tmp_path).create()
+    assert (tmp_path / "torch2.8.0-py3.11" / NOTE_NAME).exists()
+
+
+def test_a_missing_one_is_made_as_the_sweep_makes_it(plugin, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setenv("PRECISION_EVAL_TORCH_BUILD", "cuda")
+
+    def build(wanted, **options):
+        asked.append((wanted.version, wanted.python, wanted.root, options["build"]))
+        finish(tmp_path)
+        return Note(**{**NOTE, "stand_ins": ()})
+
+    monkeypatch.setattr(plugin, "build_environment", build)
+    made(plugin, tmp_path).create()
+    assert asked == [("2.8.0", "3.11", ROOT, "cuda")]
+
+
+def test_what_fails_is_asvs_own_error(plugin, tmp_path, monkeypatch):
+    from asv.util import UserError
+
+    def refuse(*args, **options):
+        raise ParameterError("several GB")
+
+    monkeypatch.setattr(plugin, "build_for_here", refuse)
+    with pytest.raises(UserError, match="several GB"):
+        made(plugin, tmp_path).create()
+    assert not (tmp_path / "torch2.8.0-py3.11").exists()
+
+
+def test_other_requirements_are_refused(plugin, tmp_path):
+    from asv.util import UserError
+
+    with pytest.raises(UserError, match="takes the requirement torch alone"):
+        made(plugin, tmp_path, {"torch": "2.8.0", "numpy": "1.26"})
+
+
+def test_only_versions_of_python_match(plugin):
+    assert plugin.TorchVersion.matches("3.11")
+    assert not plugin.TorchVersion.matches("same")

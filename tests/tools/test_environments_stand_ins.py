@@ -1,0 +1,143 @@
+import ctypes
+import platform
+import struct
+
+import pytest
+
+from precision_eval.core.errors import IntegrityError
+from tools.torch_versions import stand_ins
+from tools.torch_versions.stand_ins import elf_hash, put_stand_ins, read_object, stand_in
+
+LOADS = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+
+
+def wanting(needed, loose=()):
+    """The bytes of a library that needs others: needed = {library: {version: [names]}}; loose names have no version."""
+    strings = stand_ins._Strings()
+    symbols = [(name, version) for versions in needed.values() for version, names in versions.items() for name in names]
+    versions = [version for found in needed.values() for version in found]
+    symbols += [(name, None) for name in loose]
+    table = bytes(24) + b"".join(struct.pack("<IBBHQQ", strings.add(name), 0x12, 0, 0, 0, 0) for name, _ in symbols)
+    numbers = [0] + [1 if version is None else versions.index(version) + 2 for _, version in symbols]
+    needs = b""
+    for place, (library, found) in enumerate(needed.items(), start=1):
+        step = 16 + 16 * len(found)
+        needs += struct.pack("<HHIII", 1, len(found), strings.add(library), 16, 0 if place == len(needed) else step)
+        for count, version in enumerate(found, start=1):
+            following = 0 if count == len(found) else 16
+            index = versions.index(version) + 2
+            needs += struct.pack("<IHHII", elf_hash(version), 0, index, strings.add(version), following)
+    names_at = [strings.add(library) for library in needed]
+    origin_at = strings.add("$ORIGIN")
+    parts = {
+        6: table,
+        4: stand_ins._hash_table([name for name, _ in symbols]),
+        0x6FFFFFFE: needs,
+        0x6FFFFFF0: struct.pack(f"<{len(numbers)}H", *numbers),
+        5: bytes(strings.data),
+        7: bytes(24 * len(symbols)),
+    }
+    start, body, tags = 64 + 56 * 4, b"", [(1, at) for at in names_at]
+    for tag, part in parts.items():
+        tags.append((tag, start + len(body)))
+        body += part + bytes(-len(part) % 8)
+    sizes = [(10, len(strings.data)), (11, 24), (8, 24 * len(symbols)), (9, 24), (24, 0), (29, origin_at)]
+    tags += [*sizes, (0x6FFFFFFF, len(needed)), (0, 0)]
+    dynamic = b"".join(struct.pack("<QQ", *tag) for tag in tags)
+    end = start + len(body)
+    slots = end + -end % 4096 + len(dynamic)
+    relocations = b"".join(  # each symbol's address is wanted in a slot of its own (R_X86_64_GLOB_DAT)
+        struct.pack("<QQq", slots + 8 * i, (i + 1) << 32 | 6, 0) for i in range(len(symbols))
+    )
+    body = body[: -len(relocations)] + relocations if relocations else body
+    return stand_ins._framed(body, start, dynamic + bytes(16 * len(symbols)))
+
+
+NEEDED = {
+    "libcudart.so.12": {"libcudart.so.12": ["cudaGetDeviceCount", "cudaMalloc"]},
+    "libcublas.so.12": {"libcublas.so.12": ["cublasCreate_v2"], "libcublas.so.12.1": ["cublasNew"]},
+}
+
+
+@pytest.fixture
+def torch_folder(tmp_path):
+    library = tmp_path / "torch" / "lib"
+    library.mkdir(parents=True)
+    (library / "libtorch_cuda.so").write_bytes(wanting(NEEDED, loose=["nvrtcVersion", "ours", "PyNumber_Add"]))
+    (library / "libours.so").write_bytes(stand_in("libours.so", [("ours", "")]))
+    return tmp_path / "torch"
+
+
+def test_reader_sees_what_a_library_wants(torch_folder):
+    found = read_object(torch_folder / "lib" / "libtorch_cuda.so")
+    assert found.needed == ("libcudart.so.12", "libcublas.so.12")
+    assert ("cudaMalloc", "libcudart.so.12") in found.wanted
+    assert ("cublasNew", "libcublas.so.12.1") in found.wanted
+    assert ("nvrtcVersion", "") in found.wanted
+    assert found.version_home["libcublas.so.12.1"] == "libcublas.so.12"
+    assert not found.defined - {""}
+
+
+def test_reader_sees_what_a_stand_in_defines(torch_folder):
+    assert read_object(torch_folder / "lib" / "libours.so").defined == {"ours"}
+
+
+def test_each_missing_library_gets_its_symbols(torch_folder):
+    assert put_stand_ins(torch_folder) == ("libcublas.so.12", "libcudart.so.12")
+    made = {name: read_object(torch_folder / "lib" / name) for name in NEEDED}
+    assert made["libcudart.so.12"].defined == {"cudaGetDeviceCount", "cudaMalloc"}
+    # symbols of no version go to the first library, except those that torch itself or Python defines
+    assert made["libcublas.so.12"].defined == {"cublasCreate_v2", "cublasNew", "nvrtcVersion"}
+
+
+def test_what_is_there_is_left_alone(torch_folder):
+    own = torch_folder / "lib" / "libcudart.so.12"
+    own.write_bytes(stand_in("libcudart.so.12", []))
+    before = own.read_bytes()
+    assert put_stand_ins(torch_folder) == ("libcublas.so.12",)
+    assert own.read_bytes() == before
+
+
+def test_a_cpu_build_needs_none(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cpu.so").write_bytes(wanting({"libc.so.6": {"GLIBC_2.2.5": ["malloc"]}}))
+    assert put_stand_ins(tmp_path) == ()
+
+
+def test_hash_of_names_is_the_published_one():
+    assert elf_hash("printf") == 0x077905A6  # by hand after the ABI's definition, and as readelf -V shows such
+    assert elf_hash("GLIBC_2.2.5") == 0x09691A75
+
+
+@pytest.mark.parametrize("content", [b"", b"MZ" + bytes(100), b"\x7fELF\x02\x01" + bytes(100)])
+def test_no_x86_64_library_is_refused(tmp_path, content):
+    path = tmp_path / "libtorch.so"
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match="no x86-64 shared object"):
+        read_object(path)
+
+
+@pytest.mark.skipif(not LOADS, reason="the loader of x86-64 Linux is asked")
+class TestLoader:
+    def test_loads_only_with_the_stand_ins(self, torch_folder):
+        path = torch_folder / "lib" / "libtorch_cuda.so"
+        path.write_bytes(wanting(NEEDED))
+        with pytest.raises(OSError, match="cannot open shared object file"):
+            ctypes.CDLL(str(path))
+        put_stand_ins(torch_folder)
+        ctypes.CDLL(str(path))  # every symbol of every version is found
+        runtime = ctypes.CDLL(str(torch_folder / "lib" / "libcudart.so.12"))
+        assert runtime.cudaGetDeviceCount() == 100
+
+    @pytest.mark.parametrize(
+        ("symbols", "message"),
+        [
+            ([("cudaMalloc", "one")], "undefined symbol: cudaGetDeviceCount"),
+            ([("cudaMalloc", "two"), ("cudaGetDeviceCount", "two")], "version `one' not found"),
+        ],
+    )
+    def test_a_planted_fault_is_seen_by_the_loader(self, tmp_path, symbols, message):
+        (tmp_path / "libasks.so").write_bytes(wanting({"libfault.so.1": {"one": ["cudaGetDeviceCount", "cudaMalloc"]}}))
+        (tmp_path / "libfault.so.1").write_bytes(stand_in("libfault.so.1", symbols))
+        with pytest.raises(OSError, match=message):
+            ctypes.CDLL(str(tmp_path / "libasks.so"))

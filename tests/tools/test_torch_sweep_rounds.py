@@ -1,0 +1,169 @@
+"""The rounds of a sweep, on environments and an asv that only write down what they are asked."""
+
+import json
+from dataclasses import replace
+
+import fake_machine
+import pytest
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
+from tools.torch_versions import torch_sweep
+from tools.torch_versions.sweep_rounds import read_visits
+from tools.torch_versions.torch_sweep import plan_sweep, run_sweep, torch_sweep_command
+
+OTHERS = vars(fake_machine)
+LATENCY = "eager.b.track_latency_ratio"
+BENCHMARKS = {"eager.a.track_status": "1", "eager.b.track_drift": "1", LATENCY: "1"}
+COLUMNS = ["result", "params", "version", "started_at", "samples"]
+
+
+class Turning(OTHERS["FakeMachine"]):
+    """An asv whose latencies have a sample per process: one in a round, three without."""
+
+    def asv(self, sweep, path, pattern, turn=0):
+        version = json.loads(path.read_text())["matrix"]["req"]["torch"][0]
+        if pattern == torch_sweep.DISCOVER:
+            sweep.results.mkdir(parents=True, exist_ok=True)
+            listed = {name: {"version": one} for name, one in BENCHMARKS.items()}
+            (sweep.results / "benchmarks.json").write_text(json.dumps({**listed, "version": 2}))
+            return 0, ""
+        names = [name for name in BENCHMARKS if OTHERS["select"](pattern, name)]
+        if (version, turn) == self.stop_at:
+            self.stop_at = None
+            raise KeyboardInterrupt
+        self.ran += [(version, turn, name) for name in names]
+        file = sweep.results / sweep.machine / f"{'c' * 8}-torch-py{sweep.python}-torch{version}.json"
+        rows = json.loads(file.read_text())["results"] if file.exists() else {}
+        for name in names:
+            taken = ([float(turn)] if turn else [9.0] * 3) if "latency" in name else None
+            before = rows[name][4][0] if name in rows and rows[name][4] and turn > 1 else []
+            failed = name in self.failing
+            rows[name] = [[None if failed else 1.0], [], "1", 0, None if failed or not taken else [before + taken]]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = {"result_columns": COLUMNS, "results": rows, "env_vars": {"TORCH_BUILD": self.built}, "version": 2}
+        file.write_text(json.dumps(content))
+        return (2 if self.failing & set(names) else 0), ""
+
+    def samples(self):
+        found = {}
+        for path in sorted((self.request.results / "vm").iterdir()):
+            row = json.loads(path.read_text())["results"].get(LATENCY)
+            found[path.stem.rpartition("torch")[2]] = row and row[4] and row[4][0]
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return Turning(tmp_path, monkeypatch)
+
+
+def ignore(text):
+    pass
+
+
+def turns(machine):
+    return [(version, turn) for version, turn, name in machine.ran if name == LATENCY]
+
+
+def test_versions_are_visited_in_turn_after_everything_else(machine):
+    said = []
+    tally = run_sweep(plan_sweep(machine.request), said.append)
+    assert (tally.finished, tally.exit_code) == (["2.6.0", "2.8.0", "2.10.0"], 0)
+    forth, back = ["2.6.0", "2.8.0", "2.10.0"], ["2.10.0", "2.8.0", "2.6.0"]
+    assert turns(machine) == [(one, 1) for one in forth] + [(one, 2) for one in back] + [(one, 3) for one in forth]
+    assert all(turn == 0 for _, turn, name in machine.ran if name != LATENCY)
+    assert [turn for _, turn, _ in machine.ran] == sorted(turn for _, turn, _ in machine.ran)
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+    assert "round 2 of 3: torch 2.10.0, 1 benchmark of latency" in said
+    visits = read_visits(machine.request.results)
+    assert [(one.environment.rpartition("torch")[2], one.round) for one in visits] == turns(machine)
+    assert [one.at_s for one in visits] == sorted(one.at_s for one in visits)
+    machine.ran.clear()
+    assert run_sweep(plan_sweep(machine.request), ignore).finished == forth
+    assert machine.ran == []
+
+
+def test_a_sweep_that_was_stopped_goes_on_in_its_round(machine):
+    machine.stop_at = ("2.8.0", 2)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(plan_sweep(machine.request), ignore)
+    before = turns(machine)
+    assert before[-1] == ("2.10.0", 2)
+    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
+    assert turns(machine)[len(before) : len(before) + 2] == [("2.8.0", 2), ("2.6.0", 2)]
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+
+
+def test_one_round_measures_all_processes_of_a_version_in_one_go(machine):
+    run_sweep(plan_sweep(replace(machine.request, rounds=1)), ignore)
+    assert turns(machine) == [(version, 0) for version in ("2.6.0", "2.8.0", "2.10.0")]
+    assert read_visits(machine.request.results) == ()
+    machine.ran.clear()
+    said = []
+    assert run_sweep(plan_sweep(machine.request), said.append).exit_code == 0  # what is measured stays
+    assert machine.ran == []
+    assert any("2.10.0, 2.6.0, 2.8.0 were measured before, each version in one session" in one for one in said)
+
+
+def test_removed_environments_are_visited_once(machine, capsys):
+    request = replace(machine.request, keep=False)
+    assert run_sweep(plan_sweep(request), ignore).exit_code == 0
+    assert {turn for _, turn in turns(machine)} == {0}
+    with pytest.raises(ParameterError, match="--rounds 3 comes back to every environment"):
+        plan_sweep(replace(request, rounds=3))
+    with pytest.raises(ParameterError, match="--rounds 0: give 1 or more"):
+        plan_sweep(replace(machine.request, rounds=0))
+    torch_sweep_command(replace(machine.request, plan_only=True))
+    assert "Latencies are measured in 3 rounds" in capsys.readouterr().out
+
+
+def test_more_rounds_add_to_those_that_are_there(machine):
+    run_sweep(plan_sweep(replace(machine.request, rounds=2)), ignore)
+    run_sweep(plan_sweep(replace(machine.request, rounds=4)), ignore)
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0, 4.0)}
+
+
+def test_a_latency_that_fails_is_named_and_not_tried_in_every_round(machine):
+    machine.failing = {LATENCY}
+    tally = run_sweep(plan_sweep(machine.request), ignore)
+    assert tally.exit_code == 1
+    assert f"1 benchmark of latency failed: {LATENCY}" in tally.incomplete["2.8.0"]
+    assert turns(machine) == [(version, 1) for version in ("2.6.0", "2.8.0", "2.10.0")]
+    machine.failing = set()
+    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+
+
+def test_a_round_that_fails_costs_no_sample_of_the_rounds_before(machine):
+    """asv itself drops a failed case's samples."""
+    run_sweep(plan_sweep(replace(machine.request, rounds=2)), ignore)
+    machine.failing = {LATENCY}
+    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 1
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0)}
+    machine.failing = set()
+    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
+    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+
+
+def test_what_a_visit_took_is_written_down(machine):
+    run_sweep(plan_sweep(machine.request), ignore)
+    lines = map(json.loads, (machine.request.results / "costs.jsonl").read_text().splitlines())
+    assert sum(one["version"] == "2.8.0" for one in lines) == 1 + 3
+
+
+@pytest.mark.parametrize(("turn", "appends", "process"), [(0, False, None), (1, False, "0"), (3, True, "2")])
+def test_asv_is_told_the_process_and_to_keep_earlier_samples(tmp_path, monkeypatch, turn, appends, process):
+    asked = []
+    fake = Turning(tmp_path, monkeypatch)
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(PROCESS_VARIABLE, raising=False)
+    monkeypatch.setattr(torch_sweep, "build_for_here", lambda asked, installer: "slim")
+    monkeypatch.setattr(torch_sweep, "_commit", lambda root, revision: "c" * 40)
+    monkeypatch.setattr(torch_sweep, "_logged", lambda *given: asked.append(given) or (0, ""))
+    torch_sweep._asv(plan_sweep(fake.request), tmp_path / "asv.json", "x", turn)
+    command, environ, _ = asked[0]
+    assert ("--append-samples" in command) == appends
+    assert environ.get(PROCESS_VARIABLE) == process
+    assert command[-2:] == ["--machine", "vm"]

@@ -1,0 +1,123 @@
+"""Training: it learns, and an interrupted run resumes to the very same weights."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
+
+from precision_eval.cases.voice.model import VoiceConfig
+from precision_eval.core.errors import IntegrityError, ParameterError
+from tools.voice import training
+from tools.voice.training import TrainingPlan, learning_rate_factor, train_voice
+
+SMALL = VoiceConfig(width=32, n_layers=2, n_heads=2, hidden=48, window_frames=16)
+
+
+class PowerCutError(Exception):
+    """Stands in for a power cut."""
+
+
+class Reports:
+    """The parent's queue; breaks off at a step if told to."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.stop_at = stop_at
+        self.rows: list[dict] = []
+
+    def put(self, row: dict) -> None:
+        self.rows.append(row)
+        if row["step"] == self.stop_at:
+            raise PowerCutError
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "VoiceConfig", lambda: SMALL)
+    monkeypatch.setattr(training, "CROP_FRAMES", 64)
+    monkeypatch.setattr(training, "LOG_EVERY_STEPS", 5)
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(training, "VALIDATION_CROPS", 1)
+
+
+def write_corpus(folder: Path) -> None:
+    """Two speakers whose tokens follow from the phoneme, so there is something to learn."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for speaker in range(2):
+        starts = np.arange(0, 4000, 8)
+        phonemes = rng.integers(1, 20, len(starts))
+        arrays[f"segments.{speaker}"] = np.stack([phonemes, starts, starts + 8], 1).astype(np.int32)
+        arrays[f"tokens.{speaker}"] = np.repeat(phonemes, 8)[:, None].repeat(4, 1).astype(np.uint8)
+    save_file(arrays, folder / "corpus.safetensors", metadata={"seed": "0", "corpus_hours": "1.0"})
+
+
+def run_rank(folder: Path, *, million_frames: float, stop_at: int | None = None) -> Reports:
+    plan = TrainingPlan(out_dir=str(folder), million_frames=million_frames, corpus_hours=1.0, ranks=1, seed=0)
+    reports = Reports(stop_at)
+    rendezvous = folder / "rendezvous"
+    try:
+        training._train_rank(0, plan, str(rendezvous.resolve()), reports)
+    except PowerCutError:
+        torch.distributed.destroy_process_group()
+    rendezvous.unlink(missing_ok=True)
+    return reports
+
+
+def log_of(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "training_log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_interrupted_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    frames = 25 * training.BATCH * 64 / 1e6
+    for folder in (whole, broken):
+        folder.mkdir()
+        write_corpus(folder)
+    run_rank(whole, million_frames=frames)
+    assert run_rank(broken, million_frames=frames, stop_at=15).rows[-1]["step"] == 15
+    resumed = run_rank(broken, million_frames=frames).rows
+    assert resumed[0]["step"] == 15  # the checkpoint of step 14 is the last that was written
+    expected, found = (load_file(folder / "checkpoint.safetensors") for folder in (whole, broken))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert [row["step"] for row in log_of(broken)] == [5, 10, 15, 20, 25]
+
+
+@pytest.mark.usefixtures("small")
+def test_it_learns(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    rows = run_rank(tmp_path, million_frames=150 * training.BATCH * 64 / 1e6).rows
+    assert rows[0]["train_loss"] > 4.0
+    assert rows[-1]["train_loss"] < 0.7 * rows[0]["train_loss"]
+    assert "validation_loss" in rows[-1]
+    weights = load_file(training.export_weights(tmp_path))
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+def test_another_plan_is_not_resumed(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"million_frames": 1.0, "corpus_hours": 1.0, "ranks": 2, "seed": 0}')
+    with pytest.raises(IntegrityError, match="holds another plan"):
+        train_voice(tmp_path, million_frames=2.0, corpus_hours=1.0, seed=0, ranks=2)
+
+
+def test_another_corpus_is_not_trained_on(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
+    plan = TrainingPlan(out_dir=str(tmp_path), million_frames=1.0, corpus_hours=1.0, ranks=1, seed=5)
+    with pytest.raises(IntegrityError, match="was made with"):
+        training.prepare_corpus(plan, on_speaker=lambda done, of: None)
+
+
+def test_sizes_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="must be positive"):
+        train_voice(tmp_path, million_frames=0, corpus_hours=1.0, seed=0, ranks=2)
+
+
+def test_learning_rate_by_hand() -> None:
+    assert learning_rate_factor(0, 1000) == pytest.approx(0.01)
+    assert learning_rate_factor(500, 1000) == pytest.approx(0.5)
+    assert learning_rate_factor(1000, 1000) == pytest.approx(0.0)

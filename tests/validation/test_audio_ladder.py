@@ -1,0 +1,275 @@
+"""Each degradation does what its name says, by figures worked out by hand; the ladder runs, and its rule is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+from audio_metrics import ParameterError
+from validation.audio_ladder import RUNGS, climb, degrade, rung_by_name
+from validation.audio_ladder.__main__ import main
+from validation.audio_ladder.divergence import CURRENT_RULE, HalfWindows, firing, half_windows, rule_name
+from validation.audio_ladder.figure import draw
+from validation.audio_ladder.rungs import NEEDS_RATE
+from validation.audio_ladder.table import reading, response, write_table
+
+FS = 16000
+
+
+def sine(hz, seconds=1.0, *, fs=FS):
+    return np.sin(2 * np.pi * hz * np.arange(round(seconds * fs)) / fs)
+
+
+def level_db(samples):
+    return 10 * np.log10(np.mean(samples**2))
+
+
+def inner(samples, margin_s=0.2):
+    margin = round(margin_s * FS)
+    return samples[margin:-margin]
+
+
+@pytest.mark.parametrize("snr_db", [60.0, 20.0])
+def test_noise_has_the_snr_it_says(speech, snr_db):
+    signal = speech(2, 0)
+    noise = degrade.add_noise(signal, snr_db=snr_db) - signal
+    assert level_db(signal) - level_db(noise) == pytest.approx(snr_db, abs=1e-9)
+    assert np.array_equal(degrade.add_noise(signal, snr_db=snr_db), degrade.add_noise(signal, snr_db=snr_db))
+
+
+@pytest.mark.parametrize("bits", [16, 12, 8])
+def test_a_full_scale_sine_keeps_six_decibels_per_bit(bits):
+    signal = (1 - 2.0 ** (1 - bits)) * sine(997.1234, 4.0)  # the largest that fits
+    error = degrade.quantise(signal, bits=bits) - signal
+    assert level_db(signal) - level_db(error) == pytest.approx(6.0206 * bits + 1.761, abs=0.15)
+
+
+def test_quantised_values_are_multiples_within_range():
+    found = degrade.quantise(np.array([-1.0, -0.3, 0.0, 0.26, 0.9999]), bits=3)
+    assert found.tolist() == [-1.0, -0.25, 0.0, 0.25, 0.75]
+
+
+def test_half_samples_keep_eleven_bits():
+    assert degrade.round_to_half(np.array([1 + 2.0**-11, 0.5])).tolist() == [1.0, 0.5]
+
+
+def test_a_low_pass_keeps_what_is_below_and_drops_what_is_above():
+    kept = degrade.low_pass(sine(1000.0), cutoff_hz=2000, sample_rate_hz=FS)
+    assert inner(kept) == pytest.approx(inner(sine(1000.0)), abs=1e-3)  # no phase, no gain
+    assert level_db(inner(degrade.low_pass(sine(3000.0), cutoff_hz=2000, sample_rate_hz=FS))) < -60
+
+
+@pytest.mark.parametrize(("hz", "gain_db"), [(500.0, 2.0), (1000.0, 0.0), (4000.0, -4.0)])
+def test_a_tilt_has_its_slope_about_one_kilohertz(hz, gain_db):
+    tilted = degrade.tilt(sine(hz), db_per_octave=-2.0, sample_rate_hz=FS)
+    assert level_db(inner(tilted)) - level_db(inner(sine(hz))) == pytest.approx(gain_db, abs=0.01)
+
+
+def test_a_tilt_is_level_at_the_very_bottom():
+    assert degrade.tilt_db(np.array([0.0, 30.0, 62.5]), db_per_octave=1.0).tolist() == [-4.0, -4.0, -4.0]
+
+
+def test_a_drift_of_gain_begins_at_nothing_and_grows_steadily():
+    drifted = degrade.drift_gain(np.ones(FS * 60 + 1), db_per_min=-6.0, sample_rate_hz=FS)
+    assert drifted[0] == 1.0
+    assert 20 * np.log10(drifted[FS * 30]) == pytest.approx(-3.0, abs=1e-12)
+    assert 20 * np.log10(drifted[FS * 60]) == pytest.approx(-6.0, abs=1e-12)
+
+
+def test_a_drift_of_tilt_grows_with_time_and_without_it_nothing_changes():
+    signal = sine(4000.0, 8.0)
+    assert degrade.drift_tilt(signal, db_per_octave_per_min=0.0, sample_rate_hz=FS) == pytest.approx(signal, abs=1e-12)
+    drifted = degrade.drift_tilt(signal, db_per_octave_per_min=-6.0, sample_rate_hz=FS)
+    second = slice(5 * FS, 6 * FS)  # middle at 5.5 s: two octaves × 6 dB × 5.5/60
+    assert level_db(drifted[second]) - level_db(signal[second]) == pytest.approx(-1.1, abs=0.02)
+
+
+@pytest.mark.parametrize("ppm", [100.0, 1000.0])
+def test_a_slow_clock_turns_the_phase_by_what_it_says(ppm):
+    hz, seconds = 440.0, 4.0
+    skewed = degrade.skew_clock(sine(hz, seconds), ppm=ppm)
+    n = np.arange(round(seconds * FS))
+    assert inner(skewed) == pytest.approx(inner(np.sin(2 * np.pi * hz * n / FS / (1 + ppm * 1e-6))), abs=2e-4)
+
+
+def test_a_clock_that_is_right_changes_nothing_and_keeps_the_top_of_the_band():
+    signal = np.random.default_rng(0).standard_normal(FS)
+    assert inner(degrade.skew_clock(signal, ppm=0.0)) == pytest.approx(inner(signal), abs=1e-9)
+    top = sine(7600.0, 2.0)
+    assert level_db(inner(degrade.skew_clock(top, ppm=50.0))) == pytest.approx(level_db(inner(top)), abs=0.01)
+
+
+def test_late_is_late_and_noise_comes_on_top(speech):
+    signal = speech(2, 1)
+    late = degrade.delay(signal, delay_s=0.005, sample_rate_hz=FS)
+    assert np.array_equal(late[80:], signal[:-80])
+    noisy = degrade.delay(signal, delay_s=0.005, sample_rate_hz=FS, snr_db=30.0)
+    assert level_db(late) - level_db(noisy - late) == pytest.approx(30.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.05])
+def test_clipping_touches_the_share_it_says(speech, share):
+    signal = speech(4, 2)
+    clipped = degrade.clip(signal, share=share)
+    assert np.mean(clipped != signal) == pytest.approx(share, rel=0.02)
+    assert np.abs(clipped).max() == pytest.approx(np.quantile(np.abs(signal), 1 - share))
+
+
+def test_drop_outs_come_as_often_and_last_as_long_as_they_say():
+    signal = np.ones(FS * 60)
+    dropped = degrade.drop_out(signal, per_minute=10, length_s=0.02, sample_rate_hz=FS)
+    edges = np.flatnonzero(np.diff(np.concatenate(([1.0], dropped, [1.0]))))
+    assert len(edges) == 20
+    assert set(edges[1::2] - edges[::2]) == {320}
+    with pytest.raises(ParameterError, match="fill a minute; ask for fewer or shorter ones"):
+        degrade.drop_out(signal, per_minute=60, length_s=1.0, sample_rate_hz=FS)
+
+
+def test_a_loop_repeats_what_was_before_it():
+    signal = np.arange(10.0)
+    looped = degrade.loop(signal, start_s=4, period_s=3, sample_rate_hz=1)
+    assert looped.tolist() == [0, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    with pytest.raises(ParameterError, match="does not fit"):
+        degrade.loop(signal, start_s=2, period_s=3, sample_rate_hz=1)
+
+
+def test_a_splice_leaves_out_and_puts_it_last():
+    signal = np.arange(8.0)
+    assert degrade.splice(signal, start_s=2, jump_s=3, sample_rate_hz=1).tolist() == [0, 1, 5, 6, 7, 2, 3, 4]
+    assert degrade.unrelated(signal).tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
+    with pytest.raises(ParameterError, match="does not fit"):
+        degrade.splice(signal, start_s=6, jump_s=3, sample_rate_hz=1)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_every_rung_changes_something_keeps_the_length_and_leaves_its_input_alone(rung, speech):
+    seconds = 61 if rung.name.endswith(" 1 /min") else 13
+    signal = speech(seconds, 3)
+    before = signal.copy()
+    degraded = rung.apply(signal, sample_rate_hz=FS)
+    assert degraded.shape == signal.shape
+    assert degraded.dtype == np.float64
+    assert np.isfinite(degraded).all()
+    assert np.array_equal(signal, before)
+    assert not np.array_equal(degraded, signal)
+    first = int(np.argmax(degraded != signal))
+    assert first >= round(rung.onset_s(seconds) * FS)
+
+
+def test_rungs_have_names_of_their_own_and_every_function_that_needs_the_rate_gets_it():
+    assert len({rung.name for rung in RUNGS}) == len(RUNGS)
+    takes_rate = {rung.function for rung in RUNGS if "sample_rate_hz" in getattr(rung.function, "__annotations__", {})}
+    assert takes_rate == set(NEEDS_RATE)
+    assert rung_by_name("quantised 12 bit").options == {"bits": 12}
+    with pytest.raises(ParameterError, match="unknown rung 'noise'; known: noise 80 dB SNR"):
+        rung_by_name("noise")
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ladder")
+    for name, seed in (("reference", 4), ("null", 5)):
+        swell = 1.1 + np.sin(2 * np.pi * 0.3 * np.arange(10 * FS) / FS + seed)
+        samples = 0.05 * swell * (sine(180 + seed, 10.0) + 0.2 * np.random.default_rng(seed).standard_normal(10 * FS))
+        soundfile.write(folder / f"{name}.wav", samples, FS, subtype="FLOAT")
+    names = ("noise 60 dB SNR", "noise 40 dB SNR", "noise 20 dB SNR", "quantised 12 bit", "other words")
+    rungs = [rung_by_name(name) for name in names]
+    return climb(folder / "reference.wav", null_path=folder / "null.wav", rungs=rungs)
+
+
+def test_the_ladder_is_strict_json_and_monotone_in_noise(ladder):
+    assert json.loads(json.dumps(ladder, allow_nan=False)) == ladder
+    assert [rung["name"] for rung in ladder["rungs"]][-2:] == ["other words", "null"]
+    for name in ("log_spectral_distance_db", "mel_mcd_db", "spectral_convergence"):
+        found = [response(rung, name) for rung in ladder["rungs"][:3]]
+        assert found == sorted(found)
+    assert response(ladder["rungs"][1], "snr_db") == pytest.approx(40.0, abs=1e-3)
+    assert response(ladder["rungs"][2], "noise_floor_difference_db") > 3.0
+    with pytest.raises(ParameterError, match="holds no 'mcd'"):
+        response(ladder["rungs"][0], "mcd")
+
+
+def test_a_value_is_read_between_the_rungs_and_not_beyond_them(ladder):
+    exact = response(ladder["rungs"][1], "mel_mcd_db")
+    assert reading(ladder, "mel_mcd_db", exact, kind="noise") == "40 dB SNR"
+    between = np.sqrt(exact * response(ladder["rungs"][2], "mel_mcd_db"))
+    assert reading(ladder, "mel_mcd_db", between, kind="noise") == "30 dB SNR"
+    assert reading(ladder, "mel_mcd_db", 1e-6, kind="noise") == "milder than 60 dB SNR"
+    assert reading(ladder, "mel_mcd_db", 1e3, kind="noise") == "worse than 20 dB SNR"
+    with pytest.raises(ParameterError, match="snr_db cannot be read"):
+        reading(ladder, "snr_db", 1.0, kind="noise")
+    with pytest.raises(ParameterError, match="no sizes of 'other words'"):
+        reading(ladder, "mel_mcd_db", 1.0, kind="other words")
+
+
+def test_the_rule_of_divergence_is_counted_before_and_after_the_onset():
+    halves = HalfWindows(np.array([0.0, 0.5, 1.0, 1.5]), np.array([20.0, 1.0, 1.0, 20.0]), np.array([0.0, 0, 0, 0]))
+    found = firing(halves, onset_s=1.0)
+    assert (found["before"], found["after"]) == (2, 2)
+    assert found["rules"][rule_name(CURRENT_RULE)] == [1, 1, 0.5]
+    assert rule_name((9.0, np.inf)) == "MCD > 9 dB"
+
+
+def test_half_windows_agree_with_the_comparison(pair):
+    from audio_metrics import compare
+
+    halves = half_windows(*pair, sample_rate_hz=FS)
+    found = compare(*pair, sample_rate_hz=FS)
+    # a whole second's frames: the mean of its two halves, here of equal numbers of frames (31 and 31 or 32)
+    first = halves.mcd_db[halves.start_s < 1.0].mean()
+    assert first == pytest.approx(found.summaries["mel_mcd_db"].series.value[0], rel=0.05)
+
+
+def test_the_command_writes_everything(tmp_path, ladder, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "ladder.json").write_text(json.dumps(ladder))
+    assert main(["--redraw", "--out", str(tmp_path / "out")]) == 0
+    written = capsys.readouterr().out.split()
+    assert [name.rsplit("/", 1)[1] for name in written] == ["ladder.json", "table.md", "ladder.png", "ladder.svg"]
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "| quantised 12 bit |" in table
+    assert (tmp_path / "out" / "ladder.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_same_ladder_gives_the_same_bytes(tmp_path, ladder):
+    first, second = (draw(ladder, tmp_path / name) for name in "ab")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--reference", "nowhere.wav"], "no file at nowhere.wav; check the path"),
+        ([], "no reference; give --reference"),
+        (["--redraw"], "ladder.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(tmp_path, arguments, message, capsys):
+    assert main([*arguments, "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_null_must_fit(tmp_path):
+    for name, n in (("a.wav", 11 * FS), ("b.wav", 11 * FS - 1)):
+        soundfile.write(tmp_path / name, np.random.default_rng(0).normal(0, 0.1, n), FS, subtype="FLOAT")
+    with pytest.raises(ParameterError, match=r"the null has 175999 samples .* the reference 176000"):
+        climb(tmp_path / "a.wav", null_path=tmp_path / "b.wav", rungs=RUNGS[:1])
+
+
+def test_a_table_marks_the_rule_in_force_and_names_the_guilty(tmp_path, ladder):
+    text = write_table(ladder, tmp_path / "table.md").read_text()
+    assert f"**{rule_name(CURRENT_RULE)}**" in text
+
+
+def test_importing_the_ladder_loads_no_matplotlib():
+    code = "import sys, validation.audio_ladder; print([n for n in ('matplotlib', 'torch') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

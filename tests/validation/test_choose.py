@@ -1,0 +1,148 @@
+"""The choice bench: what counts as agreement, what it makes of the processes of re-runs, and that it can fail."""
+
+import numpy as np
+import pytest
+
+from precision_eval.results.choose import Constraints, choose_from
+from validation.choose.agreement import (
+    Said,
+    answers,
+    asked,
+    group_of,
+    outcome_of,
+    questions_of,
+    resampled,
+    rival_answers,
+    said,
+    shares,
+)
+from validation.choose.measuring import Plan, trials_of
+
+
+def outright(fix):
+    return Said(fix, frozenset(() if fix is None else (fix,)), False)
+
+
+def tie(fix, *others):
+    return Said(fix, frozenset((fix, *others)), True)
+
+
+def perhaps(fix):
+    return Said(fix, frozenset((fix,)), True, may_be_none=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"),
+    [
+        (outright("a"), outright("a"), "same"),
+        (outright("a"), outright("b"), "differs"),
+        (outright("a"), tie("b", "a"), "tie"),
+        (outright("a"), tie("b", "c"), "differs"),  # a tie that does not name the other is no agreement
+        (tie("a", "b"), tie("b", "a"), "tie"),
+        (outright(None), outright("a"), "differs"),
+        (outright(None), perhaps("a"), "tie"),
+        (outright(None), tie("a", "b"), "differs"),  # all of these surely keep the limits
+        (outright(None), outright(None), "same"),
+    ],
+)
+def test_agreement(first, second, word):
+    assert outcome_of(first, second) == outcome_of(second, first) == word
+
+
+@pytest.mark.parametrize(("edge", "may_be_none"), [(0.9, False), (1.0, True), (1.2, None)])
+def test_only_limits_within_noise_may_leave_nothing(edge, may_be_none):
+    one = case(runs=1, noise=0.02)
+    limits = Constraints(min_speed=edge, max_memory_ratio=0.6, max_drift=2e-3)  # float16 alone, as fast as the baseline
+    found = said(choose_from(group_of(one["exact"], one["runs"][0]), limits, policy="speed"))
+    assert found.fix == (None if may_be_none is None else "float16")
+    assert found.may_be_none == bool(may_be_none)
+
+
+def test_shares_by_hand():
+    case = [[outright("a")], [outright("a")], [tie("b", "a")], [outright("c")]]  # 6 pairs: 1 same, 2 tie, 3 differ
+    found = shares([case], rng=np.random.default_rng(0), resamples=50)
+    assert found["agree"][0] == pytest.approx(3 / 6)
+    assert found["same"][0] == pytest.approx(1 / 6)
+    assert found["ties"][0] == pytest.approx(1 / 4)
+    assert found["agree"][1] <= 0.5 <= found["agree"][2]
+
+
+FIXES = {"full_float32": (1.0, 1e-6, 64), "float16": (0.99, 1e-3, 32), "bfloat16": (0.5, 1e-2, 32)}
+
+
+def record(fix, measure, data, run):
+    return {
+        "cell": f"w/{fix}/eager@cpu:s#{measure}", "workload": "w", "workload_digest": "d", "fix": fix, "role": "fix",
+        "mode": "eager", "device": "cpu", "size": "s", "threads": 1, "measure": measure, "status": "passed",
+        "reason": None, "data": data, "wall_s": 0.0, "started_at": f"run {run}", "environment": "e",
+    }  # fmt: skip
+
+
+def case(*, runs, noise, processes=4, seed=0):
+    """Re-runs of three fixes, one of them as fast as the baseline but for noise between processes."""
+    rng = np.random.default_rng(seed)
+    exact = []
+    for fix, (_, drift, memory) in FIXES.items():
+        exact.append(record(fix, "drift", {"relative_error": drift}, "x"))
+        exact.append(record(fix, "memory", {"storage_bytes": memory, "allocated_peak_bytes": 0}, "x"))
+    made = []
+    for run in range(runs):
+        made.append([])
+        for fix, (ratio, _, _) in FIXES.items():
+            each = ratio * np.exp(noise * rng.normal(size=processes))
+            logs = np.log(each)
+            half = 3.182446 * logs.std(ddof=1) / np.sqrt(processes)
+            ends = np.exp([logs.mean() - half, logs.mean() + half])
+            data = {
+                "baseline": "full_float32", "ratio": float(np.exp(logs.mean())), "ratio_low": float(ends[0]),
+                "ratio_high": float(ends[1]), "confidence": 0.95, "verdict": "undecided", "blocks": 48,
+                "median_s": 1.0, "process_ratios": each.tolist(), "doubts": [], "minimum_detectable_effect": 0.1,
+            }  # fmt: skip
+            made[-1].append(record(fix, "latency", data, run))
+    return {"exact": exact, "runs": made}
+
+
+def test_the_engine_agrees_with_itself_and_a_rival_without_intervals_does_not():
+    one = case(runs=12, noise=0.02)
+    rng = np.random.default_rng(1)
+    ours = shares([asked(one, answers)], rng=rng, resamples=20)
+    theirs = shares([asked(one, rival_answers)], rng=rng, resamples=20)
+    assert ours["agree"][0] > 0.97
+    assert theirs["agree"][0] < ours["agree"][0] - 0.03  # the figure can fail: the rival fails it
+    assert 0.0 < ours["ties"][0] < 0.6  # and it is not reached by calling everything a tie
+
+
+def test_every_policy_is_asked_under_every_limit():
+    one = case(runs=2, noise=0.01)
+    groups = [group_of(one["exact"], run) for run in one["runs"]]
+    questions = questions_of(groups)
+    assert len(questions) == 18
+    edge = next(limits for _, name, limits in questions if name == "min speed in the noise")
+    speeds = sorted(1.0 / group.row("float16").time.value for group in groups)  # nearest to the baseline
+    assert speeds[0] <= edge.min_speed <= speeds[1]
+
+
+def test_resampling_keeps_processes_together():
+    one = case(runs=3, noise=0.05)
+    known = {
+        tuple(round(record["data"]["process_ratios"][place], 9) for record in run)
+        for run in one["runs"]
+        for place in range(4)
+    }
+    made = resampled(one["runs"], np.random.default_rng(2))
+    drawn = zip(*(record["data"]["process_ratios"] for record in made), strict=True)
+    assert {tuple(round(value, 9) for value in process) for process in drawn} <= known
+    group = group_of(one["exact"], made)
+    assert group.row("bfloat16").time.value == pytest.approx(np.exp(np.mean(group.row("bfloat16").time_logs)))
+
+
+def test_lines_of_another_campaign_are_not_mixed():
+    plan = Plan(cases=(("w", "s"),), repeats=2, processes=4, budget_s=1.0, environment="e" * 64)
+    other = Plan(cases=(("w", "s"),), repeats=2, processes=5, budget_s=1.0, environment="e" * 64)
+    one = case(runs=2, noise=0.01)
+    lines = [{"key": other.key(("w", "s", what)), "records": rows}
+             for what, rows in (("exact", one["exact"]), ("r0", one["runs"][0]), ("r1", one["runs"][1]))]  # fmt: skip
+    assert trials_of(lines, plan) == {}
+    assert list(trials_of(lines, other)) == [("w", "s")]
+    assert plan.jobs()[0] == ("w", "s", "exact")
+    assert len(plan.jobs()) == 3

@@ -1,0 +1,296 @@
+"""Hazards in closed form, survival from hazards, and the agreement of prediction and observation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.trials import TrialFile
+from validation import divergence
+from validation.divergences import analysis
+from validation.divergences.analysis import analyse, permutation_p
+from validation.divergences.hazard import mismatch_probability
+from validation.divergences.plan import BIN_STEPS, FIXES, TRIALS
+from validation.divergences.prediction import Prediction, binned, resampled_medians, step_hazards
+
+PAIRS = arrays(np.float64, (2, 7), elements=st.floats(-8, 8))
+
+
+def by_definition(logits, others, temperature: float) -> float:
+    """``1 − Σ_i 1/Σ_j max(p_j/p_i, q_j/q_i)``, term by term."""
+    p, q = (scipy.special.softmax(np.asarray(x) / temperature) for x in (logits, others))
+    return 1.0 - sum(1.0 / np.maximum(p / p[i], q / q[i]).sum() for i in range(len(p)))
+
+
+class TestMismatch:
+    def test_hand(self):
+        # p = (1/2, 1/2), q = (3/4, 1/4): agree with 1/(1 + 1) + 1/(1 + 3) = 3/4
+        found = mismatch_probability([0.0, 0.0], [math.log(3.0), 0.0], temperature=1.0)
+        assert found == pytest.approx(0.25)
+
+    @given(PAIRS)
+    def test_definition(self, pair):
+        assert mismatch_probability(*pair, temperature=0.65) == pytest.approx(by_definition(*pair, 0.65), abs=1e-12)
+
+    @given(PAIRS)
+    def test_symmetric_and_between_the_bounds(self, pair):
+        chance = mismatch_probability(*pair, temperature=1.0)
+        assert chance == pytest.approx(mismatch_probability(*pair[::-1], temperature=1.0), abs=1e-12)
+        variation = np.abs(np.subtract(*scipy.special.softmax(pair, axis=1))).sum() / 2
+        assert variation - 1e-12 <= chance <= 2 * variation / (1 + variation) + 1e-12
+
+    @given(PAIRS, st.floats(-5, 5))
+    def test_a_shift_changes_nothing(self, pair, shift):
+        assert mismatch_probability(pair[0], pair[0] + shift, temperature=0.65) == pytest.approx(0.0, abs=1e-12)
+
+    def test_monte_carlo_of_the_sampler(self):
+        rng = np.random.default_rng(3)
+        logits = rng.normal(0, 3, 40)
+        others = logits + rng.normal(0, 0.2, 40)
+        chance = float(mismatch_probability(logits, others, temperature=0.65))
+        noise = rng.gumbel(size=(60_000, 40))
+        differ = (np.argmax(logits / 0.65 + noise, 1) != np.argmax(others / 0.65 + noise, 1)).sum()
+        assert scipy.stats.binomtest(int(differ), 60_000, chance).pvalue > 1e-3
+        # the planted fault: temperature left out
+        wrong = float(mismatch_probability(logits, others, temperature=1.0))
+        assert scipy.stats.binomtest(int(differ), 60_000, wrong).pvalue < 1e-3
+
+    def test_a_rounding_is_resolved(self):
+        # to first order h = Σ_ij p_i p_j max(d_j − d_i, 0); the formula term by term drowns in the rounding of its 1
+        rng = np.random.default_rng(0)
+        logits = rng.normal(0, 3, 256)
+        others = logits + rng.normal(0, 1e-14, 256)
+        error, p = others - logits, scipy.special.softmax(logits)
+        first_order = (p[:, None] * p * np.maximum(error[None, :] - error[:, None], 0)).sum()
+        assert mismatch_probability(logits, others, temperature=1.0) == pytest.approx(first_order, rel=1e-6)
+        assert abs(by_definition(logits, others, 1.0) - first_order) > 0.01 * first_order
+
+    def test_certainly_another_token(self):
+        assert mismatch_probability([0.0, 2000.0], [2000.0, 0.0], temperature=1.0) == pytest.approx(1.0)
+
+    @pytest.mark.parametrize(
+        ("others", "temperature", "message"),
+        [([0.0], 1.0, "expected one shape"), ([0.0, 1.0], 0.0, "temperature"), ([0.0, math.nan], 1.0, "not finite")],
+    )
+    def test_bad_input(self, others, temperature, message):
+        with pytest.raises(ParameterError, match=message):
+            mismatch_probability([0.0, 1.0], others, temperature=temperature)
+
+
+class TestStepHazards:
+    def test_prompt_still_speaks_in_the_delayed_codebooks(self):
+        hazard = step_hazards(np.full((5, 2, 4), 0.5))
+        assert hazard[:, 0] / math.log(2) == pytest.approx([1, 2, 3, 4, 4])
+
+    def test_bins(self):
+        per_bin = binned(np.arange(20.0).reshape(10, 2))  # 10 steps of 2 streams: two whole bins
+        assert per_bin.tolist() == [[0 + 2 + 4 + 6, 8 + 10 + 12 + 14], [1 + 3 + 5 + 7, 9 + 11 + 13 + 15]]
+
+
+class TestPrediction:
+    def test_constant_hazard_is_geometric(self):
+        prediction = Prediction(np.full((3, 5), BIN_STEPS * 0.01))
+        steps = np.array([0, 1, 7, 20, 21, 500, 12_345])
+        assert prediction.survival(steps) == pytest.approx(np.exp(-0.01 * steps))
+        assert prediction.median() == math.ceil(math.log(2) / 0.01)
+
+    def test_course_starts_over_without_its_first_bin(self):
+        rng = np.random.default_rng(2)
+        hazard = rng.exponential(0.02, (4, 6))
+        course = np.concatenate([hazard, np.tile(hazard[:, 1:], (1, 40))], axis=1)
+        expected = np.exp(-np.cumsum(course, axis=1)).mean(axis=0)
+        steps = BIN_STEPS * np.arange(1, course.shape[1] + 1)
+        assert Prediction(hazard).survival(steps) == pytest.approx(expected)
+
+    @given(arrays(np.float64, (3, 4), elements=st.floats(1e-6, 0.5)))
+    def test_median_is_where_half_are_left(self, hazard):
+        prediction = Prediction(hazard)
+        median = prediction.median()
+        assert prediction.survival(median) <= 0.5 < prediction.survival(median - 1)
+
+    def test_streams_of_unlike_hazard_are_no_average_stream(self):
+        unlike = Prediction(np.array([[1e-4] * 4, [1.0] * 4]))
+        average = Prediction(np.array([[0.50005] * 4]))
+        assert unlike.median() > 4 * average.median()  # the planted fault: hazards averaged before survival
+
+    def test_without_hazard_there_is_no_median(self):
+        assert Prediction(np.zeros((2, 3))).median() is None
+
+    def test_resampling_as_by_definition(self):
+        hazard = np.random.default_rng(1).gamma(1, 0.01, (8, 20))
+        drawn = resampled_medians(Prediction(hazard), seed=0, resamples=300)
+        rng = np.random.default_rng(1)
+        slow = [Prediction(hazard[rng.integers(8, size=8)]).median() for _ in range(300)]
+        assert np.mean(drawn) == pytest.approx(np.mean(slow), rel=0.03)
+        assert np.std(drawn) == pytest.approx(np.std(slow), rel=0.25)
+        assert np.std(drawn) > 0
+
+    @pytest.mark.parametrize("hazard", [np.full((2, 1), 0.1), np.full((2, 3), -0.1), np.zeros(3)])
+    def test_bad_hazards(self, hazard):
+        with pytest.raises(ParameterError, match="hazards of shape"):
+            Prediction(hazard)
+
+    def test_simulated_streams_follow_it(self):
+        """Sampling for real, from logits that one side has wrong, is lost as fast as the hazards say."""
+        rng = np.random.default_rng(8)
+        n_steps, n_streams, K, V = 200, 300, 2, 8
+        logits = rng.normal(0, 2, (n_steps, K, V))
+        others = logits + rng.normal(0, 0.02, logits.shape)
+        noise = rng.gumbel(size=(n_streams, n_steps, K, V))
+        differs = (np.argmax(logits + noise, -1) != np.argmax(others + noise, -1)).any(axis=-1)
+        lasted = np.where(differs.any(axis=1), differs.argmax(axis=1) + 1, n_steps + 1)
+        mismatch = np.repeat(mismatch_probability(logits, others, temperature=1.0)[:, None], 1, axis=1)
+        expected = Prediction(binned(-np.log1p(-mismatch).sum(-1)))
+        for step in (20, 60, 120, 200):
+            lost = int((lasted <= step).sum())
+            chance = 1.0 - float(expected.survival(step))
+            assert scipy.stats.binomtest(lost, n_streams, chance).pvalue > 1e-3
+
+
+RATES = {"bfloat16": 0.03, "autocast": 0.025, "float16": 0.004, "query_to_half": 6e-4, "kv_to_query": 4e-4}
+
+
+def write_trials(out, *, factor: float = 1.0, n_streams: int = 240, steps: int = 4000, seed: int = 0) -> None:
+    """Trials of streams whose true hazards are known; `factor` makes the predicted ones wrong."""
+    rng = np.random.default_rng(seed)
+    trials = TrialFile(out / TRIALS)
+    for fix, rate in (RATES | {"full_float32": 1e-7}).items():
+        common = {"size": "full", "group": "float32@T0.65", "fix": fix}
+        hazard = np.full((12, 10), BIN_STEPS * rate * (RATES["float16"] / rate if factor == 0 else factor))
+        trials.append(
+            common
+            | {"key": f"h/{fix}", "kind": "hazards", "hazard": hazard.tolist(), "greedy_flips_per_step": rate / 2}
+        )
+        life = rng.geometric(1 - math.exp(-rate), n_streams) - 1
+        first = np.where(life < steps, life, -1)
+        for chunk, part in reversed(list(enumerate(np.split(first, 2)))):
+            trials.append(
+                common
+                | {"key": f"s{chunk}/{fix}", "kind": "streams", "seed": chunk, "steps": steps, "first": part.tolist()}
+            )
+
+
+@pytest.fixture(autouse=True)
+def fewer_resamples(monkeypatch):
+    monkeypatch.setattr(analysis, "RESAMPLES", 200)
+
+
+class TestAnalysis:
+    def test_true_hazards_agree(self, tmp_path):
+        write_trials(tmp_path)
+        result = analyse(tmp_path)
+        agreement = result.agreement
+        assert len(agreement.points) == len(RATES)  # float32 is never half lost
+        assert agreement.spearman.estimate > 0.85
+        assert agreement.slope.low < 1.0 < agreement.slope.high
+        assert agreement.error_factor.estimate < 1.15
+        for condition in result.conditions:
+            if condition.fix in RATES:
+                truth = math.log(2) / RATES[condition.fix]
+                assert condition.predicted_median == pytest.approx(truth, abs=1.0)
+                assert condition.median.low <= 1.15 * truth
+                assert condition.median.high >= truth / 1.15
+                assert condition.largest_gap < 0.12
+
+    def test_hazards_that_are_wrong_show(self, tmp_path):
+        write_trials(tmp_path, factor=3.0)
+        agreement = analyse(tmp_path).agreement
+        assert agreement.error_factor.low > 2.0
+        assert agreement.slope.estimate == pytest.approx(1.0, abs=0.1)  # a common factor is no matter of slope
+
+    def test_chunks_are_put_in_the_order_of_their_seeds(self, tmp_path):
+        write_trials(tmp_path)
+        ordered = {c.fix: c.first for c in analyse(tmp_path).conditions}
+        chunks = {t["key"]: t["first"] for t in TrialFile(tmp_path / TRIALS).read() if t["kind"] == "streams"}
+        assert ordered["float16"].tolist() == chunks["s0/float16"] + chunks["s1/float16"]
+
+    def test_pairs_are_told_apart_where_they_differ(self, tmp_path):
+        write_trials(tmp_path)
+        found = {frozenset((c.first, c.second)): c for c in analyse(tmp_path).comparisons}
+        assert len(found) == 15
+        assert found[frozenset(("float16", "autocast"))].p < 1e-6
+        assert found[frozenset(("full_float32", "kv_to_query"))].p < 1e-6
+        assert all(0.0 <= c.p <= 1.0 for c in found.values())
+
+    def test_half_resampled_median_is_kaplan_meiers(self, tmp_path):
+        write_trials(tmp_path)
+        conditions = [c for c in analyse(tmp_path).conditions if c.fix in RATES]
+        drawn = analysis._resampled(conditions)
+        assert drawn.shape == (200, 2, len(RATES))
+        for i, condition in enumerate(conditions):
+            inside = np.quantile(drawn[:, 1, i], [0.02, 0.98])
+            assert inside[0] <= condition.median.median <= inside[1]
+
+    def test_nothing_yet(self, tmp_path):
+        assert analyse(tmp_path) is None
+        assert divergence.figures(tmp_path) == []
+        assert divergence.plot(tmp_path) == []
+
+
+class TestPermutation:
+    def test_exact_by_hand(self):
+        assert permutation_p([1, 2, 3], [10, 20, 30]) == pytest.approx(1 / 6)
+        assert permutation_p([3, 2, 1], [10, 20, 30]) == 1.0
+
+    def test_scipy(self):
+        predicted, observed = [3.0, 1.0, 4.0, 1.5, 9.0, 2.0], [2.0, 7.0, 1.8, 2.8, 8.0, 1.0]
+        theirs = scipy.stats.permutation_test(
+            (predicted,),
+            lambda x: scipy.stats.spearmanr(x, observed).statistic,
+            permutation_type="pairings",
+            alternative="greater",
+            n_resamples=np.inf,
+        )
+        assert permutation_p(predicted, observed) == pytest.approx(theirs.pvalue)
+
+    def test_beyond_eight_points_it_is_drawn(self):
+        rising = np.arange(10.0)
+        assert permutation_p(rising, rising) == pytest.approx(1 / 100_001)
+        assert permutation_p(rising, rising[::-1]) > 0.999
+
+
+class TestOutput:
+    def test_figures_say_what_was_found(self, tmp_path):
+        write_trials(tmp_path)
+        found = {f.name: f for f in divergence.figures(tmp_path)}
+        streams = found["held-out streams per fix, fewest"]
+        assert (streams.found, streams.met) == ("240 (full size)", True)
+        censored = found["median step of first divergence, full_float32, float32@T0.65"]
+        assert "not reached within 4,000 steps; 0 of 240 streams diverged; predicted 6,931,4" in censored.found
+        assert any("Spearman" in name for name in found)
+
+    def test_too_few_streams_miss_the_target(self, tmp_path):
+        write_trials(tmp_path, n_streams=40)
+        assert divergence.figures(tmp_path)[0].met is False
+
+    def test_plots(self, tmp_path):
+        write_trials(tmp_path)
+        files = divergence.plot(tmp_path)
+        assert [f.name for f in files] == ["divergence-survival.png", "divergence-calibration.png"]
+        assert all(f.stat().st_size > 10_000 for f in files)
+
+
+class TestRun:
+    def test_a_known_trial_is_not_run_again(self, tmp_path, monkeypatch):
+        made = []
+
+        def measure(task, design, conditions):
+            for condition in conditions:
+                made.append(condition)
+                yield condition, {"kind": "streams", "seed": task.chunk or 0, "steps": 5, "first": [1, -1]}
+
+        monkeypatch.setattr(divergence, "_hazards", measure)
+        monkeypatch.setattr(divergence, "_streams", measure)
+        calls = []
+        for _ in range(2):
+            divergence.run(tmp_path, size="quick", progress=lambda done, total, what: calls.append((done, total)))
+        assert len(made) == 2 * len(FIXES)  # hazards and one chunk, once
+        assert calls[-1] == (12, 12)
+        assert len(TrialFile(tmp_path / TRIALS).keys()) == 12

@@ -1,0 +1,147 @@
+"""What is run on the voice: the split of the scripts, and first divergence against streams that really run freely."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from precision_eval.cases.voice.assets import load_streams
+from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
+from precision_eval.cases.voice.conditions import opened
+from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
+from precision_eval.core.errors import ParameterError
+from validation.divergences.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
+from validation.divergences.running import Voices, first_divergence, forced_logits, load_voices, oracle_path
+
+SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
+STEPS, SEED, TEMPERATURE = 60, 11, 0.65
+
+
+def short_streams(count: int):
+    return load_streams(count, n_frames=PROMPT_FRAMES + STEPS + N_CODEBOOKS)
+
+
+def as_voices(streams) -> Voices:
+    return Voices.of(streams, n_frames=PROMPT_FRAMES + STEPS + N_CODEBOOKS)
+
+
+def own_path(streams, condition: str) -> np.ndarray:
+    """Tokens of a really free run, by step of emission, (STEPS, B, K); the prompt's own as −1."""
+    with opened(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+        frames = free_run(
+            decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=STEPS, seed=SEED, temperature=TEMPERATURE
+        )
+        tokens = np.stack(list(frames)).astype(int)
+    path = np.full_like(tokens, -1)
+    for k in range(N_CODEBOOKS):
+        path[k:, :, k] = tokens[: STEPS - k, :, k]
+    return path
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return short_streams(5)
+
+
+@pytest.fixture(scope="module")
+def oracle(streams):
+    with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+        noise = GumbelNoise(SEED, len(streams), SHAPE)
+        return oracle_path(decoder, as_voices(streams), noise, n_steps=STEPS, temperature=TEMPERATURE)
+
+
+def first_under(condition: str, streams, path, *, seed: int = SEED) -> np.ndarray:
+    with opened(condition, n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+        noise = GumbelNoise(seed, len(streams), SHAPE)
+        return first_divergence(decoder, as_voices(streams), noise, path, n_steps=STEPS, temperature=TEMPERATURE)
+
+
+class TestFirstDivergence:
+    def test_oracle_runs_as_the_suite_does(self, streams, oracle):
+        expected = own_path(streams, "oracle")
+        mine = np.where(expected < 0, -1, oracle.numpy())
+        assert (mine == expected).all()
+
+    @pytest.mark.parametrize("condition", ["bfloat16", "autocast"])
+    def test_as_in_a_free_run(self, condition, streams, oracle):
+        differs = (own_path(streams, condition) != own_path(streams, "oracle")).any(axis=2)
+        expected = np.where(differs.any(axis=0), differs.argmax(axis=0), -1)
+        assert (expected >= 0).any()
+        assert first_under(condition, streams, oracle).tolist() == expected.tolist()
+
+    def test_oracle_never_leaves_itself(self, streams, oracle):
+        assert (first_under("oracle", streams, oracle) == -1).all()
+
+    def test_other_noise_leaves_at_once(self, streams, oracle):
+        first = first_under("oracle", streams, oracle, seed=SEED + 1)
+        assert (first >= 0).all()
+        assert (first <= 5).all()
+
+    def test_planted_difference_is_found_where_it_is(self, streams, oracle):
+        spoiled = oracle.clone()
+        spoiled[17, 3, 2] = (spoiled[17, 3, 2] + 1) % CODEBOOK_SIZE
+        assert first_under("oracle", streams, spoiled).tolist() == [-1, -1, -1, 17, -1]
+
+
+class TestForcedLogits:
+    def test_as_the_teacher_forced_measure(self, streams):
+        voices = as_voices(streams)
+        with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+            mine = np.stack(list(forced_logits(decoder, voices, n_steps=8)))
+        with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+            theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
+        assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
+
+
+class TestKeep:
+    def test_the_others_are_dropped(self, streams):
+        with opened("oracle", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
+            voices = as_voices(streams)
+            voices.prefill(decoder)
+            whole = decoder.step(voices.given[:, PROMPT_FRAMES : PROMPT_FRAMES + 1], voices.frames.rows(100, 1))
+        with opened("oracle", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
+            voices.prefill(decoder)
+            chosen = torch.tensor([False, True, False, False, True])
+            decoder.keep(chosen)
+            rest = as_voices([streams[1], streams[4]])
+            part = decoder.step(rest.given[:, PROMPT_FRAMES : PROMPT_FRAMES + 1], rest.frames.rows(100, 1))
+        assert part.numpy() == pytest.approx(whole[chosen].numpy(), abs=1e-9)
+        assert decoder.n_streams == 2
+
+    @pytest.mark.parametrize("chosen", [torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool)])
+    def test_none_or_too_many(self, chosen):
+        with opened("oracle", n_streams=2, n_frames=8) as decoder, pytest.raises(ParameterError, match="keep takes 2"):
+            decoder.keep(chosen)
+
+
+class TestSplit:
+    @pytest.mark.parametrize("size", ["quick", "full"])
+    def test_no_frame_of_calibration_is_spoken(self, size):
+        design = DESIGNS[size]
+        length = PROMPT_FRAMES + max(max(g.steps.values()) for g in design.groups) + N_CODEBOOKS
+        window = PROMPT_FRAMES + design.calibration_steps
+        for script in load_streams(N_SPEAKERS, n_frames=1):
+            calibration, held_out = window_starts(len(script.tokens), design, stream_frames=length)
+            assert (len(calibration), len(held_out)) == (design.segments, design.segments * design.held_out)
+            seen = {frame for start in calibration for frame in range(start, start + window)}
+            assert not any(seen.intersection(range(start, start + length)) for start in held_out)
+            assert max(held_out) + length <= len(script.tokens)
+
+    def test_full_size_holds_enough_streams(self):
+        assert DESIGNS["full"].n_streams >= 200
+        assert all(d.n_streams % d.chunk_streams == 0 for d in DESIGNS.values())
+
+    def test_voices_are_cut_there(self):
+        design = DESIGNS["quick"]
+        calibration, held_out = load_voices(design, n_steps=50)
+        scripts = load_streams(N_SPEAKERS, n_frames=1)
+        starts = window_starts(len(scripts[2].tokens), design, stream_frames=PROMPT_FRAMES + 50 + N_CODEBOOKS)
+        assert (calibration[2].tokens == scripts[2].tokens[: PROMPT_FRAMES + design.calibration_steps]).all()
+        assert (held_out[N_SPEAKERS + 2].tokens[0] == scripts[2].tokens[starts[1][1]]).all()
+        assert len(held_out) == design.n_streams
+
+    def test_script_too_short(self):
+        design = Design(segments=2, held_out=1, calibration_steps=50, chunk_streams=12, groups=())
+        with pytest.raises(ParameterError, match="a segment of 200 frames cannot hold"):
+            window_starts(400, design, stream_frames=100)

@@ -1,0 +1,62 @@
+"""The plants and their truth: every mark exists, halves are fixed by the name, and a wrong truth counts as missed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tools.readme.blocks import doctor_markdown
+from validation.doctor import small, sounding
+from validation.doctor.location import false_alarms, locate, share
+from validation.doctor.plants import is_held_out, marked_line, small_plants
+
+
+def test_forty_plants_and_more_each_with_a_name_of_its_own():
+    plants = small_plants()
+    assert len(plants) >= 40
+    assert len({plant.name for plant in plants}) == len(plants)
+    held = sum(is_held_out(plant.name) for plant in plants)
+    assert 0.3 < held / len(plants) < 0.7
+
+
+def test_marks_point_to_their_lines():
+    assert marked_line(small, "positions") > 1
+    with pytest.raises(ValueError, match="not enough values"):
+        marked_line(sounding, "nowhere")
+
+
+@pytest.mark.slow
+def test_locating_one_plant_and_missing_a_wrong_truth():
+    plant = next(plant for plant in small_plants() if plant.name == "decoder in float16: positions float32")
+    wrong = replace(plant, line=plant.line + 1)
+    found = locate([plant, wrong])
+    assert [one.is_located for one in found] == [True, False]
+    assert found[1].is_in_module
+
+
+@pytest.mark.slow
+def test_a_planted_fault_among_the_clean_is_an_alarm():
+    plant = small_plants()[0]
+    found = false_alarms({"clean": lambda: small.decoder(torch.float16), "planted": plant.make})
+    assert [bool(one["faults"]) for one in found] == [False, True]
+
+
+def test_share_by_hand():
+    value, low, high = share(19, 20)
+    assert value == 0.95
+    assert (low, high) == pytest.approx((0.7639, 0.9911), abs=1e-4)  # Wilson, from the closed form
+
+
+def test_the_table_tells_the_plants_that_no_traceback_points_to(tmp_path):
+    half = {"located": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98, "target": 0.95, "is_met": False}
+    plants = {
+        "settled on": {**half, "located_beyond_traceback": 3, "beyond_traceback": 4},
+        "held out": {**half, "located_beyond_traceback": 0, "beyond_traceback": 0},
+    }
+    path = tmp_path / "doctor.json"
+    path.write_text(json.dumps({"plants": plants, "clean": {"alarms": 0, "total": 5}, "cost": []}), encoding="utf-8")
+    lines = doctor_markdown(path).splitlines()
+    assert lines[3] == "| of these, where no traceback points there already, settled on | – | 3 of 4, 75.0 % | – |"
+    assert lines[5] == "| of these, where no traceback points there already, held out | – | 0 of 0 | – |"
+    assert lines[2].endswith("| ≥ 95 % | 9 of 10, 90.0 % [60.0, 98.0] | **no** |")

@@ -1,0 +1,314 @@
+"""The gate's trials: sets become asv's files and come back, rules find what was planted, rates are counted right."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import validation.gate.__main__ as command
+from precision_eval.core import environment
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.trials import TrialFile
+from precision_eval.stats import wilson_interval
+from validation.gate import asv_files, cells, figures, measuring, rules, simulated, tracked
+
+SETS, PROCESSES = 4, 6
+
+
+def made_line(seed, *, spread=0.001):
+    """A set as it is measured, from drawn numbers; slowed calls are slower by exactly their delta."""
+    rng = np.random.default_rng(seed)
+    factors = {name: count / cells.UNITS for name, count in cells.variants().items()}
+
+    def process():
+        found = {}
+        for group in cells.GROUPS:
+            found[f"{group.workload}|{cells.BASELINE}|plain"] = {"to_anchor": 0.5 * math.exp(rng.normal(0, spread))}
+            for fix in group.fixes:
+                for name, factor in factors.items():
+                    ratio = 1.5 * factor * math.exp(rng.normal(0, spread))
+                    found[f"{group.workload}|{fix}|{name}"] = {"to_baseline": ratio, "to_anchor": ratio / 2}
+        return found
+
+    def asv_round():
+        names = [f"{w}|{f}|{name}" for w, f in cells.CELLS for name in factors]
+        return {
+            name: [0.001 * factors[name.split("|")[2]] * math.exp(rng.normal(0, spread)) for _ in range(5)]
+            for name in names
+        }
+
+    exact = {"drift": 1e-6, "drift_worse": 1.5e-6, "peak_bytes": 1000, "peak_bytes_worse": 1050, "stored_bytes": 99}
+    return {
+        "processes": [process() for _ in range(PROCESSES)],
+        "asv": [asv_round() for _ in range(2)],
+        "exact": [{f"{w}|{f}": exact for w, f in cells.CELLS}],
+    }
+
+
+@pytest.fixture(scope="module")
+def lines():
+    return [made_line(seed) for seed in range(SETS)]
+
+
+@pytest.fixture(scope="module")
+def sets(lines, tmp_path_factory):
+    return rules.read_sets(lines, tmp_path_factory.mktemp("results"))
+
+
+CELL = ("attention-decode", "query_to_half")
+
+
+def test_asvs_files_hold_what_was_measured(sets, lines):
+    side = sets.sides[2, "slower_5"]
+    key = next(k for k in side.figures if (k[0].workload, k[0].fix, k[1]) == (*CELL, "latency_ratio"))
+    wanted = [one["|".join((*CELL, "slower_5"))]["to_baseline"] for one in lines[2]["processes"]]
+    assert list(side.figures[key].samples) == pytest.approx(wanted)
+    assert side.figures[key].value == pytest.approx(np.median(wanted))
+    status = next(one for k, one in side.figures.items() if (k[0].fix, k[1]) == (CELL[1], "status"))
+    assert status.status == "passed"
+
+
+def test_the_gate_is_silent_on_like_sets_and_names_the_slowed_cell(sets):
+    assert rules.gate_says(sets, 0, 1, None, processes=PROCESSES) == set()
+    for variant in ("slower_2", "slower_5", "drift", "memory"):
+        assert rules.gate_says(sets, 0, 1, (CELL, variant), processes=PROCESSES) == {CELL}
+
+
+def test_asv_is_asked_in_its_own_words(sets):
+    times = next(rule for rule in rules.ASV_RULES if rule.name == "asv continuous, its times")
+    ask = {"sets": sets, "base": 0, "head": 1, "rule": times}
+    assert rules.asv_says(**ask, fault=None, factor=1.1) == set()
+    assert rules.asv_says(**ask, fault=(CELL, "slower_5"), factor=1.1) == set()  # below its default factor
+    assert rules.asv_says(**ask, fault=(CELL, "slower_5"), factor=1.02) == {CELL}
+
+
+@pytest.mark.parametrize(("name", "variant"), [("asv compare, drift", "drift"), ("asv compare, peak bytes", "memory")])
+def test_asv_on_exact_figures(sets, name, variant):
+    rule = next(rule for rule in rules.ASV_RULES if rule.name == name)
+    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=1.01) == {CELL}
+    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=1.1) == (
+        {CELL} if variant == "drift" else set()
+    )
+
+
+def test_rates_are_counted_and_their_intervals_not_too_narrow():
+    calls = []
+
+    def says(base, head, fault):
+        calls.append(fault)
+        if fault is None:
+            return {CELL} if (base, head) == (0, 1) else set()
+        return {fault[0]} if base == 0 else {CELL}  # an alarm elsewhere does not find a fault
+
+    pairs = [(0, 1), (1, 0), (2, 3), (0, 3)]
+    gates, one_cell = figures._false_alarms("rule", says, pairs, 4, judged=True)
+    assert (gates["count"], gates["trials"], gates["met"]) == (1, 4, False)
+    assert (gates["low"], gates["high"]) == pytest.approx(wilson_interval(0.25, 2), abs=1e-5)
+    assert (one_cell["count"], one_cell["trials"]) == (1, 4 * len(cells.CELLS))
+    found = figures._recall("rule", says, "slower_2", pairs, 4, judged=True)
+    assert found["count"] == 2 * len(cells.CELLS) + 2
+    assert found["by_cell"]["/".join(CELL)] == 1.0
+
+
+def test_pairs_are_of_unlike_sets_and_drawn_once():
+    pairs = figures.drawn_pairs(5, 12)
+    assert len(set(pairs)) == 12
+    assert all(base != head for base, head in pairs)
+    assert len(figures.drawn_pairs(3, 100)) == 6
+
+
+def test_spreads_find_a_state_that_sets_do_not_share(lines):
+    calm = figures.spreads(lines)["/".join(CELL) + " to_baseline"]
+    assert calm["process_sd"] == pytest.approx(0.001, rel=0.6)
+    assert calm["slower_2"] == pytest.approx(1.02, abs=0.002)
+    moved = [made_line(seed) for seed in range(SETS)]
+    for number, line in enumerate(moved):
+        for one in line["processes"]:
+            one["|".join((*CELL, "plain"))]["to_baseline"] *= 1.0 + 0.02 * number
+    assert figures.spreads(moved)["/".join(CELL) + " to_baseline"]["sets_over_processes"] > 50
+
+
+def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
+    monkeypatch.setattr(simulated, "CELLS", 20)
+    found = simulated.figures(gates=40)
+    assert [one["what"].split(", ")[1] for one in found] == ["3 processes a side"] * 2 + ["5 processes a side"] * 2
+    for one in found:
+        assert one["trials"] == 40
+        assert one["rate"] <= 0.1
+        assert one["met"] is (one["rate"] <= 0.01)
+    monkeypatch.setattr(simulated, "decide_all", lambda tests: rules_without_multiplicity(tests))
+    assert simulated.figures(gates=40)[2]["rate"] > 0.1
+
+
+def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
+    sides = []
+
+    def tests_of(cells, *, margin):
+        sides.extend((len(base), len(head)) for base, head in cells.values())
+        return {}, None
+
+    monkeypatch.setattr(simulated, "CELLS", 2)
+    monkeypatch.setattr(simulated, "paired_tests", tests_of)
+    simulated.figures(gates=1)
+    assert sides == [(3, 3)] * 4 + [(5, 5)] * 4
+
+
+def rules_without_multiplicity(tests):
+    from precision_eval.results.gate.paired import decide_all
+
+    return {key: decide_all({key: one})[key] for key, one in tests.items()}
+
+
+def test_injected_calls_do_what_they_say():
+    import torch
+
+    exact = torch.full((4,), 2.0, dtype=torch.float64)
+    worse = cells.Drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
+    assert worse.tolist() == [3.5] * 4
+    from precision_eval.measure.memory import cpu_allocated_peak_bytes
+
+    def grown(x):
+        return x + 1
+
+    x = torch.zeros(1000)
+    plain = cpu_allocated_peak_bytes(grown, (x,))
+    assert cpu_allocated_peak_bytes(cells.Holding(grown, 500), (x,)) == plain + 500
+    assert cells.variants() == {"plain": 100, "slower_2": 102, "slower_5": 105}
+
+
+@pytest.mark.parametrize("spread", [0.002, 0.01])
+def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
+    """Against simulated processes and the gate's own decision, the slowed cell among cells that did not change."""
+    from precision_eval.results.gate.paired import GATE_ERROR
+    from precision_eval.stats.moderated import upper_tail
+
+    cells_judged, gates = 4, 4000
+    count = tracked.needed_processes(spread, margin=0.01, cells=cells_judged)
+    rng = np.random.default_rng(0)
+
+    def recall(processes):
+        base, head = rng.normal(0, spread, (2, gates, processes))
+        head = head + math.log(1.02)
+        error = np.sqrt((base.var(axis=1, ddof=1) + head.var(axis=1, ddof=1)) / processes)
+        beyond = head.mean(axis=1) - base.mean(axis=1) - math.log(1.01)
+        tails = [upper_tail(d, e, 2 * processes - 2) for d, e in zip(beyond, error, strict=True)]
+        return np.mean(np.array(tails) <= GATE_ERROR / cells_judged)
+
+    assert recall(count) == pytest.approx(0.95, abs=0.04 if count < 6 else 0.012)
+    assert recall(count - 1) < recall(count) + 0.005
+
+
+def test_processes_needed_have_limits():
+    assert tracked.needed_processes(1e-9, margin=0.01, cells=4) == 2
+    assert tracked.needed_processes(10.0, margin=0.01, cells=4) == tracked.MOST_PROCESSES
+    with pytest.raises(ParameterError, match="within the margin"):
+        tracked.needed_processes(0.01, margin=0.02, cells=4)
+    (one,) = tracked.figures([{"workload": "w", "size": "s", "fix": "f", "ratios": [1.0, math.e]}], margin=0.01)
+    assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
+
+
+@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, tracked])
+def test_asv_finds_no_benchmark_in_the_trials(module):
+    names = re.compile(r"^(time|timeraw|track|mem|peakmem)_|^(Time|Timeraw|Track|Mem|PeakMem)[A-Z_]")
+    assert [name for name in vars(module) if names.match(name)] == []
+
+
+def options(tmp_path, **more):
+    values = {"raw": tmp_path / "sets.jsonl", "sets": 3, "processes": 2, "budget": 0.1, "jobs": 2, "slice_s": math.inf}
+    return SimpleNamespace(**(values | more))
+
+
+def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
+    asked = []
+
+    def one_set(seed, options):
+        asked.append(seed)
+        if seed == 2 and len(asked) < 4:
+            raise SystemExit("set 2 could not be measured")
+        return {"processes": [], "asv": [], "exact": []}
+
+    monkeypatch.setattr(command, "_one_set", one_set)
+    monkeypatch.setattr(environment, "cpu_model", lambda: "Testium")
+    monkeypatch.setattr(command.metadata, "version", lambda name: "2.13.0")
+    file = TrialFile(tmp_path / "sets.jsonl")
+    with pytest.raises(SystemExit, match="set 2"):
+        command._measure(file, options(tmp_path))
+    assert [line["key"] for line in file.read()] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
+    command._measure(file, options(tmp_path))
+    assert sorted(asked) == [0, 1, 2, 2]
+    command._measure(file, options(tmp_path, budget=0.2, sets=1))  # other conditions are other sets
+    assert [line["conditions"]["budget_s"] for line in file.read()] == [0.1, 0.1, 0.1, 0.2]
+
+
+@pytest.mark.parametrize("other", ["cpu", "torch"])
+def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, monkeypatch, capsys, other):
+    here = {"cpu": "Testium", "torch": "2.13.0"}
+    first = here[other]
+    monkeypatch.setattr(command, "_one_set", lambda seed, options: {})
+    monkeypatch.setattr(environment, "cpu_model", lambda: here["cpu"])
+    monkeypatch.setattr(command.metadata, "version", lambda name: here[name])
+    file, asked = TrialFile(tmp_path / "sets.jsonl"), options(tmp_path, report=True)
+    command._measure(file, asked)
+    for name in command._THREADS:
+        monkeypatch.setenv(name, "1")
+    reported = []
+    monkeypatch.setattr(command, "_parser", lambda: SimpleNamespace(parse_args=lambda: asked))
+    monkeypatch.setattr(command, "_report", lambda lines, options: reported.append(lines))
+    assert command.main() == 0
+    here[other] = "other"
+    assert command.main() == 2
+    assert f"0 sets in {asked.raw} of processes 2, budget_s 0.1" in capsys.readouterr().err
+    command._measure(file, options(tmp_path))
+    assert command.main() == 0
+    kinds = [{line["conditions"][other] for line in lines} for lines in reported]
+    assert kinds == [{first}, {"other"}]
+    assert [len(lines) for lines in reported] == [3, 3]
+
+
+def test_an_interpreter_that_measures_is_told_the_settings_alone(tmp_path, monkeypatch):
+    told = []
+
+    def run(words, **more):
+        told.append(json.loads(words[-1]))
+        return SimpleNamespace(returncode=0, stdout="{}")
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    command._one_set(4, options(tmp_path))
+    assert told == [{"seed": 4, "processes": 2, "budget_s": 0.1}]
+
+
+def test_a_slice_starts_no_set_that_would_not_end_in_it(tmp_path, monkeypatch):
+    moments = iter([0.0, 0.0, 0.0, 60.0, 60.0, 60.0, 120.0, 120.0])
+    monkeypatch.setattr(command, "_one_set", lambda seed, options: {})
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    file = TrialFile(tmp_path / "sets.jsonl")
+    command._measure(file, options(tmp_path, jobs=1, slice_s=100.0))
+    assert len(file.read()) == 1  # 60 s each: a second would end at 120 s
+
+
+@pytest.mark.slow
+def test_a_set_is_measured_for_real():
+    wanted = '{"seed": 0, "processes": 1, "budget_s": 0.02}'
+    done = subprocess.run(
+        [sys.executable, "-m", "validation.gate.measuring", wanted],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found["processes"]) == 1
+    assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
+    for workload, fix in cells.CELLS:
+        for variant in cells.variants():
+            assert set(found["processes"][0][f"{workload}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
+            assert found["asv"][0][f"{workload}|{fix}|{variant}"]
+        exact = found["exact"][0][f"{workload}|{fix}"]
+        assert exact["drift_worse"] / exact["drift"] > 1.4
+        assert 1.05 <= exact["peak_bytes_worse"] / exact["peak_bytes"] < 1.06

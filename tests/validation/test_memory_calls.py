@@ -1,0 +1,141 @@
+import json
+
+import pytest
+import torch
+
+from precision_eval.core.trials import TrialFile
+from precision_eval.measure import memory as measure
+from validation import memory, memory_rivals
+from validation.memory_attention import flash_ledger
+from validation.memory_calls import FAMILIES, all_keys, build, family_of, peak_of, with_more
+
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+SMALL = [
+    key for key in all_keys() if not {4194304, "metavoice", "dia"} & {*json.loads(key)} and "[1024]" not in str(key)
+]
+
+
+def found(known):
+    torch.set_num_threads(known.threads)
+    with torch.no_grad():
+        known.call(*known.inputs)
+        return measure.cpu_allocated_peak_bytes(known.call, known.inputs)
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_ledgers_by_hand():
+    assert peak_of(()) == 0
+    assert peak_of((5, -5, 3)) == 5
+    assert build('["sum-of-three", "float32", 1000]').predicted_bytes == 8000  # two sums at once
+    assert build('["three", "float16", 1000]').predicted_bytes == 6000
+    assert build('["views", "float32", 1000]').predicted_bytes == 0
+    # output 2·4·1·8 floats, logsumexp 8, and one tile: 1 × 16 scores, a maximum, a sum, 8 results
+    assert flash_ledger((2, 4, 1, 8), 16, 4, mask_numel=0, threads=1)[:3] == (256, 32, 4 * (16 + 2 + 8))
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if not family.kernel])
+def test_elementary_calls_to_the_byte(family):
+    for key in [key for key in SMALL if family_of(key) == family][:4]:
+        known = build(key)
+        assert found(known) == known.predicted_bytes, key
+
+
+@pytest.mark.skipif(TORCH != (2, 13), reason="what kernels take for themselves was read from torch 2.13")
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.kernel])
+def test_kernels_to_the_byte(family):
+    for key in [key for key in SMALL if family_of(key) == family][:6]:
+        known = build(key)
+        assert found(known) == known.predicted_bytes, key
+
+
+def test_a_planted_regression_is_seen_to_the_byte():
+    known = build('["sum-of-three", "float32", 1000]')
+    more = with_more(known, fraction=memory.MORE)
+    assert more.predicted_bytes - known.predicted_bytes == 400
+    assert found(more) - found(known) == 400
+
+
+def test_a_wrong_ledger_is_caught():
+    known = build('["chain", "float32", 1000]')
+    assert found(known) != peak_of((*known.ledger[:-1], 4))
+
+
+@pytest.mark.parametrize(
+    ("asked", "segment"), [(1, 2), (1 << 20, 2), ((1 << 20) + 1, 20), (10 << 20, 10), ((10 << 20) + 1, 12)]
+)
+def test_segments_of_the_caching_allocator(asked, segment):
+    assert memory.segment_bytes(asked) == segment << 20
+
+
+def test_edges():
+    freed = memory.EDGES["memory given back that was there before"]()
+    assert (freed["level"], freed["ours"]) == (0, [freed["predicted"]])
+    known = memory.EDGES["an address known from an earlier profile"]()
+    assert known["ours"] == [known["predicted"]]
+    assert memory.EDGES["memory of another Python thread"]()["ours"] == [0]
+    assert memory.EDGES["memory of numpy"]()["ours"] == [0]
+
+
+def test_rivals_run_their_own_code():
+    pytest.importorskip("asv_runner")
+    key = '["single", "float32", 4194304]'
+    read = {rival: memory_rivals.rival_bytes(rival, key) for rival in memory_rivals.RIVALS}
+    assert read["torch.profiler table"] == 1 << 24
+    assert read["tracemalloc"] < 1 << 20
+    assert all(isinstance(read[rival], int) for rival in ("asv peakmem", "psutil RSS"))
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    """A run of three calls, the rivals in this very process."""
+    keys = ('["single", "float32", 1000]', '["views", "float32", 1000]', '["sum-of-three", "float64", 1000]')
+    monkeypatch.setattr(memory, "all_keys", lambda: keys)
+    monkeypatch.setattr(memory, "ANY_PROCESS", tuple(memory_rivals.RIVALS))
+    memory.run(tmp_path, size="full", progress=lambda *_: None)
+    return tmp_path
+
+
+def test_figures_and_plot_from_trials_alone(out):
+    exact, repeats, regression, *edges = memory.figures(out)
+    assert exact.met
+    assert exact.found.startswith("exact in 3 of 3 (3 elementary")
+    assert set(exact.rivals) == set(memory_rivals.RIVALS)
+    assert repeats.met
+    assert regression.met
+    assert regression.found == "2 of 2, 2 of them to the byte"  # of a view there are no 5 %
+    assert [edge.met for edge in edges if "CUDA" not in edge.name] == [None] * 4
+    assert all(path.stat().st_size > 1000 for path in memory.plot(out))
+
+
+def test_a_byte_off_is_not_met(out):
+    trials = TrialFile(out / "memory.jsonl")
+    one = trials.read()[0]
+    trials.append({**one, "ours": [one["predicted"] + 1] * 2, "more": [one["more"][0], one["predicted"]]})
+    exact, _, regression, *_ = memory.figures(out)
+    assert not exact.met
+    assert "largest difference 1 B" in exact.found
+    assert not regression.met
+
+
+def test_a_run_goes_on_where_it_stopped(out, monkeypatch):
+    monkeypatch.setattr(memory, "_trial", lambda *_: pytest.fail("ran again"))
+    steps = []
+    memory.run(out, size="full", progress=lambda *step: steps.append(step))
+    assert steps[-1][0] == steps[-1][1] == len(steps)
+
+
+def test_nothing_without_trials(tmp_path):
+    assert memory.figures(tmp_path) == memory.plot(tmp_path) == []
+
+
+@pytest.mark.cuda
+def test_cuda_to_the_byte():
+    for key in ('["single", "float32", 1000]', '["sum-of-three", "float16", 1000]', '["views", "float32", 1000]'):
+        trial = memory._cuda_trial(key)
+        assert trial["cuda"] == trial["predicted"]

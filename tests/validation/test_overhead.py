@@ -1,0 +1,137 @@
+import math
+import os
+
+import pytest
+import torch
+
+from precision_eval.core.trials import TrialFile
+from validation import overhead, overhead_off, overhead_trials
+
+
+def test_pooled_ratio_by_hand():
+    together = overhead.pooled([math.exp(0.01), math.exp(0.03)])
+    assert together["ratio"] == pytest.approx(math.exp(0.02))
+    assert math.log(together["high"]) == pytest.approx(0.02 + 12.7062 * 0.01, rel=1e-4)  # Student's t, one degree
+    assert overhead.pooled([1.0, 1.0, 1.0]) == {"ratio": 1.0, "low": 1.0, "high": 1.0}
+    assert overhead.pooled([1.0])["high"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [
+        (torch.tensor([math.nan]), torch.tensor([math.nan]), True),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), False),
+        (torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64), False),
+        ((torch.ones(2), 3), (torch.ones(2), 3), True),
+        ((torch.ones(2), 3), (torch.ones(2), 4), False),
+        ([torch.ones(2)], [torch.ones(2), torch.ones(2)], False),
+        (torch.ones(2, 1), torch.ones(2), False),
+        (torch.tensor(1.0), torch.tensor(1.0), True),
+    ],
+)
+def test_bits(first, second, equal):
+    assert overhead_trials.bits_equal(first, second) is equal
+
+
+def test_capture_changes_nothing_on_a_small_workload():
+    passed = overhead_trials.same_trial("attention-prefill", "tiny", "kv_to_query", mode="eager")
+    assert passed == {
+        "passed": True,
+        "same": {"witness": True, "probe": True, "both": True, "profiler": True},
+        "left": 0,
+    }
+    raised = overhead_trials.same_trial("attention-prefill", "tiny", "as_shipped", mode="eager")
+    assert not raised["passed"]
+    assert "same dtype" in raised["error"]
+
+
+def test_a_capture_that_changes_an_output_is_caught(monkeypatch):
+    monkeypatch.setitem(overhead_trials.CAPTURES, "witness", lambda call, inputs: call(*inputs) + 1e-7)
+    found = overhead_trials.same_trial("attention-prefill", "tiny", "full_float32", mode="eager")
+    assert found["same"]["witness"] is False
+    assert found["same"]["probe"] is True
+
+
+def test_a_name_left_behind_is_counted(monkeypatch):
+    before = overhead_trials._state()
+    monkeypatch.setattr(torch.Tensor, "matmul", lambda a, b: a @ b)
+    assert overhead_trials.left_behind(before) == 1
+
+
+def test_harness_and_capture_on_give_every_ratio():
+    harness = overhead_trials.harness_trial(2e-5, budget_s=0.1, seed=0)
+    assert set(harness) == {"wall", "cpu", "block"}
+    on = overhead_trials.on_trial("attention-decode", "tiny", "kv_to_query", budget_s=0.1, seed=0)
+    assert set(on) == {"witness", "probe", "both", "profiler"}
+    for found in (*harness.values(), *on.values()):
+        assert found["low"] <= found["ratio"] <= found["high"]
+    assert on["witness"]["ratio"] > 1.0
+
+
+def test_capture_off_is_timed_on_the_same_tensors():
+    found = overhead_trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
+    assert found["low"] <= found["ratio"] <= found["high"]
+    assert found["ratio"] < 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_two_forks_of_one_process_take_turns():
+    found = overhead_off.off_blocks("attention-decode", "tiny", rounds=20, seed=3)
+    assert {name: len(times) for name, times in found.items()} == {"plain": 20, "suite": 20}
+    assert min(map(min, found.values())) > 0.0
+
+
+def trial(key, **found):
+    return {"key": key, "kind": key.split()[0], **found}
+
+
+def ratio(value, spread=0.0):
+    return {"ratio": value, "low": value - spread, "high": value + spread, "blocks": 100}
+
+
+@pytest.fixture
+def out(tmp_path):
+    file = TrialFile(tmp_path / "overhead.jsonl")
+    file.append(trial("harness 0.0001", wall=ratio(1.0005, 0.0002), cpu=ratio(1.002), block=ratio(1.05)))
+    for pair, value in enumerate((1.001, 0.999, 1.0)):
+        file.append(trial(f"forked voice/default {pair}", **ratio(value)))
+    file.append(trial("off voice/default", **ratio(1.001, 0.002)))
+    slow = {kind: ratio(3.2, 0.1) for kind in ("witness", "probe", "both", "profiler")}
+    file.append(trial("on voice/default/kv_to_query", **(slow | {"witness": ratio(2.0, 0.1)})))
+    file.append(trial("same a/b/c/eager", passed=True, same={"witness": True, "probe": False}, left=0))
+    file.append(trial("same a/b/d/eager", passed=False, error="raised"))
+    return tmp_path
+
+
+def test_figures_against_targets(out):
+    found = overhead.figures(out)
+    assert [figure.met for figure in found] == [True, False, False, True, None, True, False, False, False]
+    assert found[-1].found == "1 of 2 bit-identical, 0 names or modes left behind"
+    assert found[5].found == "2.00 [1.90, 2.10] (voice/default/kv_to_query)"
+
+
+def test_an_interval_across_the_target_does_not_meet_it(tmp_path):
+    TrialFile(tmp_path / "overhead.jsonl").append(
+        trial("harness 0.001", wall=ratio(1.0, 0.002), cpu=ratio(1.0), block=ratio(1.0))
+    )
+    assert [figure.met for figure in overhead.figures(tmp_path)] == [False, True, True]
+
+
+def test_plot_and_nothing(out, tmp_path_factory):
+    assert all(path.stat().st_size > 1000 for path in overhead.plot(out))
+    empty = tmp_path_factory.mktemp("empty")
+    assert overhead.figures(empty) == overhead.plot(empty) == []
+
+
+def test_a_steady_call_lasts_about_what_was_asked():
+    call = overhead_trials.steady_call(2e-4)
+    assert bool(call().isfinite().all())
+    assert call.args[0].numel() > 100
+
+
+def test_both_sizes_plan_every_kind():
+    for size in ("quick", "full"):
+        keys = overhead._plan(size)
+        assert {key.split()[0] for key in keys} == {"harness", "off", "forked", "on", "same"}
+    assert len(keys) > 50

@@ -1,0 +1,170 @@
+"""The pairs of calls, and the load beside them."""
+
+import os
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+
+from precision_eval.core.errors import ParameterError, UnknownNameError
+from validation.timing import calls, load
+from validation.timing.calls import CALLS, DELTAS, call_by_name, make_pair, units_of
+
+PAIRS = [(spec, delta) for spec in CALLS for delta in spec.deltas]
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the units that run, in place of every unit."""
+    count = SimpleNamespace(units=0)
+
+    def unit():
+        count.units += 1
+        return count.units
+
+    for name in calls._UNITS:
+        monkeypatch.setitem(calls._UNITS, name, lambda seed: unit)
+    return count
+
+
+@pytest.mark.parametrize(("spec", "delta"), PAIRS)
+def test_the_slowdown_is_exact_in_units(counted, spec, delta):
+    base, candidate = make_pair(spec, delta, seed=0)
+    base()
+    units = counted.units
+    last = candidate()
+    assert units == spec.units
+    assert Fraction(counted.units - units, units) == 1 + Fraction(str(delta))
+    assert last == counted.units  # the last unit's own result
+
+
+def test_a_planted_extra_unit_is_counted(counted, monkeypatch):
+    monkeypatch.setattr(calls, "units_of", lambda spec, delta: spec.units + 1)
+    base, candidate = make_pair(CALLS[1], 0.0, seed=0)
+    base()
+    candidate()
+    assert counted.units == 2 * CALLS[1].units + 1
+
+
+def test_lengths_and_slowdowns_are_those_of_the_experiment():
+    assert {spec.name: spec.deltas for spec in CALLS} == {
+        "30us": (0.0, 0.05),
+        "200us": DELTAS,
+        "1ms": DELTAS,
+        "5ms": DELTAS,
+    }
+    assert [units_of(call_by_name("1ms"), delta) for delta in DELTAS] == [200, 201, 202, 204, 210]
+    assert units_of(call_by_name("30us"), 0.05) == 42
+
+
+def test_a_slowdown_that_is_no_whole_number_of_units_is_refused():
+    with pytest.raises(ParameterError, match=r"30us with delta 0.005 would need 40.2 units"):
+        units_of(call_by_name("30us"), 0.005)
+    with pytest.raises(UnknownNameError, match="unknown call '31us'; did you mean 30us"):
+        call_by_name("31us")
+    with pytest.raises(ParameterError, match="times is 0"):
+        calls.repeated(lambda: None, 0)
+
+
+@pytest.mark.parametrize("spec", CALLS)
+def test_identical_calls_are_two_functions_of_one_code_and_tensor(spec):
+    base, candidate = make_pair(spec, 0.0, seed=3)
+    assert base is not candidate
+    assert base.__code__ is candidate.__code__
+    first, second = base(), candidate()
+    assert isinstance(first, torch.Tensor)
+    assert torch.equal(first, second)
+    again, other = make_pair(spec, 0.0, seed=3)[0](), make_pair(spec, 0.0, seed=4)[0]()
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_units_compute_what_they_are_called():
+    left, right = calls._normal(5, 2, 104, 104)
+    assert torch.allclose(calls._matmul(5)(), torch.einsum("ij,jk->ik", left, right), atol=1e-4)
+    q, k, v = calls._normal(5, 3, 1, 2, 16, 32)
+    weights = torch.softmax(q @ k.mT / 32**0.5, dim=-1)
+    assert torch.allclose(calls._attention(5)(), weights @ v, atol=1e-5)
+
+
+def test_competitors_run_one_per_core_and_end_with_the_block():
+    with load.under_load("bursty", seed=1) as competitors:
+        assert len(competitors) == load.usable_cores() >= 1
+        assert all(psutil.pid_exists(competitor.pid) for competitor in competitors)
+        assert all(competitor.poll() is None for competitor in competitors)
+    assert all(competitor.poll() is not None for competitor in competitors)
+    with load.under_load("quiet", seed=1) as competitors:
+        assert competitors == ()
+
+
+def test_competitors_end_when_the_block_raises():
+    with pytest.raises(ZeroDivisionError), load.under_load("bursty", seed=1) as competitors:
+        _ = 1 / 0
+    assert all(competitor.poll() is not None for competitor in competitors)
+
+
+def test_competitors_end_with_a_parent_that_is_killed():
+    code = (
+        "import time\nfrom validation.timing.load import under_load\n"
+        "with under_load('bursty', seed=1) as found:\n"
+        "    print(*(one.pid for one in found), flush=True)\n    time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == load.usable_cores()
+    parent.kill()
+    parent.communicate()
+    end = time.monotonic() + 20
+    while any(_runs(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert [pid for pid in pids if _runs(pid)] == []
+
+
+def _runs(pid):
+    """Say whether the process runs; one that ended and was not waited for does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_an_unknown_load_and_a_competitor_that_fails_are_named(monkeypatch):
+    with (
+        pytest.raises(UnknownNameError, match="unknown load 'busty'; did you mean bursty"),
+        load.under_load("busty", seed=0),
+    ):
+        pass
+
+    def broken(seed):
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"], stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(load, "_start_competitor", broken)
+    with (
+        pytest.raises(load.UnsupportedError, match=r"a competitor did not start \(status 3\)"),
+        load.under_load("bursty", seed=0),
+    ):
+        pass
+
+
+def test_bystanders_are_the_busy_time_that_is_not_our_own(monkeypatch):
+    # 2 s of wall clock, in which the machine spent 3 s of processor and this process 1 s: others used 1 core.
+    clock = SimpleNamespace(perf_counter=iter([5.0, 7.0]).__next__, process_time=iter([1.0, 2.0]).__next__)
+    monkeypatch.setattr(load, "time", clock)
+    monkeypatch.setattr(load, "_machine_busy_s", iter([10.0, 13.0]).__next__)
+    assert load.Bystanders().cores() == pytest.approx(1.0)
+
+
+def test_busy_time_leaves_out_idle_and_counts_guests_once(monkeypatch):
+    times = {"user": 5.0, "nice": 1.0, "system": 2.0, "steal": 0.5, "idle": 90.0, "iowait": 7.0, "guest": 4.0}
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: times))
+    assert load._machine_busy_s() == 8.5
+
+
+def test_a_competitor_wants_two_fifths_of_a_core():
+    assert pytest.approx(20.5 / 51.0) == load.MEAN_BUSY
+    assert os.cpu_count() >= load.usable_cores()

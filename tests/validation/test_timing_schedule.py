@@ -1,0 +1,202 @@
+"""The order of the trials, and running them: resumed, limited, by a worker."""
+
+import io
+import json
+from collections import Counter
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+
+from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from precision_eval.core.trials import TrialFile
+from validation import latency
+from validation.timing import load, schedule, worker
+from validation.timing.calls import call_by_name
+from validation.timing.schedule import TrialSpec
+from validation.timing.tools import Judged
+
+FULL = schedule.schedule("full")
+
+
+def cell_of(spec):
+    return spec.tool, spec.load, spec.delta
+
+
+def test_the_full_size_has_the_trials_that_were_promised():
+    assert len({spec.key for spec in FULL}) == len(FULL)
+    for (tool, where, delta), count in Counter(map(cell_of, FULL)).items():
+        aa = 60 if tool != "ours" else 1000 if where == "bursty" else 400
+        least = aa if delta == 0 else 120 if tool == "ours" else 30
+        assert count >= least
+    assert all(spec.delta in call_by_name(spec.call).deltas for spec in FULL)
+
+
+def test_calls_share_a_cell_evenly():
+    for cell in set(map(cell_of, FULL)):
+        counts = Counter(spec.call for spec in FULL if cell_of(spec) == cell)
+        assert max(counts.values()) - min(counts.values()) <= 1
+        assert len(counts) == (4 if cell[2] in (0.0, 0.05) else 3)
+
+
+def test_quick_is_below_four_minutes_and_has_every_tool_and_load():
+    quick = schedule.schedule("quick")
+    assert schedule.planned_s(quick) == sum({"quiet": 2.0, "bursty": 4.0}[spec.load] for spec in quick) < 220
+    assert {(spec.tool, spec.load) for spec in quick} == {
+        (tool, where) for tool in schedule.TOOLS for where in load.LOADS
+    }
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
+def test_stopped_anywhere_every_cell_is_about_equally_far(fraction):
+    began = Counter(map(cell_of, FULL[: int(fraction * len(FULL))]))
+    ends = Counter(map(cell_of, FULL))
+    shares = {cell: began[cell] / count for cell, count in ends.items()}
+    for ours in (True, False):
+        some = [share for cell, share in shares.items() if (cell[0] == "ours") == ours]
+        assert max(some) - min(some) < 0.08
+    assert min(share for cell, share in shares.items() if cell[0] == "ours") > max(
+        share for cell, share in shares.items() if cell[0] != "ours"
+    )
+
+
+def test_the_order_repeats_and_mixes_tools():
+    assert schedule.schedule("full") == FULL
+    first = FULL[:400]
+    assert len({spec.tool for spec in first}) == 5
+    longest = max(len(list(run)) for _, run in schedule.groupby(first, key=lambda spec: spec.tool == "ours"))
+    assert longest < 60
+
+
+def test_phases_lose_nothing_and_hold_one_load_each():
+    phases = list(schedule.phases(FULL, phase_s=60.0))
+    assert sorted(spec for _, specs in phases for spec in specs) == sorted(FULL)
+    assert all({spec.load for spec in specs} == {where} for where, specs in phases)
+    assert all(first[0] != second[0] for first, second in pairwise(phases))
+    assert max(schedule.planned_s(specs) for _, specs in phases) < 3 * 60
+    assert list(schedule.phases([])) == []
+
+
+def test_a_key_says_everything():
+    spec = TrialSpec(tool="asv", load="bursty", call="1ms", delta=0.005, seed=12)
+    assert spec.key == "asv/bursty/1ms/0.005/12"
+    assert schedule.parse_key(spec.key) == spec
+    assert spec.budget_s == 4.0
+
+
+def slower_by_one(base, candidate, *, budget_s, seed):
+    return Judged(
+        said={"ours": "slower"}, ratio=1.01234567, base_s=1.23456e-3, low=1.0, high=1.02, extra={"mde": 0.0123456}
+    )
+
+
+def test_a_trial_is_short_plain_data():
+    spec = TrialSpec(tool="ours", load="quiet", call="30us", delta=0.05, seed=0)
+    trial = worker.run_trial(spec, judge=slower_by_one)
+    assert trial["key"] == spec.key
+    assert (trial["ratio"], trial["low"], trial["base_s"], trial["mde"]) == (1.012346, 1.0, 0.00123, 0.0123)
+    assert trial["others"] >= 0.0
+    assert len(json.dumps(trial)) < 250
+
+
+def test_the_worker_answers_line_by_line(monkeypatch):
+    monkeypatch.setattr(worker, "judge_of", lambda tool: slower_by_one)
+    specs = [TrialSpec(tool="ours", load="quiet", call="30us", delta=0.0, seed=seed) for seed in range(3)]
+    lines = io.StringIO("".join(json.dumps(worker.asdict(spec)) + "\n" for spec in specs))
+    answers = io.StringIO()
+    worker.serve(lines, answers, tools=["ours"])
+    assert [json.loads(line)["key"] for line in answers.getvalue().splitlines()] == [spec.key for spec in specs]
+
+
+def test_a_worker_that_dies_is_named_with_the_trial(capfd):
+    spec = TrialSpec(tool="nope", load="quiet", call="30us", delta=0.0, seed=0)
+    with (
+        worker.Worker({"nope"}) as measure,
+        pytest.raises(PrecisionEvalError, match="status 1 before nope/quiet/30us/0/0"),
+    ):
+        measure(spec)
+    assert "unknown tool 'nope'" in capfd.readouterr().err
+    with pytest.raises(PrecisionEvalError, match="not running"):
+        worker.Worker({"ours"}).measure(spec)
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """Replace the load and the worker; record what was measured under which load."""
+    measured = []
+
+    class FakeWorker:
+        def __init__(self, tools):
+            self.tools = tools
+
+        def __enter__(self):
+            return self.measure
+
+        def measure(self, spec):
+            assert spec.tool in self.tools
+            measured.append((measured_under[-1], spec))
+            return {"key": spec.key}
+
+        def __exit__(self, *error):
+            return None
+
+    measured_under = []
+
+    @contextmanager
+    def fake_load(name, *, seed):
+        measured_under.append(name)
+        yield ()
+
+    monkeypatch.setattr(worker, "Worker", FakeWorker)
+    monkeypatch.setattr(load, "under_load", fake_load)
+    return measured
+
+
+def test_run_runs_what_is_missing_under_the_right_load(faked, tmp_path):
+    told = []
+
+    def progress(done, total, what):
+        told.append((done, total, what))
+
+    quick = schedule.schedule("quick")
+    TrialFile(tmp_path / "latency.jsonl").append({"key": quick[5].key})
+    latency.run(tmp_path, size="quick", progress=progress)
+    assert {spec.key for _, spec in faked} == {spec.key for spec in quick} - {quick[5].key}
+    assert all(under == spec.load for under, spec in faked)
+    assert told[0] == (1, len(quick), "on file")
+    assert [done for done, _, _ in told] == list(range(1, len(quick) + 1))
+    assert TrialFile(tmp_path / "latency.jsonl").keys() == {spec.key for spec in quick}
+    faked.clear()
+    latency.run(tmp_path, size="quick", progress=progress)
+    assert faked == []
+
+
+def test_run_begins_no_trial_that_the_limit_does_not_hold(faked, tmp_path, monkeypatch):
+    def silent(done, total, what):
+        pass
+
+    latency.run(tmp_path, size="quick", progress=silent, limit_s=1.0)
+    assert faked == []
+    monkeypatch.setenv(latency.LIMIT_VARIABLE, "1.5")
+    latency.run(tmp_path, size="quick", progress=silent)
+    assert faked == []
+    monkeypatch.setenv(latency.LIMIT_VARIABLE, "soon")
+    with pytest.raises(ParameterError, match="PRECISION_EVAL_PROOF_LIMIT_S is 'soon'"):
+        latency.run(tmp_path, size="quick", progress=silent)
+
+
+@pytest.mark.slow
+def test_two_trials_for_real(tmp_path, monkeypatch):
+    pair = [
+        TrialSpec(tool="ours", load="bursty", call="30us", delta=0.05, seed=0),
+        TrialSpec(tool="ttest", load="bursty", call="30us", delta=0.05, seed=0),
+    ]
+    monkeypatch.setattr(schedule, "schedule", lambda size: pair)
+    monkeypatch.setitem(schedule.BUDGET_S, "bursty", 0.5)
+    latency.run(tmp_path, size="quick", progress=lambda done, total, what: None)
+    trials = TrialFile(tmp_path / "latency.jsonl").read()
+    assert [trial["key"] for trial in trials] == [spec.key for spec in pair]
+    assert trials[0]["said"]["ours"] in ("faster", "slower", "equivalent", "undecided")
+    assert {"mde", "clock", "blocks", "doubts", "low", "high"} <= set(trials[0])
+    assert latency.figures(tmp_path)
+    assert all(path.stat().st_size > 0 for path in latency.plot(tmp_path))

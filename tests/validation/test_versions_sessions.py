@@ -1,0 +1,273 @@
+"""Sessions of equal code: how they are kept, what scatter is found in them, and what trials make of it."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from precision_eval.core.errors import RecordError
+from precision_eval.core.trials import TrialFile
+from precision_eval.stats import change_points as detection
+from precision_eval.studies.versions.changes import SESSION_MARGIN
+
+noise = pytest.importorskip("validation.versions.session_noise")
+rivals = pytest.importorskip("validation.versions.rivals")
+sessions = pytest.importorskip("validation.versions.sessions")
+trials = pytest.importorskip("validation.versions.trials")
+
+SOURCE = {"cpu": "Testium", "torch": "2.13.0", "commit": "abc", "source_sha256": "f" * 64, "processes": 3}
+FIXES = ("a", "b", "c", "d")
+
+
+def made_ratios(*, count=12, processes=3, session_sd=0.0, process_sd=0.01, seed=0):
+    """Ratios of one workload's series that share their sessions, as a table of fix to (session, process)."""
+    rng = np.random.default_rng(seed)
+    shared = session_sd * rng.normal(size=count)
+    return {
+        fix: np.exp(0.1 * number + shared[:, None] + process_sd * rng.normal(size=(count, processes))).tolist()
+        for number, fix in enumerate(FIXES)
+    }
+
+
+def write_sessions(path, ratios, *, source=SOURCE):
+    for number in range(len(ratios["a"])):
+        rows = {fix: one[number] for fix, one in ratios.items()}
+        found = {"w/s": dict.fromkeys(sessions.METRICS, rows)}
+        TrialFile(path).append({"key": f"{source['cpu']}/{number}", "source": source, "found": found})
+    return path
+
+
+def test_the_scatter_is_taken_apart_by_hand():
+    """Means 0, 0.03 and −0.03: variance 9e-4; within: 2 · 0.01² / 1, halved for two processes."""
+    logs = np.array([[0.01, -0.01], [0.04, 0.02], [-0.02, -0.04]])
+    found = noise.estimated(np.exp(logs))
+    assert found.process_sd == pytest.approx(0.01 * np.sqrt(2.0))
+    assert found.session_sd == pytest.approx(np.sqrt(9e-4 - 2e-4 / 2))
+    assert found.largest_difference == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize("session_sd", [0.0, 0.02])
+def test_the_sessions_scatter_is_found_and_not_that_of_processes(session_sd):
+    ratios = made_ratios(count=4000, session_sd=session_sd, process_sd=0.02)["a"]
+    found = noise.estimated(ratios)
+    assert found.session_sd**2 == pytest.approx(session_sd**2, abs=1.5e-5)  # five standard errors
+    assert found.process_sd == pytest.approx(0.02, rel=0.03)
+    assert found.scale == pytest.approx(0.02, rel=0.05)
+
+
+@pytest.fixture
+def few_deals(monkeypatch):
+    """Random deals by the hundred: enough for what is far from the level, and quick."""
+    monkeypatch.setattr(detection, "FEW", 99)
+    monkeypatch.setattr(detection, "MANY", 999)
+
+
+def measured(**options):
+    return [{fix: [np.asarray(row) for row in rows] for fix, rows in made_ratios(**options).items()}]
+
+
+def made(tables, *, steps, seed=0, versions=10):
+    rng = np.random.default_rng(seed)
+    return noise.made_table(tables, rng, versions=versions, sizes=(3.0, 6.0), metric="latency_ratio", steps=steps)
+
+
+def test_a_table_is_the_sessions_in_another_order_and_steps_lie_beyond_the_margin():
+    tables = measured(session_sd=0.05, process_sd=1e-4)
+    table, injected = made(tables, steps=True)
+    assert sorted(injected) == ["b", "d"]
+    rows = [row.tolist() for row in tables[0]["a"]]
+    order = [rows.index(row.tolist()) for row in table["a"]]
+    assert len(set(order)) == 10, "no session comes twice"
+    assert order != sorted(order)
+    assert [row.tolist() for row in table["c"]] == [tables[0]["c"][one].tolist() for one in order], (
+        "alike in all series"
+    )
+    for fix, (version, size) in injected.items():
+        moved = [np.log(row / tables[0][fix][one]).mean() for row, one in zip(table[fix], order, strict=True)]
+        wanted = np.log1p(SESSION_MARGIN["latency_ratio"]) + size * noise.estimated(tables[0][fix]).scale
+        assert moved[:version] == pytest.approx([0.0] * version)
+        assert np.abs(moved[version:]) == pytest.approx([wanted] * (10 - version))
+    assert made(tables, steps=False)[1] == {}
+
+
+def test_the_margin_keeps_sessions_from_being_changes_and_a_large_step_is_still_one(few_deals):
+    """Sessions of 1 % SD, processes of 0.1 %: every session is significant, and below the margin."""
+    found = measured(session_sd=0.008, process_sd=1e-3)
+    rules = rivals.session_rules("latency_ratio")
+    quiet, _ = made(found, steps=False, versions=6)
+    assert sum(map(len, rules[rivals.NO_MARGIN](quiet).values())) > 0
+    assert sum(map(len, rules[rivals.OURS](quiet).values())) == 0
+    beyond = 1.05 * (1.0 + SESSION_MARGIN["latency_ratio"])
+    quiet["b"] = [row * (beyond if number >= 3 else 1.0) for number, row in enumerate(quiet["b"])]
+    assert rules[rivals.OURS](quiet)["b"] == [3]
+
+
+def test_the_margin_is_that_of_the_metric(monkeypatch):
+    monkeypatch.setattr(rivals, "SESSION_MARGIN", {"latency_ratio": 0.02, "latency_to_anchor": 0.10})
+    table, _ = made(measured(process_sd=1e-3), steps=False, versions=6)
+    table["b"] = [row * (1.06 if number >= 3 else 1.0) for number, row in enumerate(table["b"])]
+    assert rivals.session_rules("latency_ratio")[rivals.OURS](table)["b"] == [3]  # beyond 2 %
+    assert rivals.session_rules("latency_to_anchor")[rivals.OURS](table)["b"] == []  # within 10 %
+
+
+def test_what_is_said_of_the_sessions_themselves(tmp_path, few_deals):
+    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=8, session_sd=0.008, process_sd=1e-3))
+    source, read = sessions.read_sessions(path)
+    said = trials.about_sessions(source, read)
+    assert (said["count"], said["workloads"], said["source"]) == (8, ["w/s"], SOURCE)
+    ratio = said["metrics"]["latency_ratio"]
+    assert ratio["as_measured"]["with"] == [0, 4]
+    assert ratio["as_measured"]["without"][0] > 0
+    assert set(ratio["session_sd"]) == {f"w/s/{fix}" for fix in FIXES}
+    assert said["ratios"]["w/s"]["latency_ratio"]["a"] == read["w/s"]["latency_ratio"]["a"]
+    json.dumps(said, allow_nan=False)
+
+
+def test_sessions_of_another_machine_are_left_out_and_too_few_are_named(tmp_path):
+    path = tmp_path / "sessions.jsonl"
+    write_sessions(path, made_ratios(count=5), source=SOURCE | {"cpu": "other"})
+    write_sessions(path, made_ratios(count=3))
+    source, read = sessions.read_sessions(path)
+    assert source == SOURCE
+    assert len(read["w/s"]["latency_ratio"]["a"]) == 3
+    few = write_sessions(tmp_path / "few.jsonl", made_ratios(count=2))
+    with pytest.raises(RecordError, match="holds 2 sessions"):
+        sessions.read_sessions(few)
+    TrialFile(tmp_path / "other.jsonl").append({"key": "a"})
+    with pytest.raises(RecordError, match="no file of sessions"):
+        sessions.read_sessions(tmp_path / "other.jsonl")
+
+
+def test_a_fix_that_a_session_lacks_is_left_out(tmp_path):
+    path = tmp_path / "sessions.jsonl"
+    for number in range(3):
+        rows = {"a": [1.0, 1.1, 1.2], **({"b": [1.0, 1.0, 1.0]} if number else {})}
+        found = {"w/s": dict.fromkeys(sessions.METRICS, rows)}
+        TrialFile(path).append({"key": str(number), "source": SOURCE, "found": found})
+    assert list(sessions.read_sessions(path)[1]["w/s"]["latency_ratio"]) == ["a"]
+
+
+def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def one_session(folder):
+        asked.append(folder)
+        if len(asked) == 3:
+            raise SystemExit("a session could not be measured")
+        return {"w/s": {}}
+
+    monkeypatch.setattr(sessions, "_one_session", one_session)
+    monkeypatch.setattr(sessions, "_source", lambda: SOURCE)
+    for name in sessions._THREADS:
+        monkeypatch.setenv(name, "1")
+    out = tmp_path / "sessions.jsonl"
+    monkeypatch.setattr(sys, "argv", ["sessions", "--out", str(out), "--sessions", "4"])
+    with pytest.raises(SystemExit, match="could not be measured"):
+        sessions.main()
+    assert len(TrialFile(out).read()) == 2
+    assert sessions.main() == 0
+    assert len(TrialFile(out).read()) == 4
+    assert len(asked) == 5
+    monkeypatch.setattr(sys, "argv", ["sessions", "--out", str(out), "--sessions", "9", "--slice-s", "-1"])
+    assert sessions.main() == 0
+    assert "5 sessions still to do" in capsys.readouterr().out
+
+
+def test_latencies_are_measured_anew_and_statuses_kept(tmp_path, monkeypatch):
+    import precision_eval.studies.tracking as tracking
+
+    def outcomes_of(place, measure, *, folder, effort):
+        (folder / f"{place.workload}.eager.{place.size}.latency.full.json").touch(exist_ok=False)
+        passed = SimpleNamespace(status="passed", data={"ratio_to_baseline": [1.23456789], "ratio_to_anchor": None})
+        return {"a": passed, "b": SimpleNamespace(status="raised", data=None)}
+
+    monkeypatch.setattr(tracking, "outcomes_of", outcomes_of)
+    kept = tmp_path / f"{sessions.WORKLOADS[0][0]}.eager.cpu.witness.full.json"
+    kept.touch()
+    for _ in range(2):
+        found = sessions.measured_session(tmp_path)
+    assert kept.exists()
+    one = found["/".join(sessions.WORKLOADS[0])]
+    assert one == {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}
+
+
+@pytest.fixture
+def run_trials(tmp_path, monkeypatch):
+    """Run the command of trials on made-up records, with the sessions of a file; return exit code and content."""
+    records = tmp_path / "records.jsonl"
+    records.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
+    asked = []
+
+    def run_condition(condition, **options):
+        asked.append((condition.name, options["sessions"] is not None))
+        return {"rule": {"recall": [1, 1], "recall_near": [1, 1], "recall_by_size": {}}}
+
+    monkeypatch.setattr(trials, "run_condition", run_condition)
+
+    def run(path, *more):
+        asked.clear()
+        words = ["--out", str(tmp_path / "trials.json"), "--residuals", str(records), "--sessions", str(path), *more]
+        monkeypatch.setattr(sys, "argv", ["trials", *words])
+        try:
+            trials.main()
+        except SystemExit as ended:
+            return ended.code, len(asked)
+        return 0, len(asked)
+
+    return run
+
+
+def test_trials_keep_their_sessions_and_take_no_others(tmp_path, run_trials, capsys):
+    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
+    assert run_trials(tmp_path / "none.jsonl") == (0, len(trials.CONDITIONS) - 2)
+    assert run_trials(path) == (0, 2)
+    content = json.loads((tmp_path / "trials.json").read_text())
+    assert content["sessions"]["count"] == 4
+    assert content["targets"] == {"recall": 0.9, "false": 0.05}
+    assert content["environment"]["cpu"]["usable_cores"] >= 1
+    content["conditions"].pop(trials.CONDITIONS[-1].name)
+    (tmp_path / "trials.json").write_text(json.dumps(content))
+    assert run_trials(tmp_path / "none.jsonl") == (0, 1)  # from those that the file holds
+    other = write_sessions(tmp_path / "other.jsonl", made_ratios(count=4, seed=1))
+    capsys.readouterr()
+    assert run_trials(other) == (2, 0)
+    assert "trials of other sessions" in capsys.readouterr().err
+    assert run_trials(tmp_path / "none.jsonl", "--slice-s", "-1") == (0, 0)
+
+
+def test_trials_under_another_margin_are_dropped_and_run_anew(tmp_path, run_trials):
+    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
+    assert run_trials(path) == (0, len(trials.CONDITIONS))
+    content = json.loads((tmp_path / "trials.json").read_text())
+    last = content["conditions"].pop(trials.CONDITIONS[-1].name)
+    content["conditions"]["sessions, as it was"] = last
+    content["sessions"]["metrics"]["latency_to_anchor"]["margin"] = 0.001
+    (tmp_path / "trials.json").write_text(json.dumps(content))
+    assert run_trials(path) == (0, 1)
+    content = json.loads((tmp_path / "trials.json").read_text())
+    assert set(content["conditions"]) == {one.name for one in trials.CONDITIONS}
+    assert content["sessions"]["metrics"]["latency_to_anchor"]["margin"] == SESSION_MARGIN["latency_to_anchor"]
+
+
+def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
+    _, read = sessions.read_sessions(write_sessions(tmp_path / "sessions.jsonl", made_ratios(session_sd=0.01)))
+    condition = next(one for one in trials.CONDITIONS if one.noise == "sessions")
+    found = trials.run_condition(condition, tables=2, null_tables=1, seed=0, residuals=[], sessions=read)
+    assert list(found)[:2] == [rivals.OURS, rivals.NO_MARGIN]
+    assert len(found) == len(rivals.RULES) + 1
+    for scores in found.values():
+        assert scores["recall"][1] == 2 * len(FIXES) // 2
+        assert scores["tables_without_steps_flagged"][1] == 1
+
+
+@pytest.mark.slow
+def test_a_session_is_measured_for_real(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "WORKLOADS", sessions.WORKLOADS[:1])
+    found = sessions.measured_session(tmp_path)
+    (metrics,) = found.values()
+    assert set(metrics) == set(sessions.METRICS)
+    for fixes in metrics.values():
+        assert len(fixes) >= 3
+        assert {len(ratios) for ratios in fixes.values()} == {3}

@@ -1,0 +1,209 @@
+"""What is done around the package and not shipped with it: ``python -m tools``.
+
+Training the voice, environments and asv runs per torch version, asv's page offline, and the blocks of README and docs
+that results fill.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from precision_eval.cli import run_application
+from precision_eval.cli.application import flowing, split
+
+app = typer.Typer(
+    name="tools",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Training the voice, environments per torch version, asv's page offline, and blocks of README and docs.",
+)
+
+_SWEEP_HELP = """Run the asv benchmarks under each torch version: an environment per version, then asv in it.
+
+Disk is stated first, and a sweep that would not fit is refused. A version that cannot be installed is named and the
+others go on. What is measured stays: the same command goes on where it was stopped, and versions with a result for
+every benchmark are skipped. On Linux say which build of torch to take: a CPU build from an index named in
+PRECISION_EVAL_TORCH_INDEX, or [cyan]slim[/cyan], the CUDA wheel without CUDA's libraries.
+
+Latencies come last and in rounds, the versions in turn, so that what the machine does from one hour to the next is
+among a version's samples and is not taken for a change of torch.
+
+Exit code 1 where a benchmark failed, 2 where a version could not be installed.
+
+[bold]Examples[/bold]
+
+[cyan]python -m tools torch-sweep --plan --torch-build slim[/cyan]  what it would install, and how much disk that takes
+
+[cyan]python -m tools torch-sweep --torch-build slim[/cyan]  every version of asv.versions.json
+
+[cyan]python -m tools torch-sweep --versions 2.6.0,2.8 --bench 'eager.*track_(status|drift)' --results runs/two[/cyan]
+"""
+
+Names = list[str]
+
+
+@app.command(name="torch-sweep", help=flowing(_SWEEP_HELP))
+def torch_sweep(
+    versions: Annotated[
+        Names | None, typer.Option(help="Such as 2.6.0,2.8; [dim]default: those of the configuration[/dim]")
+    ] = None,
+    bench: Annotated[Names | None, typer.Option(metavar="REGEX", help="Only benchmarks whose name it finds.")] = None,
+    results: Annotated[Path | None, typer.Option(help="Folder of asv's results.")] = None,
+    environments: Annotated[Path | None, typer.Option(help="Folder of the environments.")] = None,
+    torch_build: Annotated[str, typer.Option(help="auto, cpu, slim or cuda.")] = "auto",
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep-environments/--remove-environments", help="Removed ones leave nothing in uv's cache either."
+        ),
+    ] = True,
+    commit: Annotated[str, typer.Option(help="Revision whose packages are installed.")] = "HEAD",
+    machine: Annotated[str | None, typer.Option(help="asv's name for this machine.")] = None,
+    attribute: Annotated[
+        Names | None, typer.Option(metavar="NAME=VALUE", help="Overrides one of asv's, such as rounds=1.")
+    ] = None,
+    config: Annotated[Path, typer.Option(help="asv's configuration.")] = Path("asv.versions.json"),
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Visits to each version for the latencies, a process each; 1 measures all of a version's processes in "
+            "one go. [dim]default: 3, or 1 with --remove-environments[/dim]",
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Install and measure nothing; print what would be.")] = False,
+) -> None:
+    """Sweep torch versions."""
+    from tools.torch_versions.torch_sweep import Request, torch_sweep_command
+
+    torch_sweep_command(
+        Request(
+            config=config,
+            versions=split(versions or []),
+            bench=tuple(bench or ()),
+            results=results,
+            environments=environments,
+            torch_build=torch_build,
+            keep=keep,
+            commit=commit,
+            machine=machine,
+            attributes=tuple(attribute or ()),
+            plan_only=plan,
+            rounds=rounds,
+        )
+    )
+
+
+_PAGE_HELP = """Publish asv's page so that it works without a network, with the torch version as its x axis.
+
+[cyan]--results[/cyan] takes one commit's results under many torch versions, as `make asv-versions` leaves them. Each
+version becomes a tagged commit of a throw-away repository, dated as torch was released; asv then draws every metric
+against torch versions, and `asv compare v2.13.0 v2.15.0` works in the folder that is written.
+
+[cyan]--html[/cyan] takes a page that `asv publish` wrote, of commits or anything else, and only puts the scripts beside
+it that it loads from content networks.
+
+asv's page reads its data through a web server, so open it through one; Python's own is enough:
+[cyan]python -m http.server --directory site/html[/cyan], or `asv preview` in the folder.
+
+[bold]Examples[/bold]
+
+[cyan]python -m tools asv-page --results results/torch-versions --out site[/cyan]
+
+[cyan]python -m tools asv-page --html .asv/html[/cyan]  in place
+"""
+
+
+class TorchBuild(StrEnum):
+    """Kind of build of torch."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+@app.command(name="asv-page", help=flowing(_PAGE_HELP))
+def asv_page(
+    results: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="asv's results_dir: one commit, many torch versions.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="DIR", help="What `asv publish` wrote: its html_dir.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to; [dim]default: site for --results, in place for --html[/dim]"),
+    ] = None,
+    machine: Annotated[str | None, typer.Option(help="Take this machine's results.")] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="Take this commit's; [cyan]newest[/cyan]: the newest of each version.")
+    ] = None,
+    build: Annotated[TorchBuild | None, typer.Option(help="Take builds of this kind: cpu or cuda.")] = None,
+    environment: Annotated[str | None, typer.Option(metavar="GLOB", help="Take these environments of asv.")] = None,
+) -> None:
+    """Publish offline."""
+    from tools.torch_versions.asv_page import Request, asv_page_command
+
+    asv_page_command(
+        Request(
+            results=results,
+            html=html,
+            out=out,
+            machine=machine,
+            commit=commit,
+            build=None if build is None else build.value,
+            environment=environment,
+        )
+    )
+
+
+@app.command(
+    name="train-voice",
+    help=(
+        "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"
+        "Seeded, resumable, with its loss curve. The trained voice ships with the package; this is how it was made.\n\n"
+        "[bold]Example[/bold]\n\n"
+        "[cyan]python -m tools train-voice --out voice-training --hours 24 --million-frames 10[/cyan]"
+    ),
+)
+def train_voice(
+    out: Annotated[Path, typer.Option(help="Folder of corpus, checkpoint, log and weights.")] = Path("voice-training"),
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours of speech to synthesise.")] = 24.0,
+    million_frames: Annotated[float, typer.Option(min=0.001, help="Frames to train on, in millions.")] = 10.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of corpus, initial weights and batches.")] = 0,
+    ranks: Annotated[int, typer.Option(min=1, help="Single-threaded processes that train together.")] = 2,
+    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the checkpoint, or begin anew.")] = True,
+    install: Annotated[
+        bool, typer.Option("--install", help="Then put weights, held-out scripts and hashes into the package.")
+    ] = False,
+) -> None:
+    """Train the voice."""
+    from tools.voice.commands import train
+
+    train(out, hours=hours, million_frames=million_frames, seed=seed, ranks=ranks, fresh=not resume, install=install)
+
+
+@app.command(
+    name="check-voice",
+    help=(
+        "Measure the shipped voice: phoneme accuracy of its speech against the original's, early and late.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]python -m tools check-voice --minutes 10[/cyan]"
+    ),
+)
+def check_voice(
+    minutes: Annotated[float, typer.Option(min=0.1, help="Speech per stream.")] = 10.0,
+    streams: Annotated[int, typer.Option(min=1, max=12, help="Speakers.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
+) -> None:
+    """Check the voice."""
+    from tools.voice.commands import check
+
+    check(minutes=minutes, streams=streams, seed=seed, out=out)
+
+
+if __name__ == "__main__":
+    run_application(app, "tools")

@@ -1,0 +1,240 @@
+"""One environment per torch version, for asv: how each is made, what it holds, and why one could not be made.
+
+An environment is a folder ``torch2.8.0-py3.11`` with a virtual environment in it. Made by uv where there is one, whose
+cache another environment of the same version shares, else by ``venv`` and pip. torch comes first and alone; then what
+its own metadata asks for; then what the project asks for, at the versions of ``constraints.txt`` except where this
+torch needs another. The last step imports torch there and writes down what it found, so a folder without that note is
+not finished and is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import IntegrityError, PrecisionEvalError
+from tools.torch_versions.installing import (
+    INDEX_VARIABLE,
+    TOOLS,
+    Installer,
+    asks_for_cuda,
+    fitting_constraints,
+    project_requirements,
+    reason_of,
+    torch_requirements,
+)
+from tools.torch_versions.stand_ins import put_stand_ins
+
+NOTE_NAME = "torch-environment.json"
+LIMIT_S = 3600.0
+
+_INSPECT = (
+    "import json, platform, numpy, torch; print(json.dumps({'torch_version': torch.__version__, "
+    "'cuda': torch.version.cuda, 'python': platform.python_version(), 'numpy': numpy.__version__, "
+    "'blas': torch.backends.mkl.is_available() and 'mkl' or 'other'}))"
+)
+
+
+class EnvironmentBuildError(PrecisionEvalError, RuntimeError):
+    """An environment for a torch version cannot be made: no such version, no wheel, no network, no room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchEnvironment:
+    """What is asked for."""
+
+    version: str
+    python: str
+    root: Path
+    base: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the environment lies."""
+        return self.base / folder_name(self.version, self.python)
+
+    @property
+    def interpreter(self) -> Path:
+        """Its Python."""
+        return self.folder / "bin" / "python"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """What is written down of a finished environment."""
+
+    version: str
+    python: str
+    torch_version: str
+    numpy: str
+    blas: str
+    build: str
+    cuda: str | None
+    stand_ins: tuple[str, ...]
+    installed_by: str
+    bytes: int
+    seconds: float
+
+
+def folder_name(version: str, python: str) -> str:
+    """Return the name of an environment's folder."""
+    return f"torch{version}-py{python}"
+
+
+def read_note(environment: TorchEnvironment) -> Note | None:
+    """Return the note of a finished environment; None where there is none, it is damaged, or its Python is gone."""
+    path = environment.folder / NOTE_NAME
+    if not path.is_file() or not environment.interpreter.exists():
+        return None
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return Note(**{**fields, "stand_ins": tuple(fields["stand_ins"])})
+    except (ValueError, KeyError, TypeError):  # cut off, or of another schema: as if it were not finished
+        return None
+
+
+def serves(note: Note, build: str) -> bool:
+    """Say whether an environment has the build that is asked for; a CPU build serves for a slim one."""
+    return note.build == build or (build == "slim" and note.build == "cpu")
+
+
+def build_environment(
+    environment: TorchEnvironment,
+    *,
+    build: str,
+    installer: Installer,
+    say: Callable[[str], None] = lambda text: None,
+    environ: Mapping[str, str] | None = None,
+) -> Note:
+    """Make an environment, or return the note of the one that is there with that build."""
+    there = read_note(environment)
+    if there is not None and serves(there, build):
+        return there
+    shutil.rmtree(environment.folder, ignore_errors=True)
+    started = time.monotonic()
+    variables = dict(os.environ if environ is None else environ)
+    try:
+        environment.base.mkdir(parents=True, exist_ok=True)
+        found, stand_ins = _fill(environment, build, installer, say, variables)
+        note = Note(
+            version=environment.version,
+            build=build if found["cuda"] else "cpu",
+            stand_ins=stand_ins,
+            installed_by=installer.name,
+            bytes=disk_bytes(environment.folder),
+            seconds=round(time.monotonic() - started, 1),
+            **found,
+        )
+        path = environment.folder / NOTE_NAME
+        path.write_text(json.dumps(asdict(note), indent=2) + "\n", encoding="utf-8")
+    except BaseException as error:
+        shutil.rmtree(environment.folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise EnvironmentBuildError(f"torch {environment.version}: {error}") from error
+        raise
+    return note
+
+
+def _fill(
+    environment: TorchEnvironment,
+    build: str,
+    installer: Installer,
+    say: Callable[[str], None],
+    environ: dict[str, str],
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Create, install, put stand-ins, import; return what torch says and the stand-ins' names."""
+
+    def run(command: Sequence[str]) -> str:
+        return _run(command, environment, environ)
+
+    python = environment.interpreter
+    say("creating")
+    run(installer.create(_interpreter_of(environment), environment.folder))
+    say(f"installing torch {environment.version}")
+    index = environ.get(INDEX_VARIABLE) if build == "cpu" else None
+    wanted = [f"torch=={environment.version}"]
+    run(installer.install(python, wanted, dependencies=False, constraints=None, index=index))
+    site = Path(run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]).strip())
+    metadata = _metadata(site)
+    if build == "cpu" and asks_for_cuda(metadata):  # it would not even import without those libraries
+        raise EnvironmentBuildError(_not_cpu(environment, "a CUDA build"))
+    needs = torch_requirements(metadata, python=environment.python, cuda=build == "cuda")
+    say("installing what torch and the project need")
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder) / "constraints.txt"
+        text = (environment.root / "constraints.txt").read_text(encoding="utf-8")
+        constraints.write_text(fitting_constraints(text, needs), encoding="utf-8")
+        packages = [*needs, *project_requirements(environment.root), *TOOLS]
+        run(installer.install(python, packages, dependencies=True, constraints=constraints, index=None))
+    stand_ins = put_stand_ins(site / "torch") if build == "slim" else ()
+    say("importing torch")
+    found = json.loads(run([str(python), "-W", "ignore", "-c", _INSPECT]).splitlines()[-1])
+    if build == "cpu" and found["cuda"]:
+        raise EnvironmentBuildError(_not_cpu(environment, found["torch_version"]))
+    return found, stand_ins
+
+
+def _not_cpu(environment: TorchEnvironment, came: str) -> str:
+    return (
+        f"a CPU build of torch {environment.version} was asked for and {came} came; name an index of CPU builds in "
+        f"{INDEX_VARIABLE}, or take --torch-build slim or cuda"
+    )
+
+
+def _interpreter_of(environment: TorchEnvironment) -> str:
+    """Return a Python of the minor version."""
+    if environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return sys.executable
+    found = shutil.which(f"python{environment.python}")
+    if found is None:
+        raise EnvironmentBuildError(
+            f"no python{environment.python} on the path; install it, or run with {sys.executable}"
+        )
+    return found
+
+
+def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
+    """Run a step and return what it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            env=environ,
+            cwd=tempfile.gettempdir(),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentBuildError(
+            f"torch {environment.version}: {command[0]} took more than {LIMIT_S:.0f} s"
+        ) from error
+    if done.returncode:
+        raise EnvironmentBuildError(reason_of(done.stderr or done.stdout, environment.version, environment.python))
+    return done.stdout
+
+
+def _metadata(site: Path) -> str:
+    found = sorted(site.glob("torch-*.dist-info/METADATA"))
+    if len(found) != 1:
+        raise IntegrityError(f"{site} holds {len(found)} descriptions of torch, one expected; remove the environment")
+    return found[0].read_text(encoding="utf-8")
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return what a folder takes on disk, each file once, links not followed."""
+    seen: dict[tuple[int, int], int] = {}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            found = (Path(where) / name).lstat()
+            seen[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(seen.values())

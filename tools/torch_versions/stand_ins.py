@@ -1,0 +1,253 @@
+"""Empty stand-ins for CUDA's libraries, so that a CUDA build of torch imports on a machine that has none of them.
+
+A wheel of torch from the default index of Linux needs 2 to 5 GB of NVIDIA's libraries, of which the CPU's code calls
+none; but the loader wants each library by its name, and in it each symbol by its name and version.
+:func:`put_stand_ins` reads what torch's own libraries need and writes that much beside them: every function returns
+100, "no device" in the runtime's and in the driver's numbers, and so ``torch.cuda.is_available()`` is False. For x86-64
+Linux only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from precision_eval.core.errors import IntegrityError
+
+CUDA_LIBRARY = re.compile(
+    r"lib(cu|nv|nccl)[\w.+-]*\.so"
+)  # cudart, cublas, cudnn, cusparseLt, cuda, nvrtc, nvshmem, ...
+NO_DEVICE = 100  # cudaErrorNoDevice and CUDA_ERROR_NO_DEVICE
+CODE = b"\xb8" + struct.pack("<I", NO_DEVICE) + b"\xc3"  # mov eax, 100; ret
+X86_64 = 62
+PAGE = 0x1000
+
+_NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SYMENT, _SONAME = 1, 4, 5, 6, 10, 11, 14
+_VERSYM, _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+_LOAD, _DYNAMIC, _STACK, _DYNSYM = 1, 2, 0x6474E551, 11
+_WEAK, _GLOBAL, _FUNCTION = 2, 1, 2
+
+Symbol = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedObject:
+    """What a shared object asks of others, and what it gives."""
+
+    needed: tuple[str, ...]
+    wanted: frozenset[Symbol]
+    version_home: Mapping[str, str]
+    defined: frozenset[str]
+
+
+def put_stand_ins(torch_folder: Path) -> tuple[str, ...]:
+    """Write a stand-in for every CUDA library that torch needs and does not carry."""
+    library = torch_folder / "lib"
+    paths = [*sorted(library.glob("*.so*")), *sorted(torch_folder.glob("*.so"))]
+    objects = [read_object(path) for path in paths]
+    present = {path.name for path in paths}
+    missing = sorted({name for one in objects for name in one.needed if CUDA_LIBRARY.match(name)} - present)
+    for name, symbols in _shares(objects, missing).items():
+        (library / name).write_bytes(stand_in(name, symbols))
+    return tuple(missing)
+
+
+def _shares(objects: list[SharedObject], missing: list[str]) -> dict[str, set[Symbol]]:
+    """Give each wanted symbol to the missing library that its version names; those without a version to the first."""
+    shares: dict[str, set[Symbol]] = {name: set() for name in missing}
+    defined = frozenset().union(*(one.defined for one in objects))
+    for one in objects if missing else ():
+        for name, version in one.wanted:
+            home = one.version_home.get(version)
+            if version and home in shares:
+                shares[home].add((name, version))
+            elif not version and name not in defined and not name.startswith(("Py", "_Py")):
+                shares[missing[0]].add((name, ""))  # any library that is loaded may answer
+    return shares
+
+
+def read_object(path: Path) -> SharedObject:
+    """Read a shared object's dynamic section."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64 or head[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", head, 18)[0] != X86_64:
+            raise IntegrityError(
+                f"{path} is no x86-64 shared object; a slim torch can be made on x86-64 Linux only: use a CPU build"
+            )
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(data).read()
+
+
+class _Reader:
+    """Reads one mapped file."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        start, entry, count = self._head(32), *struct.unpack_from("<HH", data, 54)
+        segments = [struct.unpack_from("<IIQQQQQQ", data, start + i * entry) for i in range(count)]
+        # segment: type, flags, offset, virtual address, physical address, size in file, size in memory, alignment
+        self.loads = [(one[3], one[5], one[2]) for one in segments if one[0] == _LOAD]
+        at, size = next((one[2], one[5]) for one in segments if one[0] == _DYNAMIC)
+        self.tags: dict[int, int] = {}
+        self.needed_at: list[int] = []
+        for tag, value in struct.iter_unpack("<QQ", data[at : at + size]):
+            if tag == 0:
+                break
+            if tag == _NEEDED:
+                self.needed_at.append(value)
+            self.tags[tag] = value
+
+    def _head(self, at: int) -> int:
+        return int(struct.unpack_from("<Q", self.data, at)[0])
+
+    def _offset(self, tag: int) -> int:
+        """Return where in the file the table of a tag lies."""
+        address = self.tags[tag]
+        return next(offset + address - start for start, size, offset in self.loads if start <= address < start + size)
+
+    def _text(self, at: int) -> str:
+        begin = self._offset(_STRTAB) + at
+        return self.data[begin : self.data.find(b"\0", begin)].decode()
+
+    def _symbol_count(self) -> int:
+        if _HASH in self.tags:
+            return int(struct.unpack_from("<II", self.data, self._offset(_HASH))[1])
+        start, (entry, count) = self._head(40), struct.unpack_from("<HH", self.data, 58)
+        for i in range(count):  # section: name, type, flags, address, offset, size, ...
+            fields = struct.unpack_from("<IIQQQQ", self.data, start + i * entry)
+            if fields[1] == _DYNSYM:
+                return int(fields[5] // 24)
+        return 0
+
+    def _needed_versions(self) -> dict[int, Symbol]:
+        """Return, per version index, (version, library)."""
+        versions: dict[int, Symbol] = {}
+        at = self._offset(_VERNEED) if _VERNEED in self.tags else 0
+        for _ in range(self.tags.get(_VERNEEDNUM, 0)):
+            _, count, file, first, following = struct.unpack_from("<HHIII", self.data, at)
+            one = at + first
+            for _ in range(count):
+                _, _, index, name, step = struct.unpack_from("<IHHII", self.data, one)
+                versions[index & 0x7FFF] = (self._text(name), self._text(file))
+                one += step
+            at += following
+        return versions
+
+    def read(self) -> SharedObject:
+        versions = self._needed_versions()
+        count, table, texts = self._symbol_count(), self._offset(_SYMTAB), self._offset(_STRTAB)
+        strings = self.data[texts : texts + self.tags[_STRSZ]]
+        numbers = (
+            struct.unpack_from(f"<{count}H", self.data, self._offset(_VERSYM)) if _VERSYM in self.tags else (1,) * count
+        )
+        wanted, defined = set(), set()
+        symbols = struct.iter_unpack("<IBBHQQ", self.data[table : table + 24 * count])
+        for (name_at, info, _, section, _, _), number in zip(symbols, numbers, strict=True):
+            name = strings[name_at : strings.find(b"\0", name_at)].decode()
+            if section:
+                defined.add(name)
+            elif name and info >> 4 != _WEAK:
+                wanted.add((name, versions.get(number & 0x7FFF, ("", ""))[0]))
+        return SharedObject(
+            needed=tuple(self._text(at) for at in self.needed_at),
+            wanted=frozenset(wanted),
+            version_home=dict(versions.values()),
+            defined=frozenset(defined),
+        )
+
+
+def stand_in(soname: str, symbols: Iterable[Symbol]) -> bytes:
+    """Return a shared object for x86-64 whose every symbol is one function that returns :data:`NO_DEVICE`."""
+    ordered = sorted(set(symbols))
+    versions = sorted({version for _, version in ordered if version})
+    strings = _Strings()
+    name_ats = [strings.add(name) for name, _ in ordered]
+    numbers = [0, *(versions.index(version) + 2 if version else 1 for _, version in ordered)]
+    definitions = _version_definitions([soname, *versions], strings)
+    soname_at = strings.add(soname)
+    code_at = 64 + 56 * 4  # behind the header and four program headers
+    tables_at = code_at + 16
+    symbol_table = bytes(24) + b"".join(
+        struct.pack("<IBBHQQ", at, _GLOBAL << 4 | _FUNCTION, 0, 1, code_at, len(CODE)) for at in name_ats
+    )
+    parts = {
+        _SYMTAB: symbol_table,
+        _HASH: _hash_table([name for name, _ in ordered]),
+        _VERDEF: definitions,
+        _VERSYM: struct.pack(f"<{len(numbers)}H", *numbers),
+        _STRTAB: bytes(strings.data),
+    }
+    tags, body = {}, b""
+    for tag, part in parts.items():
+        tags[tag] = tables_at + len(body)
+        body += part + bytes(-len(part) % 8)
+    tags |= {_STRSZ: len(strings.data), _SYMENT: 24, _SONAME: soname_at, _VERDEFNUM: len(versions) + 1}
+    read_only = CODE + bytes(16 - len(CODE)) + body
+    dynamic = b"".join(struct.pack("<QQ", *pair) for pair in (*tags.items(), (0, 0)))
+    return _framed(read_only, code_at, dynamic)
+
+
+def _framed(read_only: bytes, read_only_at: int, dynamic: bytes) -> bytes:
+    """Put the ELF header and the program headers before the two segments."""
+    end = read_only_at + len(read_only)
+    dynamic_at = end + -end % PAGE
+    segments = (
+        (_LOAD, 5, 0, end, PAGE),
+        (_LOAD, 6, dynamic_at, len(dynamic), PAGE),
+        (_DYNAMIC, 6, dynamic_at, len(dynamic), 8),
+        (_STACK, 6, 0, 0, 16),  # without it the loader makes stacks executable, or refuses
+    )
+    ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = ident + struct.pack("<HHIQQQIHHHHHH", 3, X86_64, 1, 0, 64, 0, 0, 64, 56, len(segments), 64, 0, 0)
+    table = b"".join(
+        struct.pack("<IIQQQQQQ", kind, flags, at, at, at, size, size, align)
+        for kind, flags, at, size, align in segments
+    )
+    return header + table + read_only + bytes(dynamic_at - end) + dynamic
+
+
+class _Strings:
+    """A table of strings, each ended by a zero."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(1)
+
+    def add(self, text: str) -> int:
+        at = len(self.data)
+        self.data += text.encode() + b"\0"
+        return at
+
+
+def _version_definitions(names: list[str], strings: _Strings) -> bytes:
+    """Return the version definitions; the first is the library itself."""
+    entries = []
+    for index, name in enumerate(names, start=1):
+        last = index == len(names)
+        head = struct.pack("<HHHHIII", 1, int(index == 1), index, 1, elf_hash(name), 20, 0 if last else 28)
+        entries.append(head + struct.pack("<II", strings.add(name), 0))
+    return b"".join(entries)
+
+
+def _hash_table(names: list[str]) -> bytes:
+    """Return the table by which the loader finds a name: buckets, and chains through the symbols (from 1)."""
+    buckets = [0] * max(1, len(names) // 2)
+    chains = [0] * (len(names) + 1)
+    for index, name in enumerate(names, start=1):
+        bucket = elf_hash(name) % len(buckets)
+        chains[index], buckets[bucket] = buckets[bucket], index
+    numbers = (len(buckets), len(chains), *buckets, *chains)
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def elf_hash(name: str) -> int:
+    """Return the hash of a name after [1]_."""
+    value = 0
+    for byte in name.encode():
+        value = (value << 4) + byte
+        high = value & 0xF0000000
+        value = (value ^ high >> 24) & ~high & 0xFFFFFFFF
+    return value

@@ -1,0 +1,245 @@
+"""A sweep over torch versions before and between its runs: which versions, what is measured already.
+
+Conventions: versions as text, ordered as numbers; sizes in bytes; asv's names ``MODULE.CLASS.METHOD``; result files in
+asv's format 2. Only files are read here: nothing is installed or run, and neither torch nor asv is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import ParameterError, RecordError
+
+LEAST = (2, 6)
+RUN_S = 180.0  # an interruption costs no more than about this, or one class of benchmarks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """asv's configuration of the sweep."""
+
+    path: Path
+    raw: Mapping[str, Any]
+    versions: tuple[str, ...]
+
+    @property
+    def root(self) -> Path:
+        """The project."""
+        return self.path.parent
+
+    def place(self, key: str) -> Path:
+        """Return a folder that the configuration names, absolute."""
+        return (self.root / self.raw[key]).resolve()
+
+
+def read_configuration(path: Path) -> Configuration:
+    """Read ``asv.versions.json``."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        versions = raw["matrix"]["req"]["torch"]
+        wanted = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
+        lacking = [key for key in wanted if key not in raw]
+    except OSError as error:
+        raise ParameterError(
+            f"{path} cannot be read ({error.strerror}); run in a checkout of the project, or name its "
+            "configuration with --config"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParameterError(f'{path} is no asv configuration with "matrix": {{"req": {{"torch": [...]}}}}') from error
+    if lacking:
+        raise ParameterError(f"{path} lacks {', '.join(lacking)}")
+    if not isinstance(versions, list) or not versions or not all(isinstance(one, str) for one in versions):
+        raise ParameterError(
+            f'{path} has {json.dumps(versions)} as torch versions; expected a list of texts, such as ["2.8.0", "2.9.1"]'
+        )
+    return Configuration(path=path.resolve(), raw=raw, versions=tuple(sorted(versions, key=numbers)))
+
+
+def configuration_for(
+    configuration: Configuration, version: str, *, python: str, base: Path, results: Path
+) -> dict[str, Any]:
+    """Return the configuration for one version: places made absolute, one entry in the matrix."""
+    return {
+        **configuration.raw,
+        "repo": str(configuration.place("repo")),
+        "pythons": [python],
+        "matrix": {"req": {"torch": [version]}},
+        "benchmark_dir": str(configuration.place("benchmark_dir")),
+        "env_dir": str(base),
+        "results_dir": str(results),
+        "html_dir": str(configuration.place("html_dir")),
+    }
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version's numbers, for ordering."""
+    if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
+        raise ParameterError(f"{version!r} is no torch version; give some such as 2.8.0, or 2.8 for its last patch")
+    return tuple(map(int, version.split(".")))
+
+
+def choose_versions(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the versions to sweep, in order, each once."""
+    chosen = []
+    for version in asked or known:
+        parts = numbers(version)
+        if parts[:2] < LEAST:
+            raise ParameterError(f"torch {version} is older than 2.6, the oldest supported")
+        if len(parts) == 2:
+            patches = [one for one in known if numbers(one)[:2] == parts]
+            if not patches:
+                raise ParameterError(f"no patch of torch {version} is configured; name one, such as {version}.0")
+            version = max(patches, key=numbers)
+        chosen.append(version)
+    return tuple(sorted(set(chosen), key=numbers))
+
+
+def environment_name(version: str, python: str) -> str:
+    """Return asv's name of an environment, which its result files carry."""
+    return f"torch-py{python}-torch{version}"
+
+
+def known_machines(path: Path) -> tuple[str, ...]:
+    """Return the machines that asv's own file, ``~/.asv-machine.json``, names; () where there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
+    if not isinstance(found, dict):
+        raise RecordError(f"{path} is not asv's; remove it, asv writes it anew")
+    return tuple(name for name in found if name != "version")
+
+
+def machine_name(asked: str | None, known: Sequence[str]) -> str:
+    """Return the name that asv would take: the one asked for, the only one it knows, or the host's."""
+    return asked or (known[0] if len(known) == 1 else platform.node())
+
+
+def read_benchmarks(results: Path) -> dict[str, str] | None:
+    """Return name → version of the benchmarks that asv last discovered for a results folder; None before that."""
+    path = results / "benchmarks.json"
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {name: str(one["version"]) for name, one in found.items() if isinstance(one, dict)}
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that, or give another --results") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{path} is no list of asv's benchmarks; remove it, it is written anew") from error
+
+
+def select_benchmarks(benchmarks: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    """Return the benchmarks whose names a pattern finds; all without patterns."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ParameterError(f"--bench {pattern!r} is no regular expression: {error}") from error
+    chosen = {
+        name: version
+        for name, version in benchmarks.items()
+        if not patterns or any(re.search(pattern, name) for pattern in patterns)
+    }
+    if not chosen:
+        raise ParameterError(f"--bench {' '.join(patterns)} finds none of {len(benchmarks)} benchmarks")
+    return chosen
+
+
+def result_files(results: Path, *, commit: str, name: str, machine: str) -> tuple[Path, ...]:
+    """Return the result files of a commit and environment on a machine: one, or none yet."""
+    path = results / machine / f"{commit[:8]}-{name}.json"
+    return (path,) if path.is_file() else ()
+
+
+def check_build(files: Iterable[Path], build: str) -> None:
+    """Refuse result files of another build of torch: asv would merge what it measures into them."""
+    for path in files:
+        content = _content(path)
+        if content is None:
+            continue
+        found = (content.get("env_vars") or {}).get("TORCH_BUILD")
+        if found != build:
+            which = f"with the build {found} of torch" if found else "without saying with which build of torch"
+            other = f", or --torch-build {found}" if found else ""
+            raise ParameterError(
+                f"{path} was measured {which} and {build} is asked for; asv would mix the two: "
+                f"give another --results{other}"
+            )
+
+
+def missing_benchmarks(benchmarks: Mapping[str, str], files: Iterable[Path]) -> tuple[str, ...]:
+    """Return the benchmarks without a result of their version, sorted."""
+    done: set[str] = set()
+    for path in files:
+        for name, fields in result_rows(path).items():
+            values = fields.get("result")
+            measured = isinstance(values, list) and any(value is not None for value in values)
+            if measured and fields.get("version") == benchmarks.get(name):
+                done.add(name)
+    return tuple(sorted(set(benchmarks) - done))
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    """Return a result file's content; None where it is damaged or not as asv writes it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    expected = {"result_columns": list, "results": dict}
+    as_written = isinstance(content, dict) and all(isinstance(content.get(key), of) for key, of in expected.items())
+    return content if as_written and isinstance(content.get("env_vars") or {}, dict) else None
+
+
+def result_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return benchmark → column → value of a result file; empty where it is damaged."""
+    content = _content(path)
+    if content is None:
+        return {}
+    try:
+        columns = content["result_columns"]
+        return {name: dict(zip(columns, row or (), strict=False)) for name, row in content["results"].items()}
+    except TypeError:
+        return {}
+
+
+def read_durations(results: Path) -> dict[str, float]:
+    """Return the seconds that each benchmark took, at most, in any result file of a folder."""
+    longest: dict[str, float] = {}
+    for path in results.glob("*/*-torch-py*.json"):
+        for name, fields in result_rows(path).items():
+            taken = fields.get("duration")
+            if isinstance(taken, int | float):
+                longest[name] = max(longest.get(name, 0.0), taken)
+    return longest
+
+
+def runs(names: Iterable[str], seconds: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+    """Split benchmarks into runs of asv, each of which an interruption can cost."""
+    classes: dict[str, list[str]] = {}
+    for name in sorted(names):
+        classes.setdefault(name.rpartition(".")[0], []).append(name)
+    made: list[tuple[str, ...]] = []
+    open_s = RUN_S
+    for members in classes.values():
+        takes = sum(seconds.get(name, RUN_S) for name in members)
+        if open_s + takes <= RUN_S:
+            made[-1] = (*made[-1], *members)
+            open_s += takes
+        else:
+            made.append(tuple(members))
+            open_s = takes
+    return tuple(made)
+
+
+def selection(names: Iterable[str]) -> str:
+    """Return the regular expression by which asv takes these benchmarks and no others."""
+    return rf"^({'|'.join(re.escape(name) for name in names)})(\(|$)"

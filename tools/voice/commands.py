@@ -1,0 +1,79 @@
+"""What ``train-voice`` and ``check-voice`` print while they work, and at their end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: int, fresh: bool, install: bool) -> None:
+    """Train the voice behind a progress bar, and say where the weights are."""
+    from tools.voice import packaging
+    from tools.voice.training import train_voice
+
+    console = Console()
+    with _bar(console) as progress:
+        tasks = {stage: progress.add_task(stage, total=1.0, figures="") for stage in ("corpus", "train")}
+
+        def show(stage: str, fraction: float, row: dict[str, float]) -> None:
+            figures = "  ".join(f"{name} {value:.4g}" for name, value in row.items())
+            progress.update(tasks[stage], completed=fraction, figures=figures)
+
+        path = train_voice(
+            out,
+            million_frames=million_frames,
+            corpus_hours=hours,
+            seed=seed,
+            ranks=ranks,
+            fresh=fresh,
+            on_progress=show,
+        )
+    console.print(f"float32 weights: {path}", highlight=False)
+    if install:
+        console.print(f"installed: {packaging.install(out)}", highlight=False)
+
+
+def check(*, minutes: float, streams: int, seed: int, out: Path | None) -> None:
+    """Let the recogniser hear the shipped voice behind a progress bar, print what it heard, and store it as JSON."""
+    from precision_eval.cases.voice.quality import check_voice
+
+    console = Console()
+    with _bar(console) as progress:
+        task = progress.add_task("listening", total=1.0, figures="")
+        quality = check_voice(
+            minutes=minutes,
+            n_streams=streams,
+            seed=seed,
+            on_progress=lambda fraction: progress.update(task, completed=fraction),
+        )
+    table = Table(title=f"phoneme accuracy, {quality.minutes:g} minutes per stream")
+    for column in ("speech", "whole", "first third", "last third"):
+        table.add_column(column, justify="left" if column == "speech" else "right")
+    named = [("original, stream 0", quality.original)]
+    for index, (voice, again) in enumerate(zip(quality.free_running, quality.resynthesised, strict=True)):
+        named += [(f"original tokens, stream {index}", again), (f"the voice, stream {index}", voice)]
+    for name, heard in named:
+        table.add_row(name, *(f"{100 * part:.1f} %" for part in (heard.value, heard.first_third, heard.last_third)))
+    console.print(table)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"seed": seed, **quality.to_dict()}, indent=1) + "\n", encoding="utf-8")
+    console.print(f"below the original speech of stream 0: {quality.gap_points:.1f} points")
+    console.print(f"below the original tokens, mean of {streams} streams: {quality.mean_gap_points:.1f} points")
+    console.print(f"lost from the first third to the last, less the script's own: {quality.decline_points:.1f} points")
+
+
+def _bar(console: Console) -> Progress:
+    """Return a bar with the share done, the time left and the newest figures."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:5.1f} %"),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[figures]}"),
+        console=console,
+    )

@@ -1,0 +1,174 @@
+"""How the codec's tables and the vocoder's network were made, so that they can be made again.
+
+Both are fitted on the corpus's "train" world, all speakers alike. The codec comes first: the model is trained on its
+tokens and the vocoder on its decoded frames. Needs libespeak-ng; the network also needs torch. Run
+``python -m tools.voice.fitting codec --out FILE`` or ``... vocoder --out FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import scipy.fft
+
+from precision_eval.cases.voice.codec import (
+    CODEBOOK_SIZE,
+    HOP_SAMPLES,
+    N_CODEBOOKS,
+    N_MELS,
+    Codec,
+    framed,
+    hann,
+    load_codec,
+    log_mel,
+    mel_distortion_db,
+)
+from precision_eval.cases.voice.vocoder import (
+    CONTEXT_FRAMES,
+    N_BINS,
+    SILENT_MAGNITUDE,
+    SPECTRA_PER_FRAME,
+    SPECTRUM_HOP_SAMPLES,
+    SPECTRUM_SAMPLES,
+    MagnitudeNetwork,
+)
+from tools.voice.corpus import SPEAKERS, generate_passages
+
+HIDDEN = 512
+BATCH_FRAMES = 512
+LEARNING_RATE = 2e-3
+UNCODED_SHARE = 0.3  # batches whose input never went through the codec
+ROOT_WEIGHT = 1000.0  # of the square-rooted magnitudes, which hear the loud harmonics, against the logarithms
+HELD_OUT_SEED = 900_001
+CALIBRATION_MINUTES = 10.0
+
+
+def _speech(*, minutes: float, seed: int) -> list[np.ndarray]:
+    """Passages of all speakers, each cut to whole frames; ``minutes`` in all."""
+    share = minutes / len(SPEAKERS)
+    passages = (
+        passage.audio
+        for speaker in range(len(SPEAKERS))
+        for passage in generate_passages(world="train", speaker=speaker, minutes=share, seed=seed)
+    )
+    return [audio[: audio.size // HOP_SAMPLES * HOP_SAMPLES] for audio in passages]
+
+
+def held_out_speech(*, minutes: float) -> list[np.ndarray]:
+    """Speech of all speakers that neither fit has seen, on a seed of its own."""
+    return _speech(minutes=minutes, seed=HELD_OUT_SEED)
+
+
+def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
+    """Fit the codec and say in its metadata how."""
+    from tools.voice.espeak import espeak_version
+
+    mels = np.concatenate([log_mel(audio) for audio in _speech(minutes=minutes, seed=seed)])
+    fitted = Codec.fit(mels, seed, refinements=refinements)
+    held_out = np.concatenate([log_mel(audio) for audio in held_out_speech(minutes=max(1.0, minutes / 10))])
+    distortion_db = mel_distortion_db(fitted.decode(fitted.encode(held_out)), held_out)
+    metadata = {
+        **fitted.metadata,
+        "minutes": f"{mels.shape[0] / 3000:.1f}",
+        "espeak_version": espeak_version(),
+        "mel_distortion_db": f"{distortion_db:.3f}",
+        "shape": f"{N_CODEBOOKS}x{CODEBOOK_SIZE}x{N_MELS}",
+    }
+    return Codec(fitted.tables, fitted.mean, metadata)
+
+
+def spectrum_logarithms(audio: np.ndarray) -> np.ndarray:
+    """What the network learns: log-magnitudes on the vocoder's grid."""
+    n_spectra = audio.size // SPECTRUM_HOP_SAMPLES
+    frames = framed(
+        audio,
+        window_samples=SPECTRUM_SAMPLES,
+        hop_samples=SPECTRUM_HOP_SAMPLES,
+        offset_samples=SPECTRUM_HOP_SAMPLES // 2,
+        n_frames=n_spectra,
+    )
+    window = hann(SPECTRUM_SAMPLES)
+    magnitude = np.abs(scipy.fft.rfft(frames * (2 * window / window.sum()).astype(np.float32), axis=1))
+    return np.log(np.maximum(magnitude, np.float32(SILENT_MAGNITUDE))).reshape(-1, SPECTRA_PER_FRAME * N_BINS)
+
+
+def fit_network(*, minutes: float, seed: int, epochs: int) -> MagnitudeNetwork:
+    """Train the vocoder's network: mean squares of log-magnitudes plus those of square-rooted magnitudes."""
+    audio = _speech(minutes=minutes, seed=seed)
+    targets = np.concatenate([spectrum_logarithms(a) for a in audio])
+    uncoded = np.concatenate([log_mel(a) for a in audio])
+    codec = load_codec()
+    tensors = _train((uncoded, codec.decode(codec.encode(uncoded))), targets, seed=seed, epochs=epochs)
+    metadata = {"seed": str(seed), "minutes": f"{minutes:.1f}", "epochs": str(epochs)}
+    stored = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
+    return levelled(MagnitudeNetwork(stored, metadata), _speech(minutes=CALIBRATION_MINUTES, seed=seed + 1))
+
+
+def levelled(network: MagnitudeNetwork, audio: list[np.ndarray]) -> MagnitudeNetwork:
+    """Give every bin the gain that brings its mean magnitude to the speech's."""
+    codec = load_codec()
+    spoken, wanted = np.zeros(SPECTRA_PER_FRAME * N_BINS), np.zeros(SPECTRA_PER_FRAME * N_BINS)
+    for passage in audio:
+        mel = codec.decode(codec.encode(log_mel(passage)))
+        magnitude = network.magnitudes_between(mel).reshape(-1, SPECTRA_PER_FRAME * N_BINS)
+        original = np.exp(spectrum_logarithms(passage)[CONTEXT_FRAMES:-CONTEXT_FRAMES]) - SILENT_MAGNITUDE
+        spoken += magnitude.sum(axis=0, dtype=np.float64)
+        wanted += original.sum(axis=0, dtype=np.float64)
+    mean = network.tensors["output_mean"].astype(np.float64) + np.log(wanted / spoken)
+    return MagnitudeNetwork({**network.tensors, "output_mean": mean.astype(np.float16)}, network.metadata)
+
+
+def _train(
+    inputs: tuple[np.ndarray, np.ndarray], targets: np.ndarray, *, seed: int, epochs: int
+) -> dict[str, np.ndarray]:
+    """Train in torch, one thread; the tensors in the layout that :class:`MagnitudeNetwork` has."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    width = (2 * CONTEXT_FRAMES + 1) * N_MELS
+    mels, wanted = [torch.from_numpy(mel) for mel in inputs], torch.from_numpy(targets)
+    mean, scale = mels[0].mean(0).repeat(2 * CONTEXT_FRAMES + 1), mels[0].std(0).repeat(2 * CONTEXT_FRAMES + 1)
+    output_mean = wanted.mean(0)
+    layers = [nn.Linear(width, HIDDEN), nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, wanted.shape[1])]
+    network = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    steps = epochs * wanted.shape[0] // BATCH_FRAMES
+    optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-4, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=steps, pct_start=0.1)
+    rng = np.random.default_rng(seed)
+    around = torch.arange(-CONTEXT_FRAMES, CONTEXT_FRAMES + 1)
+    for _ in range(steps):
+        index = torch.from_numpy(rng.integers(CONTEXT_FRAMES, wanted.shape[0] - CONTEXT_FRAMES, BATCH_FRAMES))
+        window = mels[int(rng.random() >= UNCODED_SHARE)][index[:, None] + around].reshape(BATCH_FRAMES, -1)
+        found, right = network((window - mean) / scale) + output_mean, wanted[index]
+        loss = (found - right).square().mean()
+        loss = loss + ROOT_WEIGHT * (torch.exp(found / 2) - torch.exp(right / 2)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    tensors = {"input_mean": mean, "input_scale": scale, "output_mean": output_mean}
+    for number, layer in enumerate(layers):
+        tensors |= {f"weight_{number}": layer.weight.detach().T, f"bias_{number}": layer.bias.detach()}
+    return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
+
+
+def main() -> None:
+    """Fit what the command line names and write it."""
+    parser = argparse.ArgumentParser(description="Make the codec's tables or the vocoder's network anew.")
+    parser.add_argument("what", choices=("codec", "vocoder"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=90.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=5, help="vocoder only")
+    options = parser.parse_args()
+    if options.what == "codec":
+        fit_codec(minutes=options.minutes, seed=options.seed).save(options.out)
+    else:
+        fit_network(minutes=options.minutes, seed=options.seed, epochs=options.epochs).save(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,356 @@
+"""Training of the miniature voice: one resumable command, seeded, on the CPU.
+
+Conventions: a *step* consumes ``ranks × BATCH × CROP_FRAMES`` frames; loss in nats per token, averaged over the
+codebooks. Rank processes are single-threaded and average their gradients over gloo, which on two cores is several
+times faster than one process with two threads. Everything on disk is safetensors or JSON; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from precision_eval.cases.voice.model import Positions, VoiceConfig, VoiceModel, delayed, sequence_mask
+from precision_eval.cases.voice.script import conditioning_from_segments
+from precision_eval.core.errors import IntegrityError, ParameterError, UnsupportedError
+
+BATCH = 2
+CROP_FRAMES = 1024
+TOKEN_NOISE = 0.06
+MUON_LR = 6e-3
+ADAMW_LR = 3e-3
+WARMUP_STEPS = 100
+LOG_EVERY_STEPS = 25
+CHECKPOINT_EVERY_S = 60.0
+VALIDATION_CROPS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """What determines a training run, bit for bit given the same machine and build."""
+
+    out_dir: str
+    million_frames: float
+    corpus_hours: float
+    ranks: int
+    seed: int
+
+    @property
+    def frames_per_step(self) -> int:
+        """Frames that all ranks consume in a step."""
+        return self.ranks * BATCH * CROP_FRAMES
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the whole run."""
+        return max(1, round(self.million_frames * 1e6 / self.frames_per_step))
+
+
+# --- corpus ---------------------------------------------------------------------------------------------------------
+
+
+def _synthesise_speaker(job: tuple[int, float, int, str]) -> tuple[int, np.ndarray, np.ndarray]:
+    """Make one speaker's tokens (T, K) uint8 and segments (n, 3) int32, all passages end to end."""
+    from precision_eval.cases.voice.codec import Codec, log_mel
+    from tools.voice.corpus import generate_passages
+
+    speaker, minutes, seed, codec_path = job
+    codec = Codec.load(Path(codec_path))
+    tokens, segments, offset = [], [], 0
+    for passage in generate_passages(world="train", speaker=speaker, minutes=minutes, seed=seed):
+        codes = codec.encode(log_mel(passage.audio))[: int(passage.segments[-1, 2])]
+        tokens.append(codes)
+        segments.append(passage.segments + np.array([0, offset, offset], np.int32))
+        offset += len(codes)
+    return speaker, np.concatenate(tokens), np.concatenate(segments)
+
+
+def prepare_corpus(plan: TrainingPlan, *, on_speaker: Callable[[int, int], None]) -> Path:
+    """Synthesise and encode the training speech, unless the folder already holds it."""
+    path = Path(plan.out_dir) / "corpus.safetensors"
+    made_with = {"seed": str(plan.seed), "corpus_hours": str(plan.corpus_hours)}
+    if path.exists():
+        with safe_open(path, framework="np") as file:
+            found = file.metadata()
+        if found != made_with:
+            raise IntegrityError(f"{path} was made with {found}, expected {made_with}; choose another --out or --fresh")
+        return path
+    from precision_eval.cases.voice.assets import asset_path
+    from tools.voice.corpus import SPEAKERS
+
+    minutes = plan.corpus_hours * 60 / len(SPEAKERS)
+    codec_path = str(asset_path("codec.safetensors"))
+    jobs = [(speaker, minutes, plan.seed, codec_path) for speaker in range(len(SPEAKERS))]
+    arrays: dict[str, np.ndarray] = {}
+    with ProcessPoolExecutor(max_workers=plan.ranks) as pool:
+        for done, (speaker, tokens, segments) in enumerate(pool.map(_synthesise_speaker, jobs), start=1):
+            arrays[f"tokens.{speaker}"], arrays[f"segments.{speaker}"] = tokens, segments
+            on_speaker(done, len(jobs))
+    partial = path.with_suffix(".partial")
+    save_arrays(arrays, partial, metadata=made_with)
+    partial.replace(path)
+    return path
+
+
+class Crops:
+    """Random training crops of the corpus; the last 2 % of each speaker is held out for validation."""
+
+    def __init__(self, path: Path) -> None:
+        self._tokens, self._conditioning = [], []
+        arrays = load_file(path)
+        for speaker in range(len(arrays) // 2):
+            self._tokens.append(arrays[f"tokens.{speaker}"].to(torch.int64))
+            self._conditioning.append(conditioning_from_segments(arrays[f"segments.{speaker}"].numpy()))
+
+    def batch(self, rng: np.random.Generator, size: int, *, validation: bool) -> dict[str, Tensor]:
+        """Draw ``size`` crops: target tokens (B, T, K), phonemes (B, T), progress (B, T, 2)."""
+        rows: dict[str, list[Tensor]] = {"tokens": [], "phoneme": [], "next_phoneme": [], "progress": []}
+        for _ in range(size):
+            speaker = int(rng.integers(len(self._tokens)))
+            total = len(self._tokens[speaker])
+            border = min(int(total * 0.98), total - CROP_FRAMES - 1)
+            first, last = (border, total - CROP_FRAMES) if validation else (0, border - CROP_FRAMES)
+            start = int(rng.integers(first, max(first + 1, last)))
+            frames = slice(start, start + CROP_FRAMES)
+            crop = self._conditioning[speaker][frames]
+            rows["tokens"].append(self._tokens[speaker][frames])
+            rows["phoneme"].append(torch.from_numpy(crop.phoneme))
+            rows["next_phoneme"].append(torch.from_numpy(crop.next_phoneme))
+            rows["progress"].append(torch.from_numpy(crop.progress))
+        return {name: torch.stack(values) for name, values in rows.items()}
+
+
+# --- one step -------------------------------------------------------------------------------------------------------
+
+
+def sequence_loss(model: VoiceModel, batch: dict[str, Tensor], *, noise: np.random.Generator | None) -> Tensor:
+    """Teacher-forced cross-entropy of a batch of crops."""
+    config = model.config
+    empty = config.codebook_size
+    targets = delayed(batch["tokens"], empty=empty)  # (B, T, K)
+    inputs = torch.full_like(targets, empty)
+    inputs[:, 1:] = targets[:, :-1]
+    if noise is not None:
+        hit = torch.from_numpy(noise.random(tuple(inputs.shape)) < TOKEN_NOISE) & (inputs != empty)
+        random_tokens = torch.from_numpy(noise.integers(0, empty, tuple(inputs.shape)))
+        inputs = torch.where(hit, random_tokens, inputs)
+    T = targets.shape[1]
+    cos, sin = Positions(config, dtype=torch.float32)(0, T)
+    mask = sequence_mask(T, config.window_frames)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(inputs, batch["phoneme"], batch["next_phoneme"], batch["progress"], cos, sin, mask, None)
+    targets = targets.masked_fill(targets == empty, -100)
+    return F.cross_entropy(logits.float().flatten(0, 2), targets.flatten())
+
+
+def _optimizers(model: VoiceModel) -> list[torch.optim.Optimizer]:
+    if not hasattr(torch.optim, "Muon"):
+        raise UnsupportedError(
+            f"training needs torch ≥ 2.9 for torch.optim.Muon, found {torch.__version__}; upgrade torch"
+        )
+    matrices = [p for p in model.blocks.parameters() if p.ndim == 2]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=ADAMW_LR, betas=(0.9, 0.95), weight_decay=0.01),
+    ]
+
+
+def learning_rate_factor(step: int, n_steps: int) -> float:
+    """Linear warm-up over 100 steps, then a cosine to zero at ``n_steps``."""
+    warmup = min(1.0, (step + 1) / WARMUP_STEPS)
+    return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, step / n_steps)))
+
+
+def _average_gradients(model: VoiceModel) -> None:
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= torch.distributed.get_world_size()
+    for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def _save_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer], step: int) -> None:
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for index, optimizer in enumerate(optimizers):
+        for number, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{number}.{key}": value for key, value in state.items()}
+    partial = path.with_suffix(".partial")
+    save_file({name: value.contiguous().clone() for name, value in tensors.items()}, partial, {"step": str(step)})
+    partial.replace(path)
+
+
+def _load_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer]) -> int:
+    tensors = load_file(path)
+    model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+    for index, optimizer in enumerate(optimizers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith(f"optimizer.{index}."):
+                _, _, number, key = name.split(".", 3)
+                state.setdefault(int(number), {})[key] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    with safe_open(path, framework="pt") as file:
+        return int(file.metadata()["step"])
+
+
+# --- the loop -------------------------------------------------------------------------------------------------------
+
+
+def _validate(model: VoiceModel, crops: Crops) -> float:
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        losses = [
+            sequence_loss(model, crops.batch(rng, 1, validation=True), noise=None) for _ in range(VALIDATION_CROPS)
+        ]
+    return float(torch.stack(losses).mean())
+
+
+def _append_log(path: Path, row: dict[str, float]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _forget_rows_after(path: Path, step: int) -> None:
+    """Drop log rows of steps that a resumed run will do again."""
+    if path.exists():
+        kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]
+        path.write_text("".join(line + "\n" for line in kept))
+
+
+def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object) -> None:
+    """Train in one process; rank 0 also logs, validates and writes checkpoints."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=plan.ranks)
+    out_dir = Path(plan.out_dir)
+    crops = Crops(out_dir / "corpus.safetensors")
+    torch.manual_seed(plan.seed)
+    model = VoiceModel(VoiceConfig())
+    optimizers = _optimizers(model)
+    checkpoint = out_dir / "checkpoint.safetensors"
+    first = _load_checkpoint(checkpoint, model, optimizers) if checkpoint.exists() else 0
+    if rank == 0:
+        _forget_rows_after(out_dir / "training_log.jsonl", first)
+    saved_at, losses = time.monotonic(), []
+    for step in range(first, plan.n_steps):
+        rng = np.random.default_rng([plan.seed, step, rank])
+        loss = sequence_loss(model, crops.batch(rng, BATCH, validation=False), noise=rng)
+        loss.backward()
+        _average_gradients(model)
+        factor = learning_rate_factor(step, plan.n_steps)
+        for optimizer, base in zip(optimizers, (MUON_LR, ADAMW_LR), strict=True):
+            optimizer.param_groups[0]["lr"] = base * factor
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+        losses.append(float(loss.detach()))
+        last = step + 1 == plan.n_steps
+        if rank == 0 and ((step + 1) % LOG_EVERY_STEPS == 0 or last):
+            row = {
+                "step": step + 1,
+                "frames": (step + 1) * plan.frames_per_step,
+                "train_loss": round(float(np.mean(losses)), 4),
+            }
+            if (step + 1) % (8 * LOG_EVERY_STEPS) == 0 or last:
+                row["validation_loss"] = round(_validate(model, crops), 4)
+            _append_log(out_dir / "training_log.jsonl", row)
+            reports.put(row)  # type: ignore[attr-defined]
+            losses = []
+        if rank == 0 and (last or time.monotonic() - saved_at > CHECKPOINT_EVERY_S):
+            _save_checkpoint(checkpoint, model, optimizers, step + 1)
+            saved_at = time.monotonic()
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _reports_until_done(processes: list, queue: object) -> Iterator[dict[str, float]]:
+    """Yield rank 0's log rows while the ranks live."""
+    import queue as queues
+
+    while any(p.is_alive() for p in processes):
+        if any(p.exitcode not in (None, 0) for p in processes):
+            for process in processes:
+                process.terminate()
+            codes = [p.exitcode for p in processes]
+            raise IntegrityError(f"a training process died (exit codes {codes}); run the command again to resume")
+        try:
+            yield queue.get(timeout=1.0)  # type: ignore[attr-defined]
+        except queues.Empty:
+            continue
+
+
+def train_voice(
+    out_dir: Path,
+    *,
+    million_frames: float,
+    corpus_hours: float,
+    seed: int,
+    ranks: int,
+    fresh: bool = False,
+    on_progress: Callable[[str, float, dict[str, float]], None] = lambda stage, fraction, row: None,
+) -> Path:
+    """Train the voice from synthesised speech to float32 weights; interrupted, it resumes where it stopped."""
+    if min(million_frames, corpus_hours, ranks) <= 0:
+        raise ParameterError("million_frames, corpus_hours and ranks must be positive")
+    plan = TrainingPlan(
+        out_dir=str(out_dir), million_frames=million_frames, corpus_hours=corpus_hours, ranks=ranks, seed=seed
+    )
+    out_dir.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        for name in ("checkpoint.safetensors", "training_log.jsonl", "corpus.safetensors", "plan.json"):
+            (out_dir / name).unlink(missing_ok=True)
+    _hold_plan(plan)
+    prepare_corpus(plan, on_speaker=lambda done, of: on_progress("corpus", done / of, {}))
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    rendezvous = out_dir / f"rendezvous-{os.getpid()}"
+    processes = [
+        context.Process(target=_train_rank, args=(rank, plan, str(rendezvous.resolve()), queue), daemon=True)
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        for row in _reports_until_done(processes, queue):
+            on_progress("train", row["step"] / plan.n_steps, row)
+    finally:
+        rendezvous.unlink(missing_ok=True)
+    return export_weights(out_dir)
+
+
+def _hold_plan(plan: TrainingPlan) -> None:
+    """Refuse to resume under another plan: the learning-rate schedule would break in silence."""
+    path = Path(plan.out_dir) / "plan.json"
+    wanted = {key: value for key, value in asdict(plan).items() if key != "out_dir"}
+    if path.exists() and (found := json.loads(path.read_text())) != wanted:
+        raise IntegrityError(
+            f"{path} holds another plan ({found}), expected {wanted}; give the same options or --fresh"
+        )
+    path.write_text(json.dumps(wanted) + "\n")
+
+
+def export_weights(out_dir: Path) -> Path:
+    """Write the checkpoint's weights alone, in float32, as ``voice.safetensors``."""
+    tensors = load_file(out_dir / "checkpoint.safetensors")
+    weights = {name[6:]: value.float() for name, value in tensors.items() if name.startswith("model.")}
+    path = out_dir / "voice.safetensors"
+    save_file(weights, path)
+    return path

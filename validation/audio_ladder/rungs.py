@@ -1,0 +1,117 @@
+"""RUNGS: every degradation of the ladder at every size, as data, from mild to severe within a kind.
+
+Conventions: a rung's `expected` says what it does to the words over time. *same*: the estimate still is the reference,
+however damaged, so nothing may call it another sound. *other*: from `onset` on it says something else, so t_div must
+find it. *between*: it slips away slowly; no rule is held to either answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from audio_metrics.errors import ParameterError
+from validation.audio_ladder import degrade
+
+Expected = Literal["same", "between", "other"]
+
+NEEDS_RATE = frozenset(
+    {
+        degrade.low_pass,
+        degrade.tilt,
+        degrade.drift_gain,
+        degrade.drift_tilt,
+        degrade.drop_out,
+        degrade.loop,
+        degrade.delay,
+        degrade.splice,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One degradation of one size."""
+
+    kind: str
+    value: float | None = None
+    unit: str = ""
+    function: Callable[..., np.ndarray]
+    options: dict[str, Any] = field(default_factory=dict)
+    expected: Expected = "same"
+
+    @property
+    def name(self) -> str:
+        """Kind and size."""
+        return self.kind if self.value is None else f"{self.kind} {self.value:g} {self.unit}"
+
+    def onset_s(self, duration_s: float) -> float:
+        """Where the estimate begins to differ."""
+        return float(self.options.get("start_s", 0.0)) * duration_s
+
+    def apply(self, signal: np.ndarray, *, sample_rate_hz: int) -> np.ndarray:
+        """Degrade a signal."""
+        options = dict(self.options)
+        if "start_s" in options:
+            options["start_s"] = self.onset_s(len(signal) / sample_rate_hz)
+        if self.function in NEEDS_RATE:
+            options["sample_rate_hz"] = sample_rate_hz
+        return self.function(signal, **options)
+
+
+def _family(
+    kind: str,
+    unit: str,
+    function: Callable[..., np.ndarray],
+    option: str,
+    values: tuple[float, ...],
+    *,
+    expected: Expected = "same",
+    scale: float = 1.0,
+    **fixed: Any,
+) -> tuple[Rung, ...]:
+    """Return the rungs of one kind; the function is given each value times `scale` as `option`."""
+    return tuple(
+        Rung(
+            kind=kind,
+            value=value,
+            unit=unit,
+            function=function,
+            options={option: value if scale == 1.0 else value * scale, **fixed},
+            expected=expected,
+        )
+        for value in values
+    )
+
+
+RUNGS: tuple[Rung, ...] = (
+    *_family("noise", "dB SNR", degrade.add_noise, "snr_db", (80, 60, 50, 40, 30, 20)),
+    Rung(kind="float16 samples", function=degrade.round_to_half),
+    *_family("quantised", "bit", degrade.quantise, "bits", (16, 14, 12, 10, 8)),
+    *_family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7000, 6000, 4000, 2000)),
+    *_family("tilt", "dB/octave", degrade.tilt, "db_per_octave", (-0.1, -0.5, -1, -3)),
+    *_family("gain drift", "dB/min", degrade.drift_gain, "db_per_min", (-0.1, -0.5, -2)),
+    *_family("tilt drift", "dB/octave/min", degrade.drift_tilt, "db_per_octave_per_min", (-0.05, -0.2, -1)),
+    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10)),
+    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (100, 1000), expected="between"),
+    *_family("late", "ms", degrade.delay, "delay_s", (1, 5, 10), scale=1e-3),
+    *_family("late 5 ms, noise", "dB SNR", degrade.delay, "snr_db", (40, 30, 20), delay_s=5e-3),
+    Rung(kind="inverted", function=np.negative),
+    *_family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.1, 1), scale=0.01),
+    *_family("drop-outs of 20 ms", "/min", degrade.drop_out, "per_minute", (1, 10, 60), length_s=0.02),
+    *_family("splice", "ms missing", degrade.splice, "jump_s", (1, 20), scale=1e-3, start_s=0.5, expected="between"),
+    *_family("splice", "ms missing", degrade.splice, "jump_s", (200, 2000), scale=1e-3, start_s=0.5, expected="other"),
+    *_family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5, expected="other"),
+    Rung(kind="other words", function=degrade.unrelated, expected="other"),
+)
+
+
+def rung_by_name(name: str) -> Rung:
+    """The rung of that name."""
+    for rung in RUNGS:
+        if rung.name == name:
+            return rung
+    raise ParameterError(f"unknown rung {name!r}; known: {', '.join(rung.name for rung in RUNGS)}")

@@ -1,0 +1,267 @@
+"""What the suite claims of itself, measured on the machine at hand: ``precision-eval claims``.
+
+Conventions: a claim has a target and the figure found; where a figure is a ratio of latencies it comes from
+interleaved blocks with its 95 % interval. A claim that is missed here is printed as missed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.run.executor import BLAS_THREADS
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from precision_eval.stats import PairedRatio
+
+HELP_TARGET_S = 0.4
+OVERHEAD_TARGET = 0.01
+STEADY_BLOCK_S = 0.1
+"""A fix is put on once and stays, so long blocks are nearer to its use than the suite's usual 5 ms, which read about a
+per cent more on the voice. Why is untested; that exchanging names costs the calls right after it is a guess."""
+REAL_TIME_TARGET = 10.0
+MEMORY_TARGET = 1.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One claim and what was found."""
+
+    claim: str
+    target: str
+    found: str
+    met: bool
+
+
+def help_is_quick() -> list[Claim]:
+    """Time ``precision-eval --help`` as a user meets it, and look at what it imported."""
+    command = [sys.executable, "-m", "precision_eval.cli", "--help"]
+    times_s = []
+    for _ in range(7):
+        start_s = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        times_s.append(time.perf_counter() - start_s)
+    imports = subprocess.run(
+        [sys.executable, "-X", "importtime", *command[1:]], check=True, capture_output=True, text=True
+    )
+    has_torch = any(line.split("|")[-1].strip() == "torch" for line in imports.stderr.splitlines())
+    return [
+        Claim(
+            claim="precision-eval --help, median of 7",
+            target=f"≤ {HELP_TARGET_S} s, no torch",
+            found=f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}",
+            met=median(times_s) <= HELP_TARGET_S and not has_torch,
+        )
+    ]
+
+
+def _attention_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
+    """The attention call of :mod:`precision_eval.cases.systems.attention` with the cast written out."""
+    import torch.nn.functional as F
+
+    buffers: Any = model
+
+    def kv_to_query(query: torch.Tensor) -> torch.Tensor:
+        key, value = buffers.key.to(query.dtype), buffers.value.to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=buffers.mask)
+
+    def query_to_half(query: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(query.half(), buffers.key, buffers.value, attn_mask=buffers.mask)
+
+    return {"kv_to_query": kv_to_query, "query_to_half": query_to_half}[fix]
+
+
+def _voice_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
+    """The voice's decode step with the casts written into its attention."""
+    import torch.nn.functional as F
+
+    from precision_eval.cases.voice.model import Attention, rotate
+
+    class EditedAttention(Attention):
+        def forward(
+            self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor, slot: int | None
+        ) -> torch.Tensor:
+            B, T, _ = x.shape
+            q, k, v = self.qkv(x).view(B, T, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            assert slot is not None
+            self.key_cache[:, :, slot : slot + T] = k
+            self.value_cache[:, :, slot : slot + T] = v
+            k, v = self.key_cache, self.value_cache
+            if fix == "kv_to_query":
+                y = F.scaled_dot_product_attention(q, k.to(q.dtype), v.to(q.dtype), attn_mask=mask)
+            else:
+                y = F.scaled_dot_product_attention(q.half(), k, v, attn_mask=mask).to(x.dtype)
+            return self.out(y.transpose(1, 2).reshape(B, T, -1))
+
+    for module in model.modules():
+        if isinstance(module, Attention):
+            module.__class__ = EditedAttention
+    return model
+
+
+def _sharing(model: nn.Module) -> nn.Module:
+    """Copy the modules and share every tensor."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())})
+
+
+def applying_costs_nothing(*, budget_s: float = 10.0) -> list[Claim]:
+    """Compare a fix applied from outside with the same cast written into the source."""
+    claims = []
+    for workload, size, in_source in (
+        ("attention-decode", "metavoice", _attention_in_source),
+        ("voice", "default", _voice_in_source),
+    ):
+        for fix in ("kv_to_query", "query_to_half"):
+            ratio, identical = _outside_over_source(workload, size, fix, in_source, budget_s=budget_s)
+            claims.append(
+                Claim(
+                    claim=f"{fix} from outside ÷ in the source, {workload}",
+                    target=f"1 ± {OVERHEAD_TARGET}, bit-identical",
+                    found=f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}], "
+                    + ("bit-identical" if identical else "outputs differ"),
+                    met=identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET,
+                )
+            )
+    return claims
+
+
+def _outside_over_source(
+    workload: str,
+    size: str,
+    fix: str,
+    in_source: Callable[[nn.Module, str], Callable[..., torch.Tensor]],
+    *,
+    budget_s: float,
+) -> tuple[PairedRatio, bool]:
+    """Latency ratio of the two, and whether their outputs have the same bits."""
+    import torch
+
+    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.fixes import fix_by_id
+    from precision_eval.measure.latency import Candidate, compare_latency
+
+    case = workload_by_id(workload).build(size, device="cpu", seed=0)
+    applied = fix_by_id(fix).applied(_sharing(case.model))
+    written = in_source(_sharing(case.model), fix)
+    with torch.no_grad():
+        expected = written(*case.inputs)
+    with applied:
+        identical = torch.equal(applied(*case.inputs), expected)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = compare_latency(
+            {
+                "source": Candidate(partial(written, *case.inputs), torch.no_grad),
+                "outside": Candidate(partial(applied, *case.inputs), applied.agreeing),
+            },
+            baseline="source",
+            budget_s=budget_s,
+            margin=OVERHEAD_TARGET,
+            seed=0,
+            threads=1,
+            block_s=STEADY_BLOCK_S,
+            check=False,
+            stop_early=False,
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return found["outside"], identical
+
+
+_SYNTHESIS = """
+import json, sys, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from precision_eval.measure.memory import peak_rss_bytes
+from precision_eval.measure.synthesis import synthesise
+data = synthesise("full_float32", minutes=float(sys.argv[1]), seed=0, wav_path=Path(sys.argv[2]),
+                  mode="eager", device="cpu", checkpoint_dtype="float32")
+print(json.dumps({**data, "rss_peak_bytes": peak_rss_bytes()}))
+"""
+
+
+def _synthesis_alone(minutes: float) -> dict[str, Any]:
+    """Synthesise in a process of its own, one thread."""
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", _SYNTHESIS, str(minutes), str(Path(folder) / "voice.wav")]
+        one_core = {**os.environ, **dict.fromkeys(BLAS_THREADS, "1")}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=one_core)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def synthesis_is_quick_and_flat(*, long_minutes: float = 60.0) -> list[Claim]:
+    """Speed of one stream on one core, and peak memory of a long synthesis over that of a minute."""
+    short, long = _synthesis_alone(1.0), _synthesis_alone(long_minutes)
+    growth = long["rss_peak_bytes"] / short["rss_peak_bytes"]
+    return [
+        Claim(
+            claim=f"voice synthesis, float32, one core, {long_minutes:g} min",
+            target=f"≥ {REAL_TIME_TARGET:g} × real time",
+            found=f"{long['real_time_factor']:.1f} × ({short['real_time_factor']:.1f} × over 1 min; CPU time)",
+            met=long["real_time_factor"] >= REAL_TIME_TARGET,
+        ),
+        Claim(
+            claim=f"peak memory of {long_minutes:g} min ÷ 1 min",
+            target=f"≤ {MEMORY_TARGET}",
+            found=f"{growth:.3f} ({long['rss_peak_bytes'] / 2**20:.0f} MiB)",
+            met=growth <= MEMORY_TARGET,
+        ),
+    ]
+
+
+_DRIFT = """
+import sys
+from pathlib import Path
+from precision_eval.cli import main
+sys.argv = ["precision-eval", "run", "--workload", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query",
+            "--streams", "4", "--steps", "100", "--out", sys.argv[1]]
+main()
+"""
+
+
+def drift_repeats() -> list[Claim]:
+    """Two runs of the teacher-forced drift in fresh processes give the same bits."""
+    found = []
+    for _ in range(2):
+        with TemporaryDirectory() as folder:
+            run_dir = Path(folder) / "run"
+            subprocess.run([sys.executable, "-c", _DRIFT, str(run_dir)], check=True, capture_output=True)
+            lines = (run_dir / "records.jsonl").read_text(encoding="utf-8").splitlines()
+        records = [record for record in map(json.loads, lines) if record["measure"] == "teacher_forced_drift"]
+        found.append({record["fix"]: json.dumps(record["data"], sort_keys=True) for record in records})
+    same = found[0] == found[1] and len(found[0]) > 0
+    return [
+        Claim(
+            claim="teacher-forced drift, two runs",
+            target="bit-identical records",
+            found=f"{len(found[0])} records, " + ("bit-identical" if same else "different"),
+            met=same,
+        )
+    ]
+
+
+def all_claims(*, minutes: float, budget_s: float) -> tuple[Callable[[], list[Claim]], ...]:
+    """Every claim, as calls that measure it."""
+    return (
+        help_is_quick,
+        partial(applying_costs_nothing, budget_s=budget_s),
+        drift_repeats,
+        partial(synthesis_is_quick_and_flat, long_minutes=minutes),
+    )

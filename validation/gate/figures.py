@@ -1,0 +1,122 @@
+"""Rates of false alarms and of faults found, over pairs of sets.
+
+Conventions: a rate is over all pairs drawn (and cells, where a fault is in one); its 95 % Wilson interval is that of
+as many trials as pairs can be formed without a common set, since pairs that share one are not independent. A false
+alarm of a *gate* is any cell called worse in A/A; of a *cell*, one of them. A fault is found where its own cell is
+called worse. Targets are fixed here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from precision_eval.results.gate import Margins
+from precision_eval.stats import wilson_interval
+from validation.gate.cells import CELLS, DELTAS, PLAIN, slowed
+from validation.gate.rules import ASV_RULES, FACTORS, Cell, Fault, Sets, asv_says, gate_says
+
+MOST_FALSE_ALARMS = 0.01
+LEAST_RECALL = 0.95
+OTHER_MARGINS = (0.005, 0.002)
+"""Of latency, beside the gate's own; looked at after the first full trial, and so without a target."""
+
+PROCESS_COUNTS = (3, 5, 10, 20, 40, 80)
+
+Says = Callable[[int, int, Fault], set[Cell]]
+
+
+def drawn_pairs(sets: int, most: int, *, seed: int = 0) -> list[tuple[int, int]]:
+    """Draw ordered pairs of unlike sets, without repetition."""
+    pairs = list(itertools.permutations(range(sets), 2))
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    return [pairs[index] for index in order[:most]]
+
+
+def all_figures(sets: Sets, count: int, processes: int, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return every figure."""
+    found: list[dict[str, Any]] = []
+    for name, says, faults, judged in _rules(sets, processes):
+        found += _false_alarms(name, says, pairs, count, judged=judged)
+        for fault in faults:
+            found.append(_recall(name, says, fault, pairs, count, judged=judged))
+    return found
+
+
+def _rules(sets: Sets, processes: int) -> Iterator[tuple[str, Says, tuple[str, ...], bool]]:
+    """Yield name, rule, the faults it is asked to find, and whether it is the one with targets."""
+    slower = tuple(slowed(delta) for delta in DELTAS)
+    counts = sorted({*(n for n in PROCESS_COUNTS if n < processes), processes})
+    for n in counts:
+
+        def gate(base: int, head: int, fault: Fault, n: int = n) -> set[Cell]:
+            return gate_says(sets, base, head, fault, processes=n)
+
+        yield f"gate, {n} processes a side", gate, (*slower, "drift", "memory"), n == processes
+    for margin in OTHER_MARGINS:
+
+        def narrow(base: int, head: int, fault: Fault, margin: float = margin) -> set[Cell]:
+            return gate_says(sets, base, head, fault, processes=processes, margins=Margins(latency=margin))
+
+        yield f"gate, all processes, margin {100 * margin:g} %", narrow, slower, False
+    for rule, factor in itertools.product(ASV_RULES, FACTORS):
+
+        def asv(base: int, head: int, fault: Fault, rule: Any = rule, factor: float = factor) -> set[Cell]:
+            return asv_says(sets, base, head, fault, rule=rule, factor=factor)
+
+        faults = {"track_drift": ("drift",), "track_peak_bytes": ("memory",)}.get(rule.method, slower)
+        yield f"{rule.name}, factor {factor:g}", asv, faults, False
+
+
+def _false_alarms(
+    name: str, says: Says, pairs: Sequence[tuple[int, int]], sets: int, *, judged: bool
+) -> list[dict[str, Any]]:
+    alarms = [len(says(base, head, None)) for base, head in pairs]
+    gates = _rate(name, "false alarms of a gate, A/A", sum(map(bool, alarms)), len(pairs), sets)
+    cells = _rate(name, "false alarms of a cell, A/A", sum(alarms), len(pairs) * len(CELLS), sets)
+    if judged:
+        gates |= {"target": f"≤ {MOST_FALSE_ALARMS:g}", "met": gates["rate"] <= MOST_FALSE_ALARMS}
+    return [gates, cells]
+
+
+def _recall(
+    name: str, says: Says, variant: str, pairs: Sequence[tuple[int, int]], sets: int, *, judged: bool
+) -> dict[str, Any]:
+    per_cell = {f"{w}/{f}": sum((w, f) in says(b, h, ((w, f), variant)) for b, h in pairs) for w, f in CELLS}
+    found = _rate(name, f"found, {variant} in one cell", sum(per_cell.values()), len(pairs) * len(CELLS), sets)
+    found["by_cell"] = {cell: round(hits / len(pairs), 4) for cell, hits in per_cell.items()}
+    if judged:
+        found |= {"target": f"≥ {LEAST_RECALL:g}", "met": found["rate"] >= LEAST_RECALL}
+    return found
+
+
+def _rate(rule: str, what: str, count: int, trials: int, sets: int) -> dict[str, Any]:
+    rate = count / trials
+    low, high = wilson_interval(rate, max(sets // 2, 1))
+    numbers = {"count": count, "trials": trials, "independent_pairs": sets // 2}
+    return {"rule": rule, "what": what, "rate": round(rate, 5), "low": round(low, 5), "high": round(high, 5), **numbers}
+
+
+def spreads(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return per cell and ratio the spread between processes, and how much more sets differ than that explains."""
+    found = {}
+    for workload, fix in CELLS:
+        for ratio in ("to_baseline", "to_anchor"):
+            logs = {
+                variant: np.log(
+                    [[one[f"{workload}|{fix}|{variant}"][ratio] for one in line["processes"]] for line in lines]
+                )
+                for variant in (PLAIN, *(slowed(delta) for delta in DELTAS))
+            }  # each (sets, processes)
+            plain = logs[PLAIN]
+            within = float(plain.var(axis=1, ddof=1).mean())
+            between = float(plain.mean(axis=1).var(ddof=1)) if len(lines) > 1 else 0.0
+            found[f"{workload}/{fix} {ratio}"] = {
+                "process_sd": round(within**0.5, 5),
+                "sets_over_processes": round(plain.shape[1] * between / within, 2),
+                **{name: round(float(np.exp((one - plain).mean())), 4) for name, one in logs.items() if name != PLAIN},
+            }
+    return found

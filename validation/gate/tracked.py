@@ -1,0 +1,87 @@
+"""What the cells that asv follows ask of a gate: their spread between processes, and how many processes find 2 %.
+
+Conventions: a cell here is a fix on a workload at the size that is tracked, timed as the tracking times it, in as many
+fresh processes as one asks for; the spread is the standard deviation of a process's log-ratio to ``full_float32``, of
+this machine in its state. The number of processes a side follows from the gate's own test, for a family of as many
+cells as there are here; it is a calculation, not a trial, and knows nothing of what the machine does between two sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from precision_eval.core.errors import ParameterError
+
+CHANGE, RECALL, MOST_PROCESSES = 0.02, 0.95, 10_000
+LIMIT_S = 240.0
+
+
+def needed_processes(
+    spread: float, *, margin: float, cells: int, change: float = CHANGE, recall: float = RECALL
+) -> int:
+    """Return how many processes a side the gate needs to call a change a regression that often."""
+    from precision_eval.results.gate.paired import GATE_ERROR
+    from precision_eval.stats.moderated import upper_quantile
+
+    beyond = math.log1p(change) - math.log1p(margin)
+    if beyond <= 0.0:
+        raise ParameterError(
+            f"a change of {change:g} lies within the margin of {margin:g}; no number of processes tells"
+        )
+
+    def enough(count: int) -> bool:
+        degrees = 2.0 * count - 2.0
+        quantiles = upper_quantile(GATE_ERROR / cells, degrees) + upper_quantile(1.0 - recall, degrees)
+        return quantiles * spread * math.sqrt(2.0 / count) <= beyond
+
+    few, many = 2, 2
+    while many < MOST_PROCESSES and not enough(many):
+        few, many = many, min(2 * many, MOST_PROCESSES)
+    while few < many:  # more processes never ask for more: halve
+        middle = (few + many) // 2
+        few, many = (few, middle) if enough(middle) else (middle + 1, many)
+    return many
+
+
+def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
+    """Time the tracked cells in so many processes: one entry per cell, with the ratios of its processes."""
+    from dataclasses import replace
+
+    from precision_eval.run.children import ChildFailure, in_children
+    from precision_eval.studies.tracking import FULL, Place, preload
+    from precision_eval.studies.tracking.paired import over_processes, timed_in_process
+    from precision_eval.studies.tracking.selection import TIMED_WORKLOADS, sizes_of
+
+    preload("latency")
+    effort = replace(FULL, options=replace(FULL.options, processes=processes, budget_s=budget_s))
+    found = []
+    for name in TIMED_WORKLOADS:
+        entry = Place(workload=name, mode="eager", size="").entry
+        for size in sizes_of(entry, "eager"):
+            place = Place(workload=name, mode="eager", size=size)
+            fixes = tuple(fix.id for fix in place.fixes(effort))
+            cell = place.cell(fixes, "latency", effort.options)
+            answers = in_children(timed_in_process, [(cell, n) for n in range(processes)], at_once=1, limit_s=LIMIT_S)
+            if any(isinstance(answer, ChildFailure) for answer in answers):
+                continue
+            for fix, outcome in over_processes(answers).items():
+                ratios = (outcome.data or {}).get("ratio_to_baseline")
+                if outcome.status == "passed" and ratios:
+                    rounded = [float(f"{ratio:.7g}") for ratio in ratios]
+                    found.append({"workload": name, "size": size, "fix": fix, "ratios": rounded})
+            print(f"{name}:{size} in {processes} processes", flush=True)
+    return found
+
+
+def figures(cells: Sequence[Mapping[str, Any]], *, margin: float) -> list[dict[str, Any]]:
+    """Return each cell's spread and the processes a side that 2 % asks for."""
+    import numpy as np
+
+    found = []
+    for one in cells:
+        spread = float(np.log(one["ratios"]).std(ddof=1))
+        needed = needed_processes(spread, margin=margin, cells=len(cells))
+        found.append({**one, "spread": round(spread, 5), "needed_processes": needed})
+    return found

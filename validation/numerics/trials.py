@@ -1,0 +1,139 @@
+"""One line of the experiment: a fault or an honest variation on one family in one dtype, over all seeds.
+
+Conventions: *effect* is the RMS of (with the fault − without it) over the RMS of (yardstick − oracle), the format's own
+error: 1 means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the difference is not
+finite. Alarms are kept as bits, the first seed foremost, in hexadecimal. *Pooled*: one judgement on :data:`POOL`
+neighbouring seeds together; its effect is the root of the mean square of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from validation.numerics.attention_impls import Kernel, attend, exact, yardstick
+from validation.numerics.families import Operands, sample
+from validation.numerics.faults import SEEDS_PER_HOST, Fault
+from validation.numerics.honest import Variation
+from validation.numerics.rivals import RIVALS, Reference, alarms
+
+POOL = SEEDS_PER_HOST
+BEYOND = 9.99e9
+OURS, POOLED = "assess", "assess_pooled"
+RULES = (OURS, *RIVALS)
+
+Tensors = Tensor | Sequence[Tensor]
+Judge = Callable[[Tensors, Tensors, Tensors], bool]
+"""Candidate, oracle, yardstick (or lists of them) → whether it raises an alarm."""
+
+
+def suite_judge(candidate: Tensors, oracle: Tensors, plain: Tensors) -> bool:
+    """Whether :func:`precision_eval.measure.assess.assess` finds more than is expected of the format."""
+    from precision_eval.measure.assess import assess
+
+    return assess(candidate, oracle, plain).verdict != "as expected of the format"
+
+
+class Key(NamedTuple):
+    """What a line is of: ``kind/id/family/dtype/seeds``."""
+
+    kind: str
+    id: str
+    family: str
+    dtype: str
+    seeds: int
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+    @classmethod
+    def of(cls, line: dict[str, Any]) -> Key:
+        """Read the key of a line."""
+        kind, name, family, dtype, seeds = line["key"].split("/")
+        return cls(kind, name, family, dtype, int(seeds))
+
+
+class Stand:
+    """One seed of one family in one dtype, with what every candidate on it is held to."""
+
+    def __init__(self, operands: Operands) -> None:
+        self.operands = operands
+        self.reference = Reference(exact(operands), yardstick(operands))
+        self._hosts: dict[int, Tensor] = {}
+
+    def host(self, kernel: Kernel) -> Tensor:
+        """The correct output of a host; computed once."""
+        if id(kernel) not in self._hosts:
+            self._hosts[id(kernel)] = attend(self.operands, kernel)
+        return self._hosts[id(kernel)]
+
+    def effect(self, found: Tensor, kernel: Kernel) -> float:
+        """How far a fault moved the output, in units of the format's own error."""
+        other = self.host(kernel)
+        same = (found == other) | (found.isnan() & other.isnan())
+        difference = torch.where(same, 0.0, found.double() - other.double())
+        moved = float(difference.square().mean().sqrt())
+        if moved == 0.0:
+            return 0.0
+        own = self.reference.plain_rms
+        return min(moved / own, BEYOND) if math.isfinite(moved / own) else BEYOND
+
+
+def stands(family: str, dtype: torch.dtype, seeds: int) -> list[Stand]:
+    """Seeds 0 … seeds − 1 of a family."""
+    return [Stand(sample(family, seed=seed, dtype=dtype)) for seed in range(seeds)]
+
+
+def fault_trial(fault: Fault, on: Sequence[Stand], *, judge: Judge = suite_judge) -> dict[str, Any]:
+    """Plant a fault on every seed and ask every rule."""
+    where = [stand if fault.on is None else Stand(fault.inputs(stand.operands)) for stand in on]
+    found = [fault.apply(stand.operands) for stand in where]
+    effect = [stand.effect(output, fault.host(stand.operands)) for stand, output in zip(where, found, strict=True)]
+    return {"effect": [_three_digits(value) for value in effect], **_judged(found, where, judge)}
+
+
+def _three_digits(value: float) -> float:
+    """Three significant digits, whole numbers without a point: the file stays small."""
+    short = float(f"{value:.3g}")
+    return int(short) if short >= 100 else short
+
+
+def honest_trial(variation: Variation, on: Sequence[Stand], *, judge: Judge = suite_judge) -> dict[str, Any]:
+    """Compute an honest variation on every seed and ask every rule; as :func:`fault_trial` without the effect."""
+    return _judged([variation.apply(stand.operands) for stand in on], on, judge)
+
+
+def _judged(found: Sequence[Tensor], on: Sequence[Stand], judge: Judge) -> dict[str, Any]:
+    rivals = [alarms(output, stand.reference) for stand, output in zip(on, found, strict=True)]
+    started = time.perf_counter()
+    ours = [
+        judge(output, stand.reference.oracle, stand.reference.yardstick)
+        for stand, output in zip(on, found, strict=True)
+    ]
+    one_ms = 1e3 * (time.perf_counter() - started) / len(found)
+    started = time.perf_counter()
+    pooled = []
+    for at in range(0, len(found), POOL):
+        held = [stand.reference for stand in on[at : at + POOL]]
+        pooled.append(judge(found[at : at + POOL], [r.oracle for r in held], [r.yardstick for r in held]))
+    pool_ms = 1e3 * (time.perf_counter() - started) / len(pooled)
+    kept = {name: to_bits([asked[name] for asked in rivals]) for name in RIVALS}
+    return {
+        "alarms": {OURS: to_bits(ours), **kept, POOLED: to_bits(pooled)},
+        "assess_ms": [round(one_ms, 2), round(pool_ms, 2)],
+    }
+
+
+def to_bits(flags: Sequence[bool]) -> str:
+    """Flags as hexadecimal, the first one the foremost bit."""
+    return f"{int('1' + ''.join(str(int(flag)) for flag in flags), 2):x}"
+
+
+def from_bits(text: str) -> list[bool]:
+    """Flags of :func:`to_bits`; a leading 1 marks where they begin."""
+    return [bit == "1" for bit in f"{int(text, 16):b}"[1:]]

@@ -1,0 +1,116 @@
+"""Rules that find steps in a table of series: ours, fixed factors, and asv's own.
+
+Conventions: a table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
+indices of the first version of each new level, per series. asv is imported when its rule runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precision_eval.studies.versions.changes import SESSION_MARGIN, change_points
+from precision_eval.studies.versions.points import Point, ResultSet
+from precision_eval.studies.versions.series import build_series
+
+Floats = NDArray[np.float64]
+Table = Mapping[str, Sequence[Floats]]
+Found = dict[str, list[int]]
+
+
+def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, float] | None = None) -> Found:
+    """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions."""
+    sets = [_result_set(table, number, metric) for number in range(len(next(iter(table.values()))))]
+    positions = [one.torch_version for one in sets]
+    found: Found = {name: [] for name in table}
+    for change in change_points(build_series(sets, positions), margins=margins or {}):
+        found[change.fix].append(positions.index(change.at))
+    return found
+
+
+def _result_set(table: Table, number: int, metric: str) -> ResultSet:
+    points = [_point(name, rows[number], metric) for name, rows in table.items()]
+    return ResultSet(
+        machine="trial",
+        commit="0" * 40,
+        environment=str(number),
+        python="3.11",
+        torch_version=f"2.{number}.0",
+        cuda_build=False,
+        date_ms=number,
+        source=Path("trial.json"),
+        hardware={},
+        points={point.key: point for point in points},
+    )
+
+
+def _point(name: str, samples: Floats, metric: str) -> Point:
+    return Point(
+        mode="eager",
+        workload="trial",
+        metric=metric,
+        fix=name,
+        size="tiny",
+        state="measured",
+        value=float(np.median(samples)),
+        samples=tuple(map(float, samples)),
+        interval_99=None,
+        unit="",
+        benchmark_version="1",
+    )
+
+
+def by_factor(table: Table, factor: float) -> Found:
+    """Say that a step is where the median leaves that of the version before by more than a factor."""
+    found = {}
+    for name, rows in table.items():
+        logs = [math.log(float(np.median(row))) for row in rows]
+        found[name] = [k for k, (a, b) in enumerate(pairwise(logs), start=1) if abs(b - a) > math.log(factor)]
+    return found
+
+
+def by_asv(table: Table) -> Found:
+    """Find steps as ``asv publish`` does: medians weighted by their 99 % intervals, penalised absolute deviations."""
+    from asv.step_detect import detect_steps
+    from asv_runner.statistics import compute_stats  # type: ignore[import-untyped]
+
+    found = {}
+    for name, rows in table.items():
+        stats = [compute_stats(list(map(float, row)), 1) for row in rows]
+        weights = [_asv_weight(one) for _, one in stats]
+        whole = None if any(weight is None for weight in weights) else weights
+        steps = detect_steps([value for value, _ in stats], whole)
+        found[name] = [int(left) for left, *_ in steps[1:]]
+    return found
+
+
+def _asv_weight(stats: Mapping[str, float]) -> float | None:
+    """Weight of a value as asv's graphs have it: 2 over the width of the interval; None where that is not finite."""
+    width = stats["ci_99_b"] - stats["ci_99_a"]
+    return 2.0 / width if math.isfinite(width) and width > 0.0 else None
+
+
+OURS = "precision-eval versions"
+NO_MARGIN = "precision-eval versions, no margin"
+
+RULES: Mapping[str, Callable[[Table], Found]] = {
+    OURS: ours,
+    "factor 1.05": lambda table: by_factor(table, 1.05),
+    "factor 1.1": lambda table: by_factor(table, 1.1),
+    "asv step detection": by_asv,
+}
+
+
+def session_rules(metric: str) -> Mapping[str, Callable[[Table], Found]]:
+    """Return the rules where every version is a session of its own: ours with the margin it then has, and without."""
+    others = {name: rule for name, rule in RULES.items() if name != OURS}
+    return {
+        OURS: lambda table: ours(table, metric=metric, margins=SESSION_MARGIN),
+        NO_MARGIN: lambda table: ours(table, metric=metric),
+        **others,
+    }
