@@ -1,4 +1,4 @@
-# make run    measure every fix on every workload, on this machine, and print the report (runs/main)
+# make run    measure every fix on every case, on this machine, and print the report (runs/main)
 # make test   lint, types and tests
 # make lint   lint and types only
 # make prove  how far the measuring can be trusted: error rates beside other tools, at reduced size (runs/proof)
@@ -51,8 +51,8 @@ SYSTEMS_OUT ?= runs/systems
 PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md metavoice.md)
 
 systems: $(STAMP)
-	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
-	$(BIN)/precision-eval run --workload '$(SYSTEMS)' --mode compiled --measure witness,latency --out $(SYSTEMS_OUT) --budget 2
+	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
+	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
 	$(BIN)/python -m tools.readme.pages $(SYSTEMS_OUT) $(PAGES)
 
 lint: $(STAMP)
@@ -95,8 +95,8 @@ sensitivity: $(STAMP)
 	$(BIN)/precision-eval sensitivity --out runs/sensitivity
 
 audio-ladder: $(STAMP)
-	$(BIN)/precision-eval run --workload voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder
-	$(BIN)/python -m validation.audio_ladder --reference runs/audio-ladder/audio/oracle.wav \
+	$(BIN)/precision-eval run --case voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder
+	$(BIN)/python -m validation.audio_ladder --reference runs/audio-ladder/audio/reference.wav \
 	    --null runs/audio-ladder/audio/null.wav --out runs/audio-ladder/ladder
 
 clean:

@@ -1,4 +1,4 @@
-"""A few workloads, every fix, under ``torch.compile``: ``compiled.<workload>.<metric>``, from the registries."""
+"""A few cases, every fix, under ``torch.compile``: ``compiled.<case>.<metric>``, from the registries."""
 
 from __future__ import annotations
 

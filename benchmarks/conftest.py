@@ -7,6 +7,6 @@ from typing import Any
 
 def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("precision-eval")
-    group.addoption("--workload", action="append", metavar="GLOB", help="workloads to time; default: attention-*")
-    group.addoption("--size", metavar="SIZE", help="size of the workloads; default: each one's own default sizes")
+    group.addoption("--case", action="append", metavar="GLOB", help="cases to time; default: attention-*")
+    group.addoption("--size", metavar="SIZE", help="size of the cases; default: each one's own default sizes")
     group.addoption("--mode", default="eager", choices=("eager", "compiled"), help="default: %(default)s")

@@ -1,4 +1,4 @@
-"""Every workload, every fix, eager: ``eager.<workload>.<metric>``, generated from the registries."""
+"""Every case, every fix, eager: ``eager.<case>.<metric>``, generated from the registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""asv classes from the registries: one per workload, one method per metric, fixes and sizes as parameters.
+"""asv classes from the registries: one per case, one method per metric, fixes and sizes as parameters.
 
 ``benchmarks/eager.py`` and ``benchmarks/compiled.py`` hold the result. Nothing is defined here: names, units, versions
 and figures come from :mod:`precision_eval.studies.tracking`.
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from precision_eval.cases.systems import Workload
+from precision_eval.cases.systems import Case
 from precision_eval.run.executor import BLAS_THREADS
 from precision_eval.studies.tracking import (
     FULL,
@@ -29,7 +29,7 @@ from precision_eval.studies.tracking import (
     metrics_of,
     preload,
     sizes_of,
-    tracked_workloads,
+    tracked_cases,
     version_of,
 )
 
@@ -45,13 +45,13 @@ QUICK_PARAMETERS = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
 QUICK_NOTE = "it runs; asv keeps what --quick finds as if it were a measurement, so it is not given"
 
 
-def class_name(workload: Workload) -> str:
-    return workload.id.replace("-", "_")
+def class_name(case: Case) -> str:
+    return case.id.replace("-", "_")
 
 
 def classes_of(mode: str, module: str) -> dict[str, type]:
     """Return the classes of a mode by name; each says that it is from the module that shows it."""
-    return {class_name(workload): _class_of(workload, mode, module) for workload in tracked_workloads(mode)}
+    return {class_name(case): _class_of(case, mode, module) for case in tracked_cases(mode)}
 
 
 def effort_asked_for() -> Effort:
@@ -75,7 +75,7 @@ def end_as_failed(error: FixFailedError) -> None:
     if result_file is None:
         raise error
     print(f"failed: {error}", file=sys.stderr, flush=True)
-    Path(result_file).write_text("null", encoding="utf-8")
+    Path(result_file).write_text("noise_floor", encoding="utf-8")
     os._exit(0)
 
 
@@ -88,36 +88,36 @@ def shared_folder(self: object) -> None:
     """asv's ``setup_cache``: a folder for all benchmarks; what is measured comes to lie there."""
 
 
-def _class_of(workload: Workload, mode: str, module: str) -> type:
+def _class_of(case: Case, mode: str, module: str) -> type:
     members: dict[str, Any] = {
         "__module__": module,
-        "__doc__": f"{workload.title}, {mode}.",
-        "params": (list(fix_labels(workload)), list(sizes_of(workload, mode))),
+        "__doc__": f"{case.title}, {mode}.",
+        "params": (list(fix_labels(case)), list(sizes_of(case, mode))),
         "param_names": ["fix", "size"],
         "setup_cache": shared_folder,
     }
-    for metric in metrics_of(workload, mode):
-        method = (_timed if metric.timed else _tracked)(workload, mode, metric)
+    for metric in metrics_of(case, mode):
+        method = (_timed if metric.timed else _tracked)(case, mode, metric)
         method.__module__, method.__name__ = module, metric.method
-        method.__qualname__ = f"{class_name(workload)}.{metric.method}"
-        method.version = version_of(workload, mode, metric)
+        method.__qualname__ = f"{class_name(case)}.{metric.method}"
+        method.version = version_of(case, mode, metric)
         method.unit = metric.unit
-        method.pretty_name = f"{workload.id}, {mode}: {metric.title}"
-        method.pretty_source = _shown(workload, mode, metric)
+        method.pretty_name = f"{case.id}, {mode}: {metric.title}"
+        method.pretty_source = _shown(case, mode, metric)
         members[metric.method] = method
-    return type(class_name(workload), (), members)
+    return type(class_name(case), (), members)
 
 
-def _shown(workload: Workload, mode: str, metric: Metric) -> str:
+def _shown(case: Case, mode: str, metric: Metric) -> str:
     """What asv's page shows in place of the generated method's source."""
-    measure = metric.measure_of(workload.measures)
-    run = "" if measure is None else f"\nprecision-eval run --workload {workload.id} --mode {mode} --measure {measure}"
-    return f"# {workload.title}, {mode}: {metric.title} ({metric.unit}){run}"
+    measure = metric.measure_of(case.measures)
+    run = "" if measure is None else f"\nprecision-eval run --case {case.id} --mode {mode} --measure {measure}"
+    return f"# {case.title}, {mode}: {metric.title} ({metric.unit}){run}"
 
 
-def _tracked(workload: Workload, mode: str, metric: Metric) -> Any:
+def _tracked(case: Case, mode: str, metric: Metric) -> Any:
     def track(self: object, fix: str, size: str) -> Any:
-        place = Place(workload=workload.id, mode=mode, size=size)
+        place = Place(case=case.id, mode=mode, size=size)
         effort = effort_asked_for()
         try:
             found = figure(place, fix, metric, folder=Path.cwd(), effort=effort)
@@ -135,14 +135,14 @@ def _tracked(workload: Workload, mode: str, metric: Metric) -> Any:
     return track
 
 
-def _timed(workload: Workload, mode: str, metric: Metric) -> Any:
+def _timed(case: Case, mode: str, metric: Metric) -> Any:
     """A method that asv times or weighs, and the set-up that puts the fix on, once per process."""
     held: dict[tuple[str, str], Callable[[], object]] = {}
     stack = ExitStack()
 
     def setup(fix: str, size: str) -> None:
         if (fix, size) not in held:  # asv sets up again before each sample
-            place = Place(workload=workload.id, mode=mode, size=size)
+            place = Place(case=case.id, mode=mode, size=size)
             from precision_eval.studies.tracking.ready import ready
 
             try:

@@ -1,7 +1,7 @@
 """What each fix for "Expected query, key, and value to have the same dtype" costs.
 
 Latency, memory, numeric drift and sound, each with its uncertainty, for a list of fixes (``FIXES``) on systems in the
-state in which the error occurs (``WORKLOADS``). Importing this loads no torch; the public names below are looked up
+state in which the error occurs (``CASES``). Importing this loads no torch; the public names below are looked up
 when they are first used.
 """
 
@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from precision_eval.cases.systems import WORKLOADS, Workload, workload_by_id
+    from precision_eval.cases.systems import CASES, Case, case_by_id
     from precision_eval.core.errors import (
         CandidateError,
         IntegrityError,
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from precision_eval.studies.compare import Costs, compare
 
 __all__ = [
+    "CASES",
     "FIXES",
-    "WORKLOADS",
     "Assessment",
     "Candidate",
     "CandidateError",
+    "Case",
     "Constraints",
     "Costs",
     "Diagnosis",
@@ -52,9 +53,9 @@ __all__ = [
     "RecordError",
     "UnknownNameError",
     "UnsupportedError",
-    "Workload",
     "__version__",
     "assess",
+    "case_by_id",
     "choose",
     "compare",
     "compare_latency",
@@ -63,7 +64,6 @@ __all__ = [
     "fix_by_id",
     "fixed",
     "load",
-    "workload_by_id",
     "write_report",
 ]
 
@@ -86,15 +86,15 @@ _HOMES = {
     "RecordError": "precision_eval.core.errors",
     "UnknownNameError": "precision_eval.core.errors",
     "UnsupportedError": "precision_eval.core.errors",
-    "WORKLOADS": "precision_eval.cases.systems",
+    "CASES": "precision_eval.cases.systems",
     "assess": "precision_eval.measure.assess",
     "choose": "precision_eval.results.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
     "examine": "precision_eval.diagnose.doctor.examination",
     "explain": "precision_eval.diagnose.explain",
-    "Workload": "precision_eval.cases.systems",
-    "workload_by_id": "precision_eval.cases.systems",
+    "Case": "precision_eval.cases.systems",
+    "case_by_id": "precision_eval.cases.systems",
     "load": "precision_eval.results.loading",
     "write_report": "precision_eval.report",
 }

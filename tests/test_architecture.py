@@ -18,7 +18,7 @@ RANK = {
     "fixes": 1,
     "from_outside": 2,
     "voice": 2,
-    "workloads": 2,
+    "cases": 2,
     "zoo": 2,
     "statistics": 3,
     "measure": 4,
@@ -163,28 +163,28 @@ def test_every_module_opens_with_its_conventions():
     assert bare == []
 
 
-def test_no_workload_file_is_missing_from_the_registry():
-    from precision_eval.cases.systems import WORKLOADS
+def test_no_case_file_is_missing_from_the_registry():
+    from precision_eval.cases.systems import CASES
 
     described = set()
-    for path in source_files("precision_eval/workloads"):
+    for path in source_files("precision_eval/cases"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        for call in (call for call in calls if getattr(call.func, "id", None) == "Workload"):
+        for call in (call for call in calls if getattr(call.func, "id", None) == "Case"):
             described |= {word.value.value for word in call.keywords if word.arg == "id"}
-    assert {workload.id for workload in WORKLOADS} == described
+    assert {case.id for case in CASES} == described
 
 
 def test_registries_name_each_thing_once():
-    from precision_eval.cases.systems import WORKLOADS, all_workloads
+    from precision_eval.cases.systems import CASES, all_cases
     from precision_eval.fixes.catalog import FIXES
     from precision_eval.measure.registry import MEASURES
 
-    for names in ([fix.id for fix in FIXES], [w.id for w in all_workloads()], [measure.name for measure in MEASURES]):
+    for names in ([fix.id for fix in FIXES], [w.id for w in all_cases()], [measure.name for measure in MEASURES]):
         assert len(names) == len(set(names))
     known = {measure.name for measure in MEASURES}
-    for workload in WORKLOADS:
-        assert set(workload.measures) <= known, workload.id
+    for case in CASES:
+        assert set(case.measures) <= known, case.id
 
 
 def test_every_measure_points_to_a_function_that_exists():
@@ -204,7 +204,7 @@ def test_every_measure_points_to_a_function_that_exists():
     [
         "import audio_metrics",
         "import precision_eval",
-        "import precision_eval; precision_eval.FIXES; precision_eval.WORKLOADS; precision_eval.write_report",
+        "import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report",
         "import precision_eval.measure.registry",
     ],
 )

@@ -1,4 +1,4 @@
-"""docs/extending.md does what it says: its blocks, put where it puts them, give a workload, a fix and a measure."""
+"""docs/extending.md does what it says: its blocks, put where it puts them, give a case, a fix and a measure."""
 
 import ast
 import json
@@ -86,18 +86,18 @@ def test_an_entry_is_put_inside_the_tuple_that_is_named():
 
 
 @pytest.mark.slow
-def test_the_new_workload_fix_and_measure_run(extended):
-    # a workload names its measures; this one is given the new one as the page says
-    path = extended / "precision_eval" / "workloads" / "cross_attention.py"
+def test_the_new_case_fix_and_measure_run(extended):
+    # a case names its measures; this one is given the new one as the page says
+    path = extended / "precision_eval" / "cases" / "cross_attention.py"
     path.write_text(path.read_text().replace("measures=MEASURES", 'measures=(*MEASURES, "largest")'))
-    arguments = "run --workload cross-attention --fix as_shipped,bfloat16_cast_in --measure witness,drift,largest"
+    arguments = "run --case cross-attention --fix as_shipped,bfloat16_cast_in --measure trace,drift,largest"
     python(extended, "-m", "precision_eval.cli", *arguments.split(), "--out", "out")
     found = {}
     for line in (extended / "out" / "records.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         found[record["fix"], record["measure"]] = record
-    assert found["as_shipped", "witness"]["status"] == "raised"
-    assert found["bfloat16_cast_in", "witness"]["status"] == "passed"
+    assert found["as_shipped", "trace"]["status"] == "raised"
+    assert found["bfloat16_cast_in", "trace"]["status"] == "passed"
     assert 1e-4 < found["bfloat16_cast_in", "drift"]["data"]["relative_error"] < 0.1
     assert 0 < found["bfloat16_cast_in", "largest"]["data"]["largest"] < 100
 

@@ -123,15 +123,15 @@ def _sharing(model: nn.Module) -> nn.Module:
 def applying_costs_nothing(*, budget_s: float = 10.0) -> list[Claim]:
     """Compare a fix applied from outside with the same cast written into the source."""
     claims = []
-    for workload, size, in_source in (
+    for case, size, in_source in (
         ("attention-decode", "metavoice", _attention_in_source),
         ("voice", "default", _voice_in_source),
     ):
         for fix in ("kv_to_query", "query_to_half"):
-            ratio, identical = _outside_over_source(workload, size, fix, in_source, budget_s=budget_s)
+            ratio, identical = _outside_over_source(case, size, fix, in_source, budget_s=budget_s)
             claims.append(
                 Claim(
-                    claim=f"{fix} from outside ÷ in the source, {workload}",
+                    claim=f"{fix} from outside ÷ in the source, {case}",
                     target=f"1 ± {OVERHEAD_TARGET}, bit-identical",
                     found=f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}], "
                     + ("bit-identical" if identical else "outputs differ"),
@@ -142,7 +142,7 @@ def applying_costs_nothing(*, budget_s: float = 10.0) -> list[Claim]:
 
 
 def _outside_over_source(
-    workload: str,
+    case: str,
     size: str,
     fix: str,
     in_source: Callable[[nn.Module, str], Callable[..., torch.Tensor]],
@@ -152,24 +152,24 @@ def _outside_over_source(
     """Latency ratio of the two, and whether their outputs have the same bits."""
     import torch
 
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.fixes import fix_by_id
     from precision_eval.measure.latency import Candidate, compare_latency
 
-    case = workload_by_id(workload).build(size, device="cpu", seed=0)
-    applied = fix_by_id(fix).applied(_sharing(case.model))
-    written = in_source(_sharing(case.model), fix)
+    built = case_by_id(case).build(size, device="cpu", seed=0)
+    applied = fix_by_id(fix).applied(_sharing(built.model))
+    written = in_source(_sharing(built.model), fix)
     with torch.no_grad():
-        expected = written(*case.inputs)
+        expected = written(*built.inputs)
     with applied:
-        identical = torch.equal(applied(*case.inputs), expected)
+        identical = torch.equal(applied(*built.inputs), expected)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         found = compare_latency(
             {
-                "source": Candidate(partial(written, *case.inputs), torch.no_grad),
-                "outside": Candidate(partial(applied, *case.inputs), applied.agreeing),
+                "source": Candidate(partial(written, *built.inputs), torch.no_grad),
+                "outside": Candidate(partial(applied, *built.inputs), applied.agreeing),
             },
             baseline="source",
             budget_s=budget_s,
@@ -230,7 +230,7 @@ _DRIFT = """
 import sys
 from pathlib import Path
 from precision_eval.cli import main
-sys.argv = ["precision-eval", "run", "--workload", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query",
+sys.argv = ["precision-eval", "run", "--case", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query",
             "--streams", "4", "--steps", "100", "--out", sys.argv[1]]
 main()
 """

@@ -2,8 +2,8 @@
 
 Two kinds of trial. *Hazards*: a fix is given the original speech of the calibration windows, and at every step the
 closed-form chance that its error changes a sampled token is taken from its logits and float64's. *Streams*: the
-held-out streams run on from their prompts, and each one's first step away from the oracle's tokens is recorded, or that
-there was none. The first kind predicts the second; nothing is fitted to either.
+held-out streams run on from their prompts, and each one's first step away from the reference's tokens is recorded,
+or that there was none. The first kind predicts the second; nothing is fitted to either.
 """
 
 from __future__ import annotations
@@ -74,18 +74,20 @@ def plot(out: Path) -> list[Path]:
 def _tasks(size: Size, design: Design) -> Iterable[_Task]:
     for group in design.groups:
         stem = f"{size}/{group.name}"
-        predicted = [condition for condition in group.steps if condition != "null"]  # another noise, not another logit
+        predicted = [
+            condition for condition in group.steps if condition != "noise_floor"
+        ]  # another noise, not another logit
         yield _Task(group=group, chunk=None, keys={c: f"{stem}/hazards/{c}" for c in predicted})
         for chunk in range(design.n_streams // design.chunk_streams):
             yield _Task(group=group, chunk=chunk, keys={c: f"{stem}/streams{chunk}/{c}" for c in group.steps})
 
 
 def _hazards(task: _Task, design: Design, conditions: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Teacher-force the calibration windows under the oracle and each condition."""
+    """Teacher-force the calibration windows under the reference and each condition."""
     from validation.divergences.running import forced_logits
 
     voices, n_steps = _voices(task, design), design.calibration_steps
-    with _opened("oracle", voices, n_steps, task.group) as decoder:
+    with _opened("reference", voices, n_steps, task.group) as decoder:
         truth = list(forced_logits(decoder, voices, n_steps=n_steps))
     for condition in conditions:
         with _opened(condition, voices, n_steps, task.group) as decoder:
@@ -99,9 +101,9 @@ def _scored(logits: Iterable[np.ndarray], truth: list[np.ndarray], *, temperatur
     from validation.divergences.prediction import binned, step_hazards
 
     mismatch, flips = [], []
-    for candidate, oracle in zip(logits, truth, strict=True):
-        mismatch.append(mismatch_probability(oracle, candidate, temperature=temperature))
-        flips.append((candidate.argmax(-1) != oracle.argmax(-1)).any(axis=-1))
+    for candidate, reference in zip(logits, truth, strict=True):
+        mismatch.append(mismatch_probability(reference, candidate, temperature=temperature))
+        flips.append((candidate.argmax(-1) != reference.argmax(-1)).any(axis=-1))
     per_bin = binned(step_hazards(np.stack(mismatch)))
     return {
         "kind": "hazards",
@@ -113,18 +115,18 @@ def _scored(logits: Iterable[np.ndarray], truth: list[np.ndarray], *, temperatur
 
 
 def _streams(task: _Task, design: Design, conditions: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run a chunk of held-out streams under the oracle, and under each condition until every stream has left it."""
+    """Run a chunk of held-out streams under the reference, and under each condition until every stream has left it."""
     from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
     from precision_eval.cases.voice.conditions import noise_seed
     from precision_eval.cases.voice.synthesis import GumbelNoise
-    from validation.divergences.running import first_divergence, oracle_path
+    from validation.divergences.running import first_divergence, reference_path
 
     voices, group = _voices(task, design), task.group
     seed, longest = SEED + (task.chunk or 0), max(group.steps[condition] for condition in conditions)
     shape = (N_CODEBOOKS, CODEBOOK_SIZE)
     noise = GumbelNoise(seed, len(voices), shape)
-    with _opened("oracle", voices, longest, group) as decoder:
-        path = oracle_path(decoder, voices, noise, n_steps=longest, temperature=group.temperature)
+    with _opened("reference", voices, longest, group) as decoder:
+        path = reference_path(decoder, voices, noise, n_steps=longest, temperature=group.temperature)
     for condition in conditions:
         own, n_steps = GumbelNoise(noise_seed(condition, seed), len(voices), shape), group.steps[condition]
         with _opened(condition, voices, n_steps, group) as decoder:

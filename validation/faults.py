@@ -1,7 +1,7 @@
 """Planted numeric faults and honest variations of attention, judged by this suite's rule and by those of others.
 
 Conventions: a line of ``OUT/faults.jsonl`` is one fault or honest variation × input family × dtype, over all seeds;
-see :mod:`validation.numerics.trials`. Every rule sees the same candidate, the same float64 oracle and the
+see :mod:`validation.numerics.trials`. Every rule sees the same candidate, the same float64 reference and the
 same yardstick. Seeds are below 10 000; those of the judge's calibration are not. Some faults and variations are *held
 out*: the suite's rule was developed without them. They count in every figure and have figures of their own.
 """

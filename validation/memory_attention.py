@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.studies.memory.machine import fused_scratch_bytes
@@ -81,18 +81,18 @@ def math(device: str, dtype: str, cache_heads: int, queries: int, keys: int, mas
     return call, inputs, (*_mask_ledger(mask, item), *scaled, *core, -scores * item, -mask * item)
 
 
-def fixed_cache(device: str, workload: str, size: str, fix: str) -> Any:
-    """A fix on an attention workload: the casted copies, then the fused kernel in the dtype agreed on."""
-    case, shape = workload_by_id(workload).build(size, device=device, seed=0), SHAPES[size]
-    applied = fix_by_id(fix).applied(case.model)
+def fixed_cache(device: str, case: str, size: str, fix: str) -> Any:
+    """A fix on an attention case: the casted copies, then the fused kernel in the dtype agreed on."""
+    built, shape = case_by_id(case).build(size, device=device, seed=0), SHAPES[size]
+    applied = fix_by_id(fix).applied(built.model)
 
     def call(*inputs: torch.Tensor) -> Any:
         with applied.agreeing():
             return applied(*inputs)
 
-    query, item = tuple(case.inputs[0].shape), 4 if fix == "kv_to_query" else 2
+    query, item = tuple(built.inputs[0].shape), 4 if fix == "kv_to_query" else 2
     cache = shape.batch * shape.cache_heads * shape.slots * shape.head_dim
     copies = (4 * cache, 4 * cache) if fix == "kv_to_query" else (2 * prod(query),)
     mask = query[2] * shape.slots
     kernel = flash_ledger(query, shape.slots, item, mask_numel=mask, threads=1)
-    return call, case.inputs, (*copies, *kernel, -sum(copies))
+    return call, built.inputs, (*copies, *kernel, -sum(copies))

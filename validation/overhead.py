@@ -1,4 +1,4 @@
-"""What measuring costs: the harness around a call, the suite beside a model, witness and probe on, outputs unchanged.
+"""What measuring costs: the harness around a call, the suite beside a model, trace and probe on, outputs unchanged.
 
 Conventions: ratios of latencies with 95 % intervals, 1 = no overhead; one torch thread. A target counts as met where
 the upper end of the interval is within it, so a machine too noisy to tell does not meet it.
@@ -31,7 +31,7 @@ _SIZES = (
     ("attention-prefill", "dia"),
     ("voice", "default"),
 )
-_GENERAL = tuple(fix for fix in FIXES if fix.storage != "per_workload")
+_GENERAL = tuple(fix for fix in FIXES if fix.storage != "per_case")
 _ON_FIXES = ("full_float32", "kv_to_query", "query_to_half")
 _SEED = 0
 
@@ -45,24 +45,20 @@ def _plan(size: Size) -> dict[str, Callable[[], Trial]]:
     plan: dict[str, Callable[[], Trial]] = {}
     for call_s in _CALLS_S:
         plan[f"harness {call_s:g}"] = partial(harness_trial, call_s, budget_s=20.0 if full else 3.0, seed=_SEED)
-    for pair, (workload, of_size) in product(range(8 if full else 2), (_SIZES[0], _SIZES[-1])):
-        plan[f"forked {workload}/{of_size} {pair}"] = partial(
-            _forked_trial, workload, of_size, rounds=300 if full else 60, seed=pair
+    for pair, (case, of_size) in product(range(8 if full else 2), (_SIZES[0], _SIZES[-1])):
+        plan[f"forked {case}/{of_size} {pair}"] = partial(
+            _forked_trial, case, of_size, rounds=300 if full else 60, seed=pair
         )
-    for workload, of_size in chosen:
-        plan[f"off {workload}/{of_size}"] = partial(
-            off_trial, workload, of_size, budget_s=15.0 if full else 4.0, seed=_SEED
-        )
-    for (workload, of_size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
-        plan[f"on {workload}/{of_size}/{fix}"] = partial(
-            on_trial, workload, of_size, fix, budget_s=4.0 if full else 2.0, seed=_SEED
+    for case, of_size in chosen:
+        plan[f"off {case}/{of_size}"] = partial(off_trial, case, of_size, budget_s=15.0 if full else 4.0, seed=_SEED)
+    for (case, of_size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
+        plan[f"on {case}/{of_size}/{fix}"] = partial(
+            on_trial, case, of_size, fix, budget_s=4.0 if full else 2.0, seed=_SEED
         )
     checked = (*_SIZES, ("voice", "bfloat16-checkpoint")) if full else (("attention-prefill", "tiny"), _SIZES[-1])
-    for (workload, of_size), fix in product((("attention-decode", "tiny"), *checked), _GENERAL):
+    for (case, of_size), fix in product((("attention-decode", "tiny"), *checked), _GENERAL):
         if "eager" in fix.modes:
-            plan[f"same {workload}/{of_size}/{fix.id}/eager"] = partial(
-                same_trial, workload, of_size, fix.id, mode="eager"
-            )
+            plan[f"same {case}/{of_size}/{fix.id}/eager"] = partial(same_trial, case, of_size, fix.id, mode="eager")
     for fix in _GENERAL if full else ():
         plan[f"same attention-decode/tiny/{fix.id}/compiled"] = partial(
             same_trial, "attention-decode", "tiny", fix.id, mode="compiled"
@@ -70,12 +66,12 @@ def _plan(size: Size) -> dict[str, Callable[[], Trial]]:
     return plan
 
 
-def _forked_trial(workload: str, of_size: str, *, rounds: int, seed: int) -> Trial:
+def _forked_trial(case: str, of_size: str, *, rounds: int, seed: int) -> Trial:
     from precision_eval.stats import paired_ratio
     from validation.overhead_off import off_blocks
     from validation.overhead_trials import summary
 
-    found = off_blocks(workload, of_size, rounds=rounds, seed=seed)
+    found = off_blocks(case, of_size, rounds=rounds, seed=seed)
     return summary(paired_ratio(found["suite"], found["plain"], baseline="plain", margin=0.002, seed=seed))
 
 
@@ -156,11 +152,11 @@ def _forked_groups(trials: Sequence[Trial]) -> dict[str, list[float]]:
 
 def _forked(trials: Sequence[Trial]) -> list[Figure]:
     found = []
-    for workload, ratios in _forked_groups(trials).items():
+    for case, ratios in _forked_groups(trials).items():
         together = pooled(ratios)
         found.append(
             Figure(
-                name=f"suite imported and used before, now off ÷ plain model, {workload}",
+                name=f"suite imported and used before, now off ÷ plain model, {case}",
                 target="",
                 found=f"{_interval(together)}, {len(ratios)} pairs of processes",
                 met=None,
@@ -171,7 +167,7 @@ def _forked(trials: Sequence[Trial]) -> list[Figure]:
 
 
 def _on(trials: Sequence[Trial]) -> list[Figure]:
-    texts = {"witness": "witness on", "probe": "attention probe on", "both": "witness and probe on"}
+    texts = {"trace": "trace on", "probe": "attention probe on", "both": "trace and probe on"}
     found = []
     for kind, text in texts.items():
         of_kind = _of_kind(trials, "on")
@@ -180,7 +176,7 @@ def _on(trials: Sequence[Trial]) -> list[Figure]:
             profiler = max(trial["profiler"]["ratio"] for trial in of_kind)
             found.append(
                 Figure(
-                    name=f"{text} ÷ one eager call, the largest of {len(of_kind)} workloads × fixes",
+                    name=f"{text} ÷ one eager call, the largest of {len(of_kind)} cases × fixes",
                     target=f"≤ {ON_TARGET:g}",
                     found=f"{_interval(worst[kind], 2)} ({worst['key'].removeprefix('on ')})",
                     met=worst[kind]["high"] <= ON_TARGET,
@@ -199,7 +195,7 @@ def _same(trials: Sequence[Trial]) -> list[Figure]:
             left = sum(trial["left"] for trial in ran)
             found.append(
                 Figure(
-                    name=f"outputs with capture on and off, {mode}, {len(ran)} workloads × fixes that run",
+                    name=f"outputs with capture on and off, {mode}, {len(ran)} cases × fixes that run",
                     target="bit-identical in all, nothing left behind",
                     found=f"{sum(outputs)} of {len(outputs)} bit-identical, {left} names or modes left behind",
                     met=all(outputs) and left == 0,
@@ -221,7 +217,7 @@ def plot(out: Path) -> list[Path]:
     on = {
         f"{trial['key'].removeprefix('on ').removesuffix('/default')}, {kind}": trial[kind]
         for trial in _of_kind(trials, "on")
-        for kind in ("witness", "probe")
+        for kind in ("trace", "probe")
     }
     panels = [
         ("harness: figure ÷ bare loop", harness, HARNESS_TARGET),

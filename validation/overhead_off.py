@@ -27,29 +27,29 @@ _BLOCK_S = 0.005
 _BOTH = ("plain", "suite")
 
 
-def off_blocks(workload: str, size: str, *, rounds: int, seed: int) -> dict[str, list[float]]:
+def off_blocks(case: str, size: str, *, rounds: int, seed: int) -> dict[str, list[float]]:
     """Time both in a fresh pair of processes."""
-    command = [sys.executable, "-m", __name__, json.dumps([workload, size, rounds, seed])]
+    command = [sys.executable, "-m", __name__, json.dumps([case, size, rounds, seed])]
     environment = {**os.environ, **dict.fromkeys((*BLAS_THREADS, "OMP_NUM_THREADS"), "1")}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def plain_call(workload: str, size: str) -> Callable[[], object]:
-    """Build a workload in float32, with no fix and nothing of the measures in it."""
+def plain_call(case: str, size: str) -> Callable[[], object]:
+    """Build a case in float32, with no fix and nothing of the measures in it."""
     import torch
 
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
 
-    case = workload_by_id(workload).build(size, device="cpu", seed=0)
-    model = case.model.float()
+    built = case_by_id(case).build(size, device="cpu", seed=0)
+    model = built.model.float()
 
     @torch.no_grad()
     def call() -> object:
-        return model(*case.inputs)
+        return model(*built.inputs)
 
-    call.model, call.inputs = model, case.inputs  # type: ignore[attr-defined]
+    call.model, call.inputs = model, built.inputs  # type: ignore[attr-defined]
     return call
 
 
@@ -60,7 +60,7 @@ def _use_and_leave(call: Any) -> None:
     from precision_eval.fixes.catalog import fix_by_id
     from precision_eval.measure import drift, latency, memory  # noqa: F401 - imported as a user would
     from precision_eval.trace.attention_probe import probing
-    from precision_eval.trace.witness import observe
+    from precision_eval.trace.capture import observe
 
     with torch.no_grad():
         observe(call.model, call.inputs)
@@ -107,12 +107,12 @@ def _forked(call: Callable[[], object], prepare: Callable[[], object]) -> tuple[
     return child, ours
 
 
-def main(workload: str, size: str, rounds: int, seed: int) -> dict[str, list[float]]:
+def main(case: str, size: str, rounds: int, seed: int) -> dict[str, list[float]]:
     """Fork the two and have them take turns."""
     import torch
 
     torch.set_num_threads(1)
-    call = plain_call(workload, size)
+    call = plain_call(case, size)
     for _ in range(3):
         call()
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """One trial of each kind of overhead: the harness around a call, capture on, outputs with and without capture.
 
-Conventions: seconds per call; ratios with 95 % intervals, 1 = no overhead. *Witness* is
-:func:`~precision_eval.trace.witness.observe`, which also hands out the output that drift is computed from; *probe* is
+Conventions: seconds per call; ratios with 95 % intervals, 1 = no overhead. *Trace* is
+:func:`~precision_eval.trace.capture.observe`, which also hands out the output that drift is computed from; *probe* is
 :func:`~precision_eval.trace.attention_probe.probing`, which accounts every attention call's operands.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.sites import SITES
@@ -25,8 +25,8 @@ from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.timers import HostTimer
 from precision_eval.stats import PairedRatio, paired_ratio
 from precision_eval.trace.attention_probe import probing
+from precision_eval.trace.capture import observe
 from precision_eval.trace.profiling import profiled
-from precision_eval.trace.witness import observe
 
 Trial = dict[str, Any]
 _MARGIN = 0.001
@@ -116,14 +116,14 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
     }
 
 
-def off_trial(workload: str, size: str, *, budget_s: float, seed: int) -> Trial:
+def off_trial(case: str, size: str, *, budget_s: float, seed: int) -> Trial:
     """Latency of a model called through the suite with every capture off, over the model called by itself."""
     with one_thread():
-        case = workload_by_id(workload).build(size, device="cpu", seed=0)
-        model = case.model.float()
+        built = case_by_id(case).build(size, device="cpu", seed=0)
+        model = built.model.float()
         applied = fix_by_id("full_float32").applied(model)
         with applied.stored():
-            inputs = applied.prepare(case.inputs)
+            inputs = applied.prepare(built.inputs)
             with applied.agreeing():
                 _both(applied, inputs)
             candidates = {
@@ -133,13 +133,13 @@ def off_trial(workload: str, size: str, *, budget_s: float, seed: int) -> Trial:
             return summary(ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)["suite"])
 
 
-def on_trial(workload: str, size: str, fix: str, *, budget_s: float, seed: int) -> Trial:
-    """Latency of a call with witness, with probe and under torch's profiler, over the call alone."""
+def on_trial(case: str, size: str, fix: str, *, budget_s: float, seed: int) -> Trial:
+    """Latency of a call with trace, with probe and under torch's profiler, over the call alone."""
     with one_thread():
-        case = workload_by_id(workload).build(size, device="cpu", seed=0)
-        applied = fix_by_id(fix).applied(case.model)
+        built = case_by_id(case).build(size, device="cpu", seed=0)
+        applied = fix_by_id(fix).applied(built.model)
         with applied.stored():
-            inputs = applied.prepare(case.inputs)
+            inputs = applied.prepare(built.inputs)
             named = {"plain": partial(applied, *inputs)} | {
                 name: partial(capture, applied, inputs) for name, capture in CAPTURES.items()
             }
@@ -152,7 +152,7 @@ def on_trial(workload: str, size: str, fix: str, *, budget_s: float, seed: int) 
     return {name: summary(ratio) for name, ratio in found.items()}
 
 
-def _witnessed(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
+def _traced(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
     return observe(call, inputs).output
 
 
@@ -171,27 +171,27 @@ def _profiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
 
 
 CAPTURES: dict[str, Callable[[AppliedFix, tuple[Any, ...]], Any]] = {
-    "witness": _witnessed,
+    "trace": _traced,
     "probe": _probed,
     "both": _both,
     "profiler": _profiled,
 }
 
 
-def same_trial(workload: str, size: str, fix: str, *, mode: str) -> Trial:
+def same_trial(case: str, size: str, fix: str, *, mode: str) -> Trial:
     """Compare outputs with capture on and off, bit by bit."""
     with one_thread():
-        case = workload_by_id(workload).build(size, device="cpu", seed=0)
-        with fix_by_id(fix).applied(case.model, mode=mode) as applied:
+        built = case_by_id(case).build(size, device="cpu", seed=0)
+        with fix_by_id(fix).applied(built.model, mode=mode) as applied:
             before = _state()
-            inputs = applied.prepare(case.inputs)
+            inputs = applied.prepare(built.inputs)
             try:
                 expected = applied(*inputs)
-            except RuntimeError as error:  # the bug that the workload is there for
+            except RuntimeError as error:  # the bug that the case is there for
                 return {"passed": False, "error": str(error)[:80]}
             same = {}
             for name, capture in CAPTURES.items():
-                if mode == "eager" or name in ("witness", "profiler"):
+                if mode == "eager" or name in ("trace", "profiler"):
                     found = capture(applied, inputs)
                     same[name] = bool(bits_equal(found, expected) and bits_equal(applied(*inputs), expected))
             return {"passed": True, "same": same, "left": left_behind(before)}

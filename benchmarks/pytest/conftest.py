@@ -1,6 +1,6 @@
 """pytest-benchmark over the registries: what is chosen, what is measured beside the timing, and the summary.
 
-Before the first test, the suite's own measures run for every chosen workload: witness, drift and memory of each fix in
+Before the first test, the suite's own measures run for every chosen case: trace, drift and memory of each fix in
 a process of its own, then all fixes side by side, paired. They fork from this process, which must not have run torch
 by then. pytest-benchmark's own table compares times of separate stretches; the paired verdict in the summary is the one
 to decide by.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.systems import Workload, all_workloads
+from precision_eval.cases.systems import Case, all_cases
 from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.measure.registry import run_cell
@@ -32,7 +32,7 @@ EFFORT = replace(FULL, name="pytest", options=replace(FULL.options, budget_s=PAI
 class Measured:
     """Outcomes per fix of one place; `verdicts` holds the paired latency."""
 
-    witness: dict[str, Outcome]
+    trace: dict[str, Outcome]
     drift: dict[str, Outcome]
     memory: dict[str, Outcome]
     verdicts: dict[str, Outcome]
@@ -43,28 +43,28 @@ RESULTS = pytest.StashKey[dict[Place, Measured]]()
 
 def chosen_places(config: pytest.Config) -> list[Place]:
     """Return the places that the options name."""
-    workloads = {entry.id: entry for entry in all_workloads()}
+    cases = {entry.id: entry for entry in all_cases()}
     size, mode = config.getoption("--size"), config.getoption("--mode")
     try:
-        names = matching("workload", config.getoption("--workload") or ["attention-*"], list(workloads))
+        names = matching("case", config.getoption("--case") or ["attention-*"], list(cases))
         if size is not None:
-            known = dict.fromkeys(one for name in names for one in workloads[name].sizes)
+            known = dict.fromkeys(one for name in names for one in cases[name].sizes)
             matching("size", [size], list(known))
     except PrecisionEvalError as error:
         raise pytest.UsageError(str(error)) from error
-    return [Place(workload=name, mode=mode, size=one) for name in names for one in _sizes(workloads[name], size)]
+    return [Place(case=name, mode=mode, size=one) for name in names for one in _sizes(cases[name], size)]
 
 
-def _sizes(workload: Workload, asked: str | None) -> tuple[str, ...]:
+def _sizes(case: Case, asked: str | None) -> tuple[str, ...]:
     if asked is None:
-        return workload.default_sizes
-    return tuple(size for size in workload.sizes if size == asked)
+        return case.default_sizes
+    return tuple(size for size in case.sizes if size == asked)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if {"place", "label"} <= set(metafunc.fixturenames):
         cases = [
-            pytest.param(place, fix.label, id=f"{place.workload}-{place.size}-{fix.label}-{place.mode}")
+            pytest.param(place, fix.label, id=f"{place.case}-{place.size}-{fix.label}-{place.mode}")
             for place in chosen_places(metafunc.config)
             for fix in place.fixes(EFFORT)
         ]
@@ -91,16 +91,16 @@ def _measured(place: Place, folder: Path) -> Measured:
         return {} if measure is None else outcomes_of(place, measure, folder=folder, effort=EFFORT)
 
     return Measured(
-        witness=of("witness"),
+        trace=of("trace"),
         drift=of(metric_by_id("drift").measure_of(measures)),
         memory=of("memory"),
-        verdicts=_verdicts(place, of("witness"), folder),
+        verdicts=_verdicts(place, of("trace"), folder),
     )
 
 
-def _verdicts(place: Place, witness: dict[str, Outcome], folder: Path) -> dict[str, Outcome]:
+def _verdicts(place: Place, trace: dict[str, Outcome], folder: Path) -> dict[str, Outcome]:
     """Compare the fixes that run by the suite's own latency measure."""
-    running = tuple(fix for fix, outcome in witness.items() if outcome.status == "passed")
+    running = tuple(fix for fix, outcome in trace.items() if outcome.status == "passed")
     if not running:
         return {}
     cell = place.cell(running, "latency", EFFORT.options)
@@ -112,7 +112,7 @@ def _verdicts(place: Place, witness: dict[str, Outcome], folder: Path) -> dict[s
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for place, measured in config.stash.get(RESULTS, {}).items():
-        terminalreporter.section(f"{place.workload} {place.size} {place.mode}: paired with full_float32")
+        terminalreporter.section(f"{place.case} {place.size} {place.mode}: paired with full_float32")
         for line in summary_lines(measured):
             terminalreporter.write_line(line)
 
@@ -120,7 +120,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def summary_lines(measured: Measured) -> list[str]:
     """One line per fix: status, paired ratio with its interval and verdict, drift, memory; or why there is none."""
     lines = [f"{'fix':16} {'status':12} {'ratio':>7} {'95 % interval':>18} {'verdict':11} {'drift':>9} {'peak':>11}"]
-    for fix, outcome in measured.witness.items():
+    for fix, outcome in measured.trace.items():
         if outcome.status != "passed":
             lines.append(f"{fix:16} {outcome.status:12} {outcome.reason}")
             continue

@@ -1,4 +1,4 @@
-"""pytest-benchmark over fixes, grouped by workload: ``pytest benchmarks/ --workload 'metavoice-*' --size cpu``.
+"""pytest-benchmark over fixes, grouped by case: ``pytest benchmarks/ --case 'metavoice-*' --size cpu``.
 
 This folder is no package, so asv does not look into it. A fix that raises is shown as *xfailed* with its message and
 has its line in the summary; what cannot be is skipped with its reason. Compare only within one session, and decide by
@@ -34,17 +34,17 @@ def test_call(benchmark, results, place: Place, label: str):
     from precision_eval.studies.tracking.ready import ready
 
     measured, fix = results[place], fix_of_label(label).id
-    witness = measured.witness[fix]
-    benchmark.group = f"{place.workload} {place.size} {place.mode}"
+    trace = measured.trace[fix]
+    benchmark.group = f"{place.case} {place.size} {place.mode}"
     benchmark.extra_info |= {
-        "workload_digest": place.entry.digest,
+        "case_digest": place.entry.digest,
         "fix": label,
         "mode": place.mode,
         "threads": THREADS,
         "torch": torch.__version__,
-        "status": witness.status,
-        "reason": witness.reason,
-        "witness": witness.data,
+        "status": trace.status,
+        "reason": trace.reason,
+        "trace": trace.data,
         "drift": _data(measured.drift, fix).get("relative_error"),
         "memory": {name: _data(measured.memory, fix).get(name) for name in ("allocated_peak_bytes", "storage_bytes")},
         "paired": {

@@ -1,6 +1,6 @@
-"""What a workload is, and a case of it: a system in the state in which the bug occurs, at a stated size.
+"""What a case is, and a case of it: a system in the state in which the bug occurs, at a stated size.
 
-Workloads are append-only: a changed definition gets a new digest, and records of unlike digests are not compared.
+Cases are append-only: a changed definition gets a new digest, and records of unlike digests are not compared.
 This module loads torch only when a case is built.
 """
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-SYSTEM_MEASURES = ("witness", "drift", "memory", "latency")
+SYSTEM_MEASURES = ("trace", "drift", "memory", "latency")
 """What can be measured of any model: it needs nothing but a call."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """A workload built at one size: ``case.model(*case.inputs)`` is one repeatable call.
+class BuiltCase:
+    """A case built at one size: ``case.model(*case.inputs)`` is one repeatable call.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Case:
     """A system that had the bug.
 
     Attributes
@@ -68,9 +68,9 @@ class Workload:
     bytes_per_parameter : float
         As shipped, on average.
     by_default : bool
-        Part of a run that names no workload.
+        Part of a run that names no case.
     upstream : str
-        What landed in its project, or that nothing did, with references; empty where the workload stands for no one
+        What landed in its project, or that nothing did, with references; empty where the case stands for no one
         project. The fix ``upstream`` is planned only where this says something.
     """
 
@@ -82,7 +82,7 @@ class Workload:
     default_sizes: tuple[str, ...]
     measures: tuple[str, ...]
     definition: tuple[Any, ...]
-    make: Callable[..., Case]
+    make: Callable[..., BuiltCase]
     full_parameters: int = 0
     bytes_per_parameter: float = 2.0
     by_default: bool = True
@@ -124,12 +124,12 @@ class Workload:
         if needed_bytes > available_bytes:
             what = f"its weights and those that {holder} copies" if copies else "its weights"
             raise ParameterError(
-                f"size 'full' of the workload '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for {what}, "
+                f"size 'full' of the case '{self.id}' needs {needed_bytes / 2**30:.3g} GiB for {what}, "
                 f"{available_bytes / 2**30:.3g} GiB are free; take {remedy}, or a larger machine"
             )
 
-    def build(self, size: str, *, device: str, seed: int) -> Case:
-        """Build the workload at a size.
+    def build(self, size: str, *, device: str, seed: int) -> BuiltCase:
+        """Build the case at a size.
 
         Parameters
         ----------
@@ -150,5 +150,5 @@ class Workload:
             No such size.
         """
         if size not in self.sizes:
-            raise unknown_name(f"size of the workload '{self.id}':", size, self.sizes)
+            raise unknown_name(f"size of the case '{self.id}':", size, self.sizes)
         return self.make(size, device=device, seed=seed)

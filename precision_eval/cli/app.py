@@ -10,7 +10,7 @@ import typer
 
 from precision_eval.cli.application import app, flowing, split
 
-_RUN_HELP = """Measure fixes on workloads, record the results, and write the report.
+_RUN_HELP = """Measure fixes on cases, record the results, and write the report.
 
 A run that was stopped goes on where it stopped: give the same command again.
 
@@ -20,13 +20,13 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 
 [cyan]precision-eval run --out runs/first[/cyan]  everything, one minute of audio per fix
 
-[cyan]precision-eval run --workload 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
+[cyan]precision-eval run --case 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
 
-[cyan]precision-eval run --workload voice --minutes 10 --streams 128 --out runs/long[/cyan]
+[cyan]precision-eval run --case voice --minutes 10 --streams 128 --out runs/long[/cyan]
 
 [cyan]precision-eval run --mode eager,compiled --device cuda:0 --budget 20 --out runs/gpu[/cyan]
 
-[cyan]precision-eval run --workload dia-decode --sdpa-backend any,math,flash --out runs/pinned[/cyan]
+[cyan]precision-eval run --case dia-decode --sdpa-backend any,math,flash --out runs/pinned[/cyan]
 """
 
 
@@ -54,7 +54,7 @@ class What(StrEnum):
     """What ``list`` can list."""
 
     fixes = "fixes"
-    workloads = "workloads"
+    cases = "cases"
     devices = "devices"
     measures = "measures"
 
@@ -79,7 +79,7 @@ Globs = list[str]
 @app.command(help=flowing(_RUN_HELP))
 def run(
     out: Annotated[Path, typer.Option(help="Folder of the run; an existing one is resumed.")] = Path("runs/latest"),
-    workload: Annotated[
+    case: Annotated[
         Globs | None,
         typer.Option(help="Names or globs; repeat or separate by commas; [dim]default: attention-* and voice[/dim]"),
     ] = None,
@@ -93,7 +93,7 @@ def run(
     ] = "auto",
     size: Annotated[
         Globs | None,
-        typer.Option(help="Sizes of the workloads, names or globs; [dim]default: each workload's own[/dim]"),
+        typer.Option(help="Sizes of the cases, names or globs; [dim]default: each case's own[/dim]"),
     ] = None,
     measure: Annotated[Globs, typer.Option(help="Names or globs; see [cyan]list measures[/cyan].")] = ["*"],  # noqa: B006
     minutes: Annotated[float, typer.Option(min=0.01, help="Audio per fix.")] = 1.0,
@@ -143,7 +143,7 @@ def run(
     run_command(
         Request(
             out=out,
-            workloads=None if workload is None else split(workload),
+            cases=None if case is None else split(case),
             fixes=split(fix),
             measures=split(measure),
             modes=None if mode is None else split([mode]),
@@ -201,7 +201,7 @@ def report(
 @app.command(
     name="list",
     help=(
-        "Explain the fixes, workloads, devices or measures, each with its source.\n\n"
+        "Explain the fixes, cases, devices or measures, each with its source.\n\n"
         "[bold]Examples[/bold]\n\n[cyan]precision-eval list fixes[/cyan]\n\n"
         "[cyan]precision-eval list devices[/cyan]  which formats are native and which are only emulated"
     ),
@@ -219,7 +219,7 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
 def audio(
     reference: Annotated[Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like.")],
     estimate: Annotated[Path, typer.Argument(metavar="EST", help="Audio file of the same length and sample rate.")],
-    null: Annotated[
+    noise_floor: Annotated[
         Path | None, typer.Option(metavar="OTHER", help="REF again with another noise seed: the scale of distances.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead of tables.")] = False,
@@ -230,4 +230,4 @@ def audio(
     """Compare two recordings."""
     from precision_eval.cli.audio import Request, audio_command
 
-    audio_command(Request(reference=reference, estimate=estimate, null=null, as_json=as_json, plot=plot))
+    audio_command(Request(reference=reference, estimate=estimate, noise_floor=noise_floor, as_json=as_json, plot=plot))

@@ -26,11 +26,11 @@ Exit code 1 where no fix keeps the limits.
 
 [cyan]precision-eval choose runs/first[/cyan]  one line per answer over everything measured
 
-[cyan]precision-eval choose runs/first --workload voice --max-drift 1e-3 --policy speed[/cyan]
+[cyan]precision-eval choose runs/first --case voice --max-drift 1e-3 --policy speed[/cyan]
 
-[cyan]precision-eval choose runs/first --workload voice --max-memory 0.6x --json[/cyan]
+[cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
 
-[cyan]precision-eval choose runs/first --workload attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
+[cyan]precision-eval choose runs/first --case attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
 """
 
 
@@ -51,7 +51,7 @@ def choose(
         str | None, typer.Option(help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's.")
     ] = None,
     min_speed: Annotated[float | None, typer.Option(help="Ratio to full_float32; above 1 is faster.")] = None,
-    workload: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
+    case: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
     size: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
     mode: Annotated[Names, typer.Option(help="eager, compiled; [dim]default: each on its own[/dim]")] = ["*"],  # noqa: B006
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
@@ -76,7 +76,7 @@ def choose(
             max_drift=max_drift,
             max_memory=max_memory,
             min_speed=min_speed,
-            workloads=split(workload),
+            cases=split(case),
             sizes=split(size),
             modes=split(mode),
             device=device,

@@ -24,7 +24,7 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 
 [cyan]precision-eval doctor --hf ./checkpoint --dtype float16[/cyan]  safetensors only; needs the extra zoo
 
-[cyan]precision-eval doctor --workload metavoice-decode --no-latency[/cyan]  one of this suite's own
+[cyan]precision-eval doctor --case metavoice-decode --no-latency[/cyan]  one of this suite's own
 
 [cyan]precision-eval doctor mypackage.loading:model_and_inputs --no-fixes --json > found.json[/cyan]
 """
@@ -39,11 +39,9 @@ def doctor(
     hf: Annotated[
         str | None, typer.Option("--hf", metavar="NAME_OR_FOLDER", help="A checkpoint of transformers instead.")
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option(metavar="ID", help="A workload of this suite, as shipped, instead.")
-    ] = None,
-    size: Annotated[str | None, typer.Option(help="Of the workload; [dim]default: its smallest[/dim]")] = None,
-    device: Annotated[str, typer.Option(help="Of a workload or a checkpoint; a factory chooses its own.")] = "cpu",
+    case: Annotated[str | None, typer.Option(metavar="ID", help="A case of this suite, as shipped, instead.")] = None,
+    size: Annotated[str | None, typer.Option(help="Of the case; [dim]default: its smallest[/dim]")] = None,
+    device: Annotated[str, typer.Option(help="Of a case or a checkpoint; a factory chooses its own.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="To load a checkpoint in; [dim]default: its config's[/dim]")] = "",
     fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,
     latency: Annotated[bool, typer.Option(help="Time the fixes that cure.")] = True,
@@ -56,7 +54,7 @@ def doctor(
             min=0.5, help="Seconds of timing, all fixes together; left out where it would take ten times as long."
         ),
     ] = 3.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of a workload, or of a checkpoint's inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of a case, or of a checkpoint's inputs.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
     """Examine a model."""
@@ -66,7 +64,7 @@ def doctor(
         Request(
             factory=factory,
             hf=hf,
-            workload=workload,
+            case=case,
             size=size,
             device=device,
             dtype=dtype,

@@ -54,14 +54,14 @@ is none in the range. Lines are appended to OUT/lengths.jsonl; the same command 
 [cyan]precision-eval sweep --quick --shapes dia --modes eager --out runs/sweep-dia[/cyan]
 """
 
-_EXPECT_HELP = """Run every fix on every workload at its smallest size, and hold the statuses to the recorded table.
+_EXPECT_HELP = """Run every fix on every case at its smallest size, and hold the statuses to the recorded table.
 
 The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
 a status turns over with the version. Exit code 1 where this torch does otherwise than recorded.
 
 [bold]Examples[/bold]
 
-[cyan]precision-eval expect[/cyan]  eager, all workloads
+[cyan]precision-eval expect[/cyan]  eager, all cases
 
 [cyan]precision-eval expect --mode eager,compiled-aot_eager --record[/cyan]  add this torch's column
 """
@@ -173,7 +173,7 @@ def sweep(
 
 @app.command(help=flowing(_EXPECT_HELP))
 def expect(
-    workload: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
+    case: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
     mode: Annotated[Names, typer.Option(help="eager, compiled-aot_eager, compiled-inductor.")] = ["eager"],  # noqa: B006
     record: Annotated[bool, typer.Option("--record", help="Write this torch's column instead of comparing.")] = False,
     changes: Annotated[
@@ -184,9 +184,7 @@ def expect(
     """Check the expectation table."""
     from precision_eval.cli.expect import Request, expect_command
 
-    expect_command(
-        Request(modes=split(mode), workloads=split(workload), record=record, show_changes=changes, table=table)
-    )
+    expect_command(Request(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table))
 
 
 def _names(values: Names | None) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ _VERSIONS_HELP = """Show what torch releases changed: status, drift, latency and
 
 Reads asv's results. Bytes repeat exactly, so any change of theirs is real; drift does too, but of one seed, so a small
 change counts only where several seeds were measured. Latency ratios are judged against the spread between processes, at
-a false discovery rate of 5 % over all fixes of a workload, and against what sessions differ by; each change has its
+a false discovery rate of 5 % over all fixes of a case, and against what sessions differ by; each change has its
 interval. A status that turns over is shown with the change in torch that did it, or as unexplained. Tables on a
 terminal, Markdown in a pipe.
 
@@ -21,7 +21,7 @@ terminal, Markdown in a pipe.
 
 [cyan]precision-eval versions[/cyan]  the sweep in results/torch-versions
 
-[cyan]precision-eval versions --workload 'dia-*' --metric status,drift --html page[/cyan]
+[cyan]precision-eval versions --case 'dia-*' --metric status,drift --html page[/cyan]
 
 [cyan]precision-eval versions --results .asv/results --by commit --json[/cyan]
 """
@@ -30,7 +30,7 @@ terminal, Markdown in a pipe.
 @app.command(help=flowing(_VERSIONS_HELP))
 def versions(
     results: Annotated[Path, typer.Option(help="asv's results_dir.")] = Path("results/torch-versions"),
-    workload: Annotated[list[str], typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
+    case: Annotated[list[str], typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
     metric: Annotated[list[str], typer.Option(help="status, drift, latency_ratio, peak_bytes, …, or globs.")] = ["*"],  # noqa: B006
     machine: Annotated[str | None, typer.Option(help="Of asv, where the folder holds several.")] = None,
     by: Annotated[str, typer.Option(help="The axis: torch or commit.")] = "torch",
@@ -46,7 +46,7 @@ def versions(
     versions_command(
         Request(
             results=results,
-            workloads=split(workload),
+            cases=split(case),
             metrics=split(metric),
             machine=machine,
             commit=commit,

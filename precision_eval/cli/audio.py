@@ -36,7 +36,7 @@ class Request:
 
     reference: Path
     estimate: Path
-    null: Path | None
+    noise_floor: Path | None
     as_json: bool
     plot: Path | None
 
@@ -45,7 +45,7 @@ def audio_command(request: Request) -> None:
     """Compare two files and show the result."""
     if request.plot is not None:
         check_plot_path(request.plot)
-    headers = check_headers(request.reference, request.estimate, request.null)
+    headers = check_headers(request.reference, request.estimate, request.noise_floor)
     with _steps(3 + (request.plot is not None)) as step:
         comparison = _compared(request, step("comparing"))
         signals = {}
@@ -106,7 +106,7 @@ def _steps(total: int) -> Iterator[Step]:
 def _compared(request: Request, on_progress: Callable[[float], None]) -> Comparison:
     from audio_metrics import compare_files
 
-    return compare_files(request.reference, request.estimate, null_path=request.null, on_progress=on_progress)
+    return compare_files(request.reference, request.estimate, null_path=request.noise_floor, on_progress=on_progress)
 
 
 def _described(path: Path, on_progress: Callable[[float], None]) -> Inspection:

@@ -86,7 +86,7 @@ def _levels(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, title="per second", title_justify="left")
     table.add_column("metric", no_wrap=True)
     table.add_column("unit")
-    for heading in ("whole", "mean", "median", "p95", "worst", "at", *([] if ratios is None else ["× null"])):
+    for heading in ("whole", "mean", "median", "p95", "worst", "at", *([] if ratios is None else ["× noise floor"])):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, summary in comparison.summaries.items():
         metric = metric_by_name(name)
@@ -128,7 +128,7 @@ def _whole(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, title="whole file", title_justify="left")
     table.add_column("metric", no_wrap=True)
     table.add_column("unit")
-    for heading in ("value", *([] if ratios is None else ["× null"])):
+    for heading in ("value", *([] if ratios is None else ["× noise floor"])):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in (metric.name for metric in METRICS):
         value = getattr(comparison, name, None)

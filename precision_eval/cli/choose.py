@@ -1,7 +1,7 @@
 """What ``choose`` prints: the fix to take under the limits given, why, and what would change that.
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
-for some workload no fix keeps the limits, none cures it, or its records cannot be compared; bad input is 2.
+for some case no fix keeps the limits, none cures it, or its records cannot be compared; bad input is 2.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Request:
     max_drift: float | None = None
     max_memory: str | None = None
     min_speed: float | None = None
-    workloads: tuple[str, ...] = ("*",)
+    cases: tuple[str, ...] = ("*",)
     sizes: tuple[str, ...] = ("*",)
     modes: tuple[str, ...] = ("*",)
     device: str | None = None
@@ -54,7 +54,7 @@ class Request:
         from precision_eval.results.choose import Constraints, Question, parse_memory
 
         limits: dict[str, Any] = {} if self.max_memory is None else parse_memory(self.max_memory)
-        names = ("workloads", "sizes", "modes", "device", "threads", "length", "batch", "sweep", "plan", "policy")
+        names = ("cases", "sizes", "modes", "device", "threads", "length", "batch", "sweep", "plan", "policy")
         return Question(
             constraints=Constraints(max_drift=self.max_drift, min_speed=self.min_speed, **limits),
             **{name: getattr(self, name) for name in names},
@@ -98,7 +98,7 @@ def _show(found: Answer, console: Console) -> None:
     console.print(first, style="bold", highlight=False, markup=False)
     for line in rest:
         _line(console, line)
-    console.print("One of them in full: --workload NAME --size NAME --mode NAME", style="dim", highlight=False)
+    console.print("One of them in full: --case NAME --size NAME --mode NAME", style="dim", highlight=False)
 
 
 def _show_one(choice: Choice, console: Console) -> None:

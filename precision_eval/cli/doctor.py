@@ -25,7 +25,7 @@ class Request:
 
     factory: str | None
     hf: str | None
-    workload: str | None
+    case: str | None
     size: str | None
     device: str
     dtype: str
@@ -63,15 +63,15 @@ def doctor_command(request: Request) -> None:
 
 
 def _target(request: Request) -> Target:
-    given = [name for name in ("factory", "hf", "workload") if getattr(request, name)]
+    given = [name for name in ("factory", "hf", "case") if getattr(request, name)]
     if len(given) != 1:
         found = "nothing" if not given else " and ".join(given)
-        raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --workload")
+        raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --case")
     from precision_eval.diagnose.doctor import targets
 
     if request.factory:
         return targets.from_factory(request.factory)
     if request.hf:
         return targets.from_checkpoint(request.hf, dtype=request.dtype, device=request.device, seed=request.seed)
-    assert request.workload
-    return targets.from_workload(request.workload, size=request.size, device=request.device, seed=request.seed)
+    assert request.case
+    return targets.from_case(request.case, size=request.size, device=request.device, seed=request.seed)

@@ -18,7 +18,7 @@ from rich.table import Table as RichTable
 from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
-    from precision_eval.cases.systems import Workload
+    from precision_eval.cases.systems import Case
     from precision_eval.results.expectations import Change, Difference, Expectation, Table
 
 EXIT_DIFFERS = 1
@@ -29,7 +29,7 @@ class Request:
     """The arguments of ``expect``, as given."""
 
     modes: tuple[str, ...]
-    workloads: tuple[str, ...]
+    cases: tuple[str, ...]
     record: bool
     show_changes: bool
     table: Path | None
@@ -47,8 +47,8 @@ def expect_command(request: Request) -> None:
     table = load_table(path)
     console = Console()
     if request.show_changes:
-        _chosen(request.workloads)
-        named = [change for change in changes(table) if _is_named(change.cell.split("/")[0], request.workloads)]
+        _chosen(request.cases)
+        named = [change for change in changes(table) if _is_named(change.cell.split("/")[0], request.cases)]
         _print_changes(console, named, tuple(table))
         return
     _run(request, table, path, console)
@@ -72,11 +72,11 @@ def _run(request: Request, table: Table, path: Path, console: Console) -> None:
     with Console(stderr=True).status("running") as status:
         found = observe(
             request.modes,
-            workloads=_chosen(request.workloads),
+            cases=_chosen(request.cases),
             on_cell=lambda cell: status.update(f"running {cell}"),
         )
     if not found.cells:
-        raise ParameterError("no cell was run; name a mode, and a workload that has the size tiny")
+        raise ParameterError("no cell was run; name a mode, and a case that has the size tiny")
     if expected is None:
         old = table.get(release(version))
         table = updated(table, version, found)
@@ -95,18 +95,18 @@ def _run(request: Request, table: Table, path: Path, console: Console) -> None:
     console.print(f"{against}: as recorded", highlight=False)
 
 
-def _chosen(globs: tuple[str, ...]) -> list[Workload]:
-    """Return the workloads that one of the globs names; each glob must name one."""
-    from precision_eval.cases.systems import WORKLOADS
+def _chosen(globs: tuple[str, ...]) -> list[Case]:
+    """Return the cases that one of the globs names; each glob must name one."""
+    from precision_eval.cases.systems import CASES
 
     for glob in globs:
-        if not any(fnmatchcase(workload.id, glob) for workload in WORKLOADS):
-            raise unknown_name("workload", glob, (workload.id for workload in WORKLOADS))
-    return [workload for workload in WORKLOADS if _is_named(workload.id, globs)]
+        if not any(fnmatchcase(case.id, glob) for case in CASES):
+            raise unknown_name("case", glob, (case.id for case in CASES))
+    return [case for case in CASES if _is_named(case.id, globs)]
 
 
-def _is_named(workload: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(workload, glob) for glob in globs)
+def _is_named(case: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(case, glob) for glob in globs)
 
 
 def _words(expectation: Expectation | None) -> str:

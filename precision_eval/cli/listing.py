@@ -19,11 +19,11 @@ def list_fixes(console: Console) -> None:
         _entry(console, fix.id, fix.title, fix.explanation, facts, fix.source)
 
 
-def list_workloads(console: Console) -> None:
-    """Print the workloads: what each is, at which sizes, and where it comes from."""
-    from precision_eval.cases.systems import all_workloads
+def list_cases(console: Console) -> None:
+    """Print the cases: what each is, at which sizes, and where it comes from."""
+    from precision_eval.cases.systems import all_cases
 
-    for entry in all_workloads():
+    for entry in all_cases():
         others = [size for size in entry.sizes if size not in entry.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
         facts = f"sizes {', '.join(entry.default_sizes)}{also}; measures {', '.join(entry.measures)}"
@@ -63,7 +63,7 @@ def list_devices(console: Console) -> None:
 
 LISTINGS: Mapping[str, Callable[[Console], None]] = {
     "fixes": list_fixes,
-    "workloads": list_workloads,
+    "cases": list_cases,
     "devices": list_devices,
     "measures": list_measures,
 }

@@ -53,8 +53,8 @@ class Tally:
 
     @staticmethod
     def row(cell: Cell) -> tuple[str, str, str]:
-        """Return the row of the table that a cell belongs to: workload, size, mode."""
-        return cell.workload, cell.size, cell.mode
+        """Return the row of the table that a cell belongs to: case, size, mode."""
+        return cell.case, cell.size, cell.mode
 
     def _cost_s(self, cell: Cell) -> float:
         return self.measures[cell.measure].expected_s(cell)
@@ -202,7 +202,7 @@ class LiveProgress:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False)
-        table.add_column("workload")
+        table.add_column("case")
         for name in self._tally.measures:
             table.add_column(name.replace("_", " "), justify="center")
         rows = dict.fromkeys(row for row, _ in self._planned)

@@ -39,7 +39,7 @@ class Request:
     """The options of ``run``, as given."""
 
     out: Path
-    workloads: tuple[str, ...] | None
+    cases: tuple[str, ...] | None
     fixes: tuple[str, ...]
     measures: tuple[str, ...]
     modes: tuple[str, ...] | None
@@ -55,7 +55,7 @@ class Request:
     def selection(self, device: str) -> Selection:
         """Return what is to be planned, on a resolved device."""
         return Selection(
-            workloads=self.workloads,
+            cases=self.cases,
             fixes=self.fixes,
             measures=self.measures,
             modes=self.modes,
@@ -90,7 +90,7 @@ def run_command(request: Request) -> None:
 def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: Console) -> None:
     """Measure what is missing, then write the report."""
     _check_fits(draft)
-    if any(cell.workload == "voice" for cell in draft.cells):
+    if any(cell.case == "voice" for cell in draft.cells):
         from precision_eval.cases.voice.assets import check_files
 
         check_files()
@@ -112,19 +112,19 @@ def _check_fits(draft: Plan) -> None:
     """Refuse sizes that cannot be built here."""
     import psutil
 
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.fixes.catalog import FIXES
 
     available_bytes = psutil.virtual_memory().available
     storages = {fix.id: fix.storage for fix in FIXES}
     for cell in draft.cells:
-        workload = workload_by_id(cell.workload)
-        workload.check_fits(cell.size, available_bytes=available_bytes)
+        case = case_by_id(cell.case)
+        case.check_fits(cell.size, available_bytes=available_bytes)
         if cell.device == "cpu":
-            workload.check_fits(
+            case.check_fits(
                 cell.size,
                 available_bytes=int(available_bytes * _MEMORY_SHARE),  # a worker may take no more
-                copies=_copies(cell, workload.bytes_per_parameter, storages),
+                copies=_copies(cell, case.bytes_per_parameter, storages),
                 holder=f"{cell.measure} of {' and '.join(cell.fixes)}",
                 remedy="--size cpu, leave that out with --fix and --measure",
             )
@@ -181,10 +181,10 @@ def plan_of(request: Request, device: str) -> Plan:
         return make_plan(request.selection(device))
     if request.sizes is not None:
         raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
-    from precision_eval.cases.systems import all_workloads
+    from precision_eval.cases.systems import all_cases
 
-    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in all_workloads()]
-    return make_plan(request.selection(device), workloads=entries)
+    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in all_cases()]
+    return make_plan(request.selection(device), cases=entries)
 
 
 def _measure(request: Request, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:

@@ -29,7 +29,7 @@ class Request:
     """The arguments of ``versions``, as given."""
 
     results: Path
-    workloads: tuple[str, ...] = ("*",)
+    cases: tuple[str, ...] = ("*",)
     metrics: tuple[str, ...] = ("*",)
     machine: str | None = None
     commit: str | None = None
@@ -58,7 +58,7 @@ def versions_command(request: Request) -> None:
             )
     choice = Choice(
         axis=request.axis,
-        workloads=request.workloads,
+        cases=request.cases,
         metrics=request.metrics,
         commit=request.commit,
         torch=request.torch,
@@ -85,8 +85,8 @@ def _show(story: VersionsStory, console: Console) -> None:
     from precision_eval.studies.versions.table import grids, heading
 
     console.print(heading(story), highlight=False, markup=False)
-    for workload in story.workloads:
-        for grid in grids(story, workload):
+    for case in story.cases:
+        for grid in grids(story, case):
             console.print(_rich_table(grid))
     for one in story.upstream:
         console.print(f"[bold]{escape(one.id)}[/bold] (since {one.since}): {escape(one.text)}", highlight=False)

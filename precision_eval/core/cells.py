@@ -4,7 +4,7 @@ Conventions: a :class:`Cell` is one unit of work of one measure; it holds one fi
 all fixes that are to be compared in one process. An :class:`Outcome` is what one fix came to. A cell's id reads
 ``voice/kv_to_query/eager@cpu:default#drift``, and with pinned settings
 ``dia-decode/bfloat16/eager@cuda:0:full,sdpa=cudnn,tf32=on#latency``. Besides fixes there are *pseudo fixes*, which
-change the computation and not what it is stored in: the oracle, the null and the controls.
+change the computation and not what it is stored in: the reference, the noise floor and the controls.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from precision_eval.fixes.pins import pins_text, sdpa_refusal
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 PSEUDO_FIXES: Mapping[str, str] = {
-    "oracle": "oracle",
-    "null": "null",
+    "reference": "reference",
+    "noise_floor": "noise_floor",
     "control_rope_bfloat16": "control",
     "control_long_window": "control",
 }
@@ -58,7 +58,7 @@ class Options:
 class Cell:
     """One unit of work."""
 
-    workload: str
+    case: str
     fixes: tuple[str, ...]
     mode: str
     device: str
@@ -68,8 +68,8 @@ class Cell:
     options: Options
 
     def fix_id(self, fix: str) -> str:
-        """Return the id of one fix's part: ``workload/fix/mode@device:size#measure``, with pins after the size."""
-        return f"{self.workload}/{fix}/{self.mode}@{self.device}:{self.size}{self.options.pins}#{self.measure}"
+        """Return the id of one fix's part: ``case/fix/mode@device:size#measure``, with pins after the size."""
+        return f"{self.case}/{fix}/{self.mode}@{self.device}:{self.size}{self.options.pins}#{self.measure}"
 
     @property
     def id(self) -> str:

@@ -19,7 +19,7 @@ class ParameterError(PrecisionEvalError, ValueError):
 
 
 class UnknownNameError(ParameterError):
-    """A fix, workload, mode, device or size of that name does not exist."""
+    """A fix, case, mode, device or size of that name does not exist."""
 
 
 class IntegrityError(PrecisionEvalError, RuntimeError):

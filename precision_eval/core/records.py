@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -22,7 +23,11 @@ from typing import Any
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import NO_SPACE
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+_RENAMED_FIELDS = {"workload": "case", "workload_digest": "case_digest"}
+_RENAMED_VALUES = {"oracle": "reference", "null": "noise_floor", "witness": "trace"}
+_RENAMED_DATA = {"against_oracle": "against_reference"}
 
 STATUSES: tuple[str, ...] = (
     "passed",
@@ -34,7 +39,7 @@ STATUSES: tuple[str, ...] = (
     "crashed",
 )
 
-ROLES: tuple[str, ...] = ("fix", "oracle", "null", "control")
+ROLES: tuple[str, ...] = ("fix", "reference", "noise_floor", "control")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +49,9 @@ class Record:
     Attributes
     ----------
     cell : str
-        ``workload/fix/mode@device:size#measure``.
-    workload, workload_digest, fix, role, mode, device, size, measure : str
-        What was measured; the digest changes whenever the workload's definition does. `role` is one of ``ROLES``.
+        ``case/fix/mode@device:size#measure``.
+    case, case_digest, fix, role, mode, device, size, measure : str
+        What was measured; the digest changes whenever the case's definition does. `role` is one of ``ROLES``.
     threads : int
         Intra-op threads.
     status : str
@@ -68,8 +73,8 @@ class Record:
     """
 
     cell: str
-    workload: str
-    workload_digest: str
+    case: str
+    case_digest: str
     fix: str
     role: str
     mode: str
@@ -129,9 +134,11 @@ class Record:
         if not isinstance(found, dict):
             raise RecordError(f"{where} holds a JSON {type(found).__name__}; expected an object")
         version = found.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version == 1:
+            found = _from_version_1(found)
+        elif version != SCHEMA_VERSION:
             raise RecordError(
-                f"{where} has schema version {version}, this precision-eval reads and writes {SCHEMA_VERSION}; "
+                f"{where} has schema version {version}, this precision-eval reads 1 and {SCHEMA_VERSION}; "
                 "use the version that wrote it, or another --out"
             )
         known = {item.name for item in fields(cls)}
@@ -224,6 +231,21 @@ def latest(records: Iterable[Record]) -> dict[str, Record]:
     for record in records:
         found[record.cell] = record
     return found
+
+
+def _from_version_1(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of schema version 1 in the words of version 2: case, reference, noise floor, trace."""
+    renamed = {_RENAMED_FIELDS.get(name, name): value for name, value in found.items()}
+    for name in ("fix", "role", "measure"):
+        if isinstance(value := renamed.get(name), str):
+            renamed[name] = _RENAMED_VALUES.get(value, value)
+    if isinstance(cell := renamed.get("cell"), str):
+        for old, new in _RENAMED_VALUES.items():
+            cell = re.sub(rf"(?<=[/#]){old}(?=/|$)", new, cell)
+        renamed["cell"] = cell
+    if isinstance(data := renamed.get("data"), dict):
+        renamed["data"] = {_RENAMED_DATA.get(name, name): value for name, value in data.items()}
+    return {**renamed, "schema_version": SCHEMA_VERSION}
 
 
 def _refuse_constant(name: str) -> float:

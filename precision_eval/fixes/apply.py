@@ -172,7 +172,7 @@ class AppliedFix:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
         self._stored = True
         try:
-            with self._upstream() if self.fix.storage == "per_workload" else stored_as(self.model, self.dtype):
+            with self._upstream() if self.fix.storage == "per_case" else stored_as(self.model, self.dtype):
                 yield self
         finally:
             self._stored = False

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from precision_eval.fixes.apply import AppliedFix
 
-Storage = Literal["as_shipped", "float16", "bfloat16", "float32", "per_workload"]
-Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast", "per_workload"]
+Storage = Literal["as_shipped", "float16", "bfloat16", "float32", "per_case"]
+Agreement = Literal["none", "activation_to_storage", "storage_to_activation", "autocast", "per_case"]
 Mode = Literal["eager", "compiled"]
 
 MODES: tuple[Mode, ...] = ("eager", "compiled")
@@ -36,11 +36,11 @@ class Fix:
         A few words for tables.
     seed_wording : str
         How the reports and threads put it; ``"–"`` for the control.
-    storage : {"as_shipped", "float16", "bfloat16", "float32", "per_workload"}
+    storage : {"as_shipped", "float16", "bfloat16", "float32", "per_case"}
         Dtype of floating parameters and buffers while the fix is applied.
-    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast", "per_workload"}
+    agreement : {"none", "activation_to_storage", "storage_to_activation", "autocast", "per_case"}
         What happens where operands disagree; :mod:`precision_eval.fixes.sites` says which operand is which. Per
-        workload: what the model's own ``upstream()`` does.
+        case: what the model's own ``upstream()`` does.
     modes : tuple of {"eager", "compiled"}
         Where the fix has a meaning.
     suppress_errors : bool
@@ -103,7 +103,7 @@ FIXES: tuple[Fix, ...] = (
         seed_wording="–",
         storage="as_shipped",
         agreement="none",
-        explanation="The control: the model as it raises. A workload that passes here does not have the bug.",
+        explanation="The control: the model as it raises. A case that passes here does not have the bug.",
         source="metavoiceio/metavoice-src #187; nari-labs/dia #158",
     ),
     Fix(
@@ -187,13 +187,13 @@ FIXES: tuple[Fix, ...] = (
         id="upstream",
         title="what landed upstream",
         seed_wording="–",
-        storage="per_workload",
-        agreement="per_workload",
+        storage="per_case",
+        agreement="per_case",
         explanation=(
             "The change that the project itself made, written into the model's source. Unsupported where none landed, "
             "with the threads that are still open."
         ),
-        source="each system's own repository; `precision-eval list workloads` names the change",
+        source="each system's own repository; `precision-eval list cases` names the change",
     ),
 )
 

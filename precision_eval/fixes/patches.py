@@ -4,7 +4,7 @@ Eager: attributes are swapped, so a call costs one Python function more than the
 operations that are not sites cost nothing. A name that a model's own package imported earlier (``from
 torch.nn.functional import scaled_dot_product_attention``), or that a submodule keeps as an attribute, is found by
 identity and swapped too. A function kept elsewhere (a closure, a default argument, a class attribute) is missed; the
-witness then shows the operation without its cast.
+trace then shows the operation without its cast.
 """
 
 from __future__ import annotations

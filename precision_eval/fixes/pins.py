@@ -15,7 +15,7 @@ SDPA_BACKENDS: Mapping[str, str] = {
     "efficient": "EFFICIENT_ATTENTION",
     "cudnn": "CUDNN_ATTENTION",
 }
-"""Name here and in the witness → name in ``torch.nn.attention.SDPBackend``."""
+"""Name here and in the trace → name in ``torch.nn.attention.SDPBackend``."""
 
 ANY = "any"
 """Torch's own choice, beside pinned backends."""
@@ -117,11 +117,11 @@ def sdpa_refusal(error: BaseException) -> str | None:
     return f"{sentence}: " + ("; ".join(said) if said else "torch gives no further reason")
 
 
-def unlike_pin(backend: str | None, witnessed: Mapping[str, Any]) -> str | None:
+def unlike_pin(backend: str | None, traced: Mapping[str, Any]) -> str | None:
     """Say why a pinned call did not run as pinned; None where it did, or where nothing was observed."""
-    if backend is None or witnessed.get("observed") == "nothing":
+    if backend is None or traced.get("observed") == "nothing":
         return None
-    if not witnessed.get("sdpa"):
+    if not traced.get("sdpa"):
         return f"attention is pinned to {backend}, but the call has no scaled_dot_product_attention"
-    found = witnessed.get("backend")
+    found = traced.get("backend")
     return None if found == backend else f"attention is pinned to {backend}, but {found} ran"

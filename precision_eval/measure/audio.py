@@ -1,8 +1,8 @@
-"""How a fix's audio differs from the oracle's and from the original speech.
+"""How a fix's audio differs from the reference's and from the original speech.
 
 Conventions: 16 kHz, sample-aligned by construction (one script, one frame grid). The prompt is left out on all sides.
 "Original" is the espeak speech of the very script, available for the length of ``speech.flac``; it never went through
-the codec, so the oracle's own distance to it (codec, vocoder and model together) is the floor of that column.
+the codec, so the reference's own distance to it (codec, vocoder and model together) is the floor of that column.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def _read(path: Path) -> np.ndarray:
     return samples
 
 
-def compare_with_references(wav_path: Path, *, oracle_path: Path, null_path: Path) -> dict[str, Any]:
-    """Measure one synthesis against the oracle's and against the original speech."""
-    audio, oracle, null = _read(wav_path), _read(oracle_path), _read(null_path)
-    distance = audio_metrics.compare(oracle, audio, sample_rate_hz=SAMPLE_RATE_HZ)
-    null_distance = audio_metrics.compare(oracle, null, sample_rate_hz=SAMPLE_RATE_HZ)
+def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
+    """Measure one synthesis against the reference's and against the original speech."""
+    audio, reference, noise_floor = _read(wav_path), _read(reference_path), _read(null_path)
+    distance = audio_metrics.compare(reference, audio, sample_rate_hz=SAMPLE_RATE_HZ)
+    noise_floor_distance = audio_metrics.compare(reference, noise_floor, sample_rate_hz=SAMPLE_RATE_HZ)
     original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
     n_samples = min(len(original), len(audio))
     from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
@@ -55,13 +55,13 @@ def compare_with_references(wav_path: Path, *, oracle_path: Path, null_path: Pat
     heard_original = recogniser.phoneme_accuracy(
         original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
     )
-    compared = replace(distance, ratio_to_null=audio_metrics.ratio_to_null(distance, null_distance))
-    against_oracle = compared.to_dict()
+    compared = replace(distance, ratio_to_null=audio_metrics.ratio_to_null(distance, noise_floor_distance))
+    against_reference = compared.to_dict()
     for name in SUMMARISED:
-        against_oracle[name]["ratio_to_null"] = against_oracle["ratio_to_null"][name]
+        against_reference[name]["ratio_to_null"] = against_reference["ratio_to_null"][name]
     return {
         "duration_s": len(audio) / SAMPLE_RATE_HZ,
-        "against_oracle": against_oracle,
+        "against_reference": against_reference,
         "against_original": {**from_original.to_dict(), "duration_s": n_samples / SAMPLE_RATE_HZ},
         "phoneme_accuracy": {
             "value": heard.value,

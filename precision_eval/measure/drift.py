@@ -1,8 +1,8 @@
-"""Drift of a tensor from its oracle: the same computation in float64, on the same stored inputs.
+"""Drift of a tensor from its reference: the same computation in float64, on the same stored inputs.
 
-Conventions: everything here is computed in float64 on the CPU. *found* is a cell's output in its own dtype, *oracle*
+Conventions: everything here is computed in float64 on the CPU. *found* is a cell's output in its own dtype, *reference*
 the float64 output, *noise* their difference. Three other outputs split the noise, each one step further from the
-oracle:
+reference:
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import ulp
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.trace.witness import observe
+from precision_eval.trace.capture import observe
 
 QUANTILES = (0.5, 0.99, 1.0)
 
@@ -35,7 +35,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Drift:
-    """Distance of a tensor from its oracle."""
+    """Distance of a tensor from its reference."""
 
     relative_error: float
     rms_error: float
@@ -62,32 +62,32 @@ def _mean_square(tensor: torch.Tensor) -> float:
     return float(tensor.square().mean())
 
 
-def split_noise(found: torch.Tensor, oracle: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
+def split_noise(found: torch.Tensor, reference: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
     """Split the noise into input cast, compute and output rounding."""
-    oracle, on_cast_inputs = _wide(oracle), _wide(on_cast_inputs)
-    input_cast = on_cast_inputs - oracle
+    reference, on_cast_inputs = _wide(reference), _wide(on_cast_inputs)
+    input_cast = on_cast_inputs - reference
     output_rounding = _wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
-    compute = _wide(found) - oracle - input_cast - output_rounding
+    compute = _wide(found) - reference - input_cast - output_rounding
     pairs = input_cast * compute + compute * output_rounding + input_cast * output_rounding
     return Split(
         input_cast_mse=_mean_square(input_cast),
         compute_mse=_mean_square(compute),
         output_rounding_mse=_mean_square(output_rounding),
         cross_mse=2.0 * float(pairs.mean()),
-        total_mse=_mean_square(_wide(found) - oracle),
+        total_mse=_mean_square(_wide(found) - reference),
     )
 
 
 def tensor_drift(
     found: torch.Tensor,
-    oracle: torch.Tensor,
+    reference: torch.Tensor,
     *,
     yardstick: torch.Tensor,
     on_cast_inputs: torch.Tensor | None = None,
 ) -> Drift:
-    """Hold a tensor to its oracle."""
-    _check(found, oracle, yardstick)
-    truth = _wide(oracle).reshape(-1)
+    """Hold a tensor to its reference."""
+    _check(found, reference, yardstick)
+    truth = _wide(reference).reshape(-1)
     output = _wide(found).reshape(-1)
     noise = output - truth
     rms = math.sqrt(_mean_square(noise))
@@ -106,22 +106,22 @@ def tensor_drift(
         ulp_quantiles={str(q): float(ordered[math.ceil(q * len(ordered)) - 1]) for q in QUANTILES},
         max_abs_error=float(noise.abs().max()),
         cosine_distance=_cosine_distance(output, truth),
-        split=None if on_cast_inputs is None else split_noise(found, oracle, on_cast_inputs),
+        split=None if on_cast_inputs is None else split_noise(found, reference, on_cast_inputs),
     )
 
 
-def _check(found: torch.Tensor, oracle: torch.Tensor, yardstick: torch.Tensor) -> None:
-    if not found.shape == oracle.shape == yardstick.shape:
+def _check(found: torch.Tensor, reference: torch.Tensor, yardstick: torch.Tensor) -> None:
+    if not found.shape == reference.shape == yardstick.shape:
         raise ParameterError(
-            f"found {tuple(found.shape)}, oracle {tuple(oracle.shape)} and yardstick {tuple(yardstick.shape)} "
+            f"found {tuple(found.shape)}, reference {tuple(reference.shape)} and yardstick {tuple(yardstick.shape)} "
             "differ in shape; they have to be the same call's outputs"
         )
-    if oracle.dtype is not torch.float64:
-        raise ParameterError(f"the oracle is {oracle.dtype}; compute it in float64")
-    if not all(bool(t.isfinite().all()) for t in (found, oracle, yardstick)):
+    if reference.dtype is not torch.float64:
+        raise ParameterError(f"the reference is {reference.dtype}; compute it in float64")
+    if not all(bool(t.isfinite().all()) for t in (found, reference, yardstick)):
         raise ParameterError("an output is not finite; that is the status non_finite and has no drift")
-    if not oracle.any():
-        raise ParameterError("the oracle is zero everywhere, so no relative error exists; use other inputs")
+    if not reference.any():
+        raise ParameterError("the reference is zero everywhere, so no relative error exists; use other inputs")
 
 
 def _bias_z(signed: torch.Tensor) -> float:
@@ -138,10 +138,10 @@ def _cosine_distance(output: torch.Tensor, truth: torch.Tensor) -> float:
     return float((output / size - truth / truth.norm()).square().sum() / 2)
 
 
-def _operands(case: Case, cast: dict[str, str]) -> list[torch.Tensor]:
+def _operands(built: BuiltCase, cast: dict[str, str]) -> list[torch.Tensor]:
     """Query, key and value on the CPU as cast, one key and value head per query head."""
-    model: Any = case.model
-    stored = {"query": case.inputs[0], "key": model.key, "value": model.value}
+    model: Any = built.model
+    stored = {"query": built.inputs[0], "key": model.key, "value": model.value}
     query, key, value = (
         tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
     )
@@ -149,30 +149,30 @@ def _operands(case: Case, cast: dict[str, str]) -> list[torch.Tensor]:
     return [query, *(t.repeat_interleave(groups, dim=1) for t in (key, value))]
 
 
-def plain_attention(case: Case, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def plain_attention(built: BuiltCase, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask."""
-    model: Any = case.model
+    model: Any = built.model
     scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
     logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
     return logits.softmax(-1) @ value
 
 
-def exact_attention(case: Case, cast: dict[str, str] | None = None) -> torch.Tensor:
-    """Attention of an attention workload in float64, on its stored query, key and value."""
-    return plain_attention(case, *(_wide(tensor) for tensor in _operands(case, cast or {})))
+def exact_attention(built: BuiltCase, cast: dict[str, str] | None = None) -> torch.Tensor:
+    """Attention of an attention case in float64, on its stored query, key and value."""
+    return plain_attention(built, *(_wide(tensor) for tensor in _operands(built, cast or {})))
 
 
-def attention_drift(case: Case, applied: AppliedFix) -> Drift:
-    """Drift of a fix on an attention workload."""
+def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
+    """Drift of a fix on an attention case."""
     from precision_eval.measure.assess import assess  # which uses the split of this module
 
-    seen = observe(applied, applied.prepare(case.inputs))
+    seen = observe(applied, applied.prepare(built.inputs))
     if not seen.sites["sdpa"]:
         raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
     cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
     found = seen.output.cpu()
-    yardstick = plain_attention(case, *(tensor.to(found.dtype) for tensor in _operands(case, cast)))
-    exact = exact_attention(case, cast)
-    drift = tensor_drift(found, exact_attention(case), yardstick=yardstick, on_cast_inputs=exact)
+    yardstick = plain_attention(built, *(tensor.to(found.dtype) for tensor in _operands(built, cast)))
+    exact = exact_attention(built, cast)
+    drift = tensor_drift(found, exact_attention(built), yardstick=yardstick, on_cast_inputs=exact)
     judged = assess(found, exact, yardstick)
     return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

@@ -1,6 +1,6 @@
-"""The measures that need nothing but a model and its inputs: witness, drift, sampler, memory, latency.
+"""The measures that need nothing but a model and its inputs: trace, drift, sampler, memory, latency.
 
-Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The workload is
+Conventions: each is a function ``(cell, run_dir) -> list[Outcome]`` that runs in a worker of its own. The case is
 built from the run's seed, so that every cell sees the same stored inputs. Where the device has no kernels for a fix's
 storage format, the cell is *unsupported*; where the output is not finite, it is *non_finite* and has no figures.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import Case, workload_by_id
+from precision_eval.cases.systems import BuiltCase, case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support
@@ -38,11 +38,11 @@ _FREE_BASELINE = (
 )
 
 
-def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
+def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Observe which dtypes and which backend really run, and whether the output is finite."""
-    fix, case = _only_fix(cell), _case(cell)
-    with _applied(cell, fix, case) as call:
-        inputs = call.prepare(case.inputs)
+    fix, built = _only_fix(cell), _built(cell)
+    with _applied(cell, fix, built) as call:
+        inputs = call.prepare(built.inputs)
         broken = _not_finite(fix, call(*inputs))
         if broken:
             return [broken]
@@ -53,7 +53,7 @@ def witness(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str, Any]:
     """Observe a call that runs. Inductor fuses away what eager refuses, so a compiled graph may not run in eager."""
-    from precision_eval.trace.witness import observe
+    from precision_eval.trace.capture import observe
 
     try:
         return observe(call, inputs).to_dict()
@@ -70,31 +70,31 @@ def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     from precision_eval.measure.drift import attention_drift
     from precision_eval.measure.system_drift import system_drift
 
-    fix, case = _only_fix(cell), _case(cell)
-    measured = system_drift if isinstance(case.model, System) else attention_drift
-    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
-        broken = _not_finite(fix, call(*call.prepare(case.inputs)))
-        return [broken or passed(fix, measured(case, call).to_dict())]
+    fix, built = _only_fix(cell), _built(cell)
+    measured = system_drift if isinstance(built.model, System) else attention_drift
+    with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
+        broken = _not_finite(fix, call(*call.prepare(built.inputs)))
+        return [broken or passed(fix, measured(built, call).to_dict())]
 
 
 def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Run the model's sampler alone, in the dtypes in which a fix leaves the logits and the speaker embedding."""
     from precision_eval.measure.sampler import sampler_drift
 
-    fix, case = _only_fix(cell), _case(cell)
-    with _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs)) as call:
-        _, speaker, _ = inputs = call.prepare(case.inputs)
+    fix, built = _only_fix(cell), _built(cell)
+    with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
+        _, speaker, _ = inputs = call.prepare(built.inputs)
         logits = call(*inputs)[0]
-    return [passed(fix, sampler_drift(case, logits.dtype, settings=speaker.dtype).to_dict())]
+    return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype).to_dict())]
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Count what one call allocates, what is stored, and how large this worker has become."""
     from precision_eval.measure.memory import call_memory
 
-    fix, case = _only_fix(cell), _case(cell)
-    with _applied(cell, fix, case) as call:
-        found = call_memory(call, call.prepare(case.inputs), model=case.model, device=cell.device)
+    fix, built = _only_fix(cell), _built(cell)
+    with _applied(cell, fix, built) as call:
+        found = call_memory(call, call.prepare(built.inputs), model=built.model, device=cell.device)
     return [passed(fix, found.to_dict())]
 
 
@@ -120,21 +120,21 @@ def _as_outcome(fix: str, found: Timed) -> Outcome:
 
 def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
     """Build the candidates and time them, in this process."""
-    case = _case(cell)
+    built = _built(cell)
     with ExitStack() as stack:
         found: dict[str, Timed] = {}
         candidates: dict[str, Candidate] = {}
         for fix in [fix for fix in cell.fixes if fix != BASELINE]:
-            _sort_in(fix, prepared(cell, fix, case, stack), candidates, found)
+            _sort_in(fix, prepared(cell, fix, built, stack), candidates, found)
         own = cell  # of the baseline
         if BASELINE in cell.fixes or candidates:
-            _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
+            _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, found)
             refused = found.get(BASELINE)
             if candidates and isinstance(refused, Outcome) and _without_pin(cell) != cell:
                 own = _without_pin(cell)
-                _sort_in(BASELINE, prepared(own, BASELINE, case, stack), candidates, found)
+                _sort_in(BASELINE, prepared(own, BASELINE, built, stack), candidates, found)
         if BASELINE in candidates:
-            twin = prepared(own, BASELINE, case, stack)
+            twin = prepared(own, BASELINE, built, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
             found |= _ratios(cell, process, candidates, twin, own=own)
             if own != cell:  # what ran free is a reference and no answer to what runs under the pin
@@ -169,7 +169,7 @@ def _ratios(
             device=cell.device,
             seed=cell.options.seed + process,
             cache=cache,
-            null=twin,
+            noise_floor=twin,
             check=False,  # a step may write its cache; that every output is finite was seen when the fix was put on
             threads=cell.threads,
         )
@@ -188,14 +188,14 @@ def _sort_in(
         outcomes[fix] = found
 
 
-def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | Outcome:
+def prepared(cell: Cell, fix: str, built: BuiltCase, stack: ExitStack) -> Candidate | Outcome:
     """Put a fix on a copy of a cell's model and call it once; return what can be timed, or why it cannot."""
     try:
         _check_format(cell, fix)
-        applied = _applied(cell, fix, Case(copy.deepcopy(case.model), case.inputs))
+        applied = _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs))
         block = applied.blocked if isinstance(applied, PinnedFix) else applied.agreeing
         stack.enter_context(applied.stored())
-        inputs = applied.prepare(case.inputs)
+        inputs = applied.prepare(built.inputs)
         with block():
             broken = _not_finite(fix, applied(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
@@ -203,10 +203,10 @@ def prepared(cell: Cell, fix: str, case: Case, stack: ExitStack) -> Candidate | 
     return broken or Candidate(partial(applied, *inputs), block)
 
 
-def _applied(cell: Cell, fix: str, case: Case) -> AppliedFix:
+def _applied(cell: Cell, fix: str, built: BuiltCase) -> AppliedFix:
     if cell.options.sdpa_backend is None:
-        return fix_by_id(fix).applied(case.model, mode=cell.mode)
-    return PinnedFix(fix_by_id(fix), case.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
+        return fix_by_id(fix).applied(built.model, mode=cell.mode)
+    return PinnedFix(fix_by_id(fix), built.model, mode=cell.mode, sdpa_backend=cell.options.sdpa_backend)
 
 
 def _only_fix(cell: Cell) -> str:
@@ -216,14 +216,14 @@ def _only_fix(cell: Cell) -> str:
     return fix
 
 
-def _case(cell: Cell) -> Case:
-    return workload_by_id(cell.workload).build(cell.size, device=cell.device, seed=cell.options.seed)
+def _built(cell: Cell) -> BuiltCase:
+    return case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
 
 
 def _check_format(cell: Cell, fix: str) -> None:
     """Raise where a fix stores in a format that the device cannot compute."""
     storage = fix_by_id(fix).storage
-    if storage in ("as_shipped", "per_workload"):
+    if storage in ("as_shipped", "per_case"):
         return
     found = support(cell.device, storage)
     if found.kind == "absent":

@@ -34,7 +34,7 @@ __all__ = ["Candidate", "Candidates", "compare_latency"]
 
 Candidates = Mapping[str, Callable[[], object] | Candidate]
 
-_NULL = "\0null"  # cannot collide with a candidate's name
+_NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
 
 
@@ -69,7 +69,7 @@ def compare_latency(
     processes: int = 1,
     cache: Cache = "warm",
     graph: bool = False,
-    null: bool | Candidate = False,
+    noise_floor: bool | Candidate = False,
     error_rate: float = ERROR_RATE,
     confidence: float = 0.95,
     stop_early: bool = True,
@@ -104,7 +104,7 @@ def compare_latency(
         CUDA only: leave the L2 cache as it is, or overwrite it before each call.
     graph : bool
         CUDA only: replay each call as a captured graph, for calls shorter than their launch.
-    null : bool or Candidate
+    noise_floor : bool or Candidate
         Let the baseline take part twice, the second time as the candidate given, or as itself.
     error_rate : float
         Rate at which equal candidates may be called faster or slower, over all candidates and looks.
@@ -126,7 +126,7 @@ def compare_latency(
     Returns
     -------
     dict of str to PairedRatio
-        One per candidate other than the baseline, in their order; with `null` first the baseline's own.
+        One per candidate other than the baseline, in their order; with `noise_floor` first the baseline's own.
 
     Raises
     ------
@@ -147,8 +147,10 @@ def compare_latency(
     """
     _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
     if processes > 1:
-        if timer is not None or isinstance(null, Candidate):
-            raise ParameterError("a timer or a null of your own cannot be sent to other processes; use processes=1")
+        if timer is not None or isinstance(noise_floor, Candidate):
+            raise ParameterError(
+                "a timer or a noise floor of your own cannot be sent to other processes; use processes=1"
+            )
         from precision_eval.measure.latency_processes import compare_in_processes
 
         return compare_in_processes(
@@ -161,7 +163,7 @@ def compare_latency(
             seed=seed,
             cache=cache,
             graph=graph,
-            null=null,
+            noise_floor=noise_floor,
             error_rate=error_rate,
             confidence=confidence,
             stop_early=stop_early,
@@ -176,13 +178,15 @@ def compare_latency(
             check_candidate(name, candidate)
     if graph:
         named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
-    if len(named) < 2 and not null:
-        raise ParameterError(f"'{baseline}' is the only candidate; give another to compare with it, or null=True")
+    if len(named) < 2 and not noise_floor:
+        raise ParameterError(
+            f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
+        )
     timer = timer or timer_for(device, cache=cache)
     for name, candidate in named.items():
         check_resolvable(name, candidate, timer)
-    if null:
-        named[_NULL] = null if isinstance(null, Candidate) else named[baseline]
+    if noise_floor:
+        named[_NOISE_FLOOR] = noise_floor if isinstance(noise_floor, Candidate) else named[baseline]
     calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
     if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
         timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
@@ -255,13 +259,13 @@ def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, floa
 
 
 def _results(rounds: Rounds, rules: _Rules, errors: tuple[float, float], *, budget_s: float) -> dict[str, PairedRatio]:
-    """Summarise every candidate; under the baseline's name its null."""
+    """Summarise every candidate; under the baseline's name its noise floor."""
     over = _budget_doubts(rounds, budget_s)
-    found = {name: _result(rounds, rules, errors, name, over) for name in rules.judged if name == _NULL}
-    doubts = over + (_null_doubts(found[_NULL]) if found else ())
-    results = {rules.baseline: found[_NULL]} if found else {}
+    found = {name: _result(rounds, rules, errors, name, over) for name in rules.judged if name == _NOISE_FLOOR}
+    doubts = over + (_noise_floor_doubts(found[_NOISE_FLOOR]) if found else ())
+    results = {rules.baseline: found[_NOISE_FLOOR]} if found else {}
     for name in rules.judged:
-        if name != _NULL:
+        if name != _NOISE_FLOOR:
             results[name] = _result(rounds, rules, errors, name, doubts)
     return results
 
@@ -309,11 +313,11 @@ def _budget_doubts(rounds: Rounds, budget_s: float) -> tuple[str, ...]:
     )
 
 
-def _null_doubts(null: PairedRatio) -> tuple[str, ...]:
+def _noise_floor_doubts(noise_floor: PairedRatio) -> tuple[str, ...]:
     """Say where the baseline differs from itself."""
-    if null.verdict not in ("faster", "slower"):
+    if noise_floor.verdict not in ("faster", "slower"):
         return ()
     return (
-        f"the null is off: the baseline against itself gave {null.ratio:.4f} "
-        f"[{null.ratio_low:.4f}, {null.ratio_high:.4f}], not 1 ± {null.margin:g}",
+        f"the noise floor is off: the baseline against itself gave {noise_floor.ratio:.4f} "
+        f"[{noise_floor.ratio_low:.4f}, {noise_floor.ratio_high:.4f}], not 1 ± {noise_floor.margin:g}",
     )

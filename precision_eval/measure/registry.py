@@ -38,7 +38,7 @@ class Measure:
     place: str
     timed: bool = False
     grouped: bool = False
-    after: tuple[str, ...] = ("witness",)
+    after: tuple[str, ...] = ("trace",)
     needs: tuple[str, ...] = ()
     pseudo_fixes: tuple[str, ...] = ()
     options: tuple[str, ...] = ("seed",)
@@ -60,10 +60,10 @@ _SHORT_CONTROLS = ("control_rope_bfloat16",)  # a long window differs only once 
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
-        name="witness",
+        name="trace",
         title="which dtypes and which attention backend really ran, and which casts were made",
         source="observed by the dispatcher, not assumed; sglang-omni #1713 declared bfloat16 and silently ran float32",
-        place="precision_eval.measure.generic:witness",
+        place="precision_eval.measure.generic:trace",
         after=(),
         options=("seed", *PINS),
     ),
@@ -104,18 +104,18 @@ MEASURES: tuple[Measure, ...] = (
         title="tokens of free-running streams, all with the same noise; the material of divergence",
         source="shared Gumbel noise: the same draw in every precision",
         place="precision_eval.measure.voice:streams",
-        pseudo_fixes=("oracle", "null", *_SHORT_CONTROLS),
+        pseudo_fixes=("reference", "noise_floor", *_SHORT_CONTROLS),
         options=("seed", "streams", "steps"),
         cost_s=8.0,
     ),
     Measure(
         name="divergence",
-        title="when free-running streams leave the oracle's tokens",
-        source="Kaplan–Meier survival over streams, next to the null (the oracle with another noise seed)",
+        title="when free-running streams leave the reference's tokens",
+        source="Kaplan–Meier survival over streams, next to the noise floor (the reference with another noise seed)",
         place="precision_eval.measure.voice:divergence",
         after=("streams",),
         needs=("streams",),
-        pseudo_fixes=("null", *_SHORT_CONTROLS),
+        pseudo_fixes=("noise_floor", *_SHORT_CONTROLS),
         options=("seed", "streams", "steps"),
         cost_s=1.0,
     ),
@@ -124,19 +124,19 @@ MEASURES: tuple[Measure, ...] = (
         title="minutes of audio, and how fast they were made",
         source="streaming, in constant memory",
         place="precision_eval.measure.voice:synthesis",
-        pseudo_fixes=("oracle", "null", *_CONTROLS),
+        pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "minutes"),
         cost_s=8.0,
         cost_option="minutes",
     ),
     Measure(
         name="audio",
-        title="the audio against the oracle's and the original's over time, as a ratio to the null",
+        title="the audio against the reference's and the original's over time, as a ratio to the noise floor",
         source="audio_metrics: log-spectral distance, mel-cepstral distortion, SI-SDR, phoneme accuracy",
         place="precision_eval.measure.voice:audio",
         after=("synthesis",),
         needs=("synthesis",),
-        pseudo_fixes=("oracle", "null", *_CONTROLS),
+        pseudo_fixes=("reference", "noise_floor", *_CONTROLS),
         options=("seed", "minutes"),
         cost_s=8.0,
         cost_option="minutes",

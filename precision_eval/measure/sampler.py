@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.core.errors import ParameterError
 
 
@@ -35,15 +35,15 @@ class SamplerDrift:
         return asdict(self)
 
 
-def sampler_drift(case: Case, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
-    """Run a MetaVoice workload's sampler alone, in a dtype and in float64."""
+def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
+    """Run a MetaVoice case's sampler alone, in a dtype and in float64."""
     from precision_eval.cases.systems.metavoice_model import MetaVoice, sampler_rounding
 
-    if not isinstance(case.model, MetaVoice):
-        raise ParameterError(f"{type(case.model).__name__} has no sampler of its own; the metavoice workloads have")
+    if not isinstance(built.model, MetaVoice):
+        raise ParameterError(f"{type(built.model).__name__} has no sampler of its own; the metavoice cases have")
     with torch.no_grad():
-        inputs = (x.double() if x.is_floating_point() else x for x in case.inputs)
-        logits = case.model.in_float64()(*inputs)[0]  # (2, s, V)
+        inputs = (x.double() if x.is_floating_point() else x for x in built.inputs)
+        logits = built.model.in_float64()(*inputs)[0]  # (2, s, V)
         found = [
             sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
         ]

@@ -1,8 +1,8 @@
-"""Free-running divergence: when does a fix's token sequence leave the oracle's?
+"""Free-running divergence: when does a fix's token sequence leave the reference's?
 
 Conventions: all conditions get the same prompts and the same Gumbel noise, so the first differing frame is the fix's
-own doing; steps count from the end of the prompt. A stream that never diverges is censored at the last step. The null
-(other noise) diverges at once and bounds the scale from above.
+own doing; steps count from the end of the prompt. A stream that never diverges is censored at the last step. The
+noise floor (other noise) diverges at once and bounds the scale from above.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def free_running_tokens(
         return np.stack(list(frames))
 
 
-def divergence(tokens: np.ndarray, oracle: np.ndarray, *, frame_rate_hz: float) -> dict[str, Any]:
-    """Compare free-running tokens with the oracle's."""
-    if tokens.shape != oracle.shape:
+def divergence(tokens: np.ndarray, reference: np.ndarray, *, frame_rate_hz: float) -> dict[str, Any]:
+    """Compare free-running tokens with the reference's."""
+    if tokens.shape != reference.shape:
         raise ParameterError(
-            f"tokens {tokens.shape} and the oracle's {oracle.shape} differ in shape; same streams, same steps"
+            f"tokens {tokens.shape} and the reference's {reference.shape} differ in shape; same streams, same steps"
         )
     n_steps, n_streams = tokens.shape[:2]
-    differs = (tokens != oracle).any(axis=2)  # (n_steps, B)
+    differs = (tokens != reference).any(axis=2)  # (n_steps, B)
     diverged = differs.any(axis=0)
     first = differs.argmax(axis=0)
     # counted from 1: a stream that differs in its first frame has survived no frame, and left at the end of it
@@ -60,6 +60,6 @@ def divergence(tokens: np.ndarray, oracle: np.ndarray, *, frame_rate_hz: float) 
         "frame_rate_hz": frame_rate_hz,
         "diverged": int(diverged.sum()),
         "first_divergent_step": [int(step) if left else None for step, left in zip(first, diverged, strict=True)],
-        "token_difference_fraction": float((tokens != oracle).mean()),
+        "token_difference_fraction": float((tokens != reference).mean()),
         "survival": kaplan_meier(time_s, diverged).sampled(at),
     }

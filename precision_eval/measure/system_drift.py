@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.apply import AppliedFix
@@ -33,7 +33,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class SystemDrift(Drift):
-    """Distance of a system's outputs from their oracles; the figures inherited are of the first output."""
+    """Distance of a system's outputs from their references; the figures inherited are of the first output."""
 
     outputs: tuple[Drift, ...] = ()
     casts: tuple[dict[str, Any], ...] = ()
@@ -45,15 +45,15 @@ class SystemDrift(Drift):
         return {**asdict(self), **lists, "doubts": list(self.doubts)}
 
 
-def system_drift(case: Case, applied: AppliedFix) -> SystemDrift:
+def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
     """Drift of a fix on a whole system."""
-    system, inputs = _system(case, applied), applied.prepare(case.inputs)
+    system, inputs = _system(built, applied), applied.prepare(built.inputs)
     found = _outputs(applied(*inputs))
-    oracle = _outputs(run_in_float64(system.in_float64(), _brought_to(torch.float64, case.inputs))[0])
+    reference = _outputs(run_in_float64(system.in_float64(), _brought_to(torch.float64, built.inputs))[0])
     tape, last = _recorded(system, applied, inputs, found)
     returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
     exact = _outputs(returned)
-    _check_function(system, applied, exact, oracle)
+    _check_function(system, applied, exact, reference)
     coarser = [max(output.dtype, last or output.dtype, key=_eps) for output in found]
     yardsticks = {
         dtype: _yardstick(_twin(system, applied, dtype), inputs, dtype, tape, shifts)
@@ -62,7 +62,7 @@ def system_drift(case: Case, applied: AppliedFix) -> SystemDrift:
     drifts, doubts = [], [reason for _, reason in yardsticks.values() if reason]
     for index, (output, dtype) in enumerate(zip(found, coarser, strict=True)):
         plain, _ = yardsticks[dtype]
-        drift, doubt = _one(output, oracle[index], exact[index], None if plain is None else plain[index])
+        drift, doubt = _one(output, reference[index], exact[index], None if plain is None else plain[index])
         drifts.append(replace(drift, yardstick_dtype=str(dtype).removeprefix("torch.")))
         doubts += [doubt] if doubt and doubt not in doubts else []
     return SystemDrift(**vars(drifts[0]), outputs=tuple(drifts[1:]), casts=_summary(tape), doubts=tuple(doubts))
@@ -73,24 +73,24 @@ def _eps(dtype: torch.dtype) -> float:
 
 
 def _one(
-    found: torch.Tensor, oracle: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor | None
+    found: torch.Tensor, reference: torch.Tensor, exact: torch.Tensor, plain: torch.Tensor | None
 ) -> tuple[Drift, str | None]:
-    """Hold one output to its oracle; returns a doubt too where a part is missing."""
+    """Hold one output to its reference; returns a doubt too where a part is missing."""
     if not exact.isfinite().all():
         doubt = "float64 arithmetic on the operands as cast is not finite, so the noise is not split"
-        return tensor_drift(found, oracle, yardstick=oracle), doubt
+        return tensor_drift(found, reference, yardstick=reference), doubt
     # `exact` in the yardstick's place is a yardstick without error, against which no ratio is taken
-    return tensor_drift(found, oracle, yardstick=exact if plain is None else plain, on_cast_inputs=exact), None
+    return tensor_drift(found, reference, yardstick=exact if plain is None else plain, on_cast_inputs=exact), None
 
 
-def _system(case: Case, applied: AppliedFix) -> System:
-    if not isinstance(case.model, System):
-        raise ParameterError(f"the model is a {type(case.model).__name__}; the drift of a system needs a System")
-    if case.model is applied.model:
+def _system(built: BuiltCase, applied: AppliedFix) -> System:
+    if not isinstance(built.model, System):
+        raise ParameterError(f"the model is a {type(built.model).__name__}; the drift of a system needs a System")
+    if built.model is applied.model:
         raise ParameterError(
-            f"'{applied.fix.id}' is on the case's own model; put it on a copy, which the oracle is not"
+            f"'{applied.fix.id}' is on the case's own model; put it on a copy, which the reference is not"
         )
-    return case.model
+    return built.model
 
 
 def _outputs(returned: Any) -> Tensors:
@@ -110,7 +110,7 @@ def _brought_to(dtype: torch.dtype, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 @contextmanager
 def _held(model: System, applied: AppliedFix) -> Iterator[None]:
     """Hold a model as the fix stores it."""
-    with model.upstream() if applied.fix.storage == "per_workload" else stored_as(model, applied.dtype):
+    with model.upstream() if applied.fix.storage == "per_case" else stored_as(model, applied.dtype):
         yield
 
 
@@ -175,20 +175,20 @@ def _yardstick(
     return outputs, None
 
 
-def _check_function(system: System, applied: AppliedFix, exact: Tensors, oracle: Tensors) -> None:
+def _check_function(system: System, applied: AppliedFix, exact: Tensors, reference: Tensors) -> None:
     """Refuse an `upstream` that is another function: same stored values, other results in float64."""
-    if applied.fix.storage != "per_workload":
+    if applied.fix.storage != "per_case":
         return
     stored = [tensor.clone() for tensor in chain(system.parameters(), system.buffers())]
     with _held(system, applied):
         held = list(chain(system.parameters(), system.buffers()))
         same = len(held) == len(stored) and all(map(_same_values, stored, held))
-    for found, truth in zip(exact, oracle, strict=True):
+    for found, truth in zip(exact, reference, strict=True):
         distance = float((found - truth).norm() / truth.norm())
         if same and not distance <= SAME_FUNCTION:
             raise ParameterError(
                 f"in float64 '{applied.fix.id}' is {distance:.1e} from the model as shipped, on the same stored "
-                "values; it computes another function, so its drift has no oracle"
+                "values; it computes another function, so its drift has no reference"
             )
 
 

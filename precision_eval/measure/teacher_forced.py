@@ -20,19 +20,19 @@ SERIES_BIN_STEPS = 25
 QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")
 
 
-def score_step(logits: Tensor, oracle: Tensor) -> dict[str, np.ndarray]:
+def score_step(logits: Tensor, reference: Tensor) -> dict[str, np.ndarray]:
     """Compare the logits of one frame."""
     candidate = logits.double()
-    log_p, log_q = oracle.log_softmax(-1), candidate.log_softmax(-1)
+    log_p, log_q = reference.log_softmax(-1), candidate.log_softmax(-1)
     p, q = log_p.exp(), log_q.exp()
-    error = (candidate - oracle).flatten(1).norm(dim=1) / oracle.flatten(1).norm(dim=1)
+    error = (candidate - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)
     # Σ p(log p − log q) + q − p is the same KL, without the cancellation that makes tiny values negative
     kl = (p * (log_p - log_q) + q - p).sum(-1).mean(-1)
     return {
         "relative_error": error.numpy(),
         "kl_nats": kl.clamp_min(0.0).numpy(),
         "total_variation": (p - q).abs().sum(-1).mul(0.5).mean(-1).numpy(),
-        "top1_flip": (candidate.argmax(-1) != oracle.argmax(-1)).double().mean(-1).numpy(),
+        "top1_flip": (candidate.argmax(-1) != reference.argmax(-1)).double().mean(-1).numpy(),
     }
 
 
@@ -43,9 +43,9 @@ class DriftSeries:
     values: dict[str, np.ndarray]
 
     @classmethod
-    def collect(cls, candidate: Iterable[Tensor], oracle: Iterable[Tensor]) -> DriftSeries:
+    def collect(cls, candidate: Iterable[Tensor], reference: Iterable[Tensor]) -> DriftSeries:
         """Walk two teacher-forced runs side by side, in constant memory but for the scores."""
-        rows = [score_step(logits, truth) for logits, truth in zip(candidate, oracle, strict=True)]
+        rows = [score_step(logits, truth) for logits, truth in zip(candidate, reference, strict=True)]
         return cls({name: np.stack([row[name] for row in rows]) for name in QUANTITIES})
 
     @property

@@ -2,7 +2,7 @@
 
 Conventions: each function takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells
 need lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its
-record with its SHA-256; the oracle's and the null's are made by cells of their own, which come first.
+record with its SHA-256; the reference's and the noise floor's are made by cells of their own, which come first.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PROBE_EVERY_CALLS = 37  # no multiple of the number of layers, so every layer ha
 
 def _stem(cell: Cell, condition: str) -> str:
     """File name of a condition's tokens or audio; the references always run eager."""
-    from precision_eval.cases.voice.conditions import reference_by_id
+    from precision_eval.cases.voice.conditions import comparator_by_id
 
-    mode = "eager" if reference_by_id(condition) is not None else cell.mode
+    mode = "eager" if comparator_by_id(condition) is not None else cell.mode
     plain = mode == "eager" and cell.size == "default"
     return condition if plain else f"{condition}.{mode}.{cell.size}"
 
@@ -55,7 +55,7 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     (condition,) = cell.fixes
     options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]
     voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps)
-    truth = _oracle_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
+    truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
     # a compiled graph no longer looks attention up, so there is nothing to probe
     probe = probing(every=PROBE_EVERY_CALLS) if cell.mode == "eager" else nullcontext(AttentionSharpness())
     with (
@@ -78,18 +78,22 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     return [passed(condition, data)]
 
 
-def _oracle_logits(run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str) -> list[torch.Tensor]:
+def _reference_logits(
+    run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str
+) -> list[torch.Tensor]:
     """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder."""
     from precision_eval.cases.voice.assets import manifest
     from precision_eval.cases.voice.conditions import opened
     from precision_eval.cases.voice.synthesis import teacher_forced
 
     weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
-    name = f"oracle-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
+    name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
     logits = _stored_logits(path)
     if logits is None:
-        with opened("oracle", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype) as decoder:
+        with opened(
+            "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
+        ) as decoder:
             logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
         with written_whole(path) as partial, partial.open("wb") as file:
             np.savez(file, logits=logits)
@@ -128,12 +132,14 @@ def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def divergence(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Compare a condition's tokens with the oracle's."""
+    """Compare a condition's tokens with the reference's."""
     from precision_eval.measure import streams as measure
 
     (condition,) = cell.fixes
-    tokens, oracle = (np.load(_tokens_path(cell, run_dir, name), allow_pickle=False) for name in (condition, "oracle"))
-    return [passed(condition, measure.divergence(tokens, oracle, frame_rate_hz=FRAME_RATE_HZ))]
+    tokens, reference = (
+        np.load(_tokens_path(cell, run_dir, name), allow_pickle=False) for name in (condition, "reference")
+    )
+    return [passed(condition, measure.divergence(tokens, reference, frame_rate_hz=FRAME_RATE_HZ))]
 
 
 def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -156,9 +162,11 @@ def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Compare a condition's audio with the oracle's, beside the null, and with the original speech."""
+    """Compare a condition's audio with the reference's, beside the noise floor, and with the original speech."""
     from precision_eval.measure.audio import compare_with_references
 
     (condition,) = cell.fixes
-    path, oracle_path, null_path = (_wav_path(cell, run_dir, name) for name in (condition, "oracle", "null"))
-    return [passed(condition, compare_with_references(path, oracle_path=oracle_path, null_path=null_path))]
+    path, reference_path, null_path = (
+        _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
+    )
+    return [passed(condition, compare_with_references(path, reference_path=reference_path, null_path=null_path))]

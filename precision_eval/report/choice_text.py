@@ -65,7 +65,7 @@ def facts(group: Group, fix: str) -> str:
     if row.diverged is not None and row.streams is not None:
         found.append(f"{row.diverged} of {row.streams} streams diverged")
     if row.sound is not None:
-        found.append(f"sound × {_time(row.sound, decimals=2)} of the null")
+        found.append(f"sound × {_time(row.sound, decimals=2)} of the noise floor")
     return ", ".join(found)
 
 
@@ -118,7 +118,7 @@ def overview(answer: Answer) -> list[str]:
     order = sorted(by_fix, key=lambda fix: -len(by_fix[fix]))
     lines += [f"{fix}: {'; '.join(by_fix[fix])}" for fix in order]
     if any(choice.outcome == "tie" for choice in answer.choices):
-        lines.append("~ within noise: a tie, broken as the detail of that workload says")
+        lines.append("~ within noise: a tie, broken as the detail of that case says")
     none = [_short(c.group) for c in answer.choices if c.fix is None and c.group.contenders]
     lines += [f"no fix keeps the limits: {'; '.join(none)}"] if none else []
     return lines + rest_lines(answer)
@@ -149,7 +149,7 @@ def _cases(count: int) -> str:
 
 
 def _short(group: Group) -> str:
-    return f"{group.workload} {group.size} {group.mode}{group.pins.replace(',', ' ')}"
+    return f"{group.case} {group.size} {group.mode}{group.pins.replace(',', ' ')}"
 
 
 def _because(choice: Choice) -> str:

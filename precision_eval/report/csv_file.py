@@ -13,7 +13,7 @@ from typing import Any
 
 from precision_eval.results.data import Row, Run, Section
 
-IDENTITY = ("workload", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
+IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 
 
 def write_csv(run: Run, path: Path) -> Path:
@@ -29,7 +29,7 @@ def write_csv(run: Run, path: Path) -> Path:
 
 def _line(section: Section, row: Row) -> dict[str, Any]:
     line: dict[str, Any] = {
-        "workload": section.workload,
+        "case": section.case,
         "size": section.size,
         "mode": section.mode,
         "device": section.device,

@@ -73,7 +73,7 @@ def _speed_sentence(section: Section) -> str:
         interval = f"{fixed(ratio, decimals=3)} [{fixed(low, decimals=3)}, {fixed(high, decimals=3)}]"
         text = f"Fastest is {best[0].fix} at {interval} of {baseline}'s time"
     tie = "" if len(best) == 1 else f", a tie within uncertainty with {_names(best[1:])}"
-    undecided = [row for row in section.curing if verdict_of(row, section) in ("undecided", "null off")]
+    undecided = [row for row in section.curing if verdict_of(row, section) in ("undecided", "noise floor off")]
     others = [row for row in undecided if not is_baseline(row)]
     doubt = "" if not others else f"; undecided against {baseline}: {_names(others)}"
     noise = (
@@ -137,26 +137,26 @@ def _divergence_sentence(run: Run, section: Section) -> str:
     if not counts:
         return ""
     parts = [f"{row.fix} {diverged:.0f} of {streams:.0f}" for row, diverged, streams in counts]
-    nulls = [row for row in run.references(section, "divergence") if row.role == "null"]
+    noise_floors = [row for row in run.comparators(section, "divergence") if row.role == "noise_floor"]
     beside = ""
-    if nulls:
-        data = nulls[0].data("divergence")
-        beside = f" (null: {figure_of(data, 'diverged'):.0f} of {figure_of(data, 'streams'):.0f})"
-    return f"Free-running streams that left the oracle's tokens: {join(parts)}{beside}."
+    if noise_floors:
+        data = noise_floors[0].data("divergence")
+        beside = f" (noise floor: {figure_of(data, 'diverged'):.0f} of {figure_of(data, 'streams'):.0f})"
+    return f"Free-running streams that left the reference's tokens: {join(parts)}{beside}."
 
 
 def _sound_sentence(run: Run, section: Section) -> str:
     ratios = [
         (ratio, row)
         for row in section.curing
-        if (ratio := figure_of(row.data("audio"), "against_oracle", "mel_mcd_db", "ratio_to_null")) is not None
+        if (ratio := figure_of(row.data("audio"), "against_reference", "mel_mcd_db", "ratio_to_null")) is not None
     ]
     if not ratios:
         return ""
     (least, nearest), (most, farthest) = min(ratios, key=lambda p: p[0]), max(ratios, key=lambda p: p[0])
     if len(ratios) == 1:
-        return f"Its audio lies {least:.2f} of the null's MCD away from the oracle's."
+        return f"Its audio lies {least:.2f} of the noise floor's MCD away from the reference's."
     beyond = [row for ratio, row in ratios if ratio > 1.0]
-    end = f"; beyond the null: {_names(beyond)}" if beyond else "; none goes beyond what another noise seed does"
+    end = f"; beyond the noise floor: {_names(beyond)}" if beyond else "; none goes beyond what another noise seed does"
     spread = f"from {least:.2f} ({nearest.fix}) to {most:.2f} ({farthest.fix})"
-    return f"MCD to the oracle's audio runs {spread} of the null's{end}."
+    return f"MCD to the reference's audio runs {spread} of the noise floor's{end}."

@@ -1,8 +1,8 @@
-"""What the sound says: fixes and controls against the original speech, weighed by the null.
+"""What the sound says: fixes and controls against the original speech, weighed by the noise floor.
 
-A *shift* is a condition's value minus the oracle's. The null is the oracle with another noise seed, so its shift is
-what chance does (one draw of it); only a shift larger in size is held against a fix. Both controls degrade the voice
-on purpose: where one of them shows nothing, the run cannot show it of a fix either.
+A *shift* is a condition's value minus the reference's. The noise floor is the reference with another noise seed, so
+its shift is what chance does (one draw of it); only a shift larger in size is held against a fix. Both controls
+degrade the voice on purpose: where one of them shows nothing, the run cannot show it of a fix either.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from precision_eval.results.data import Row, Run, Section, figure_of
 
 Shifts = tuple[tuple[Row, float], ...]
 
-NULL_FACTOR = 3.0
-"""A judgement, not a calibration: the null is one draw, so more than its own shift is asked for. Set after a ten-minute
-run in which a factor of 1 had singled out bfloat16 by a hair."""
+NOISE_FLOOR_FACTOR = 3.0
+"""A judgement, not a calibration: the noise floor is one draw, so more than its own shift is asked for. Set after a
+ten-minute run in which a factor of 1 had singled out bfloat16 by a hair."""
 
 _PLACES = (
     ("MCD to the original speech", ("against_original", "mel_mcd_db", "mean"), 1.0, " dB", 2),
@@ -28,14 +28,14 @@ _PLACES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Yardstick:
-    """One figure that compares with the original speech, with everybody's shift from the oracle."""
+    """One figure that compares with the original speech, with everybody's shift from the reference."""
 
     name: str
     worse: float
     unit: str
     decimals: int
-    oracle: float
-    null: float | None
+    reference: float
+    noise_floor: float | None
     fixes: Shifts
     controls: Shifts
 
@@ -45,41 +45,43 @@ class Yardstick:
         return f"{'' if number.startswith('−') else '+'}{number}{self.unit}"
 
     def beyond(self, shifts: Shifts) -> Shifts:
-        """Return those whose shift is larger than three times the null's, either way; none where there is no null."""
-        chance = None if self.null is None else NULL_FACTOR * abs(self.null)
+        """Return those whose shift is larger than three times the noise floor's, either way; none where
+        there is no noise floor.
+        """
+        chance = None if self.noise_floor is None else NOISE_FLOOR_FACTOR * abs(self.noise_floor)
         return tuple((row, shift) for row, shift in shifts if chance is not None and abs(shift) > chance)
 
     def worse_than_chance(self, shifts: Shifts) -> tuple[Row, ...]:
-        """Return those that are worse than the oracle by more than that."""
+        """Return those that are worse than the reference by more than that."""
         return tuple(row for row, shift in self.beyond(shifts) if shift * self.worse > 0)
 
 
 def yardsticks_of(run: Run, section: Section) -> tuple[Yardstick, ...]:
-    """Return the yardsticks that the oracle and at least one fix of `section` have."""
-    references = run.references(section, "audio")
+    """Return the yardsticks that the reference and at least one fix of `section` have."""
+    comparators = run.comparators(section, "audio")
     found = []
     for name, path, worse, unit, decimals in _PLACES:
-        oracle = next((value for _, value in _values(references, "oracle", path)), None)
+        reference = next((value for _, value in _values(comparators, "reference", path)), None)
         fixes = _values(section.curing, "fix", path)
-        if oracle is None or not fixes:
+        if reference is None or not fixes:
             continue
-        null = next((value - oracle for _, value in _values(references, "null", path)), None)
+        noise_floor = next((value - reference for _, value in _values(comparators, "noise_floor", path)), None)
         yardstick = Yardstick(
             name=name,
             worse=worse,
             unit=unit,
             decimals=decimals,
-            oracle=oracle,
-            null=null,
-            fixes=tuple((row, value - oracle) for row, value in fixes),
-            controls=tuple((row, value - oracle) for row, value in _values(references, "control", path)),
+            reference=reference,
+            noise_floor=noise_floor,
+            fixes=tuple((row, value - reference) for row, value in fixes),
+            controls=tuple((row, value - reference) for row, value in _values(comparators, "control", path)),
         )
         found.append(yardstick)
     return tuple(found)
 
 
 def worse_by_sound(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
-    """Return the ids of the fixes that are worse than the oracle by more than chance, by any yardstick."""
+    """Return the ids of the fixes that are worse than the reference by more than chance, by any yardstick."""
     return tuple(dict.fromkeys(row.fix for y in yardsticks for row in y.worse_than_chance(y.fixes)))
 
 
@@ -109,19 +111,19 @@ def _values(rows: Sequence[Row], role: str, path: tuple[str, ...]) -> list[tuple
 
 
 def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
-    level = " or ".join(f"{y.name} ({fixed(y.oracle, decimals=y.decimals)}{y.unit})" for y in yardsticks)
+    level = " or ".join(f"{y.name} ({fixed(y.reference, decimals=y.decimals)}{y.unit})" for y in yardsticks)
     farthest = _named(yardsticks, [_farthest(y.fixes).fix for y in yardsticks])
-    if any(y.null is None for y in yardsticks):
-        return f"Farthest from the oracle's {level}: {farthest}; without the null no shift can be weighed."
-    chance = ", ".join(y.text(y.null or 0.0) for y in yardsticks)
+    if any(y.noise_floor is None for y in yardsticks):
+        return f"Farthest from the reference's {level}: {farthest}; without the noise floor no shift can be weighed."
+    chance = ", ".join(y.text(y.noise_floor or 0.0) for y in yardsticks)
     beyond = [row.fix for y in yardsticks for row, _ in y.beyond(y.fixes)]
     if not beyond:
         return (
-            f"No fix differs from the oracle's {level} by more than three times the null's shift "
+            f"No fix differs from the reference's {level} by more than three times the noise floor's shift "
             f"({chance}; one draw of chance); farthest: {farthest}."
         )
     text = (
-        f"Farther from the oracle's {level} than three times the null's shift ({chance}; one draw of chance): "
+        f"Farther from the reference's {level} than three times the noise floor's shift ({chance}; one draw of chance): "
         f"{_named(yardsticks, beyond)}"
     )
     return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."
@@ -131,7 +133,7 @@ def _controls_sentence(yardsticks: Sequence[Yardstick], section: Section) -> str
     names = list(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls))
     if not names:
         return "No control was measured, so nothing shows that this run could reveal a degradation."
-    if any(y.null is None for y in yardsticks):
+    if any(y.noise_floor is None for y in yardsticks):
         return ""
     silent = silent_controls(yardsticks)
     heard = [name for name in names if name not in silent]

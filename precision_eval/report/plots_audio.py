@@ -1,8 +1,8 @@
-"""Sound over minutes: distance to the oracle's audio, and to the original speech, window by window.
+"""Sound over minutes: distance to the reference's audio, and to the original speech, window by window.
 
-The null (the oracle with another noise seed) is a grey band from the 5th to the 95th percentile of its windows: inside
-it, a fix is no farther away than chance. Against the original speech that band also holds the windows' own variety and
-is drawn fainter; the oracle is the thin black line on top. Controls are dashed. Below 3
+The noise floor (the reference with another noise seed) is a grey band from the 5th to the 95th percentile of its
+windows: inside it, a fix is no farther away than chance. Against the original speech that band also holds the
+windows' own variety and is drawn fainter; the reference is the thin black line on top. Controls are dashed. Below 3
 minutes the axis is in seconds. One figure per section that measured audio.
 """
 
@@ -22,22 +22,22 @@ from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new
 from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, series_of
 
 PANELS = (
-    ("against_oracle", "log_spectral_distance_db", "lower is closer"),
-    ("against_oracle", "mel_mcd_db", "lower is closer"),
-    ("against_oracle", "si_sdr_db", "higher is closer"),
+    ("against_reference", "log_spectral_distance_db", "lower is closer"),
+    ("against_reference", "mel_mcd_db", "lower is closer"),
+    ("against_reference", "si_sdr_db", "higher is closer"),
     ("against_original", "mel_mcd_db", "lower is closer"),
 )
 SHORT_S = 180.0
 """Below this duration, in seconds, the axis of time is in seconds."""
 
-_BAND_ALPHA = {"against_oracle": 0.25, "against_original": 0.13}
-_TO = {"against_oracle": "to the oracle's audio", "against_original": "to the original speech"}
+_BAND_ALPHA = {"against_reference": 0.25, "against_original": 0.13}
+_TO = {"against_reference": "to the reference's audio", "against_original": "to the original speech"}
 
 
 def draw_audio(run: Run, section: Section) -> Figure:
     """Draw the audio metrics of one section against time."""
     fixes = [row for row in section.curing if row.data("audio")]
-    references = list(run.references(section, "audio"))
+    comparators = list(run.comparators(section, "audio"))
     panels = [panel for panel in PANELS if any(_series(row, *panel[:2]) for row in fixes)]
     if not panels:
         raise LeftOut(f"sound over minutes of {section.title}: no audio measured")
@@ -45,16 +45,16 @@ def draw_audio(run: Run, section: Section) -> Figure:
     lines = -(-len(panels) // columns)
     figure = new_figure(1.2 + 5.6 * columns, 1.5 + 3.2 * lines)
     grid = figure.subplots(lines, columns, squeeze=False)
-    unit_s, unit = _time_unit([*fixes, *references])
+    unit_s, unit = _time_unit([*fixes, *comparators])
     for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw_panel(axes, fixes, references, panel, unit_s=unit_s)
+        _draw_panel(axes, fixes, comparators, panel, unit_s=unit_s)
         axes.set_xlabel(f"time, {unit}", fontsize=9.5, color=INK)
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_axis_off()
-    missing = {"null", "control"} - {row.role for row in references}
+    missing = {"noise_floor", "control"} - {row.role for row in comparators}
     without = f" (not measured: {', '.join(sorted(missing))})" if missing else ""
     figure.suptitle(f"{section.title}: sound over time{without}", x=0.01, ha="left", fontsize=12)
-    handles = _handles(fixes, references)
+    handles = _handles(fixes, comparators)
     figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)), frameon=False, fontsize=9)
     return figure
 
@@ -70,24 +70,24 @@ def _time_unit(rows: Sequence[Row]) -> tuple[float, str]:
 
 
 def _draw_panel(
-    axes: Axes, fixes: Sequence[Row], references: Sequence[Row], panel: tuple[str, str, str], *, unit_s: float
+    axes: Axes, fixes: Sequence[Row], comparators: Sequence[Row], panel: tuple[str, str, str], *, unit_s: float
 ) -> None:
     against, metric, direction = panel
-    for row in references:
+    for row in comparators:
         found = _series(row, against, metric)
-        if found is None or (row.role == "oracle" and against == "against_oracle"):
+        if found is None or (row.role == "reference" and against == "against_reference"):
             continue
-        if row.role == "null":
+        if row.role == "noise_floor":
             low, high = np.quantile(found[1], [0.05, 0.95])
             axes.axhspan(
-                float(low), float(high), color=look_of("null").colour, alpha=_BAND_ALPHA[against], lw=0, zorder=0
+                float(low), float(high), color=look_of("noise_floor").colour, alpha=_BAND_ALPHA[against], lw=0, zorder=0
             )
         _draw_line(axes, row, found, unit_s=unit_s)
     for row in fixes:
         found = _series(row, against, metric)
         if found is not None:
             _draw_line(axes, row, found, unit_s=unit_s)
-    if against == "against_oracle" and (text := _identical_text(fixes, metric)):
+    if against == "against_reference" and (text := _identical_text(fixes, metric)):
         axes.text(0.01, 0.985, text, transform=axes.transAxes, va="top", fontsize=8.5, color=FAINT)
         axes.margins(y=0.12)
     short, unit, _ = METRIC_TITLES[metric]
@@ -97,12 +97,12 @@ def _draw_panel(
 
 
 def _identical_text(fixes: Sequence[Row], metric: str) -> str:
-    """Say where a metric has no finite value because the audio equals the oracle's."""
-    whole = [row.fix for row in fixes if _series(row, "against_oracle", metric) is None and is_identical(row)]
-    parts = [row for row in fixes if figure_of(row.data("audio"), "against_oracle", metric, "n_infinite")]
-    texts = [f"identical to the oracle, no finite value: {join(whole)}"] if whole else []
+    """Say where a metric has no finite value because the audio equals the reference's."""
+    whole = [row.fix for row in fixes if _series(row, "against_reference", metric) is None and is_identical(row)]
+    parts = [row for row in fixes if figure_of(row.data("audio"), "against_reference", metric, "n_infinite")]
+    texts = [f"identical to the reference, no finite value: {join(whole)}"] if whole else []
     if any(row.fix not in whole for row in parts):
-        texts.append("others: no line where identical" if whole else "no line where identical to the oracle")
+        texts.append("others: no line where identical" if whole else "no line where identical to the reference")
     return "; ".join(texts)
 
 
@@ -110,8 +110,8 @@ def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]], *, 
     look = look_of(row.fix)
     times, values = np.asarray(found[0]) / unit_s, np.asarray(found[1])
     smooth = running_median(values, window=max(3, round(0.15 * values.size)) | 1) if values.size >= 8 else values
-    width = {"control": 1.6, "null": 1.2, "oracle": 1.1}.get(row.role, 2.0)
-    height = 5 if row.role == "oracle" else 3
+    width = {"control": 1.6, "noise_floor": 1.2, "reference": 1.1}.get(row.role, 2.0)
+    height = 5 if row.role == "reference" else 3
     steps = np.diff(times)
     breaks = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # windows without a finite value: no line across
     lines = np.insert(times, breaks, np.nan), np.insert(smooth, breaks, np.nan)
@@ -121,16 +121,16 @@ def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]], *, 
         axes.plot(times[marks], smooth[marks], look.marker, color=look.colour, markersize=4.5, zorder=6)
 
 
-def _handles(fixes: Sequence[Row], references: Sequence[Row]) -> list[Line2D | Patch]:
+def _handles(fixes: Sequence[Row], comparators: Sequence[Row]) -> list[Line2D | Patch]:
     handles: list[Line2D | Patch] = []
     for row in fixes:
         look = look_of(row.fix)
         text = row.fix + _ratio_text(row)
         handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=5, label=text))
-    for row in references:
+    for row in comparators:
         look = look_of(row.fix)
-        if row.role == "null":
-            handles.append(Patch(color=look.colour, alpha=0.4, label="null, 5–95 % of windows"))
+        if row.role == "noise_floor":
+            handles.append(Patch(color=look.colour, alpha=0.4, label="noise floor, 5–95 % of windows"))
         else:
             handles.append(
                 Line2D([], [], color=look.colour, linestyle=look.line, label=row.fix.replace("control_", "control: "))
@@ -139,5 +139,5 @@ def _handles(fixes: Sequence[Row], references: Sequence[Row]) -> list[Line2D | P
 
 
 def _ratio_text(row: Row) -> str:
-    ratio = figure_of(row.data("audio"), "against_oracle", "mel_mcd_db", "ratio_to_null")
-    return "" if ratio is None else f" (MCD × {ratio:.2f} of null)"
+    ratio = figure_of(row.data("audio"), "against_reference", "mel_mcd_db", "ratio_to_null")
+    return "" if ratio is None else f" (MCD × {ratio:.2f} of noise floor)"

@@ -27,7 +27,7 @@ def draw_drift(run: Run, section: Section) -> Figure:
     rows = [row for row in section.curing if _series(row, "relative_error")]
     if not rows:
         raise LeftOut(f"drift over time of {section.title}: no teacher-forced series")
-    rows += [row for row in run.references(section, "teacher_forced_drift") if row.role == "control"]
+    rows += [row for row in run.comparators(section, "teacher_forced_drift") if row.role == "control"]
     figure = new_figure(11.6, 4.7)
     panels = list(figure.subplots(1, len(PANELS), squeeze=False)[0])
     ends = [_draw_panel(axes, rows, name, label) for axes, (name, label) in zip(panels, PANELS, strict=True)]

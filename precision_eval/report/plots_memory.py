@@ -1,6 +1,6 @@
 """Memory per fix as bars: what is stored, and what one call allocates on top at its peak.
 
-One figure per workload and device, one panel per size × mode. A fix that does not run has no bar but its status.
+One figure per case and device, one panel per size × mode. A fix that does not run has no bar but its status.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from precision_eval.report.style import INK, LeftOut, dress, look_of, new_figure
 from precision_eval.results.data import Section, memory_bytes
 
 
-def draw_memory(workload: str, device: str, sections: Sequence[Section]) -> Figure:
-    """Draw storage and peak of every fix of one workload on one device."""
+def draw_memory(case: str, device: str, sections: Sequence[Section]) -> Figure:
+    """Draw storage and peak of every fix of one case on one device."""
     measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
     if not measured:
-        raise LeftOut(f"memory of {workload} on {device}: not measured")
+        raise LeftOut(f"memory of {case} on {device}: not measured")
     columns = min(2, len(measured))
     rows = -(-len(measured) // columns)
     tallest = max(len(section.fixes) for section in measured)
@@ -32,7 +32,7 @@ def draw_memory(workload: str, device: str, sections: Sequence[Section]) -> Figu
         axes.grid(False, axis="y")
     for axes in list(grid.flat)[len(measured) :]:
         axes.set_axis_off()
-    figure.suptitle(f"{workload} on {device}: memory per fix", x=0.01, ha="left", fontsize=12)
+    figure.suptitle(f"{case} on {device}: memory per fix", x=0.01, ha="left", fontsize=12)
     handles = [
         Patch(facecolor="#777777", label="storage (weights, caches)"),
         Patch(facecolor="#DDDDDD", edgecolor="#777777", hatch="////", label="extra at the peak of one call"),

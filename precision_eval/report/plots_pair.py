@@ -50,11 +50,11 @@ class Spectrograms:
 
 
 def spectrograms(
-    reference: Path, estimate: Path, *, on_progress: Callable[[float], None] = lambda fraction: None
+    comparator: Path, estimate: Path, *, on_progress: Callable[[float], None] = lambda fraction: None
 ) -> Spectrograms:
     """Average the spectra of two mono files of one length and rate into a picture's worth of cells."""
     with (
-        FileSource(reference, dtype="float32", name="reference") as first,
+        FileSource(comparator, dtype="float32", name="reference") as first,
         FileSource(estimate, dtype="float32", name="estimate") as second,
     ):
         sums: np.ndarray | None = None

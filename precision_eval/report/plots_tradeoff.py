@@ -1,4 +1,4 @@
-"""Quality against speed: drift (log axis) over the latency ratio, one figure per workload and device.
+"""Quality against speed: drift (log axis) over the latency ratio, one figure per case and device.
 
 Panels are sizes (columns) × modes (rows). Lower left is better. Marker area is memory (storage and peak of a call);
 whiskers are the recorded intervals on both axes; the staircase is the Pareto front of the point estimates; fixes that
@@ -44,11 +44,11 @@ class Point:
     memory_bytes: float | None
 
 
-def draw_tradeoff(workload: str, device: str, sections: Sequence[Section]) -> Figure:
-    """Draw the trade-off of one workload on one device."""
+def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure:
+    """Draw the trade-off of one case on one device."""
     panels = {(section.size, section.mode): section for section in sections if _points(section)}
     if not panels:
-        raise LeftOut(f"trade-off of {workload} on {device}: no fix has both a latency ratio and a drift")
+        raise LeftOut(f"trade-off of {case} on {device}: no fix has both a latency ratio and a drift")
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
     largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in _points(s)), default=0.0)
@@ -64,9 +64,7 @@ def draw_tradeoff(workload: str, device: str, sections: Sequence[Section]) -> Fi
             unseen = [other for other in sections if other.size == size and (size, other.mode) not in panels]
             _draw_failures(grid[i][j], section, elsewhere=unseen if i == 0 else [])
             dress(grid[i][j], title=f"{size}, {mode}")
-    figure.suptitle(
-        f"{workload} on {device}: drift against speed (lower left is better)", x=0.01, ha="left", fontsize=12
-    )
+    figure.suptitle(f"{case} on {device}: drift against speed (lower left is better)", x=0.01, ha="left", fontsize=12)
     _draw_legend(figure, largest)
     figure.draw_without_rendering()
     for (size, mode), section in panels.items():

@@ -3,8 +3,8 @@
 Conventions: versions run from left to right, oldest first, evenly spaced; fixes from top to bottom in the order of the
 catalogue. A cell without a figure carries the letter of its status (:data:`STATUS_LOOKS`) on that status's colour, so
 that colour is never the only sign; a cell that nothing was run for is blank. A dark frame marks a position where a
-change was found. Drift and latency have one figure per workload, one panel per mode and size; statuses have one figure
-per mode, one panel per workload and size.
+change was found. Drift and latency have one figure per case, one panel per mode and size; statuses have one figure
+per mode, one panel per case and size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from precision_eval.core.formatting import scientific
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, label_line_ends, look_of, new_figure
 from precision_eval.studies.versions.changes import ChangePoint
 from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"
@@ -64,42 +64,42 @@ STATUS_LOOKS = {
 
 def drawings(story: VersionsStory) -> Iterator[tuple[str, str, Figure]]:
     """Draw every figure of a story that its results allow."""
-    for mode in dict.fromkeys(table.mode for one in story.workloads for table in one.tables):
+    for mode in dict.fromkeys(table.mode for one in story.cases for table in one.tables):
         yield f"statuses-{mode}", "", draw_statuses(story, mode=mode)
-    for workload in story.workloads:
+    for case in story.cases:
         for kind, draw in ((DRIFT, draw_drift), ("latency", draw_latency)):
             try:
-                figure = draw(story, workload)
+                figure = draw(story, case)
             except LeftOut:
                 continue
-            yield f"{kind}-{workload.workload}", workload.workload, figure
+            yield f"{kind}-{case.case}", case.case, figure
 
 
-def draw_drift(story: VersionsStory, workload: WorkloadStory) -> Figure:
+def draw_drift(story: VersionsStory, case: CaseStory) -> Figure:
     """Draw drift by fix and version, colour on a logarithmic scale shared by the panels."""
-    tables = [table for table in workload.tables if _drifts(table)]
+    tables = [table for table in case.tables if _drifts(table)]
     if not tables:
-        raise LeftOut(f"drift of {workload.workload}: none was measured")
+        raise LeftOut(f"drift of {case.case}: none was measured")
     found = [value for table in tables for value in _drifts(table)]
     norm = LogNorm(min(found) / 1.01, max(found) * 1.01)
     figure, panels = _grid_figure(tables, story.positions, cell_in=(0.52, 0.29))
     changes = False
     for axes, table in zip(panels, tables, strict=True):
-        framed = {(one.fix, one.at) for one in workload.changes if _same(one, table, DRIFT)}
+        framed = {(one.fix, one.at) for one in case.changes if _same(one, table, DRIFT)}
         changes |= bool(framed)
         _cells(axes, table, story.positions, norm=norm, framed=framed)
         dress_grid(axes, title=f"{table.mode}, {table.size}")
     bar = figure.colorbar(ScalarMappable(norm, _SHADES), ax=panels, aspect=30, pad=0.01)
     bar.set_label("relative error to float64", fontsize=8.5, color=INK)
     bar.ax.tick_params(labelsize=8)
-    _title(figure, f"{workload.workload}: drift over {_axis_title(story)}{_FRAMED if changes else ''}")
+    _title(figure, f"{case.case}: drift over {_axis_title(story)}{_FRAMED if changes else ''}")
     _legend(figure, {_status(cell) for table in tables for cell in table.cells.values()} - {"passed", None})
     return figure
 
 
 def draw_statuses(story: VersionsStory, *, mode: str) -> Figure:
-    """Draw what every fix came to in one mode, a panel per workload and size."""
-    found = [(one, table) for one in story.workloads for table in one.tables if table.mode == mode]
+    """Draw what every fix came to in one mode, a panel per case and size."""
+    found = [(one, table) for one in story.cases for table in one.tables if table.mode == mode]
     if not found:
         raise LeftOut(f"statuses of mode {mode}: there are none")
     columns = min(_STATUS_COLUMNS, len(found))
@@ -109,11 +109,11 @@ def draw_statuses(story: VersionsStory, *, mode: str) -> Figure:
     figure = new_figure(max(width, 6.4), rows * (0.2 * longest + 0.75) + 0.9)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     any_framed = False
-    for axes, (workload, table) in zip(panels, found, strict=False):
-        framed = {(one.fix, one.at) for one in workload.status_changes if _same(one, table)}
+    for axes, (case, table) in zip(panels, found, strict=False):
+        framed = {(one.fix, one.at) for one in case.status_changes if _same(one, table)}
         any_framed |= bool(framed)
         _cells(axes, table, story.positions, norm=None, framed=framed)
-        dress_grid(axes, title=f"{workload.workload}, {table.size}", small=True)
+        dress_grid(axes, title=f"{case.case}, {table.size}", small=True)
     for axes in panels[len(found) :]:
         axes.set_visible(False)
     _title(figure, f"Statuses over {_axis_title(story)}, {mode}{_FRAMED if any_framed else ''}")
@@ -126,25 +126,23 @@ def _same(change: ChangePoint | StatusChange, table: FixTable, metric: str | Non
     return change.key[0] == table.mode and change.key[4] == table.size and metric in (None, change.key[2])
 
 
-def draw_latency(story: VersionsStory, workload: WorkloadStory) -> Figure:
+def draw_latency(story: VersionsStory, case: CaseStory) -> Figure:
     """Draw the latency ratio of every fix as a line with 95 % intervals."""
-    tables = [table for table in workload.tables if _ratios(table)]
+    tables = [table for table in case.tables if _ratios(table)]
     if not tables:
-        raise LeftOut(f"latency of {workload.workload}: none was measured")
+        raise LeftOut(f"latency of {case.case}: none was measured")
     columns = min(2, len(tables))
     rows = math.ceil(len(tables) / columns)
     figure = new_figure(max(5.6, (0.42 * len(story.positions) + 2.6) * columns), 4.1 * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     ends, changes = [], False
     for axes, table in zip(panels, tables, strict=False):
-        changed = {(one.fix, one.at) for one in workload.changes if _same(one, table, LATENCY)}
+        changed = {(one.fix, one.at) for one in case.changes if _same(one, table, LATENCY)}
         changes |= bool(changed)
         ends.append(_lines(axes, table, story.positions, changed))
     for axes in panels[len(tables) :]:
         axes.set_visible(False)
-    _title(
-        figure, f"{workload.workload}: latency over {_axis_title(story)}, below 1 is faster; ringed: it changed here"
-    )
+    _title(figure, f"{case.case}: latency over {_axis_title(story)}, below 1 is faster; ringed: it changed here")
     figure.draw_without_rendering()
     for axes, names in zip(panels, ends, strict=False):
         label_line_ends(axes, names, fontsize=8.5)

@@ -37,9 +37,9 @@ def facts_line(environment: Mapping[str, Any]) -> str:
     return _listed(_facts(environment))
 
 
-def environment_lines(run: Run, workloads: Collection[str] | None = None) -> list[str]:
+def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[str]:
     """Return what a run was measured with: one line, and one per environment where there are several."""
-    records = [record for record in run.records if workloads is None or record.workload in workloads]
+    records = [record for record in run.records if cases is None or record.case in cases]
     by_sha: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         by_sha.setdefault(record.environment, []).append(record)
@@ -104,17 +104,17 @@ def _measured(own: Iterable[Record], records: Iterable[Record]) -> str:
 def _cells(records: Iterable[Record]) -> dict[tuple[str, str], set[tuple[str, str, str]]]:
     found: dict[tuple[str, str], set[tuple[str, str, str]]] = {}
     for record in records:
-        found.setdefault((record.mode, record.measure), set()).add((record.workload, record.fix, record.cell))
+        found.setdefault((record.mode, record.measure), set()).add((record.case, record.fix, record.cell))
     return found
 
 
 def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]]) -> str:
-    """Name the workloads of a part of the cells, and the fixes where a workload is split as well."""
+    """Name the cases of a part of the cells, and the fixes where a case is split as well."""
     texts = []
-    for workload in sorted({name for name, _, _ in cells}):
-        split = any(cell not in cells for cell in rest if cell[0] == workload)
-        fixes = sorted({f"`{fix}`" for name, fix, _ in cells if name == workload})
-        texts.append(f"`{workload}`" + (f" ({', '.join(fixes)})" if split else ""))
+    for case in sorted({name for name, _, _ in cells}):
+        split = any(cell not in cells for cell in rest if cell[0] == case)
+        fixes = sorted({f"`{fix}`" for name, fix, _ in cells if name == case})
+        texts.append(f"`{case}`" + (f" ({', '.join(fixes)})" if split else ""))
     return f" of {join(texts)}"
 
 

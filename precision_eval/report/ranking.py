@@ -1,6 +1,6 @@
 """Which fixes come first, and what ties with them.
 
-Two figures whose intervals overlap are a **tie**. A drift of an attention workload comes from one seeded input and has
+Two figures whose intervals overlap are a **tie**. A drift of an attention case comes from one seeded input and has
 no interval, so two of them within 10 % are not told apart; memory is exact, and within 1 % counts as the same.
 """
 
@@ -41,14 +41,14 @@ def verdict_of(row: Row, section: Section) -> str | None:
     if data is None:
         return None
     verdict = recorded_verdict(data)
-    null = next((other.data("latency") for other in section.curing if is_baseline(other)), None)
-    if null is None or recorded_verdict(null) not in ("faster", "slower"):
+    noise_floor = next((other.data("latency") for other in section.curing if is_baseline(other)), None)
+    if noise_floor is None or recorded_verdict(noise_floor) not in ("faster", "slower"):
         return verdict
     if is_baseline(row):
-        return "null off"
+        return "noise floor off"
     found, chance = (
         _interval(data, "ratio", "ratio_low", "ratio_high"),
-        _interval(null, "ratio", "ratio_low", "ratio_high"),
+        _interval(noise_floor, "ratio", "ratio_low", "ratio_high"),
     )
     if found is None or chance is None:
         return verdict

@@ -47,12 +47,12 @@ def choices_of(run: Run, section: Section) -> tuple[Choice, ...]:
 
 
 def _groups(run: Run, section: Section) -> tuple[Group, ...]:
-    """Return the section as the engine reads it: its own fixes alone, and the null, which every mode shares."""
-    place = (section.workload, section.size, section.device, section.pins)
+    """Return the section as the engine reads it: its own fixes alone, and the noise floor, which every mode shares."""
+    place = (section.case, section.size, section.device, section.pins)
     records = [
         record
         for record in run.records
-        if (record.workload, record.size, record.device, pins_of(record)) == place
+        if (record.case, record.size, record.device, pins_of(record)) == place
         and (record.role != "fix" or record.mode == section.mode)
     ]
     return tuple(one for one in groups_of(records, run=str(run.directory)) if one.threads == section.threads)
@@ -76,13 +76,13 @@ def _by_sound(run: Run, section: Section) -> str:
     if not any(row.data("audio") for row in section.rows):
         return ""
     yardsticks = yardsticks_of(run, section)
-    if not yardsticks or any(y.null is None or not y.controls for y in yardsticks):
-        return "Sound was not measured beside null and controls, so it takes no part in this."
+    if not yardsticks or any(y.noise_floor is None or not y.controls for y in yardsticks):
+        return "Sound was not measured beside noise floor and controls, so it takes no part in this."
     length = measured_length(section)
     over = f" over {length}" if length else ""
     if silent_controls(yardsticks):
         return f"Sound takes no part in this: a control that must degrade it does not{over}."
     against = worse_by_sound(yardsticks)
     if against:
-        return f"Sound speaks against {join(against)}: worse than the oracle by more than chance{over}."
+        return f"Sound speaks against {join(against)}: worse than the reference by more than chance{over}."
     return f"Sound does not separate the fixes{over}, so drift, speed and memory decide."

@@ -60,8 +60,8 @@ _LOOKS = {
     "float16": Look(colour="#E69F00", marker="v"),
     "autocast": Look(colour="#56B4E9", marker="<"),
     "upstream": Look(colour="#7B3294", marker=">"),
-    "oracle": Look(colour="#000000", marker="*"),
-    "null": Look(colour="#9A9A9A", marker="d"),
+    "reference": Look(colour="#000000", marker="*"),
+    "noise_floor": Look(colour="#9A9A9A", marker="d"),
     "control_rope_bfloat16": Look(colour="#5A4A3A", marker="1", line="--"),
     "control_long_window": Look(colour="#5A4A3A", marker="2", line=":"),
 }

@@ -1,8 +1,8 @@
 """The tables of a report, as plain text cells that a terminal, Markdown and the README share.
 
 Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, and, where
-audio was measured, a table of sound with the oracle, the null and both controls beside the fixes. A column that no row
-can fill is left out.
+audio was measured, a table of sound with the reference, the noise floor and both controls beside the fixes. A column
+that no row can fill is left out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Table:
 
 def tables_of(run: Run, section: Section) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
-    found = (cost_table(section), audio_table(run, section), witness_table(section))
+    found = (cost_table(section), audio_table(run, section), trace_table(section))
     return tuple(table for table in found if table is not None)
 
 
@@ -75,18 +75,18 @@ def cost_table(section: Section) -> Table | None:
 
 
 def audio_table(run: Run, section: Section) -> Table | None:
-    """Return the sound of each fix beside oracle, null and controls; None where no audio was measured."""
+    """Return the sound of each fix beside reference, noise floor and controls; None where no audio was measured."""
     fixes = [row for row in section.fixes if row.data("audio")]
     if not fixes:
         return None
-    references = run.references(section, "audio")
+    comparators = run.comparators(section, "audio")
     rows = [
-        *(row for row in references if row.role == "oracle"),
+        *(row for row in comparators if row.role == "reference"),
         *fixes,
-        *(row for row in references if row.role != "oracle"),
+        *(row for row in comparators if row.role != "reference"),
     ]
     columns: list[tuple[str, Callable[[Row], str]]] = [
-        (f"{METRIC_TITLES[key][0]} to oracle, dB", _audio_cell("against_oracle", key)) for key in METRIC_TITLES
+        (f"{METRIC_TITLES[key][0]} to reference, dB", _audio_cell("against_reference", key)) for key in METRIC_TITLES
     ]
     columns += [
         ("MCD to original, dB", _audio_cell("against_original", "mel_mcd_db")),
@@ -95,27 +95,31 @@ def audio_table(run: Run, section: Section) -> Table | None:
     ]
     duration_s = figure_of(fixes[0].data("audio"), "duration_s")
     length = "" if duration_s is None else f", {duration_long(duration_s)} each"
-    notes = ["× n = ratio to the null (the oracle with another noise seed): the distance that pure chance makes."]
-    if any(figure_of(row.data("audio"), "against_oracle", "si_sdr_db", "whole_file") is not None for row in rows):
-        notes.append("SI-SDR is of the whole file; identical: the very audio of the oracle, so it is infinite.")
+    notes = [
+        "× n = ratio to the noise floor (the reference with another noise seed): the distance that pure chance makes."
+    ]
+    if any(figure_of(row.data("audio"), "against_reference", "si_sdr_db", "whole_file") is not None for row in rows):
+        notes.append("SI-SDR is of the whole file; identical: the very audio of the reference, so it is infinite.")
     if note := _original_note(fixes[0].data("audio")):
         notes.append(note)
-    missing = [role for role in ("oracle", "null", "control") if role not in {row.role for row in references}]
+    missing = [
+        role for role in ("reference", "noise_floor", "control") if role not in {row.role for row in comparators}
+    ]
     if missing:
         notes.append(f"Not in these records: {join(missing)}; without them these distances have no yardstick.")
     return _table(f"Sound · {section.title}{length}", rows, columns, notes=tuple(notes))
 
 
-def witness_table(section: Section) -> Table | None:
-    """Return the dtypes and the attention backend that really ran; None where no witness passed."""
-    rows = section.having("witness")
+def trace_table(section: Section) -> Table | None:
+    """Return the dtypes and the attention backend that really ran; None where no trace passed."""
+    rows = section.having("trace")
     if not rows:
         return None
     columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
-        ("attention: query / key / value → output", lambda row: _operands_text(row.data("witness") or {})),
-        ("backend", lambda row: str((row.data("witness") or {}).get("backend", MISSING))),
-        ("linear: input · weight", lambda row: _linear_text(row.data("witness") or {})),
-        ("casts per call", lambda row: _casts_text(row.data("witness") or {})),
+        ("attention: query / key / value → output", lambda row: _operands_text(row.data("trace") or {})),
+        ("backend", lambda row: str((row.data("trace") or {}).get("backend", MISSING))),
+        ("linear: input · weight", lambda row: _linear_text(row.data("trace") or {})),
+        ("casts per call", lambda row: _casts_text(row.data("trace") or {})),
     )
     return _table(f"What really ran · {section.title}", rows, columns)
 
@@ -234,8 +238,8 @@ def _audio_cell(against: str, metric: str) -> Callable[[Row], str]:
         )
         value = whole if mean is None or (metric in WHOLE_FILE_METRICS and whole is not None) else mean
         if value is None:
-            return "identical" if against == "against_oracle" and is_identical(row) else MISSING
-        times = "" if ratio is None or against != "against_oracle" else f" (× {ratio:.2f})"
+            return "identical" if against == "against_reference" and is_identical(row) else MISSING
+        times = "" if ratio is None or against != "against_reference" else f" (× {ratio:.2f})"
         return fixed(value, decimals=2) + times
 
     return text
@@ -284,8 +288,8 @@ def _dtype(name: Any) -> str:
     return _SHORT_DTYPES.get(str(name), str(name))
 
 
-def _operands_text(witness: Mapping[str, Any]) -> str:
-    calls = witness.get("sdpa") or ()
+def _operands_text(trace: Mapping[str, Any]) -> str:
+    calls = trace.get("sdpa") or ()
     kinds = {
         f"{_dtype(c.get('query'))} / {_dtype(c.get('key'))} / {_dtype(c.get('value'))} → {_dtype(c.get('output'))}"
         f"{'' if c.get('count') in (None, 1) else ' ×' + str(c['count'])}": None
@@ -294,19 +298,19 @@ def _operands_text(witness: Mapping[str, Any]) -> str:
     return "; ".join(kinds) or MISSING
 
 
-def _linear_text(witness: Mapping[str, Any]) -> str:
+def _linear_text(trace: Mapping[str, Any]) -> str:
     kinds: dict[str, None] = {}
-    for call in witness.get("linear") or ():
+    for call in trace.get("linear") or ():
         if isinstance(call, Mapping):
             kinds[f"{_dtype(call.get('input', '?'))} · {_dtype(call.get('weight', '?'))}"] = None
     return "; ".join(kinds) or MISSING
 
 
-def _casts_text(witness: Mapping[str, Any]) -> str:
+def _casts_text(trace: Mapping[str, Any]) -> str:
     texts = [
         f"{cast.get('operand', cast.get('site', '?'))} {_dtype(cast.get('from'))}→{_dtype(cast.get('to'))}"
         f" ×{cast.get('count', 1)}"
-        for cast in witness.get("casts") or ()
+        for cast in trace.get("casts") or ()
     ]
     shown = texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])
     return "; ".join(shown) or MISSING

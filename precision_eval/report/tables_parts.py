@@ -1,9 +1,9 @@
 """What stands behind a drift: its parts, and what the sampler's own rounding does; cells and a table.
 
 Conventions: parts of a drift are shares of the total mean square error in per cent and add up to 100 with the
-cross-term, which may be negative. The sampler is run alone, on the oracle's logits rounded to a fix's dtype: how many
-positions get another nucleus (the tokens that top-p keeps), and the total variation (0 to 1) between its distribution
-and float64's.
+cross-term, which may be negative. The sampler is run alone, on the reference's logits rounded to a fix's dtype: how
+many positions get another nucleus (the tokens that top-p keeps), and the total variation (0 to 1) between its
+distribution and float64's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from precision_eval.report.version_notes import operations_table, version_table
 from precision_eval.results.data import Run, figure_of
 
 READING_GUIDE = (
-    "status: raised, non_finite, … is a result: that fix does not cure this workload; its message is below.",
+    "status: raised, non_finite, … is a result: that fix does not cure this case; its message is below.",
     "latency ratio: paired, interleaved blocks over the baseline's, with a bootstrap interval; below 1 is faster. "
     "A/A is the baseline against itself: how well this machine can tell two things apart.",
     "verdict: faster or slower only where an interval that keeps the rate of false alarms lies beyond the margin "
@@ -26,8 +26,8 @@ READING_GUIDE = (
     "smallest effect that this many blocks would have found in 80 % of repetitions.",
     "memory: what is stored (weights, caches) + what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs; KL compares the next-token distributions.",
-    "diverged: free-running streams, same noise, that ever left the oracle's tokens; it need not be audible.",
-    "sound: read a distance to the oracle as a ratio to the null (× 1 = what another noise seed does), and a distance "
+    "diverged: free-running streams, same noise, that ever left the reference's tokens; it need not be audible.",
+    "sound: read a distance to the reference as a ratio to the noise floor (× 1 = what another noise seed does), and a distance "
     "to the original speech beside both controls, which degrade it on purpose.",
     "Overlapping intervals are a tie. One machine, one build, one set of seeds: measure on yours before you ship.",
 )
@@ -179,9 +179,9 @@ def environment_line(run: Run) -> str:
     return facts_line(run.environment)
 
 
-def environment_markdown(run: Run, workloads: Collection[str] | None = None) -> str:
+def environment_markdown(run: Run, cases: Collection[str] | None = None) -> str:
     """Return what a run was measured with, a list below the first line where that is several environments."""
-    lines = environment_lines(run, workloads)
+    lines = environment_lines(run, cases)
     return "\n".join([*lines[:1], *([""] if lines[1:] else []), *(f"- {line}" for line in lines[1:])])
 
 

@@ -53,11 +53,11 @@ def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[V
     notes = []
     for section in run.sections:
         for row in section.fixes:
-            change = None if section.pins else by_cell.get(f"{section.workload}/{row.fix}/{section.mode}")
+            change = None if section.pins else by_cell.get(f"{section.case}/{row.fix}/{section.mode}")
             if change is not None:
                 notes.append(
                     VersionNote(
-                        cell=f"{section.workload}/{row.fix}/{section.mode}",
+                        cell=f"{section.case}/{row.fix}/{section.mode}",
                         size=section.size,
                         found=row.status,
                         recorded=_recorded(own, section, row.fix),
@@ -67,10 +67,10 @@ def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[V
     return notes
 
 
-def version_table(run: Run, *, workload: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
+def version_table(run: Run, *, case: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
     """Return the notes of a run as a table; None where there are none."""
     table = load_table() if table is None else table
-    notes = [n for n in version_notes(run, table) if workload is None or n.cell.split("/")[0] == workload]
+    notes = [n for n in version_notes(run, table) if case is None or n.cell.split("/")[0] == case]
     version = _torch_version(run)
     if not notes or version is None:
         return None
@@ -103,7 +103,7 @@ def operations_table(outcomes: Outcomes | None = None) -> Table:
         notes=(
             f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
             "`python -m precision_eval.studies.versions.operations` probes the torch at hand.",
-            "No workload here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
+            "No case here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
             "returns float32 from 2.12 on by pytorch #174824.",
         ),
     )
@@ -133,7 +133,7 @@ def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
 
 
 def _turning(found: Sequence[Change]) -> dict[str, Change]:
-    """Return the changes by ``workload/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
+    """Return the changes by ``case/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
     by_cell: dict[str, Change] = {}
     for change in found:
         name, _, mode = change.cell.rpartition("/")
@@ -152,7 +152,7 @@ def _own_column(table: Mapping[str, Column], version: str) -> Column:
 
 def _recorded(column: Column, section: Section, fix: str) -> str | None:
     modes = ("eager",) if section.mode == "eager" else _COMPILED
-    found = (column.cells.get(f"{section.workload}/{fix}/{mode}") for mode in modes)
+    found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
     return next((expectation.status for expectation in found if expectation is not None), None)
 
 

@@ -32,7 +32,7 @@ from precision_eval.report.versions_text import (
 )
 from precision_eval.studies.versions.changes import ChangePoint
 from precision_eval.studies.versions.points import build_words
-from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
 
 PAGE_NAME = "versions.html"
 FIGURES_NAME = "figures"
@@ -47,7 +47,7 @@ class Picture:
     """A figure on the page."""
 
     stem: str
-    workload: str
+    case: str
     data: str
     alt: str
     source: str
@@ -86,9 +86,9 @@ _QUANTITIES = (
 def write_page(story: VersionsStory, folder: Path, *, command: str = COMMAND) -> Path:
     """Draw the figures and write the page."""
     pictures = []
-    for stem, workload, figure in drawings(story):
+    for stem, case, figure in drawings(story):
         png = save(figure, folder / FIGURES_NAME, stem)[0]
-        pictures.append(_picture(png, stem, workload, axis=_axis(story)))
+        pictures.append(_picture(png, stem, case, axis=_axis(story)))
     page = folder / PAGE_NAME
     with written_whole(page) as path:
         path.write_text(render_page(story, pictures, command=command), encoding="utf-8")
@@ -109,8 +109,8 @@ def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: s
             build=build_words(story.sets),
             hardware=_hardware(story.hardware),
             pythons=", ".join(sorted({one.python for one in story.sets})),
-            statuses=[one for one in pictures if not one.workload],
-            workloads=[_workload(story, one, pictures) for one in story.workloads],
+            statuses=[one for one in pictures if not one.case],
+            cases=[_case(story, one, pictures) for one in story.cases],
             every_change=[_row(change) for change in all_changes(story)],
             sources=[
                 (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
@@ -138,7 +138,7 @@ def dates_of(story: VersionsStory) -> Mapping[str, str]:
     return {name: one.date.isoformat() for name, one in known if one is not None and one.date is not None}
 
 
-def _picture(png: Path, stem: str, workload: str, *, axis: str) -> Picture:
+def _picture(png: Path, stem: str, case: str, *, axis: str) -> Picture:
     """Return a figure's PNG with few colours, as data."""
     from PIL import Image
 
@@ -150,13 +150,13 @@ def _picture(png: Path, stem: str, workload: str, *, axis: str) -> Picture:
     kind = stem.partition("-")[0]
     shown, metric = {
         "statuses": ("Grid of the status of every fix", "track_status"),
-        "drift": (f"Heatmap of the drift of every fix of {workload}", "track_drift"),
-        "latency": (f"Lines of the latency ratio of every fix of {workload}, with intervals,", "track_latency_ratio"),
+        "drift": (f"Heatmap of the drift of every fix of {case}", "track_drift"),
+        "latency": (f"Lines of the latency ratio of every fix of {case}, with intervals,", "track_latency_ratio"),
     }[kind]
-    owner = workload.replace("-", "_") or "*"
+    owner = case.replace("-", "_") or "*"
     return Picture(
         stem=stem,
-        workload=workload,
+        case=case,
         data="data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
         alt=f"{shown} over {axis}s. The tables below hold the same figures.",
         source=f"*.{owner}.{metric}",
@@ -165,30 +165,28 @@ def _picture(png: Path, stem: str, workload: str, *, axis: str) -> Picture:
     )
 
 
-def _workload(story: VersionsStory, workload: WorkloadStory, pictures: Sequence[Picture]) -> dict[str, object]:
-    """Return what the template shows of a workload: figures, then tables that have a figure in them."""
+def _case(story: VersionsStory, case: CaseStory, pictures: Sequence[Picture]) -> dict[str, object]:
+    """Return what the template shows of a case: figures, then tables that have a figure in them."""
     tables = []
-    for table in workload.tables:
+    for table in case.tables:
         for shows in _QUANTITIES:
-            rows = [
-                (fix, [_shown(workload, table, fix, name, shows) for name in story.positions]) for fix in table.fixes
-            ]
+            rows = [(fix, [_shown(case, table, fix, name, shows) for name in story.positions]) for fix in table.fixes]
             if any(cell.value for _, cells in rows for cell in cells):
                 tables.append({"mode": table.mode, "size": table.size, "shows": shows, "rows": rows})
     return {
-        "name": workload.workload,
-        "pictures": [one for one in pictures if one.workload == workload.workload],
+        "name": case.case,
+        "pictures": [one for one in pictures if one.case == case.case],
         "tables": tables,
-        "count": len(workload.changes) + len(workload.status_changes),
+        "count": len(case.changes) + len(case.status_changes),
     }
 
 
-def _shown(workload: WorkloadStory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
+def _shown(case: CaseStory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
     """Return one cell of a table."""
     cell = table.cells[fix, position]
     metrics = {
         one.key[2]
-        for one in changes_of(workload)
+        for one in changes_of(case)
         if one.at == position and (one.key[0], *one.key[3:]) == (table.mode, fix, table.size)
     }
     changed = bool(metrics & {shows.metric, "status"})
@@ -211,8 +209,8 @@ def _without_figure(status: str | None, *, changed: bool) -> Shown:
 
 def _row(change: Change) -> dict[str, str]:
     """Return one line of the table of all changes."""
-    mode, workload, metric, fix, size = change.key
-    row = {"at": change.at, "before": change.before, "workload": workload, "fix": fix, "mode": mode, "size": size}
+    mode, case, metric, fix, size = change.key
+    row = {"at": change.at, "before": change.before, "case": case, "fix": fix, "mode": mode, "size": size}
     row |= {"metric": METRIC_TITLES.get(metric, metric), "upstream": ", ".join(one.id for one in change.explained_by)}
     if not isinstance(change, ChangePoint):
         return row | {"old": status_text(change.old), "new": status_text(change.new), "factor": "", "p": ""}

@@ -1,7 +1,7 @@
 """What changed at which version, put into lines: changes of a kind are gathered, those that upstream explains first.
 
 Conventions: a *group* holds the changes between two positions that have the same explanation, kind, fix and direction;
-it becomes one line that names its workloads. Factors are new over old.
+it becomes one line that names its cases. Factors are new over old.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import groupby
 from precision_eval.core.formatting import join, memory_text, scientific
 from precision_eval.studies.versions.changes import ChangePoint, reach
 from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, VersionsStory
 from precision_eval.studies.versions.upstream import UpstreamChange
 
 Change = ChangePoint | StatusChange
@@ -46,7 +46,7 @@ class Group:
     change : str
         ``"raised → passed"``, or the factor or its range.
     where : str
-        Workloads and modes.
+        Cases and modes.
     before : str
         The last position with the old value.
     changes : tuple of Change
@@ -70,15 +70,15 @@ class Position:
     count: int
 
 
-def changes_of(workload: WorkloadStory) -> tuple[Change, ...]:
-    """Return every change of a workload, statuses first."""
-    found: list[Change] = [*workload.status_changes, *workload.changes]
+def changes_of(case: CaseStory) -> tuple[Change, ...]:
+    """Return every change of a case, statuses first."""
+    found: list[Change] = [*case.status_changes, *case.changes]
     return tuple(found)
 
 
 def all_changes(story: VersionsStory) -> tuple[Change, ...]:
     """Return every change of a story."""
-    return tuple(change for one in story.workloads for change in changes_of(one))
+    return tuple(change for one in story.cases for change in changes_of(one))
 
 
 def positions_of(story: VersionsStory) -> tuple[Position, ...]:
@@ -157,10 +157,10 @@ def _seeds(points: Sequence[ChangePoint]) -> str:
 
 
 def _where(members: Sequence[Change]) -> str:
-    """Name workloads, many only by number, and modes."""
-    workloads = list(dict.fromkeys(change.workload for change in members))
+    """Name cases, many only by number, and modes."""
+    cases = list(dict.fromkeys(change.case for change in members))
     modes = list(dict.fromkeys(change.mode for change in members))
-    return f"{_names(workloads)}; {join(modes)}"
+    return f"{_names(cases)}; {join(modes)}"
 
 
 def headline(story: VersionsStory) -> str:
@@ -187,20 +187,20 @@ def headline(story: VersionsStory) -> str:
 def _unjudged(story: VersionsStory) -> str:
     """Say where paired latencies could not be judged, or only with luck; empty where they could."""
     lines: dict[str, list[str]] = {}
-    for one in story.workloads:
+    for one in story.cases:
         found, paired = reach(one.series), [series for series in one.series if series.kind == "paired"]
         if found is None and not any(len(run) > 1 for series in paired for run in series.runs):
             continue
         if found is None or found.none:
-            lines.setdefault("could not be judged", []).append(one.workload)
+            lines.setdefault("could not be judged", []).append(one.case)
         elif found.unsure:
-            lines.setdefault("could hardly be judged", []).append(one.workload)
+            lines.setdefault("could hardly be judged", []).append(one.case)
     return "".join(f" Paired latencies {what}: {_names(names)}." for what, names in lines.items())
 
 
-def _names(workloads: Sequence[str]) -> str:
-    """Name workloads; many only by number."""
-    return join(workloads) if len(workloads) <= MOST_NAMES else f"{len(workloads)} workloads"
+def _names(cases: Sequence[str]) -> str:
+    """Name cases; many only by number."""
+    return join(cases) if len(cases) <= MOST_NAMES else f"{len(cases)} cases"
 
 
 def _count(number: int, what: str) -> str:

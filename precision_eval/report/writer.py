@@ -23,8 +23,8 @@ from precision_eval.report.text import markdown_report, print_report
 from precision_eval.results.data import Run, load_run
 
 FIGURES_NAME = "figures"
-TIMED_WORKLOAD = "voice"
-"""The workload that runs over time; only for it a missing figure over time is worth a line."""
+TIMED_CASE = "voice"
+"""The case that runs over time; only for it a missing figure over time is worth a line."""
 
 
 def write_files(run_dir: Path, *, console: Console) -> list[Path]:
@@ -63,12 +63,12 @@ def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    for workload, device, sections in run.grids():
-        name = f"{workload}-{device}".replace(":", "").replace(" ", "-")
-        yield f"tradeoff-{name}", partial(draw_tradeoff, workload, device, sections)
-        yield f"memory-{name}", partial(draw_memory, workload, device, sections)
+    for case, device, sections in run.grids():
+        name = f"{case}-{device}".replace(":", "").replace(" ", "-")
+        yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)
+        yield f"memory-{name}", partial(draw_memory, case, device, sections)
     for section in run.sections:
-        if section.workload == TIMED_WORKLOAD:
+        if section.case == TIMED_CASE:
             yield f"drift-{section.slug}", partial(draw_drift, run, section)
             yield f"audio-{section.slug}", partial(draw_audio, run, section)
             yield f"survival-{section.slug}", partial(draw_survival, run, section)

@@ -1,8 +1,8 @@
 """Records of one run, arranged as a report reads them.
 
-A *section* is workload × size × mode × device × pinned settings; a *row* is everything that was recorded about one fix
-(or oracle, null, control) in that section. Where a cell was recorded twice, the later record counts. Nothing is
-computed here beyond selection; units are those of the records (seconds, bytes, dB, nats).
+A *section* is case × size × mode × device × pinned settings; a *row* is everything that was recorded about one fix
+(or reference, noise floor, control) in that section. Where a cell was recorded twice, the later record counts.
+Nothing is computed here beyond selection; units are those of the records (seconds, bytes, dB, nats).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from precision_eval.results.choose.reading import status_of
 RECORDS_NAME = "records.jsonl"
 ENVIRONMENT_NAME = "environment.json"
 
-ROLE_ORDER = ("oracle", "fix", "null", "control")
+ROLE_ORDER = ("reference", "fix", "noise_floor", "control")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +64,15 @@ class Row:
 
     @property
     def drift(self) -> Mapping[str, Any] | None:
-        """Drift data, of whichever kind the workload has."""
+        """Drift data, of whichever kind the case has."""
         return self.data("teacher_forced_drift", "drift")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One workload × size × mode × device × pinned settings of a run."""
+    """One case × size × mode × device × pinned settings of a run."""
 
-    workload: str
+    case: str
     size: str
     mode: str
     device: str
@@ -85,13 +85,13 @@ class Section:
         """Text such as ``voice · default · eager · cpu, 1 thread``, with what is pinned after it."""
         threads = "" if self.threads is None else f", {self.threads} thread{'' if self.threads == 1 else 's'}"
         pins = self.pins.replace(",", ", ").replace("=", " ")
-        return f"{self.workload} · {self.size} · {self.mode} · {self.device}{threads}{pins}"
+        return f"{self.case} · {self.size} · {self.mode} · {self.device}{threads}{pins}"
 
     @property
     def slug(self) -> str:
         """Name for files, such as ``voice-default-eager-cpu``."""
         pins = self.pins.replace(",", "-").replace("=", "-")
-        return "-".join((self.workload, self.size, self.mode, self.device)).replace(":", "") + pins
+        return "-".join((self.case, self.size, self.mode, self.device)).replace(":", "") + pins
 
     @property
     def fixes(self) -> tuple[Row, ...]:
@@ -100,7 +100,7 @@ class Section:
 
     @property
     def curing(self) -> tuple[Row, ...]:
-        """The fixes with which the workload runs and stays finite."""
+        """The fixes with which the case runs and stays finite."""
         return tuple(row for row in self.fixes if row.status == "passed")
 
     @property
@@ -124,24 +124,24 @@ class Run:
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """Sections ordered by workload, size, mode (eager first) and device."""
+        """Sections ordered by case, size, mode (eager first) and device."""
         groups: dict[tuple[str, str, str, str, str], list[Record]] = {}
         for record in self.records:
-            key = (record.workload, record.size, record.mode, record.device, pins_of(record))
+            key = (record.case, record.size, record.mode, record.device, pins_of(record))
             groups.setdefault(key, []).append(record)
         ordered = sorted(groups, key=lambda key: (key[0], key[1], key[2] != "eager", *key[2:]))
         return tuple(_section(key, groups[key]) for key in ordered)
 
-    def references(self, section: Section, measure: str) -> tuple[Row, ...]:
-        """Oracle, null and control rows for `section`.
+    def comparators(self, section: Section, measure: str) -> tuple[Row, ...]:
+        """Reference, noise floor and control rows for `section`.
 
-        They are computed once, eagerly, so a compiled section borrows those of its workload, size and device.
+        They are computed once, eagerly, so a compiled section borrows those of its case, size and device.
         """
         own = [row for row in section.rows if row.role != "fix" and row.data(measure)]
         known = {row.fix for row in own}
         for other in self.sections:
-            same = (other.workload, other.size, other.device, other.pins) == (
-                section.workload,
+            same = (other.case, other.size, other.device, other.pins) == (
+                section.case,
                 section.size,
                 section.device,
                 section.pins,
@@ -153,10 +153,10 @@ class Run:
         return tuple(sorted(own, key=_row_order))
 
     def grids(self) -> Iterator[tuple[str, str, tuple[Section, ...]]]:
-        """Yield (workload, device and pins, its sections): what belongs into one figure."""
-        keys = dict.fromkeys((section.workload, section.device, section.pins) for section in self.sections)
+        """Yield (case, device and pins, its sections): what belongs into one figure."""
+        keys = dict.fromkeys((section.case, section.device, section.pins) for section in self.sections)
         for key in keys:
-            own = tuple(section for section in self.sections if (section.workload, section.device, section.pins) == key)
+            own = tuple(section for section in self.sections if (section.case, section.device, section.pins) == key)
             yield key[0], key[1] + key[2].replace(",", " ").replace("=", " "), own
 
 
@@ -227,10 +227,10 @@ def memory_bytes(row: Row) -> tuple[float, float] | None:
 
 
 def is_identical(row: Row) -> bool:
-    """Tell whether a row's audio equals the oracle's: no spectral distance at all, no finite distortion ratio."""
+    """Tell whether a row's audio equals the reference's: no spectral distance at all, no finite distortion ratio."""
     data = row.data("audio")
-    distance = figure_of(data, "against_oracle", "log_spectral_distance_db", "mean")
-    return distance == 0.0 and figure_of(data, "against_oracle", "si_sdr_db", "whole_file") is None
+    distance = figure_of(data, "against_reference", "log_spectral_distance_db", "mean")
+    return distance == 0.0 and figure_of(data, "against_reference", "si_sdr_db", "whole_file") is None
 
 
 def pins_of(record: Record) -> str:
@@ -246,9 +246,9 @@ def _section(key: tuple[str, str, str, str, str], records: list[Record]) -> Sect
         roles[record.fix] = record.role
     rows = [Row(fix=fix, role=roles[fix], records=measures) for fix, measures in by_fix.items()]
     threads = {record.threads for record in records}
-    workload, size, mode, device, pins = key
+    case, size, mode, device, pins = key
     return Section(
-        workload=workload,
+        case=case,
         size=size,
         mode=mode,
         device=device,

@@ -1,6 +1,6 @@
-"""The expectation table: what every fix comes to on every workload, in each mode, per torch version.
+"""The expectation table: what every fix comes to on every case, in each mode, per torch version.
 
-Conventions: everything at size ``tiny`` on the CPU, seed 0. A key reads ``workload/fix/mode``; the modes are
+Conventions: everything at size ``tiny`` on the CPU, seed 0. A key reads ``case/fix/mode``; the modes are
 ``eager`` and ``compiled-BACKEND`` of ``torch.compile``: ``aot_eager`` traces as the default does and then runs
 torch's own operations, ``inductor`` also generates code and may accept what they refuse. A *column* is one torch
 version (``2.13.0``, its build left out). A message is the sentence of the family where it is one, else the first
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.systems import WORKLOADS, Workload
+from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
 
 if TYPE_CHECKING:
-    from precision_eval.cases.systems import Case
+    from precision_eval.cases.systems import BuiltCase
 
 TABLE = Path(__file__).with_name("expectations.json")
 SCHEMA_VERSION = 1
@@ -38,7 +38,7 @@ REMEDY = "if that is right, record it with `precision-eval expect --record`"
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a fix comes to on a workload in a mode."""
+    """What a fix comes to on a case in a mode."""
 
     status: str
     message: str | None = None
@@ -134,11 +134,11 @@ def save_table(table: Table, path: Path = TABLE) -> None:
 def observe(
     modes: Iterable[str],
     *,
-    workloads: Iterable[Workload] = WORKLOADS,
+    cases: Iterable[Case] = CASES,
     fixes: Iterable[Fix] = FIXES,
     on_cell: Callable[[str], None] = lambda cell: None,
 ) -> Column:
-    """Run every fix on every workload that has the size ``tiny``, in this process."""
+    """Run every fix on every case that has the size ``tiny``, in this process."""
     modes = tuple(modes)
     for mode in modes:
         if mode not in MODES:
@@ -146,17 +146,17 @@ def observe(
     if "compiled-inductor" in modes:
         check_inductor()
     column = Column()
-    for workload in workloads:
-        if SIZE not in workload.sizes:
+    for case in cases:
+        if SIZE not in case.sizes:
             continue
-        column.digests[workload.id] = workload.digest
-        case = workload.build(SIZE, device="cpu", seed=SEED)
+        column.digests[case.id] = case.digest
+        built = case.build(SIZE, device="cpu", seed=SEED)
         for fix in fixes:
             for mode in modes:
                 if mode.partition("-")[0] in fix.modes:
-                    key = f"{workload.id}/{fix.id}/{mode}"
+                    key = f"{case.id}/{fix.id}/{mode}"
                     on_cell(key)
-                    column.cells[key] = _observed(case, fix, mode)
+                    column.cells[key] = _observed(built, fix, mode)
     return column
 
 
@@ -178,7 +178,7 @@ def check_inductor() -> None:
         ) from error
 
 
-def _observed(case: Case, fix: Fix, mode: str) -> Expectation:
+def _observed(built: BuiltCase, fix: Fix, mode: str) -> Expectation:
     """Put a fix on a copy of a model, call it once and say what came of it."""
     import warnings
 
@@ -193,9 +193,9 @@ def _observed(case: Case, fix: Fix, mode: str) -> Expectation:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's warnings are no status
         try:
-            applied = AppliedFix(fix, copy.deepcopy(case.model), mode=kind, backend=backend or "inductor")
+            applied = AppliedFix(fix, copy.deepcopy(built.model), mode=kind, backend=backend or "inductor")
             with applied as call:
-                broken = _not_finite(call(*call.prepare(case.inputs)))
+                broken = _not_finite(call(*call.prepare(built.inputs)))
         except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's status
             return Expectation(failure_of(fix.id, error).status, message_of(error))
     return Expectation("non_finite", broken) if broken else Expectation("passed")
@@ -243,17 +243,17 @@ def differences(expected: Column, found: Column, *, same_version: bool) -> list[
         if before is None:
             result.append(Difference(key, None, now, "not in the table"))
         elif before.status != now.status:
-            note = "another status" + (", and the workload has changed" if _workload(key) in changed else "")
+            note = "another status" + (", and the case has changed" if _case(key) in changed else "")
             result.append(Difference(key, before, now, note))
         elif same_version and before.message != now.message:
             result.append(Difference(key, before, now, "another message"))
     for key, before in expected.cells.items():
-        if _workload(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
+        if _case(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
             result.append(Difference(key, before, None, "no longer there"))
     return result
 
 
-def _workload(key: str) -> str:
+def _case(key: str) -> str:
     return key.partition("/")[0]
 
 
@@ -272,12 +272,12 @@ def changes(table: Mapping[str, Column]) -> list[Change]:
 def updated(table: Table, version: str, found: Column) -> Table:
     """Return the table with what was found recorded for a version."""
     old = table.get(release(version), Column())
-    known = {workload.id for workload in WORKLOADS} | set(found.digests)
+    known = {case.id for case in CASES} | set(found.digests)
     modes = {key.rpartition("/")[2] for key in found.cells}
     kept = {
         key: cell
         for key, cell in old.cells.items()
-        if _workload(key) in known and not (_workload(key) in found.digests and key.rpartition("/")[2] in modes)
+        if _case(key) in known and not (_case(key) in found.digests and key.rpartition("/")[2] in modes)
     }
     digests = {w: digest for w, digest in old.digests.items() if w in known} | found.digests
     return {**table, release(version): Column(digests, kept | found.cells)}

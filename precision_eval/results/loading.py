@@ -50,7 +50,7 @@ class Choices(Sequence[Choice]):
         found = {choice.fix for choice in self if choice.group.contenders}
         if len(found) > 1:
             each = "; ".join(f"{choice.group.title}: {choice.fix}" for choice in self)
-            raise ParameterError(f"no one fix is the answer everywhere ({each}); give workload, size or mode")
+            raise ParameterError(f"no one fix is the answer everywhere ({each}); give case, size or mode")
         return next(iter(found), None)
 
     @cached_property
@@ -90,15 +90,15 @@ class Run:
 
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """The fixes side by side, one comparison per workload × size × mode × device × threads."""
+        """The fixes side by side, one comparison per case × size × mode × device × threads."""
         return tuple(Comparison(group=group) for group in groups_of(self.records.values(), run=str(self.path)))
 
-    def comparison(self, workload: str, *, size: str = "*", mode: str = "*", device: str = "*") -> Comparison:
+    def comparison(self, case: str, *, size: str = "*", mode: str = "*", device: str = "*") -> Comparison:
         """Return the one comparison of that place.
 
         Parameters
         ----------
-        workload, size, mode, device : str
+        case, size, mode, device : str
             Names or globs.
 
         Returns
@@ -110,13 +110,13 @@ class Run:
         ParameterError
             None is there, or more than one; the message names them.
         """
-        asked = (workload, size, mode, device)
+        asked = (case, size, mode, device)
         found = [one for one in self.comparisons if _is_of(one.group, asked)]
         if len(found) == 1:
             return found[0]
         there = "; ".join(one.group.title for one in found or self.comparisons)
         what = f"{len(found)} comparisons are of" if found else "no comparison is of"
-        raise ParameterError(f"{what} {' · '.join(asked)}; give workload, size, mode and device of one of: {there}")
+        raise ParameterError(f"{what} {' · '.join(asked)}; give case, size, mode and device of one of: {there}")
 
     def choose(self, **question: Any) -> Choices:
         """Choose a fix; see :func:`choose`."""
@@ -128,7 +128,8 @@ class Run:
         Parameters
         ----------
         kind : {"fixes", "records"}
-            One row per fix (oracle, null, control) of a group with the figures of all its measures; or one per record.
+            One row per fix (reference, noise floor, control) of a group with the figures of all its measures; or one
+            per record.
 
         Returns
         -------
@@ -169,7 +170,7 @@ class Run:
     def _fix_rows(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, ...], list[LoadedRecord]] = {}
         for record in self.records.values():
-            place = (record.workload, record.size, record.mode, record.device, str(record.threads))
+            place = (record.case, record.size, record.mode, record.device, str(record.threads))
             key = (*place, _pins(record), record.fix)
             found.setdefault(key, []).append(record)
         return [_fix_row(records) for records in found.values()]
@@ -210,7 +211,7 @@ def load(path: str | Path) -> Run:
     Examples
     --------
     >>> run = load("results/cpu")  # doctest: +SKIP
-    >>> run.choose(workload="voice", mode="eager", policy="quality").fix  # doctest: +SKIP
+    >>> run.choose(case="voice", mode="eager", policy="quality").fix  # doctest: +SKIP
     'full_float32'
     """
     folder = Path(path)
@@ -235,7 +236,7 @@ def choose(
     max_drift: float | None = None,
     max_memory: str | int | None = None,
     min_speed: float | None = None,
-    workload: str = "*",
+    case: str = "*",
     size: str = "*",
     mode: str = "*",
     device: str | None = None,
@@ -259,7 +260,7 @@ def choose(
         A size (``"2GiB"``), bytes, or a ratio to full_float32's (``"0.6x"``).
     min_speed : float or None
         Ratio to full_float32; above 1 is faster.
-    workload, size, mode : str
+    case, size, mode : str
         Names or globs.
     device : str or None
     threads, length, batch : int or None
@@ -282,7 +283,7 @@ def choose(
     question = Question(
         policy=policy,
         constraints=constraints_of(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
-        workloads=(workload,),
+        cases=(case,),
         sizes=(size,),
         modes=(mode,),
         device=device,
@@ -310,7 +311,7 @@ def _record_row(record: LoadedRecord) -> dict[str, Any]:
 
 
 def _identity(record: LoadedRecord) -> dict[str, Any]:
-    first, rest = ("workload", "size", "mode", "device"), ("threads", "fix", "role")
+    first, rest = ("case", "size", "mode", "device"), ("threads", "fix", "role")
     row = {name: getattr(record, name) for name in first} | {"pins": _pins(record).lstrip(",")}
     return row | {name: getattr(record, name) for name in rest}
 
@@ -320,5 +321,5 @@ def _pins(record: LoadedRecord) -> str:
 
 
 def _is_of(group: Group, asked: tuple[str, ...]) -> bool:
-    names = (group.workload, group.size, group.mode, group.device)
+    names = (group.case, group.size, group.mode, group.device)
     return all(fnmatch.fnmatchcase(name, glob) for name, glob in zip(names, asked, strict=True))

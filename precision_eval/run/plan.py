@@ -2,7 +2,7 @@
 
 Conventions: a name without ``*``, ``?`` or ``[`` must exist; a glob must match something; several may be given. A mode
 that a fix does not have is not planned. Where no mode was asked for, it is eager, and a fix that exists only compiled
-is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order workload, size,
+is planned compiled, with the control ``as_shipped`` compiled beside it. Cells come in the order case, size,
 attention backend, measure, mode, fix.
 """
 
@@ -35,12 +35,12 @@ class FixEntry(Protocol):
         """Modes that the fix has."""
 
 
-class WorkloadEntry(Protocol):
-    """What a plan needs to know of a workload."""
+class CaseEntry(Protocol):
+    """What a plan needs to know of a case."""
 
     @property
     def id(self) -> str:
-        """Id of the workload."""
+        """Id of the case."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class WorkloadEntry(Protocol):
 
     @property
     def by_default(self) -> bool:
-        """Whether a run that names no workload has it."""
+        """Whether a run that names no case has it."""
 
     def takes(self, fix: str) -> bool:
         """Whether a fix has a meaning for it."""
@@ -70,7 +70,7 @@ class WorkloadEntry(Protocol):
 class Selection:
     """What was asked for."""
 
-    workloads: tuple[str, ...] | None = None
+    cases: tuple[str, ...] | None = None
     fixes: tuple[str, ...] = ("*",)
     measures: tuple[str, ...] = ("*",)
     modes: tuple[str, ...] | None = None
@@ -117,7 +117,7 @@ def matching(kind: str, patterns: Iterable[str], known: Sequence[str]) -> tuple[
 def make_plan(
     selection: Selection,
     *,
-    workloads: Sequence[WorkloadEntry] | None = None,
+    cases: Sequence[CaseEntry] | None = None,
     fixes: Sequence[FixEntry] | None = None,
     measures: Sequence[Measure] = MEASURES,
 ) -> Plan:
@@ -125,27 +125,23 @@ def make_plan(
     if selection.threads < 1:
         raise ParameterError(f"threads is {selection.threads}; at least 1 is needed")
     check_tf32(selection.options.tf32, selection.device)
-    all_workloads, all_fixes = _registries(workloads, fixes)
-    chosen = _workloads_of(selection.workloads, all_workloads)
+    all_cases, all_fixes = _registries(cases, fixes)
+    chosen = _cases_of(selection.cases, all_cases)
     fix_names = matching("fix", selection.fixes, [entry.id for entry in all_fixes])
     modes = _modes_of(selection.modes, [entry for entry in all_fixes if entry.id in fix_names])
     wanted = _with_needs(matching("measure", selection.measures, [entry.name for entry in measures]), measures)
     sizes = _sizes_of(selection.sizes, chosen)
     cells = tuple(
         cell
-        for workload in chosen
-        for size in sizes[workload.id]
+        for case in chosen
+        for size in sizes[case.id]
         for options in _pinned(selection)
         for measure in measures
-        if measure.name in wanted and measure.name in workload.measures and _knows_pins(measure, options)
-        for cell in _cells_of(
-            measure, workload.id, size, _meant_for(workload, modes), replace(selection, options=options)
-        )
+        if measure.name in wanted and measure.name in case.measures and _knows_pins(measure, options)
+        for cell in _cells_of(measure, case.id, size, _meant_for(case, modes), replace(selection, options=options))
     )
     if not cells:
-        raise ParameterError(
-            "the selection comes to no cell: none of these workloads has these measures, fixes and modes"
-        )
+        raise ParameterError("the selection comes to no cell: none of these cases has these measures, fixes and modes")
     after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
     return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures))
 
@@ -166,18 +162,18 @@ def _knows_pins(measure: Measure, options: Options) -> bool:
 
 
 def _registries(
-    workloads: Sequence[WorkloadEntry] | None, fixes: Sequence[FixEntry] | None
-) -> tuple[Sequence[WorkloadEntry], Sequence[FixEntry]]:
+    cases: Sequence[CaseEntry] | None, fixes: Sequence[FixEntry] | None
+) -> tuple[Sequence[CaseEntry], Sequence[FixEntry]]:
     """Fill in the package's own registries."""
-    if workloads is None:
-        from precision_eval.cases.systems import all_workloads
+    if cases is None:
+        from precision_eval.cases.systems import all_cases
 
-        workloads = all_workloads()
+        cases = all_cases()
     if fixes is None:
         from precision_eval.fixes.catalog import FIXES
 
         fixes = FIXES
-    return workloads, fixes
+    return cases, fixes
 
 
 def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> dict[str, tuple[str, ...]]:
@@ -195,17 +191,17 @@ def _modes_of(requested: tuple[str, ...] | None, fixes: Sequence[FixEntry]) -> d
     return {mode: tuple(names) for mode, names in planned.items() if names}
 
 
-def _workloads_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> list[WorkloadEntry]:
-    """Return the workloads asked for, or those that are in by default."""
+def _cases_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> list[CaseEntry]:
+    """Return the cases asked for, or those that are in by default."""
     if requested is None:
-        return [entry for entry in workloads if entry.by_default]
-    names = matching("workload", requested, [entry.id for entry in workloads])
-    return [entry for entry in workloads if entry.id in names]
+        return [entry for entry in cases if entry.by_default]
+    names = matching("case", requested, [entry.id for entry in cases])
+    return [entry for entry in cases if entry.id in names]
 
 
-def _meant_for(workload: WorkloadEntry, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Leave out the fixes that have no meaning for a workload."""
-    kept = {mode: tuple(fix for fix in fixes if workload.takes(fix)) for mode, fixes in modes.items()}
+def _meant_for(case: CaseEntry, modes: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Leave out the fixes that have no meaning for a case."""
+    kept = {mode: tuple(fix for fix in fixes if case.takes(fix)) for mode, fixes in modes.items()}
     return {mode: fixes for mode, fixes in kept.items() if fixes}
 
 
@@ -214,23 +210,23 @@ def _with_needs(names: tuple[str, ...], measures: Sequence[Measure]) -> set[str]
     return set(names) | {need for measure in measures if measure.name in names for need in measure.needs}
 
 
-def _sizes_of(requested: tuple[str, ...] | None, workloads: Sequence[WorkloadEntry]) -> dict[str, tuple[str, ...]]:
-    """Return the sizes of each workload; a size that only some of them have is left out of the others."""
+def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> dict[str, tuple[str, ...]]:
+    """Return the sizes of each case; a size that only some of them have is left out of the others."""
     if requested is None:
-        return {workload.id: workload.default_sizes for workload in workloads}
-    known = list(dict.fromkeys(size for workload in workloads for size in workload.sizes))
+        return {case.id: case.default_sizes for case in cases}
+    known = list(dict.fromkeys(size for case in cases for size in case.sizes))
     chosen = matching("size", requested, known)
-    return {workload.id: tuple(size for size in workload.sizes if size in chosen) for workload in workloads}
+    return {case.id: tuple(size for size in case.sizes if size in chosen) for case in cases}
 
 
 def _cells_of(
-    measure: Measure, workload: str, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
+    measure: Measure, case: str, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
 ) -> Iterator[Cell]:
-    """Yield the cells of one measure of one workload and size."""
+    """Yield the cells of one measure of one case and size."""
 
     def cell(fixes: tuple[str, ...], mode: str) -> Cell:
         return Cell(
-            workload=workload,
+            case=case,
             fixes=fixes,
             mode=mode,
             device=selection.device,
@@ -249,13 +245,13 @@ def _predecessors(cell: Cell, cells: Sequence[Cell], measures: Sequence[Measure]
     """Yield the ids of the cells that come before a cell."""
     measure = next(entry for entry in measures if entry.name == cell.measure)
     for other in cells:
-        if other.measure not in measure.after or (other.workload, other.size, other.options) != (
-            cell.workload,
+        if other.measure not in measure.after or (other.case, other.size, other.options) != (
+            cell.case,
             cell.size,
             cell.options,
         ):
             continue
         same = other.mode == cell.mode and set(other.fixes) & set(cell.fixes)
-        reference = other.measure in measure.needs and set(other.fixes) & {"oracle", "null"}
-        if same or reference:
+        comparator = other.measure in measure.needs and set(other.fixes) & {"reference", "noise_floor"}
+        if same or comparator:
             yield other.id

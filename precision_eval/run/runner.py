@@ -151,7 +151,7 @@ class _Run:
             earlier = replace(cell, measure=name)
             ids = [earlier.fix_id(fix)]
             if name in measure.needs:
-                ids += [replace(earlier, mode="eager").fix_id(other) for other in ("oracle", "null")]
+                ids += [replace(earlier, mode="eager").fix_id(other) for other in ("reference", "noise_floor")]
             for record in (self._status[found] for found in ids if found in self._status):
                 if record.status != "passed":
                     whose = "" if record.fix == fix else f" of {record.fix}"
@@ -213,7 +213,7 @@ class _Run:
         """Say whether a record is what this cell would measure."""
         return (
             record.environment == self.environment
-            and record.workload_digest == self.plan.digests[cell.workload]
+            and record.case_digest == self.plan.digests[cell.case]
             and record.threads == cell.threads
             and record.options == cell.options.chosen(self._measure(cell).options)
         )
@@ -230,8 +230,8 @@ class _Run:
     def _as_record(self, cell: Cell, outcome: Outcome, result: CellResult) -> Record:
         return Record(
             cell=cell.fix_id(outcome.fix),
-            workload=cell.workload,
-            workload_digest=self.plan.digests[cell.workload],
+            case=cell.case,
+            case_digest=self.plan.digests[cell.case],
             fix=outcome.fix,
             role=outcome.role,
             mode=cell.mode,

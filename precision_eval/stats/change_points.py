@@ -225,9 +225,9 @@ def _dealt(
     return np.concatenate(found, axis=1)
 
 
-def _share(null: Floats, value: float) -> float:
+def _share(noise_floor: Floats, value: float) -> float:
     """P-value of `value` among random deals, itself counted; ties count as at least as large."""
-    return (1.0 + float(np.count_nonzero(null >= value * (1.0 - 1e-12)))) / (null.size + 1.0)
+    return (1.0 + float(np.count_nonzero(noise_floor >= value * (1.0 - 1e-12)))) / (noise_floor.size + 1.0)
 
 
 def _test(table: _Table, cuts: tuple[int, ...], rng: np.random.Generator, deals: int) -> tuple[float, int]:
@@ -236,9 +236,9 @@ def _test(table: _Table, cuts: tuple[int, ...], rng: np.random.Generator, deals:
     if not len(contrasts[0]):
         return 1.0, 1
     residuals = _residuals(table, cuts)
-    null = _dealt(table, residuals, rng, deals, contrasts)
+    noise_floor = _dealt(table, residuals, rng, deals, contrasts)
     step, bump = (
-        _share(null[kind], float(one[0])) for kind, one in enumerate(_largest(table, residuals[None], contrasts))
+        _share(noise_floor[kind], float(one[0])) for kind, one in enumerate(_largest(table, residuals[None], contrasts))
     )
     if not len(contrasts[1]):
         return step, 1
@@ -254,34 +254,36 @@ def _described(
     if not cuts:
         return Detection(steps=(), levels=_levels(middles, table.counts, cuts))
     everywhere = _contrasts(table.counts, ())
-    null = _dealt(table, _residuals(table, cuts), rng, MANY, everywhere)
+    noise_floor = _dealt(table, _residuals(table, cuts), rng, MANY, everywhere)
     scale = float(table.scales(table.values[None])[0])
     while True:
-        steps = [_step(number, table, middles, cuts, scale, null) for number in range(len(cuts))]
+        steps = [_step(number, table, middles, cuts, scale, noise_floor) for number in range(len(cuts))]
         worst = max(steps, key=lambda one: one.p_value, default=None)
         if worst is None or worst.p_value <= level:
             return Detection(steps=tuple(steps), levels=_levels(middles, table.counts, cuts))
         cuts = tuple(cut for cut in cuts if cut != worst.index)
 
 
-def _step(number: int, table: _Table, middles: Floats, cuts: tuple[int, ...], scale: float, null: Floats) -> Step:
+def _step(
+    number: int, table: _Table, middles: Floats, cuts: tuple[int, ...], scale: float, noise_floor: Floats
+) -> Step:
     """Describe one of the steps: against its neighbours, or as the edge of a bump, whichever is clearer."""
     size = len(middles)
     pieces = _segments(size, cuts)
     left, right = pieces[number], pieces[number + 1]
     contrast = _contrast(size, table.counts, slice(*right), range(*left))
-    p_values = [_share(null[0], abs(float(contrast @ middles)) / scale)]
+    p_values = [_share(noise_floor[0], abs(float(contrast @ middles)) / scale)]
     if size > 2:
         p_values[0] /= STEP_SHARE
         for inner in range(max(1, number), min(number + 1, len(pieces) - 2) + 1):
             outside = [*range(*pieces[inner - 1]), *range(*pieces[inner + 1])]
             bump = _contrast(size, table.counts, slice(*pieces[inner]), outside)
-            p_values.append(_share(null[1], abs(float(bump @ middles)) / scale) / (1.0 - STEP_SHARE))
+            p_values.append(_share(noise_floor[1], abs(float(bump @ middles)) / scale) / (1.0 - STEP_SHARE))
     levels = _levels(middles, table.counts, cuts)
     spread = math.sqrt(sum(1.0 / float(table.counts[start:end].sum()) for start, end in (left, right)))
     return Step(
         index=cuts[number],
         size=levels[number + 1] - levels[number],
-        half_width=float(np.quantile(null[0], CONFIDENCE)) * scale * spread,
+        half_width=float(np.quantile(noise_floor[0], CONFIDENCE)) * scale * spread,
         p_value=min(1.0, *p_values),
     )

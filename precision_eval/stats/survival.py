@@ -1,4 +1,4 @@
-"""Survival of streams: the fraction that has not yet left the oracle's path, with intervals.
+"""Survival of streams: the fraction that has not yet left the reference's path, with intervals.
 
 Conventions: a stream is *lost* at its event (first divergent step); a stream still on the path when observation ends is
 *censored* there. Times are in whatever unit the caller uses (steps, seconds). The curve is right-continuous: the value

@@ -2,9 +2,9 @@
 
 Conventions: all candidates are called with the same inputs and without gradients. Time is the paired ratio to the
 baseline's, below 1 = faster, measured in this process (:mod:`precision_eval.measure.latency`). Drift is
-‖output − oracle‖₂ / ‖oracle‖₂, the largest over the floating outputs; the oracle is float64. Memory is in bytes: what a
-module stores in parameters and buffers, and the allocator's peak of one call on top. A candidate that raises, or whose
-output is not finite, is a row with that status and no error. This module imports torch.
+‖output − reference‖₂ / ‖reference‖₂, the largest over the floating outputs; the reference is float64. Memory is in
+bytes: what a module stores in parameters and buffers, and the allocator's peak of one call on top. A candidate that
+raises, or whose output is not finite, is a row with that status and no error. This module imports torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.formatting import short_reason
 from precision_eval.core.records import Record
-from precision_eval.diagnose.doctor.oracle import check_available, reference_of
+from precision_eval.diagnose.doctor.reference import check_available, reference_of
 from precision_eval.diagnose.doctor.subject import Outcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.storage import storage_bytes
@@ -32,7 +32,7 @@ from precision_eval.results.choose import Group, groups_of
 from precision_eval.results.choose.facts import exact
 from precision_eval.stats import PairedRatio
 
-Oracle = nn.Module | Callable[..., Any] | torch.Tensor
+Reference = nn.Module | Callable[..., Any] | torch.Tensor
 _REFERENCE = "full_float32"
 _OF_RUNS = "; run with --processes 5 or more"
 
@@ -66,7 +66,7 @@ class Costs(Mapping[str, Cost]):
         In the order of the candidates.
     baseline : str
         That the times are ratios to.
-    oracle : str
+    reference : str
         What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"``, ``"as given"`` or empty.
     device : str
     threads : int
@@ -77,7 +77,7 @@ class Costs(Mapping[str, Cost]):
 
     rows: Mapping[str, Cost]
     baseline: str
-    oracle: str
+    reference: str
     device: str
     threads: int
     doubts: tuple[str, ...] = ()
@@ -131,21 +131,21 @@ class Costs(Mapping[str, Cost]):
         return "\n".join([table, *(f"doubt: {doubt}" for doubt in self.doubts)])
 
     def _repr_html_(self) -> str:
-        oracle = [f"drift: to {self.oracle}"] if self.oracle else []
-        return self.comparison._repr_html_() + paragraphs([*oracle, *(f"doubt: {doubt}" for doubt in self.doubts)])
+        reference = [f"drift: to {self.reference}"] if self.reference else []
+        return self.comparison._repr_html_() + paragraphs([*reference, *(f"doubt: {doubt}" for doubt in self.doubts)])
 
 
 def compare(
     candidates: Mapping[str, Callable[..., Any]],
     *inputs: Any,
     baseline: str,
-    oracle: Oracle | None = None,
+    reference: Reference | None = None,
     latency: bool = True,
     memory: bool = True,
     budget_s: float = 2.0,
     seed: int = 0,
 ) -> Costs:
-    """Measure what candidates cost: paired latency, drift to a float64 oracle, memory.
+    """Measure what candidates cost: paired latency, drift to a float64 reference, memory.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def compare(
         What every candidate is called with; a single dict holds keyword arguments.
     baseline : str
         Name of the candidate that times are ratios to.
-    oracle : torch.nn.Module, callable or torch.Tensor, optional
+    reference : torch.nn.Module, callable or torch.Tensor, optional
         A module: a float64 copy of it is called, whatever its own dtypes are, so one that raises will do. A function:
-        called with the floating inputs in float64. A tensor: the output itself. Without an oracle no drift is measured.
-    latency, memory : bool
+        called with the floating inputs in float64. A tensor: the output itself. Without a reference no drift is
+    measured. latency, memory : bool
         Measure it.
     budget_s : float
         Seconds for the timing of all candidates together.
@@ -173,7 +173,7 @@ def compare(
     Raises
     ------
     ParameterError
-        The baseline is not a candidate, a candidate cannot be called, or the oracle does not give float64.
+        The baseline is not a candidate, a candidate cannot be called, or the reference does not give float64.
     CandidateError
         A candidate cannot be timed: it does not repeat, changes its inputs, returns nothing, or is too short.
 
@@ -183,27 +183,29 @@ def compare(
     >>> from precision_eval import compare, fixed
     >>> model = torch.nn.Linear(64, 64).half()  # raises where its input is float32
     >>> candidates = {"as shipped": model, "kv_to_query": fixed(model, "kv_to_query")}
-    >>> costs = compare(candidates, torch.ones(1, 64), baseline="kv_to_query", oracle=model)
+    >>> costs = compare(candidates, torch.ones(1, 64), baseline="kv_to_query", reference=model)
     >>> costs["as shipped"].status, costs["kv_to_query"].drift < 1e-6
     ('raised', True)
     """
     _check(candidates, baseline)
     args, kwargs = _arguments(inputs)
-    truth, name, doubts = _truth(oracle, inputs, args, kwargs)
+    truth, name, doubts = _truth(reference, inputs, args, kwargs)
     ready = {key: _Ready.of(one, args, kwargs) for key, one in candidates.items()}
     outcomes = {key: one.tried() for key, one in ready.items()}
     rows = {key: _row(key, outcomes[key], truth, ready[key].module) for key in candidates}
     passed = [key for key, row in rows.items() if row.status == "passed"]
     device = next((output.device for key in passed for output in outcomes[key].outputs or ()), torch.device("cpu"))
     unlike = [key for key in passed if truth is not None and rows[key].drift is None]
-    doubts += (f"no drift of {', '.join(unlike)}: its outputs have other shapes than the oracle's",) if unlike else ()
+    doubts += (
+        (f"no drift of {', '.join(unlike)}: its outputs have other shapes than the reference's",) if unlike else ()
+    )
     if memory:
         rows |= {key: replace(rows[key], peak_bytes=ready[key].peak_bytes(device)) for key in passed}
     if latency:
         timed, more = _timed(rows, ready, baseline=baseline, budget_s=budget_s, seed=seed, device=str(device))
         rows, doubts = rows | timed, (*doubts, *more)
     threads = torch.get_num_threads()
-    return Costs(rows=rows, baseline=baseline, oracle=name, device=str(device), threads=threads, doubts=doubts)
+    return Costs(rows=rows, baseline=baseline, reference=name, device=str(device), threads=threads, doubts=doubts)
 
 
 @dataclass(frozen=True)
@@ -250,23 +252,27 @@ def _arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]
 
 
 def _truth(
-    oracle: Oracle | None, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    reference: Reference | None, inputs: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...] | None, str, tuple[str, ...]]:
-    """Outputs of the oracle, its name, and doubts."""
-    if oracle is None:
+    """Outputs of the reference, its name, and doubts."""
+    if reference is None:
         return None, "", ()
-    if isinstance(oracle, nn.Module):
-        found = reference_of(subject_of(oracle, inputs), available_bytes=check_available(None), draws=None)
+    if isinstance(reference, nn.Module):
+        found = reference_of(subject_of(reference, inputs), available_bytes=check_available(None), draws=None)
         return found.outputs, found.name, found.doubts
-    if not callable(oracle) and not isinstance(oracle, torch.Tensor):
-        raise ParameterError(f"the oracle is a {type(oracle).__name__}; expected a module, a function or a tensor")
+    if not callable(reference) and not isinstance(reference, torch.Tensor):
+        raise ParameterError(
+            f"the reference is a {type(reference).__name__}; expected a module, a function or a tensor"
+        )
     wide_args, wide_kwargs = in_dtype((args, kwargs), torch.float64)
     with torch.no_grad():
-        outputs = floating_leaves(oracle if isinstance(oracle, torch.Tensor) else oracle(*wide_args, **wide_kwargs))
+        outputs = floating_leaves(
+            reference if isinstance(reference, torch.Tensor) else reference(*wide_args, **wide_kwargs)
+        )
     dtypes = {str(output.dtype).removeprefix("torch.") for output in outputs}
     if dtypes != {"float64"}:
         found_ = ", ".join(sorted(dtypes)) or "nothing floating"
-        raise ParameterError(f"the oracle gives {found_}; expected float64: compute it from float64 operands")
+        raise ParameterError(f"the reference gives {found_}; expected float64: compute it from float64 operands")
     return outputs, "as given", ()
 
 
@@ -309,11 +315,11 @@ def _timed(
 
 
 class _Compared(Group):
-    """A group of candidates that are no fixes of a workload: what is missing is asked for in another way."""
+    """A group of candidates that are no fixes of a case: what is missing is asked for in another way."""
 
     def command(self, measure: str | None = None) -> str:
         """Return the argument that adds a measure."""
-        return f"compare(..., {'oracle=model' if measure == 'drift' else f'{measure}=True'})"
+        return f"compare(..., {'reference=model' if measure == 'drift' else f'{measure}=True'})"
 
 
 def _group(costs: Costs) -> Group:
@@ -330,17 +336,17 @@ def _group(costs: Costs) -> Group:
 
 
 def _records(costs: Costs, row: Cost) -> Iterator[Record]:
-    data: dict[str, dict[str, Any]] = {"witness": {"status": row.status}}
+    data: dict[str, dict[str, Any]] = {"trace": {"status": row.status}}
     if row.drift is not None:
         data["drift"] = {"relative_error": row.drift}
     if row.latency is not None:
         data["latency"] = row.latency.to_dict()
     if row.peak_bytes is not None and row.stored_bytes is not None:
         data["memory"] = {"storage_bytes": row.stored_bytes, "allocated_peak_bytes": row.peak_bytes}
-    place = {"workload": "candidates", "size": "as given", "mode": "eager", "device": costs.device}
+    place = {"case": "candidates", "size": "as given", "mode": "eager", "device": costs.device}
     for measure, figures in data.items():
         yield Record(
-            cell=f"{row.name}#{measure}", workload_digest="", fix=row.name, role="fix", threads=costs.threads,
+            cell=f"{row.name}#{measure}", case_digest="", fix=row.name, role="fix", threads=costs.threads,
             measure=measure, status=row.status, reason=row.reason or None, wall_s=0.0, environment="",
             started_at="", data=figures if row.status == "passed" else None,
             **cast(Any, place),

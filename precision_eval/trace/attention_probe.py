@@ -97,7 +97,7 @@ def probing(*, every: int = 1) -> Iterator[AttentionSharpness]:
         **options: Any,
     ) -> Tensor:
         if next(seen) % every == 0:
-            with _disable_current_modes():  # the witness has no business here, and would cost every operation
+            with _disable_current_modes():  # the trace has no business here, and would cost every operation
                 sharpness.add(query, key, attn_mask, options.get("scale"))
         return call_on(query, key, value, attn_mask, dropout_p, is_causal, **options)
 

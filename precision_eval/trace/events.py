@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from precision_eval.trace.capture import BACKENDS
 from precision_eval.trace.operations import FLOATS, Key, Kind, name_of
 from precision_eval.trace.provenance import Call, Record
-from precision_eval.trace.witness import BACKENDS
 
 Line = tuple[CodeType, int]
 Tensors = list[tuple[Key, torch.Tensor]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.trace.witness import OPERANDS
+from precision_eval.trace.capture import OPERANDS
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
 

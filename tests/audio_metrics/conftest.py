@@ -50,7 +50,7 @@ def make_pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def oracles() -> dict[str, Any]:
     """What auraloss, torchmetrics and mir_eval say, made by ``make_oracles.py``."""
-    return json.loads(Path(__file__).with_name("oracles.json").read_text(encoding="utf-8"))
+    return json.loads(Path(__file__).with_name("references.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

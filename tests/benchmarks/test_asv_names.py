@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.systems import all_workloads, workload_by_id
+from precision_eval.cases.systems import all_cases, case_by_id
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes import FIXES
 
@@ -22,7 +22,7 @@ print(json.dumps([name for name in ("pytest", "asv") if name in sys.modules]))
 """
 
 TIMED = {"time_call", "peakmem_call", "track_latency_ratio", "track_latency_to_anchor"}
-TIMED_WORKLOADS = {
+TIMED_CASES = {
     "attention-decode",
     "attention-prefill",
     "voice",
@@ -46,12 +46,12 @@ def discovered(tmp_path_factory):
 
 
 def expected_names():
-    for workload in all_workloads():
-        name = workload.id.replace("-", "_")
+    for case in all_cases():
+        name = case.id.replace("-", "_")
         methods = {"track_status", "track_drift", "track_peak_bytes", "track_stored_bytes"}
-        if workload.id in TIMED_WORKLOADS:
+        if case.id in TIMED_CASES:
             methods |= TIMED
-        if workload.id == "voice":
+        if case.id == "voice":
             methods |= {"track_divergence", "track_audio_degradation"}
         yield from (f"eager.{name}.{method}" for method in methods)
     compiled = ("track_status", "track_drift", "track_latency_ratio", "track_latency_to_anchor")
@@ -70,11 +70,11 @@ def test_every_benchmark_says_what_it_is(discovered):
         assert one.get("pretty_name"), name
         if mode == "build":
             continue
-        workload = workload_by_id(next(w.id for w in all_workloads() if w.id.replace("-", "_") == class_name))
+        case = case_by_id(next(w.id for w in all_cases() if w.id.replace("-", "_") == class_name))
         fixes, sizes = one["params"]
         assert one["param_names"] == ["fix", "size"]
-        assert fixes == [repr(fix.label) for fix in FIXES if workload.takes(fix.id)], name
-        assert set(sizes) <= {repr(size) for size in workload.default_sizes}, name
+        assert fixes == [repr(fix.label) for fix in FIXES if case.takes(fix.id)], name
+        assert set(sizes) <= {repr(size) for size in case.default_sizes}, name
         assert sizes
         assert re.fullmatch(r"[0-9a-f]{64}", one["version"])
         assert one["timeout"] >= 60

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchmarks import generator
-from precision_eval.cases.systems import Case, Workload, workload_by_id
+from precision_eval.cases.systems import BuiltCase, Case, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
 from precision_eval.studies.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes
@@ -34,28 +34,28 @@ class Toy(nn.Module):
 def toy(error=None):
     def make(size, *, device, seed):
         torch.manual_seed(seed)
-        return Case(Toy(error).eval(), (torch.ones(2, 4),))
+        return BuiltCase(Toy(error).eval(), (torch.ones(2, 4),))
 
-    return Workload(
+    return Case(
         id="toy",
         title="toy",
         explanation="",
         source="",
         sizes=("tiny",),
         default_sizes=("tiny",),
-        measures=("witness", "drift", "memory", "latency"),
+        measures=("trace", "drift", "memory", "latency"),
         definition=("v1",),
         make=make,
     )
 
 
 @pytest.fixture
-def toy_workload(monkeypatch):
-    """Return a function that puts a toy in the place of every workload and builds its class."""
+def toy_case(monkeypatch):
+    """Return a function that puts a toy in the place of every case and builds its class."""
 
     def put(error=None):
-        monkeypatch.setattr(places, "workload_by_id", lambda name: toy(error))
-        monkeypatch.setattr(generator, "metrics_of", lambda workload, mode: metrics)
+        monkeypatch.setattr(places, "case_by_id", lambda name: toy(error))
+        monkeypatch.setattr(generator, "metrics_of", lambda case, mode: metrics)
         made.append(generator._class_of(toy(error), "eager", "benchmarks.eager"))
         return made[-1]
 
@@ -66,37 +66,37 @@ def toy_workload(monkeypatch):
         one.time_call._stack.close()
 
 
-def test_a_call_that_runs_is_timed(toy_workload):
-    made = toy_workload()()
+def test_a_call_that_runs_is_timed(toy_case):
+    made = toy_case()()
     made.time_call.setup("full_float32", "tiny")
     made.time_call("full_float32", "tiny")
 
 
 @pytest.mark.parametrize("error", [NotImplementedError("no kernel for 'Half'"), RuntimeError("same dtype")])
-def test_a_library_that_lacks_something_is_a_failure_and_not_n_a(toy_workload, error):
-    made = toy_workload(error)()
+def test_a_library_that_lacks_something_is_a_failure_and_not_n_a(toy_case, error):
+    made = toy_case(error)()
     with pytest.raises(FixFailedError, match=f"raised: {type(error).__name__}: {error}") as found:
         made.time_call.setup("full_float32", "tiny")
     assert not isinstance(found.value, NotImplementedError)  # which asv would show as n/a
 
 
-def test_what_we_call_unsupported_is_n_a(toy_workload):
+def test_what_we_call_unsupported_is_n_a(toy_case):
     from precision_eval.core.errors import UnsupportedError
 
-    made = toy_workload(UnsupportedError("no such package"))()
+    made = toy_case(UnsupportedError("no such package"))()
     with pytest.raises(NotApplicableError, match="no such package") as found:
         made.time_call.setup("full_float32", "tiny")
     assert isinstance(found.value, NotImplementedError)  # asv's sign
 
 
-def test_a_mode_that_a_fix_lacks_is_n_a_with_its_reason(toy_workload, capsys):
-    made = toy_workload()()
+def test_a_mode_that_a_fix_lacks_is_n_a_with_its_reason(toy_case, capsys):
+    made = toy_case()()
     assert math.isnan(made.track_drift("dynamo_fallback", "tiny"))
     assert "dynamo_fallback exists only compiled" in capsys.readouterr().err
 
 
-def test_output_that_is_not_finite_is_a_failure(toy_workload, monkeypatch):
-    made = toy_workload()()
+def test_output_that_is_not_finite_is_a_failure(toy_case, monkeypatch):
+    made = toy_case()()
     monkeypatch.setattr(Toy, "forward", lambda self, x: x * math.nan)
     with pytest.raises(FixFailedError, match="non_finite: 8 output values"):
         made.time_call.setup("full_float32", "tiny")
@@ -114,8 +114,8 @@ def answers(**statuses):
     return outcomes_of
 
 
-def test_figures_of_each_status(toy_workload, monkeypatch, capsys):
-    made = toy_workload()()
+def test_figures_of_each_status(toy_case, monkeypatch, capsys):
+    made = toy_case()()
     statuses = {"as_shipped": "raised", "full_float32": "passed", "bfloat16": "unsupported", "float16": "crashed"}
     monkeypatch.setattr(outcomes, "outcomes_of", answers(**statuses))
     found = {fix: made.track_status(fix, "tiny") for fix in statuses}
@@ -170,9 +170,9 @@ def test_a_fix_that_raises_ends_a_timed_process_as_a_failed_cell(monkeypatch, tm
     assert capsys.readouterr().err == "failed: as_shipped raised\n"
 
 
-def test_classes_are_named_after_workloads():
+def test_classes_are_named_after_cases():
     made = generator.classes_of("compiled", "benchmarks.compiled")
     assert list(made) == ["attention_decode", "metavoice_decode"]
     assert made["attention_decode"].__module__ == "benchmarks.compiled"
     assert made["attention_decode"].params[1] == ["metavoice"]
-    assert workload_by_id("attention-decode").default_sizes == ("metavoice", "dia")
+    assert case_by_id("attention-decode").default_sizes == ("metavoice", "dia")

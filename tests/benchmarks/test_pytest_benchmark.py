@@ -20,9 +20,7 @@ def run(*arguments):
 @pytest.mark.slow
 def test_a_real_session_groups_describes_and_judges(tmp_path):
     out = tmp_path / "found.json"
-    done = run(
-        "--workload", "attention-decode", "--size", "tiny", f"--benchmark-json={out}", "--benchmark-max-time=0.05"
-    )
+    done = run("--case", "attention-decode", "--size", "tiny", f"--benchmark-json={out}", "--benchmark-max-time=0.05")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "skipped" not in done.stdout.splitlines()[-1]
     assert "1 xfailed" in done.stdout.splitlines()[-1]
@@ -34,7 +32,7 @@ def test_a_real_session_groups_describes_and_judges(tmp_path):
     assert 0.0 < info["drift"] < 0.01
     assert info["memory"]["allocated_peak_bytes"] > 0
     assert info["paired"]["verdict"] in ("faster", "slower", "equivalent", "undecided")
-    assert info["witness"]["backend"]
+    assert info["trace"]["backend"]
     summary = done.stdout.split("attention-decode tiny eager: paired with full_float32")[1]
     lines = {line.split()[0]: line for line in summary.splitlines() if line.strip()}
     assert "raised" in lines["as_shipped"]
@@ -44,7 +42,7 @@ def test_a_real_session_groups_describes_and_judges(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_workload_that_nobody_has_is_named():
-    done = run("--workload", "atention-decode")
+def test_a_case_that_nobody_has_is_named():
+    done = run("--case", "atention-decode")
     assert done.returncode != 0
     assert "did you mean attention-decode" in done.stdout + done.stderr

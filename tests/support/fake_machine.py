@@ -61,7 +61,7 @@ class FakeMachine:
             blas="mkl",
             build=self.built,
             cuda="1",
-            stand_ins=(),
+            stubs=(),
             installed_by="uv",
             bytes=10,
             seconds=1.0,

@@ -54,7 +54,7 @@ def contender(fix, *, logs=None, time=None, drift=None, memory=None, **rest):
 
 
 def group(*rows, baseline="full_float32", **rest):
-    place = {"workload": "attention-decode", "size": "dia", "mode": "eager", "device": "cpu", "threads": 1}
+    place = {"case": "attention-decode", "size": "dia", "mode": "eager", "device": "cpu", "threads": 1}
     return Group(**(place | {"baseline": baseline, "run": "runs/x"} | rest), rows=rows)
 
 
@@ -63,10 +63,10 @@ def base(drift=1e-6, memory=64 * 2**20):
 
 
 def record(fix, measure, data=None, *, role="fix", status="passed", reason=None, **rest):
-    place = {"workload": "attention-decode", "size": "dia", "mode": "eager", "device": "cpu", "threads": 1}
-    place |= {"workload_digest": "d0", "environment": "e0", "started_at": "2026-01-01T00:00:00+00:00"}
+    place = {"case": "attention-decode", "size": "dia", "mode": "eager", "device": "cpu", "threads": 1}
+    place |= {"case_digest": "d0", "environment": "e0", "started_at": "2026-01-01T00:00:00+00:00"}
     place |= rest
-    cell = f"{place['workload']}/{fix}/{place['mode']}@{place['device']}:{place['size']}#{measure}"
+    cell = f"{place['case']}/{fix}/{place['mode']}@{place['device']}:{place['size']}#{measure}"
     return Record(
         cell=cell, fix=fix, role=role, measure=measure, status=status, reason=reason, data=data, wall_s=0.1, **place
     )

@@ -23,8 +23,8 @@ def made_environment(*, cpu="Model One", cuda=None, torch="2.13.0", device=None)
 def made_record(measure, data, *, fix="kv_to_query", status="passed", reason=None, sha, digest=DIGEST, **more):
     fields = {
         "cell": f"metavoice-decode/{fix}/eager@cpu:tiny#{measure}",
-        "workload": "metavoice-decode",
-        "workload_digest": digest,
+        "case": "metavoice-decode",
+        "case_digest": digest,
         "fix": fix,
         "role": "fix",
         "mode": "eager",
@@ -54,7 +54,7 @@ def made_run(
     (folder / "environment.json").write_text(environment_json(environment))
     ratio = {"ratio": sum(ratios) / len(ratios), "process_ratios": list(ratios) if len(ratios) > 1 else []}
     memory = {"allocated_peak_bytes": peak, "storage_bytes": 500, "rss_peak_bytes": 10_000, "reserved_peak_bytes": None}
-    data = {"witness": {}, "latency": ratio, "drift": {"relative_error": drift}, "memory": memory}
+    data = {"trace": {}, "latency": ratio, "drift": {"relative_error": drift}, "memory": memory}
     reason = None if status == "passed" else "RuntimeError: Expected query, key, and value to have the same dtype"
     RecordFile(folder / "records.jsonl").append(
         [made_record(name, one, status=status, reason=reason, sha=sha, digest=digest) for name, one in data.items()]

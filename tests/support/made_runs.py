@@ -13,7 +13,7 @@ RAISED_COMPILED = (
     "TorchRuntimeError: Dynamo failed to run FX node with fake tensors: call_function <built-in function "
     "scaled_dot_product_attention>(*(FakeTensor(...), FakeTensor(...)), **{}): got RuntimeError('" + RAISED[14:] + "')"
 )
-# fix: latency ratio, attention drift, voice drift, storage MB, peak MB, audio distance relative to the null
+# fix: latency ratio, attention drift, voice drift, storage MB, peak MB, audio distance relative to the noise floor
 TRUTH = {
     "query_to_half": (1.31, 4.6e-4, 1.44e-4, 33.6, 8.5, 0.14),
     "kv_to_query": (0.72, 3.1e-7, 1.2e-4, 33.6, 33.6, 0.12),
@@ -22,7 +22,12 @@ TRUTH = {
     "float16": (1.02, 4.6e-4, 9.6e-4, 33.6, 0.2, 0.35),
     "autocast": (0.86, 5.4e-3, 6.1e-3, 33.6, 21.0, 0.37),
 }
-REFERENCES = {"oracle": "oracle", "null": "null", "control_rope_bfloat16": "control", "control_long_window": "control"}
+COMPARATORS = {
+    "reference": "reference",
+    "noise_floor": "noise_floor",
+    "control_rope_bfloat16": "control",
+    "control_long_window": "control",
+}
 
 
 class Synthetic:
@@ -34,13 +39,13 @@ class Synthetic:
         self.minutes = minutes
         self.records = []
 
-    def add(self, workload, size, mode, fix, measure, data=None, *, role="fix", status="passed", reason=None):
+    def add(self, case, size, mode, fix, measure, data=None, *, role="fix", status="passed", reason=None):
         self.records.append(
             {
                 "schema_version": 1,
-                "cell": f"{workload}/{fix}/{mode}@cpu:{size}#{measure}",
-                "workload": workload,
-                "workload_digest": "0123456789abcdef",
+                "cell": f"{case}/{fix}/{mode}@cpu:{size}#{measure}",
+                "case": case,
+                "case_digest": "0123456789abcdef",
                 "fix": fix,
                 "role": role,
                 "mode": mode,
@@ -58,18 +63,18 @@ class Synthetic:
             }
         )
 
-    def attention(self, workload, size, mode):
+    def attention(self, case, size, mode):
         for fix in ("as_shipped", "dynamo_fallback"):
             if fix == "dynamo_fallback" and mode == "eager":
                 continue
-            for measure in ("witness", "latency", "memory", "drift"):
+            for measure in ("trace", "latency", "memory", "drift"):
                 reason = RAISED if mode == "eager" or fix == "dynamo_fallback" else RAISED_COMPILED
-                self.add(workload, size, mode, fix, measure, status="raised", reason=reason)
+                self.add(case, size, mode, fix, measure, status="raised", reason=reason)
         for fix, (ratio, drift, _, storage, peak, _) in TRUTH.items():
-            self.add(workload, size, mode, fix, "witness", witness(fix))
-            self.add(workload, size, mode, fix, "latency", self.latency(ratio * (1 + 0.1 * self.rng.normal()), fix))
-            self.add(workload, size, mode, fix, "memory", memory(storage, peak))
-            self.add(workload, size, mode, fix, "drift", tensor_drift(drift * self.rng.uniform(0.8, 1.2)))
+            self.add(case, size, mode, fix, "trace", trace(fix))
+            self.add(case, size, mode, fix, "latency", self.latency(ratio * (1 + 0.1 * self.rng.normal()), fix))
+            self.add(case, size, mode, fix, "memory", memory(storage, peak))
+            self.add(case, size, mode, fix, "drift", tensor_drift(drift * self.rng.uniform(0.8, 1.2)))
 
     def latency(self, ratio, fix):
         if fix == "full_float32":
@@ -101,21 +106,21 @@ class Synthetic:
 
     def voice(self, mode="eager"):
         for fix in ("as_shipped", "dynamo_fallback"):
-            self.add("voice", "default", "compiled", fix, "witness", status="raised", reason=RAISED)
+            self.add("voice", "default", "compiled", fix, "trace", status="raised", reason=RAISED)
         for fix in ("as_shipped",):
-            for measure in ("witness", "latency", "memory", "teacher_forced_drift", "divergence", "synthesis"):
+            for measure in ("trace", "latency", "memory", "teacher_forced_drift", "divergence", "synthesis"):
                 self.add("voice", "default", mode, fix, measure, status="raised", reason=RAISED)
         for fix, (ratio, _, drift, storage, peak, distance) in TRUTH.items():
-            self.add("voice", "default", mode, fix, "witness", witness(fix))
+            self.add("voice", "default", mode, fix, "trace", trace(fix))
             self.add("voice", "default", mode, fix, "latency", self.latency(0.5 + ratio / 2, fix))
             self.add("voice", "default", mode, fix, "memory", memory(storage / 2, peak / 9))
             self.add("voice", "default", mode, fix, "teacher_forced_drift", self.voice_drift(drift))
             self.add("voice", "default", mode, fix, "divergence", self.divergence(drift))
             self.add("voice", "default", mode, fix, "audio", self.audio(distance, 3.75))
-        for fix, role in REFERENCES.items():
-            distance, original = {"oracle": (0.0, 3.75), "null": (1.0, 3.75)}.get(fix, (0.98, 4.5))
+        for fix, role in COMPARATORS.items():
+            distance, original = {"reference": (0.0, 3.75), "noise_floor": (1.0, 3.75)}.get(fix, (0.98, 4.5))
             self.add("voice", "default", "eager", fix, "audio", self.audio(distance, original), role=role)
-            if role == "null":
+            if role == "noise_floor":
                 self.add("voice", "default", "eager", fix, "divergence", self.divergence(10.0), role=role)
             if fix == "control_rope_bfloat16":
                 self.add("voice", "default", "eager", fix, "teacher_forced_drift", self.voice_drift(0.2), role=role)
@@ -163,7 +168,7 @@ class Synthetic:
         }
 
     def audio(self, distance, original):
-        oracle = {
+        reference = {
             "log_spectral_distance_db": self.metric(7.5 * distance, ratio=distance),
             "mel_mcd_db": self.metric(3.9 * distance, ratio=distance),
             "si_sdr_db": self.metric(None if distance == 0 else -20 * np.log10(distance + 0.05) - 8, ratio=None),
@@ -175,7 +180,7 @@ class Synthetic:
         accuracy = 0.886 if original < 4 else 0.82
         return {
             "duration_s": self.minutes * 60,
-            "against_oracle": oracle,
+            "against_reference": reference,
             "against_original": speech,
             "phoneme_accuracy": {
                 "value": accuracy,
@@ -212,7 +217,7 @@ class Synthetic:
         return self.run_dir
 
 
-def witness(fix):
+def trace(fix):
     query = {"bfloat16": "bfloat16", "autocast": "bfloat16", "float16": "float16", "query_to_half": "float16"}
     dtype = query.get(fix, "float32")
     casts = [{"site": "sdpa", "operand": "key", "from": "float16", "to": "float32", "count": 8}]

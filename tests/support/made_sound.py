@@ -11,7 +11,7 @@ from precision_eval.core.records import Record, RecordFile
 from precision_eval.results.data import load_run
 
 RATE_HZ, HOP, RAISED = 16_000, 320, "RuntimeError: Expected query, key, and value to have the same dtype"
-ROLES = {"oracle": "oracle", "null": "null", "control_long_window": "control"}
+ROLES = {"reference": "reference", "noise_floor": "noise_floor", "control_long_window": "control"}
 LSD_DB, TO_NULL = 1.4710677348648786, 0.19194826334712303
 
 
@@ -53,11 +53,11 @@ def described(run_dir, *names):
     return [{"path": name, "sha256": hashlib.sha256((run_dir / name).read_bytes()).hexdigest()} for name in names]
 
 
-def record(fix, measure, data, *, status="passed", reason=None, mode="eager", workload="voice"):
+def record(fix, measure, data, *, status="passed", reason=None, mode="eager", case="voice"):
     return Record(
-        cell=f"{workload}/{fix}/{mode}@cpu:default#{measure}",
-        workload=workload,
-        workload_digest="d",
+        cell=f"{case}/{fix}/{mode}@cpu:default#{measure}",
+        case=case,
+        case_digest="d",
         fix=fix,
         role=ROLES.get(fix, "fix"),
         mode=mode,
@@ -74,33 +74,35 @@ def record(fix, measure, data, *, status="passed", reason=None, mode="eager", wo
     )
 
 
-def add(run_dir, fix, samples, codes, *, mode="eager", workload="voice", seconds=None):
+def add(run_dir, fix, samples, codes, *, mode="eager", case="voice", seconds=None):
     """Write a WAV and its tokens, and append its records."""
     stem = fix if mode == "eager" else f"{fix}.{mode}.default"
     folder = run_dir / "audio"
     folder.mkdir(parents=True, exist_ok=True)
     wav, npy = f"audio/{stem}.wav", f"audio/{stem}.npy"
     soundfile.write(run_dir / wav, samples, RATE_HZ, subtype="FLOAT")
-    if fix != "oracle":
+    if fix != "reference":
         (run_dir / wav).write_bytes(with_another_second((run_dir / wav).read_bytes()))
     np.save(run_dir / npy, codes, allow_pickle=False)
     duration_s = len(samples) / RATE_HZ if seconds is None else seconds
     data = {"wav": wav, "files": described(run_dir, wav, npy), "duration_s": duration_s}
     distance = {"log_spectral_distance_db": {"mean": LSD_DB, "ratio_to_null": TO_NULL}}
-    made = [record(fix, "synthesis", data, mode=mode, workload=workload)]
-    made.append(record(fix, "audio", {"against_oracle": distance}, mode=mode, workload=workload))
+    made = [record(fix, "synthesis", data, mode=mode, case=case)]
+    made.append(record(fix, "audio", {"against_reference": distance}, mode=mode, case=case))
     RecordFile(run_dir / "records.jsonl").append(made)
 
 
-def made_run(run_dir, *, seconds=12.0, workload="voice"):
-    """A run with an oracle, a fix that equals it, one that leaves it half-way, a null, and a fix that raised."""
+def made_run(run_dir, *, seconds=12.0, case="voice"):
+    """A run with a reference, a fix that equals it, one that leaves it half-way, a noise floor, and a fix
+    that raised.
+    """
     sound = speech(seconds)
     half = round(seconds * RATE_HZ / HOP / 2)
-    add(run_dir, "oracle", sound, tokens(seconds), workload=workload)
-    add(run_dir, "null", speech(seconds, 30.0), tokens(seconds, other_from=0), workload=workload)
+    add(run_dir, "reference", sound, tokens(seconds), case=case)
+    add(run_dir, "noise_floor", speech(seconds, 30.0), tokens(seconds, other_from=0), case=case)
     changed = differing(sound, from_s=seconds / 2)
-    add(run_dir, "kv_to_query", changed, tokens(seconds, other_from=half), workload=workload)
-    add(run_dir, "full_float32", sound, tokens(seconds), workload=workload)
-    raised = record("as_shipped", "synthesis", None, status="raised", reason=RAISED, workload=workload)
+    add(run_dir, "kv_to_query", changed, tokens(seconds, other_from=half), case=case)
+    add(run_dir, "full_float32", sound, tokens(seconds), case=case)
+    raised = record("as_shipped", "synthesis", None, status="raised", reason=RAISED, case=case)
     RecordFile(run_dir / "records.jsonl").append([raised])
     return load_run(run_dir)

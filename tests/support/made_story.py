@@ -11,7 +11,7 @@ from pathlib import Path
 from precision_eval.studies.versions.changes import ChangePoint
 from precision_eval.studies.versions.points import ResultSet
 from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
 from precision_eval.studies.versions.upstream import Release, UpstreamChange
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
@@ -19,7 +19,7 @@ FIXES = (
     *("as_shipped", "query_to_half", "kv_to_query", "full_float32", "bfloat16", "dynamo_fallback", "float16"),
     *("autocast", "upstream"),
 )
-WORKLOADS = (
+CASES = (
     *("attention-decode", "attention-prefill", "metavoice-decode", "metavoice-prefill", "metavoice-t4", "dia-decode"),
     *("dia-encode", "dia-decode-pr45", "cogvideo-t5-encoder", "cogvideo-t5-encoder-stock", "imaginairy-time-embed"),
     *("imaginairy-time-embed-cast-first", "voice"),
@@ -27,7 +27,7 @@ WORKLOADS = (
 MADE_UP = UpstreamChange(
     id="made-up-kernel",
     since="2.10.0",
-    workloads=("*",),
+    cases=("*",),
     fixes=("query_to_half",),
     modes=("eager",),
     metrics=("latency_ratio",),
@@ -77,12 +77,12 @@ def table(mode, number, positions, fixes):
     return FixTable(mode=mode, size="tiny", fixes=fixes, cells=cells)
 
 
-def workload(name, number, positions, fixes, modes):
-    """One workload, with a change that upstream explains and a status that nothing explains."""
+def case(name, number, positions, fixes, modes):
+    """One case, with a change that upstream explains and a status that nothing explains."""
     changes = [
         ChangePoint(
             mode="eager",
-            workload=name,
+            case=name,
             metric="latency_ratio",
             fix="query_to_half",
             size="tiny",
@@ -101,7 +101,7 @@ def workload(name, number, positions, fixes, modes):
     statuses = [
         StatusChange(
             mode=mode,
-            workload=name,
+            case=name,
             fix="as_shipped",
             size="tiny",
             before="2.12.0",
@@ -113,8 +113,8 @@ def workload(name, number, positions, fixes, modes):
         for mode in modes
     ]
     known = "2.10.0" in positions and "2.13.0" in positions
-    return WorkloadStory(
-        workload=name,
+    return CaseStory(
+        case=name,
         tables=tuple(table(mode, number, positions, fixes) for mode in modes),
         series=(),
         changes=tuple(changes) if known else (),
@@ -123,10 +123,10 @@ def workload(name, number, positions, fixes, modes):
 
 
 def made_story(
-    *, workloads=WORKLOADS, positions=VERSIONS, fixes=FIXES, modes=("eager", "compiled"), notes=("one set left aside",)
+    *, cases=CASES, positions=VERSIONS, fixes=FIXES, modes=("eager", "compiled"), notes=("one set left aside",)
 ):
     """The whole story, or a part of it."""
-    made = tuple(workload(name, number, positions, fixes, modes) for number, name in enumerate(workloads))
+    made = tuple(case(name, number, positions, fixes, modes) for number, name in enumerate(cases))
     first = datetime.date(2025, 1, 29)
     return VersionsStory(
         axis="torch",
@@ -139,7 +139,7 @@ def made_story(
         machine="bench",
         hardware={"cpu": "Testium 1", "num_cpu": "2", "os": "Linux 6", "arch": "x86_64", "ram": "8000000"},
         cuda_build=False,
-        workloads=made,
+        cases=made,
         upstream=(MADE_UP,),
         notes=tuple(notes),
     )

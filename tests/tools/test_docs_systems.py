@@ -19,10 +19,10 @@ def words(name):
     return " ".join(re.sub(r"<!-- ([\w.-]+):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL).split())
 
 
-def table(name, workload):
+def table(name, case):
     """Read a generated table: {fix: {column: cell}}."""
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    block = text.partition(f"<!-- {workload}:begin -->")[2].partition(f"<!-- {workload}:end -->")[0]
+    block = text.partition(f"<!-- {case}:begin -->")[2].partition(f"<!-- {case}:end -->")[0]
     lines = [[cell.strip(" `") for cell in line.split(" | ")] for line in block.splitlines() if line.startswith("| ")]
     head = [cell.strip("| ") for cell in lines[0]]
     rows = [dict(zip(head, (cell.strip("|` ") for cell in line), strict=True)) for line in lines[1:]]
@@ -66,22 +66,22 @@ def test_dias_encoder_takes_twenty_times_in_float16():
 
 def test_dias_two_half_formats_are_as_far_apart_as_said():
     apart = []
-    for workload in ("dia-decode", "dia-decode-pr45", "dia-encode"):
-        rows = table("dia", workload)
+    for case in ("dia-decode", "dia-decode-pr45", "dia-encode"):
+        rows = table("dia", case)
         apart.append(float(rows["bfloat16"]["drift"]) / float(rows["float16"]["drift"]))
     say("dia", "bfloat16 throughout has seven to ten times the error of float16", 6.5 < min(apart) < max(apart) < 10.5)
 
 
 @pytest.mark.parametrize(
-    ("workload", "spans", "claim"),
+    ("case", "spans", "claim"),
     [
         ("dia-decode", "raised up to 2.6.0, passed from 2.7.1", "torch from 2.7 on, where that code runs as shipped"),
         ("dia-decode-pr45", "passed up to 2.6.0, raised from 2.7.1", "it runs up to 2.6 and raises from 2.7 on"),
     ],
 )
-def test_dias_two_states_turn_over_as_said(workload, spans, claim):
-    rows = table("dia", f"{workload}.versions")
-    say("dia", claim, all(rows[f"{workload}/as_shipped/{mode}"]["recorded versions"] == spans for mode in MODES))
+def test_dias_two_states_turn_over_as_said(case, spans, claim):
+    rows = table("dia", f"{case}.versions")
+    say("dia", claim, all(rows[f"{case}/as_shipped/{mode}"]["recorded versions"] == spans for mode in MODES))
 
 
 def test_the_product_that_the_compiler_hid_is_the_recorded_one():
@@ -98,9 +98,9 @@ def test_metavoices_autocast_cures_compiled_only():
 
 def test_metavoices_drift_under_casts_is_computing():
     shares = []
-    for workload in ("metavoice-decode", "metavoice-decode-slice", "metavoice-prefill"):
+    for case in ("metavoice-decode", "metavoice-decode-slice", "metavoice-prefill"):
         for fix in ("query_to_half", "kv_to_query"):
-            cell = table("metavoice", workload)[fix]["cast / compute / rounding / cross, %"]
+            cell = table("metavoice", case)[fix]["cast / compute / rounding / cross, %"]
             shares.append([int(part.replace("−", "-")) for part in cell.split(" / ")])
     truth = all(cast <= 5 and compute >= 95 for cast, compute, _, _ in shares)
     say("metavoice", "nearly all of the GPU path's drift is computing", truth)

@@ -253,8 +253,8 @@ def test_a_damaged_or_older_note_counts_as_none(fake):
     whole = path.read_text()
     fields = json.loads(whole)
     older = {name: value for name, value in fields.items() if name != "blas"}
-    without = {name: value for name, value in fields.items() if name != "stand_ins"}
-    for content in (whole[:40], "", "[]", "null", *map(json.dumps, (older, without, {**fields, "newer": 1}))):
+    without = {name: value for name, value in fields.items() if name != "stubs"}
+    for content in (whole[:40], "", "[]", "noise_floor", *map(json.dumps, (older, without, {**fields, "newer": 1}))):
         path.write_text(content)
         assert read_note(wanted(fake)) is None, content
     assert build_environment(wanted(fake), build="slim", installer=installer).torch_version == note.torch_version

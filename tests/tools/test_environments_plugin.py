@@ -18,7 +18,7 @@ NOTE = {
     "blas": "mkl",
     "build": "slim",
     "cuda": "12.8",
-    "stand_ins": ["libcudart.so.12"],
+    "stubs": ["libcudart.so.12"],
     "installed_by": "uv",
     "bytes": 1,
     "seconds": 1.0,
@@ -88,7 +88,7 @@ def test_a_missing_one_is_made_as_the_sweep_makes_it(plugin, tmp_path, monkeypat
     def build(wanted, **options):
         asked.append((wanted.version, wanted.python, wanted.root, options["build"]))
         finish(tmp_path)
-        return Note(**{**NOTE, "stand_ins": ()})
+        return Note(**{**NOTE, "stubs": ()})
 
     monkeypatch.setattr(plugin, "build_environment", build)
     made(plugin, tmp_path).create()

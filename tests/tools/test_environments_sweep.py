@@ -160,7 +160,7 @@ def test_what_is_missing(tmp_path, results, missing):
         '{"results": {',
         "[]",
         "7",
-        "null",
+        "noise_floor",
         '{"result_columns": ["result"], "results": []}',
         '{"result_columns": ["result"], "results": {"eager.a.time_call": 5}}',
         '{"result_columns": ["result"], "results": {"eager.a.time_call": [5]}}',

@@ -70,7 +70,7 @@ def test_what_stands_outside_the_markers_stays(run_dir, page, capsys):
 def test_bad_input_is_named(run_dir, page, capsys):
     page.write_text("<!-- voice:begin -->\n<!-- voice:end -->\n", encoding="utf-8")
     assert main([str(run_dir), str(page)]) == 2
-    assert "holds nothing of the workload 'voice'; it holds dia-decode" in capsys.readouterr().err
+    assert "holds nothing of the case 'voice'; it holds dia-decode" in capsys.readouterr().err
     page.write_text("no markers", encoding="utf-8")
     with pytest.raises(ParameterError, match="has no markers"):
         write_page(page, load_run(run_dir))

@@ -98,7 +98,7 @@ def test_what_the_tracked_cells_need_is_said(tmp_path, gate):
     ) in gate_markdown(write(tmp_path / "gate.json", gate))
 
 
-def scores(recall, wrong, *, small=(1, 2), nulls=(0, 4)):
+def scores(recall, wrong, *, small=(1, 2), noise_floors=(0, 4)):
     return {
         "recall": recall,
         "recall_near": recall,
@@ -106,7 +106,7 @@ def scores(recall, wrong, *, small=(1, 2), nulls=(0, 4)):
         "series_without_step_flagged": [1, 8],
         "false_among_reports": wrong,
         "far_among_reports": [0, wrong[1]],
-        "tables_without_steps_flagged": list(nulls),
+        "tables_without_steps_flagged": list(noise_floors),
     }
 
 
@@ -128,7 +128,7 @@ def change_points():
         "sessions": {
             "source": {"cpu": "Testium", "torch": "2.13.0", "commit": "abc"},
             "count": 12,
-            "workloads": ["w/cpu"],
+            "cases": ["w/cpu"],
             "metrics": {"latency_ratio": metric},
         },
         "environment": ENVIRONMENT,
@@ -186,7 +186,7 @@ def choose():
         {"name": "agree", "found": "99.5 % [98.6, 100.0]", "target": "≥ 95 %", "met": True},
         {"name": "ties", "found": "49.5 % [47.2, 52.1]", "target": "", "met": None},
     ]
-    case = {"workload": "w", "size": "s", "policy": "speed", "limits": "no limit", "answers": ["a", "a", "b"]}
+    case = {"case": "w", "size": "s", "policy": "speed", "limits": "no limit", "answers": ["a", "a", "b"]}
     campaign = f"{hashlib.sha256(environment_json(ENVIRONMENT).encode()).hexdigest()[:12]}/1.5s/3p"
     return {"campaign": campaign, "figures": rows, "cases": [case, case | {"policy": "quality"}]}
 

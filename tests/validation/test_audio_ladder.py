@@ -173,7 +173,7 @@ def test_rungs_have_names_of_their_own_and_every_function_that_needs_the_rate_ge
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
-    for name, seed in (("reference", 4), ("null", 5)):
+    for name, seed in (("reference", 4), ("noise_floor", 5)):
         swell = 1.1 + np.sin(2 * np.pi * 0.3 * np.arange(10 * FS) / FS + seed)
         samples = 0.05 * swell * (sine(180 + seed, 10.0) + 0.2 * np.random.default_rng(seed).standard_normal(10 * FS))
         soundfile.write(folder / f"{name}.wav", samples, FS, subtype="FLOAT")
@@ -184,7 +184,7 @@ def ladder(tmp_path_factory):
 
 def test_the_ladder_is_strict_json_and_monotone_in_noise(ladder):
     assert json.loads(json.dumps(ladder, allow_nan=False)) == ladder
-    assert [rung["name"] for rung in ladder["rungs"]][-2:] == ["other words", "null"]
+    assert [rung["name"] for rung in ladder["rungs"]][-2:] == ["other words", "noise_floor"]
     for name in ("log_spectral_distance_db", "mel_mcd_db", "spectral_convergence"):
         found = [response(rung, name) for rung in ladder["rungs"][:3]]
         assert found == sorted(found)
@@ -260,7 +260,7 @@ def test_bad_input_is_one_line_and_code_2(tmp_path, arguments, message, capsys):
 def test_the_null_must_fit(tmp_path):
     for name, n in (("a.wav", 11 * FS), ("b.wav", 11 * FS - 1)):
         soundfile.write(tmp_path / name, np.random.default_rng(0).normal(0, 0.1, n), FS, subtype="FLOAT")
-    with pytest.raises(ParameterError, match=r"the null has 175999 samples .* the reference 176000"):
+    with pytest.raises(ParameterError, match=r"the noise floor has 175999 samples .* the reference 176000"):
         climb(tmp_path / "a.wav", null_path=tmp_path / "b.wav", rungs=RUNGS[:1])
 
 

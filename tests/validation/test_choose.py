@@ -72,7 +72,7 @@ FIXES = {"full_float32": (1.0, 1e-6, 64), "float16": (0.99, 1e-3, 32), "bfloat16
 
 def record(fix, measure, data, run):
     return {
-        "cell": f"w/{fix}/eager@cpu:s#{measure}", "workload": "w", "workload_digest": "d", "fix": fix, "role": "fix",
+        "cell": f"w/{fix}/eager@cpu:s#{measure}", "case": "w", "case_digest": "d", "fix": fix, "role": "fix",
         "mode": "eager", "device": "cpu", "size": "s", "threads": 1, "measure": measure, "status": "passed",
         "reason": None, "data": data, "wall_s": 0.0, "started_at": f"run {run}", "environment": "e",
     }  # fmt: skip

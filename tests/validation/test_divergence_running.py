@@ -12,7 +12,7 @@ from precision_eval.cases.voice.conditions import opened
 from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
 from precision_eval.core.errors import ParameterError
 from validation.divergences.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
-from validation.divergences.running import Voices, first_divergence, forced_logits, load_voices, oracle_path
+from validation.divergences.running import Voices, first_divergence, forced_logits, load_voices, reference_path
 
 SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
 STEPS, SEED, TEMPERATURE = 60, 11, 0.65
@@ -45,10 +45,10 @@ def streams():
 
 
 @pytest.fixture(scope="module")
-def oracle(streams):
-    with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
+def reference(streams):
+    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + STEPS) as decoder:
         noise = GumbelNoise(SEED, len(streams), SHAPE)
-        return oracle_path(decoder, as_voices(streams), noise, n_steps=STEPS, temperature=TEMPERATURE)
+        return reference_path(decoder, as_voices(streams), noise, n_steps=STEPS, temperature=TEMPERATURE)
 
 
 def first_under(condition: str, streams, path, *, seed: int = SEED) -> np.ndarray:
@@ -58,49 +58,49 @@ def first_under(condition: str, streams, path, *, seed: int = SEED) -> np.ndarra
 
 
 class TestFirstDivergence:
-    def test_oracle_runs_as_the_suite_does(self, streams, oracle):
-        expected = own_path(streams, "oracle")
-        mine = np.where(expected < 0, -1, oracle.numpy())
+    def test_reference_runs_as_the_suite_does(self, streams, reference):
+        expected = own_path(streams, "reference")
+        mine = np.where(expected < 0, -1, reference.numpy())
         assert (mine == expected).all()
 
     @pytest.mark.parametrize("condition", ["bfloat16", "autocast"])
-    def test_as_in_a_free_run(self, condition, streams, oracle):
-        differs = (own_path(streams, condition) != own_path(streams, "oracle")).any(axis=2)
+    def test_as_in_a_free_run(self, condition, streams, reference):
+        differs = (own_path(streams, condition) != own_path(streams, "reference")).any(axis=2)
         expected = np.where(differs.any(axis=0), differs.argmax(axis=0), -1)
         assert (expected >= 0).any()
-        assert first_under(condition, streams, oracle).tolist() == expected.tolist()
+        assert first_under(condition, streams, reference).tolist() == expected.tolist()
 
-    def test_oracle_never_leaves_itself(self, streams, oracle):
-        assert (first_under("oracle", streams, oracle) == -1).all()
+    def test_reference_never_leaves_itself(self, streams, reference):
+        assert (first_under("reference", streams, reference) == -1).all()
 
-    def test_other_noise_leaves_at_once(self, streams, oracle):
-        first = first_under("oracle", streams, oracle, seed=SEED + 1)
+    def test_other_noise_leaves_at_once(self, streams, reference):
+        first = first_under("reference", streams, reference, seed=SEED + 1)
         assert (first >= 0).all()
         assert (first <= 5).all()
 
-    def test_planted_difference_is_found_where_it_is(self, streams, oracle):
-        spoiled = oracle.clone()
+    def test_planted_difference_is_found_where_it_is(self, streams, reference):
+        spoiled = reference.clone()
         spoiled[17, 3, 2] = (spoiled[17, 3, 2] + 1) % CODEBOOK_SIZE
-        assert first_under("oracle", streams, spoiled).tolist() == [-1, -1, -1, 17, -1]
+        assert first_under("reference", streams, spoiled).tolist() == [-1, -1, -1, 17, -1]
 
 
 class TestForcedLogits:
     def test_as_the_teacher_forced_measure(self, streams):
         voices = as_voices(streams)
-        with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+        with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
             mine = np.stack(list(forced_logits(decoder, voices, n_steps=8)))
-        with opened("oracle", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+        with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
             theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
         assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
 
 
 class TestKeep:
     def test_the_others_are_dropped(self, streams):
-        with opened("oracle", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
+        with opened("reference", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
             voices = as_voices(streams)
             voices.prefill(decoder)
             whole = decoder.step(voices.given[:, PROMPT_FRAMES : PROMPT_FRAMES + 1], voices.frames.rows(100, 1))
-        with opened("oracle", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
+        with opened("reference", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
             voices.prefill(decoder)
             chosen = torch.tensor([False, True, False, False, True])
             decoder.keep(chosen)
@@ -111,7 +111,10 @@ class TestKeep:
 
     @pytest.mark.parametrize("chosen", [torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool)])
     def test_none_or_too_many(self, chosen):
-        with opened("oracle", n_streams=2, n_frames=8) as decoder, pytest.raises(ParameterError, match="keep takes 2"):
+        with (
+            opened("reference", n_streams=2, n_frames=8) as decoder,
+            pytest.raises(ParameterError, match="keep takes 2"),
+        ):
             decoder.keep(chosen)
 
 

@@ -19,11 +19,11 @@ ALL = FAULTS + HELD_OUT_FAULTS
 BY_ID = {fault.id: fault for fault in ALL}
 
 
-def never(candidate, oracle, plain):
+def never(candidate, reference, plain):
     return False
 
 
-def always(candidate, oracle, plain):
+def always(candidate, reference, plain):
     return True
 
 
@@ -130,9 +130,9 @@ def test_every_rival_flags_what_is_not_finite():
 
 
 def test_twice_the_maximum_by_hand():
-    oracle = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    reference = torch.tensor([1.0, 2.0], dtype=torch.float64)
     eps = 2.0**-10
-    reference = Reference(oracle, torch.tensor([1.0 + eps, 2.0], dtype=torch.float16))
+    reference = Reference(reference, torch.tensor([1.0 + eps, 2.0], dtype=torch.float16))
     inside = torch.tensor([1.0 + 2 * eps, 2.0], dtype=torch.float16)
     outside = torch.tensor([1.0 + 3 * eps, 2.0], dtype=torch.float16)
     assert not RIVALS["flash_2max"](inside, reference)
@@ -149,13 +149,13 @@ def test_the_allowance_is_computed_in_the_dtype():
 
 def test_bias_and_rms_each_raise_their_alarm():
     generator = torch.Generator().manual_seed(0)
-    oracle = torch.randn(10_000, generator=generator, dtype=torch.float64)
+    reference = torch.randn(10_000, generator=generator, dtype=torch.float64)
     noise = 1e-3 * torch.randn(10_000, generator=generator, dtype=torch.float64)
-    reference = Reference(oracle, oracle + noise)
+    reference = Reference(reference, reference + noise)
     rule = RIVALS["bias_or_rms"]
-    assert not rule(oracle + noise.roll(1), reference)
-    assert rule(oracle + noise.roll(1) + 1e-4 * oracle.sign(), reference)  # z = 10
-    assert rule(oracle + 2.1 * noise.roll(1), reference)
+    assert not rule(reference + noise.roll(1), reference)
+    assert rule(reference + noise.roll(1) + 1e-4 * reference.sign(), reference)  # z = 10
+    assert rule(reference + 2.1 * noise.roll(1), reference)
 
 
 # ---- the lines
@@ -260,7 +260,7 @@ def test_a_trial_holds_one_entry_per_seed_and_pool():
 def test_the_suite_is_asked_with_lists_for_a_pool():
     asked = []
 
-    def judge(candidate, oracle, plain):
+    def judge(candidate, reference, plain):
         asked.append(len(candidate) if isinstance(candidate, list) else 1)
         return False
 

@@ -35,7 +35,7 @@ def test_two_keys_by_hand(kernel):
     assert attend(tiny(), kernel).flatten().tolist() == pytest.approx([expected, expected], rel=1e-6)
 
 
-def test_the_oracle_by_hand_and_in_float64():
+def test_the_reference_by_hand_and_in_float64():
     found = exact(tiny(torch.float16))
     assert found.dtype is torch.float64
     assert found.flatten().tolist() == pytest.approx([4.0 / (1.0 + math.e)] * 2, rel=1e-15)
@@ -49,7 +49,7 @@ def test_weights_sum_to_one(kernel):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_oracle_is_torchs_attention_in_float64(family):
+def test_the_reference_is_torchs_attention_in_float64(family):
     operands = sample(family, seed=5, dtype=torch.bfloat16)
     wide = in_float64(operands)
     theirs = F.scaled_dot_product_attention(wide.q, wide.k, wide.v, attn_mask=wide.mask, scale=wide.scale)

@@ -29,11 +29,11 @@ def made_line(seed, *, spread=0.001):
     def process():
         found = {}
         for group in cells.GROUPS:
-            found[f"{group.workload}|{cells.BASELINE}|plain"] = {"to_anchor": 0.5 * math.exp(rng.normal(0, spread))}
+            found[f"{group.case}|{cells.BASELINE}|plain"] = {"to_anchor": 0.5 * math.exp(rng.normal(0, spread))}
             for fix in group.fixes:
                 for name, factor in factors.items():
                     ratio = 1.5 * factor * math.exp(rng.normal(0, spread))
-                    found[f"{group.workload}|{fix}|{name}"] = {"to_baseline": ratio, "to_anchor": ratio / 2}
+                    found[f"{group.case}|{fix}|{name}"] = {"to_baseline": ratio, "to_anchor": ratio / 2}
         return found
 
     def asv_round():
@@ -66,7 +66,7 @@ CELL = ("attention-decode", "query_to_half")
 
 def test_asvs_files_hold_what_was_measured(sets, lines):
     side = sets.sides[2, "slower_5"]
-    key = next(k for k in side.figures if (k[0].workload, k[0].fix, k[1]) == (*CELL, "latency_ratio"))
+    key = next(k for k in side.figures if (k[0].case, k[0].fix, k[1]) == (*CELL, "latency_ratio"))
     wanted = [one["|".join((*CELL, "slower_5"))]["to_baseline"] for one in lines[2]["processes"]]
     assert list(side.figures[key].samples) == pytest.approx(wanted)
     assert side.figures[key].value == pytest.approx(np.median(wanted))
@@ -209,7 +209,7 @@ def test_processes_needed_have_limits():
     assert tracked.needed_processes(10.0, margin=0.01, cells=4) == tracked.MOST_PROCESSES
     with pytest.raises(ParameterError, match="within the margin"):
         tracked.needed_processes(0.01, margin=0.02, cells=4)
-    (one,) = tracked.figures([{"workload": "w", "size": "s", "fix": "f", "ratios": [1.0, math.e]}], margin=0.01)
+    (one,) = tracked.figures([{"case": "w", "size": "s", "fix": "f", "ratios": [1.0, math.e]}], margin=0.01)
     assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
 
 
@@ -305,10 +305,10 @@ def test_a_set_is_measured_for_real():
     found = json.loads(done.stdout.splitlines()[-1])
     assert len(found["processes"]) == 1
     assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
-    for workload, fix in cells.CELLS:
+    for case, fix in cells.CELLS:
         for variant in cells.variants():
-            assert set(found["processes"][0][f"{workload}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
-            assert found["asv"][0][f"{workload}|{fix}|{variant}"]
-        exact = found["exact"][0][f"{workload}|{fix}"]
+            assert set(found["processes"][0][f"{case}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
+            assert found["asv"][0][f"{case}|{fix}|{variant}"]
+        exact = found["exact"][0][f"{case}|{fix}"]
         assert exact["drift_worse"] / exact["drift"] > 1.4
         assert 1.05 <= exact["peak_bytes_worse"] / exact["peak_bytes"] < 1.06

@@ -33,11 +33,11 @@ def test_bits(first, second, equal):
     assert overhead_trials.bits_equal(first, second) is equal
 
 
-def test_capture_changes_nothing_on_a_small_workload():
+def test_capture_changes_nothing_on_a_small_case():
     passed = overhead_trials.same_trial("attention-prefill", "tiny", "kv_to_query", mode="eager")
     assert passed == {
         "passed": True,
-        "same": {"witness": True, "probe": True, "both": True, "profiler": True},
+        "same": {"trace": True, "probe": True, "both": True, "profiler": True},
         "left": 0,
     }
     raised = overhead_trials.same_trial("attention-prefill", "tiny", "as_shipped", mode="eager")
@@ -46,9 +46,9 @@ def test_capture_changes_nothing_on_a_small_workload():
 
 
 def test_a_capture_that_changes_an_output_is_caught(monkeypatch):
-    monkeypatch.setitem(overhead_trials.CAPTURES, "witness", lambda call, inputs: call(*inputs) + 1e-7)
+    monkeypatch.setitem(overhead_trials.CAPTURES, "trace", lambda call, inputs: call(*inputs) + 1e-7)
     found = overhead_trials.same_trial("attention-prefill", "tiny", "full_float32", mode="eager")
-    assert found["same"]["witness"] is False
+    assert found["same"]["trace"] is False
     assert found["same"]["probe"] is True
 
 
@@ -62,10 +62,10 @@ def test_harness_and_capture_on_give_every_ratio():
     harness = overhead_trials.harness_trial(2e-5, budget_s=0.1, seed=0)
     assert set(harness) == {"wall", "cpu", "block"}
     on = overhead_trials.on_trial("attention-decode", "tiny", "kv_to_query", budget_s=0.1, seed=0)
-    assert set(on) == {"witness", "probe", "both", "profiler"}
+    assert set(on) == {"trace", "probe", "both", "profiler"}
     for found in (*harness.values(), *on.values()):
         assert found["low"] <= found["ratio"] <= found["high"]
-    assert on["witness"]["ratio"] > 1.0
+    assert on["trace"]["ratio"] > 1.0
 
 
 def test_capture_off_is_timed_on_the_same_tensors():
@@ -97,9 +97,9 @@ def out(tmp_path):
     for pair, value in enumerate((1.001, 0.999, 1.0)):
         file.append(trial(f"forked voice/default {pair}", **ratio(value)))
     file.append(trial("off voice/default", **ratio(1.001, 0.002)))
-    slow = {kind: ratio(3.2, 0.1) for kind in ("witness", "probe", "both", "profiler")}
-    file.append(trial("on voice/default/kv_to_query", **(slow | {"witness": ratio(2.0, 0.1)})))
-    file.append(trial("same a/b/c/eager", passed=True, same={"witness": True, "probe": False}, left=0))
+    slow = {kind: ratio(3.2, 0.1) for kind in ("trace", "probe", "both", "profiler")}
+    file.append(trial("on voice/default/kv_to_query", **(slow | {"trace": ratio(2.0, 0.1)})))
+    file.append(trial("same a/b/c/eager", passed=True, same={"trace": True, "probe": False}, left=0))
     file.append(trial("same a/b/d/eager", passed=False, error="raised"))
     return tmp_path
 

@@ -44,17 +44,17 @@ def made(python, wanted, count, asked):
     definition = "d" * 64
     for cell, fix in wanted:
         asked.append((version, cell, fix))
-        workload, _, size = cell.partition(":")
-        line = {"mode": "eager", "workload": workload, "size": size, "fix": fix, "torch_version": version}
+        case, _, size = cell.partition(":")
+        line = {"mode": "eager", "case": case, "size": size, "fix": fix, "torch_version": version}
         line |= {"benchmark_version": definition, "cpu": "x", "key": key_of(version, cell, fix, count)}
         yield line | {"drift": {str(seed): 1e-3 * (1 + seed) for seed in range(count)}}
 
 
 def key_of(version, cell, fix, count):
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.studies.tracking import metric_by_id, version_of
 
-    definition = version_of(workload_by_id(cell.partition(":")[0]), "eager", metric_by_id("drift"))
+    definition = version_of(case_by_id(cell.partition(":")[0]), "eager", metric_by_id("drift"))
     return seeds._key(version, cell, fix, count, definition)
 
 

@@ -22,7 +22,7 @@ FIXES = ("a", "b", "c", "d")
 
 
 def made_ratios(*, count=12, processes=3, session_sd=0.0, process_sd=0.01, seed=0):
-    """Ratios of one workload's series that share their sessions, as a table of fix to (session, process)."""
+    """Ratios of one case's series that share their sessions, as a table of fix to (session, process)."""
     rng = np.random.default_rng(seed)
     shared = session_sd * rng.normal(size=count)
     return {
@@ -116,7 +116,7 @@ def test_what_is_said_of_the_sessions_themselves(tmp_path, few_deals):
     path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=8, session_sd=0.008, process_sd=1e-3))
     source, read = sessions.read_sessions(path)
     said = trials.about_sessions(source, read)
-    assert (said["count"], said["workloads"], said["source"]) == (8, ["w/s"], SOURCE)
+    assert (said["count"], said["cases"], said["source"]) == (8, ["w/s"], SOURCE)
     ratio = said["metrics"]["latency_ratio"]
     assert ratio["as_measured"]["with"] == [0, 4]
     assert ratio["as_measured"]["without"][0] > 0
@@ -179,17 +179,17 @@ def test_latencies_are_measured_anew_and_statuses_kept(tmp_path, monkeypatch):
     import precision_eval.studies.tracking as tracking
 
     def outcomes_of(place, measure, *, folder, effort):
-        (folder / f"{place.workload}.eager.{place.size}.latency.full.json").touch(exist_ok=False)
+        (folder / f"{place.case}.eager.{place.size}.latency.full.json").touch(exist_ok=False)
         passed = SimpleNamespace(status="passed", data={"ratio_to_baseline": [1.23456789], "ratio_to_anchor": None})
         return {"a": passed, "b": SimpleNamespace(status="raised", data=None)}
 
     monkeypatch.setattr(tracking, "outcomes_of", outcomes_of)
-    kept = tmp_path / f"{sessions.WORKLOADS[0][0]}.eager.cpu.witness.full.json"
+    kept = tmp_path / f"{sessions.CASES[0][0]}.eager.cpu.trace.full.json"
     kept.touch()
     for _ in range(2):
         found = sessions.measured_session(tmp_path)
     assert kept.exists()
-    one = found["/".join(sessions.WORKLOADS[0])]
+    one = found["/".join(sessions.CASES[0])]
     assert one == {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}
 
 
@@ -254,7 +254,7 @@ def test_trials_under_another_margin_are_dropped_and_run_anew(tmp_path, run_tria
 def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
     _, read = sessions.read_sessions(write_sessions(tmp_path / "sessions.jsonl", made_ratios(session_sd=0.01)))
     condition = next(one for one in trials.CONDITIONS if one.noise == "sessions")
-    found = trials.run_condition(condition, tables=2, null_tables=1, seed=0, residuals=[], sessions=read)
+    found = trials.run_condition(condition, tables=2, noise_floor_tables=1, seed=0, residuals=[], sessions=read)
     assert list(found)[:2] == [rivals.OURS, rivals.NO_MARGIN]
     assert len(found) == len(rivals.RULES) + 1
     for scores in found.values():
@@ -264,7 +264,7 @@ def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
 
 @pytest.mark.slow
 def test_a_session_is_measured_for_real(tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "WORKLOADS", sessions.WORKLOADS[:1])
+    monkeypatch.setattr(sessions, "CASES", sessions.CASES[:1])
     found = sessions.measured_session(tmp_path)
     (metrics,) = found.values()
     assert set(metrics) == set(sessions.METRICS)

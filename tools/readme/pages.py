@@ -1,9 +1,9 @@
 """Writes a run's tables of the systems into their pages, so that the pages' numbers are regenerated and never typed.
 
 ``python -m tools.readme.pages RUN_DIR PAGE...`` replaces, in each Markdown page, what stands between
-``<!-- WORKLOAD:begin -->`` and ``<!-- WORKLOAD:end -->`` for every workload that has such markers there; everything
-outside is left byte for byte. ``WORKLOAD.versions`` is what depends on the torch version there, ``operations`` what
-torch's own operations do by version, ``environment`` what the page's workloads were measured with.
+``<!-- CASE:begin -->`` and ``<!-- CASE:end -->`` for every case that has such markers there; everything
+outside is left byte for byte. ``CASE.versions`` is what depends on the torch version there, ``operations`` what
+torch's own operations do by version, ``environment`` what the page's cases were measured with.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _OPERATIONS = "operations"
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 
-def system_table(run: Run, workload: str) -> Table:
-    """Return one row per fix of a workload, eager and compiled side by side."""
-    sections = {section.mode: section for section in run.sections if (section.workload, section.pins) == (workload, "")}
+def system_table(run: Run, case: str) -> Table:
+    """Return one row per fix of a case, eager and compiled side by side."""
+    sections = {section.mode: section for section in run.sections if (section.case, section.pins) == (case, "")}
     if not sections:
-        held = ", ".join(sorted({section.workload for section in run.sections}))
-        raise ParameterError(f"{run.directory} holds nothing of the workload '{workload}'; it holds {held}")
+        held = ", ".join(sorted({section.case for section in run.sections}))
+        raise ParameterError(f"{run.directory} holds nothing of the case '{case}'; it holds {held}")
     rows = {mode: {row.fix: row for row in section.fixes} for mode, section in sections.items()}
     fixes = list(dict.fromkeys(fix for found in rows.values() for fix in found))
     ordered = tuple(sections.values())
@@ -46,7 +46,7 @@ def system_table(run: Run, workload: str) -> Table:
     if any(sampler_text(row) != MISSING for found in rows.values() for row in found.values()):
         columns.append("nucleus moved by the sampler alone")
     return Table(
-        title=f"{workload} · {first.size} · {first.device}, {first.threads} thread{'' if first.threads == 1 else 's'}",
+        title=f"{case} · {first.size} · {first.device}, {first.threads} thread{'' if first.threads == 1 else 's'}",
         columns=tuple(columns),
         rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()])[: len(columns)] for fix in fixes),
         kinds=("passed",) * len(fixes),
@@ -87,24 +87,24 @@ def _messages(sections: Iterable[Section]) -> list[str]:
 
 
 def write_page(page: Path, run: Run) -> bool:
-    """Fill every pair of markers of a page that names a workload."""
+    """Fill every pair of markers of a page that names a case."""
     names = _MARKER.findall(page.read_text(encoding="utf-8"))
     if not names:
-        raise ParameterError(f"{page} has no markers; put <!-- WORKLOAD:begin --> and <!-- WORKLOAD:end --> in it")
+        raise ParameterError(f"{page} has no markers; put <!-- CASE:begin --> and <!-- CASE:end --> in it")
     changed = False
-    workloads = {name for name in names if name not in (_ENVIRONMENT, _OPERATIONS) and not name.endswith(_VERSIONS)}
+    cases = {name for name in names if name not in (_ENVIRONMENT, _OPERATIONS) and not name.endswith(_VERSIONS)}
     for name in names:
-        changed |= write_block(page, name, _block(run, name, workloads))
+        changed |= write_block(page, name, _block(run, name, cases))
     return changed
 
 
-def _block(run: Run, name: str, workloads: Collection[str]) -> str:
+def _block(run: Run, name: str, cases: Collection[str]) -> str:
     if name == _ENVIRONMENT:
-        return environment_markdown(run, workloads or None)
+        return environment_markdown(run, cases or None)
     if name == _OPERATIONS:
         return markdown_table(operations_table(), heading=True)
     if name.endswith(_VERSIONS):
-        versions = version_table(run, workload=name.removesuffix(_VERSIONS))
+        versions = version_table(run, case=name.removesuffix(_VERSIONS))
         return "Nothing here depends on it." if versions is None else markdown_table(versions, heading=True)
     return markdown_table(system_table(run, name), heading=True)
 

@@ -142,7 +142,7 @@ def change_points_markdown(path: Path) -> str:
         settings, conditions = stored["settings"], stored["conditions"]
         command = (
             f"python -m validation.versions.trials --tables {settings['tables']} --null-tables "
-            f"{settings['null_tables']} --seed {settings['seed']} --out results/{path.name}"
+            f"{settings['noise_floor_tables']} --seed {settings['seed']} --out results/{path.name}"
         )
         found = [
             _recall_table(conditions, stored["targets"]),
@@ -223,7 +223,7 @@ def _sessions_note(sessions: Figure | None) -> str:
         return "Sessions of equal code were not measured, so the conditions that need them are missing."
     parts = [
         f"Tables of sessions are {sessions['count']} sessions of equal code in random order, so no two tables are "
-        f"independent ({', '.join(sessions['workloads'])}; {_machine_of(sessions['source'])})."
+        f"independent ({', '.join(sessions['cases'])}; {_machine_of(sessions['source'])})."
     ]
     for metric, found in sessions["metrics"].items():
         judged = found["as_measured"]
@@ -250,7 +250,7 @@ def choose_markdown(path: Path) -> str:
     with as_written(path, CHOOSE_COMMAND):
         environment, budget, processes = stored["campaign"].split("/")
         rows = [(one["name"], one["target"] or "–", one["found"], met_word(one["met"])) for one in stored["figures"]]
-        cases = dict.fromkeys(f"{one['workload']}/{one['size']}" for one in stored["cases"])
+        cases = dict.fromkeys(f"{one['case']}/{one['size']}" for one in stored["cases"])
         answers = [len(one["answers"]) for one in stored["cases"]]
         given = f"--processes {processes.removesuffix('p')} --budget {budget.removesuffix('s')}"
         command = CHOOSE_COMMAND.replace("--out", f"{given} --out")

@@ -32,7 +32,7 @@ from tools.torch_versions.installing import (
     reason_of,
     torch_requirements,
 )
-from tools.torch_versions.stand_ins import put_stand_ins
+from tools.torch_versions.stubs import put_stubs
 
 NOTE_NAME = "torch-environment.json"
 LIMIT_S = 3600.0
@@ -79,7 +79,7 @@ class Note:
     blas: str
     build: str
     cuda: str | None
-    stand_ins: tuple[str, ...]
+    stubs: tuple[str, ...]
     installed_by: str
     bytes: int
     seconds: float
@@ -97,7 +97,7 @@ def read_note(environment: TorchEnvironment) -> Note | None:
         return None
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return Note(**{**fields, "stand_ins": tuple(fields["stand_ins"])})
+        return Note(**{**fields, "stubs": tuple(fields["stubs"])})
     except (ValueError, KeyError, TypeError):  # cut off, or of another schema: as if it were not finished
         return None
 
@@ -124,11 +124,11 @@ def build_environment(
     variables = dict(os.environ if environ is None else environ)
     try:
         environment.base.mkdir(parents=True, exist_ok=True)
-        found, stand_ins = _fill(environment, build, installer, say, variables)
+        found, stubs = _fill(environment, build, installer, say, variables)
         note = Note(
             version=environment.version,
             build=build if found["cuda"] else "cpu",
-            stand_ins=stand_ins,
+            stubs=stubs,
             installed_by=installer.name,
             bytes=disk_bytes(environment.folder),
             seconds=round(time.monotonic() - started, 1),
@@ -151,7 +151,7 @@ def _fill(
     say: Callable[[str], None],
     environ: dict[str, str],
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Create, install, put stand-ins, import; return what torch says and the stand-ins' names."""
+    """Create, install, put stub libraries, import; return what torch says and the stub libraries' names."""
 
     def run(command: Sequence[str]) -> str:
         return _run(command, environment, environ)
@@ -175,12 +175,12 @@ def _fill(
         constraints.write_text(fitting_constraints(text, needs), encoding="utf-8")
         packages = [*needs, *project_requirements(environment.root), *TOOLS]
         run(installer.install(python, packages, dependencies=True, constraints=constraints, index=None))
-    stand_ins = put_stand_ins(site / "torch") if build == "slim" else ()
+    stubs = put_stubs(site / "torch") if build == "slim" else ()
     say("importing torch")
     found = json.loads(run([str(python), "-W", "ignore", "-c", _INSPECT]).splitlines()[-1])
     if build == "cpu" and found["cuda"]:
         raise EnvironmentBuildError(_not_cpu(environment, found["torch_version"]))
-    return found, stand_ins
+    return found, stubs
 
 
 def _not_cpu(environment: TorchEnvironment, came: str) -> str:

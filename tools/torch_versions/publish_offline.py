@@ -154,7 +154,7 @@ def make_offline(site: Path, *, folder: Path = VENDOR) -> tuple[str, ...]:
         prefix = "../" * (len(path.relative_to(site).parts) - 1) + FOLDER_NAME
         pieces, place = [], 0
         for tag in remote_tags(text):
-            one = stand_in(tag, known)
+            one = stub(tag, known)
             used[one.file] = one
             pieces += [text[place : tag.start], _local(tag, f"{prefix}/{one.file}")]
             place = tag.end
@@ -166,7 +166,7 @@ def make_offline(site: Path, *, folder: Path = VENDOR) -> tuple[str, ...]:
     return tuple(contents)
 
 
-def stand_in(tag: Tag, known: Sequence[Vendored]) -> Vendored:
+def stub(tag: Tag, known: Sequence[Vendored]) -> Vendored:
     """Return the shipped file that stands for what a tag loads."""
     name = _plain(tag.url.partition("?")[0].rsplit("/", 1)[-1])
     same = [one for one in known if _plain(one.file) == name and tag.name in ("script", "link")]

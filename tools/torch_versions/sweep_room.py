@@ -12,7 +12,7 @@ from precision_eval.core.errors import PrecisionEvalError
 
 RESERVE_BYTES = 1_000_000_000  # kept free for downloads under way, asv's checkouts and the results
 
-# Measured on x86-64 Linux under Python 3.11, rounded up to 10 MB: torch alone as installed, with stand-ins.
+# Measured on x86-64 Linux under Python 3.11, rounded up to 10 MB: torch alone as installed, with stub libraries.
 SLIM_BYTES = {
     "2.6.0": 1_580_000_000,
     "2.7.1": 1_650_000_000,

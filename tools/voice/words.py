@@ -221,7 +221,7 @@ _RECOGNISER = WordClasses(
         suggest supply/supplied surprise surround suspect switch tackle taste tease tell/told test thank
         threaten/threatened tickle tow trace track transport trap/trapped treat trick try/tried twist
         understand/understood undo/undid unite upset/upset wake/woke warn waste wave wear/wore welcome
-        whip/whipped win/won wipe wish witness worry/worried wreck""".split()
+        whip/whipped win/won wipe wish trace worry/worried wreck""".split()
     ),
     adverbs=tuple(
         """abroad afterwards almost already anyway apparently awfully barely basically briefly certainly

@@ -4,8 +4,8 @@ Conventions: the shipped voice reads twelve scripts twice, with two noise seeds;
 null pair is a window of the first reading and one of the second: of the same seconds of the script (*same script*), or
 of other seconds of the same speaker (*other words*). A positive is the same pair with its second window degraded. The
 null model of the speakers that are judged is fitted on the other speakers only (two halves, then the other way round).
-The area is the chance that a positive scores above a null; its interval is a bootstrap over speakers. Sizes were fixed
-before measuring; the first of each kind has the target, the others inform.
+The area is the chance that a positive scores above a noise floor; its interval is a bootstrap over speakers. Sizes
+were fixed before measuring; the first of each kind has the target, the others inform.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def figures(folder: Path, *, say: Callable[[str], None]) -> list[Ratio]:
     second, _ = _windows(spoken(folder, minutes=MINUTES, seed=1, say=say))
     references = [[describe(window, sample_rate_hz=rate) for window in speaker] for speaker in first]
     clean = [[describe(window, sample_rate_hz=rate) for window in speaker] for speaker in second]
-    nulls = {name: scores(references, clean, clean, same=same) for name, same in _NULLS.items()}
+    noise_floors = {name: scores(references, clean, clean, same=same) for name, same in _NOISE_FLOORS.items()}
     found = []
     for kind, rungs in SIZES.items():
         for number, rung in enumerate(rungs):
@@ -57,19 +57,19 @@ def figures(folder: Path, *, say: Callable[[str], None]) -> list[Ratio]:
                 ]
                 for speaker in second
             ]
-            for name, same in _NULLS.items():
+            for name, same in _NOISE_FLOORS.items():
                 positive = scores(references, clean, degraded, same=same)
                 target = LEAST if number == 0 and _has_target(kind, name) else None
-                found.append(_figure(rung, name, nulls[name], positive, target))
+                found.append(_figure(rung, name, noise_floors[name], positive, target))
     return found
 
 
-_NULLS = {"same script": True, "other words": False}
+_NOISE_FLOORS = {"same script": True, "other words": False}
 
 
-def _has_target(kind: str, null: str) -> bool:
+def _has_target(kind: str, noise_floor: str) -> bool:
     """A clock shows only against a reading that keeps the same time."""
-    return null == "same script" or kind != "clock skew"
+    return noise_floor == "same script" or kind != "clock skew"
 
 
 def _windows(paths: list[Path]) -> tuple[list[list[np.ndarray]], int]:
@@ -101,25 +101,25 @@ def _pairs(first: list[Description], second: list[Description], *, same: bool) -
     return [(a, b) for i, a in enumerate(first) for j, b in enumerate(second) if (i == j) == same]
 
 
-def area(null: np.ndarray, positive: np.ndarray) -> float:
-    """Chance that a positive scores above a null, ties half (Mann and Whitney's U over the number of pairs)."""
-    above = (positive[:, None] > null[None, :]).mean()
-    return float(above + 0.5 * (positive[:, None] == null[None, :]).mean())
+def area(noise_floor: np.ndarray, positive: np.ndarray) -> float:
+    """Chance that a positive scores above a noise floor, ties half (Mann and Whitney's U over the number of pairs)."""
+    above = (positive[:, None] > noise_floor[None, :]).mean()
+    return float(above + 0.5 * (positive[:, None] == noise_floor[None, :]).mean())
 
 
 def _figure(
     rung: Rung,
-    null_name: str,
-    null: dict[str, list[np.ndarray]],
+    noise_floor_name: str,
+    noise_floor: dict[str, list[np.ndarray]],
     positive: dict[str, list[np.ndarray]],
     least: float | None,
 ) -> Ratio:
-    areas = {name: area(np.concatenate(null[name]), np.concatenate(positive[name])) for name in null}
-    low, high = _interval(null["null model"], positive["null model"])
-    threshold = float(np.quantile(np.concatenate(null["null model"]), 1.0 - FALSE_ALARMS))
+    areas = {name: area(np.concatenate(noise_floor[name]), np.concatenate(positive[name])) for name in noise_floor}
+    low, high = _interval(noise_floor["null model"], positive["null model"])
+    threshold = float(np.quantile(np.concatenate(noise_floor["null model"]), 1.0 - FALSE_ALARMS))
     caught = float(np.mean(np.concatenate(positive["null model"]) > threshold))
     return Ratio(
-        name=f"detection of {rung.name} in {WINDOW_S} s, {null_name}",
+        name=f"detection of {rung.name} in {WINDOW_S} s, {noise_floor_name}",
         value=areas["null model"],
         low=low,
         high=high,
@@ -131,11 +131,13 @@ def _figure(
     )
 
 
-def _interval(null: list[np.ndarray], positive: list[np.ndarray]) -> tuple[float, float]:
+def _interval(noise_floor: list[np.ndarray], positive: list[np.ndarray]) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     found = []
     for _ in range(_RESAMPLES):
-        drawn = rng.integers(len(null), size=len(null))
-        found.append(area(np.concatenate([null[i] for i in drawn]), np.concatenate([positive[i] for i in drawn])))
+        drawn = rng.integers(len(noise_floor), size=len(noise_floor))
+        found.append(
+            area(np.concatenate([noise_floor[i] for i in drawn]), np.concatenate([positive[i] for i in drawn]))
+        )
     low, high = np.quantile(found, (0.025, 0.975))
     return float(low), float(high)

@@ -55,7 +55,11 @@ def _measured(options: argparse.Namespace) -> dict[str, Any]:
 
     options.out.mkdir(parents=True, exist_ok=True)  # an unwritable place ends here, before the work
     return climb(
-        options.reference, null_path=options.null, seconds=options.seconds, pitch=options.pitch, on_progress=_show
+        options.reference,
+        null_path=options.noise_floor,
+        seconds=options.seconds,
+        pitch=options.pitch,
+        on_progress=_show,
     )
 
 

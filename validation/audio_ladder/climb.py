@@ -22,7 +22,7 @@ from audio_metrics.signal import FileSource
 from validation.audio_ladder.divergence import firing, half_windows
 from validation.audio_ladder.rungs import RUNGS, Rung
 
-NULL = "null"
+NOISE_FLOOR = "noise_floor"
 BESIDES = (
     "multi_resolution_stft_distance",
     "maximum_mean_discrepancy",
@@ -55,19 +55,19 @@ def climb(
         estimate = rung.apply(reference, sample_rate_hz=rate)
         found.append(_entry(rung, original, estimate))
     if null_path is not None:
-        on_progress(total - 1, total, NULL)
-        null, null_rate = _read(null_path, seconds)
-        if null_rate != rate or len(null) != len(reference):
+        on_progress(total - 1, total, NOISE_FLOOR)
+        noise_floor, noise_floor_rate = _read(null_path, seconds)
+        if noise_floor_rate != rate or len(noise_floor) != len(reference):
             raise ParameterError(
-                f"the null has {len(null)} samples at {null_rate} Hz, the reference {len(reference)} at {rate} Hz; "
+                f"the noise floor has {len(noise_floor)} samples at {noise_floor_rate} Hz, the reference {len(reference)} at {rate} Hz; "
                 "give two recordings of one length and rate"
             )
-        words = Rung(kind=NULL, function=np.copy)
-        found.append(_entry(words, original, null))
+        words = Rung(kind=NOISE_FLOOR, function=np.copy)
+        found.append(_entry(words, original, noise_floor))
     return {
         "reference": {
             "name": Path(reference_path).name,
-            "null": None if null_path is None else Path(null_path).name,
+            "noise_floor": None if null_path is None else Path(null_path).name,
             "duration_s": len(reference) / rate,
             "sample_rate_hz": rate,
         },

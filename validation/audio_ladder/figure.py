@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from validation.audio_ladder.climb import NULL
+from validation.audio_ladder.climb import NOISE_FLOOR
 from validation.audio_ladder.table import response
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def draw(ladder: dict[str, Any], directory: Path) -> list[Path]:
 
 
 def _panel(axes: Axes, rungs: list[dict[str, Any]], name: str, scale: str) -> None:
-    """One metric: a dot per rung, neighbouring kinds in alternating colours, the null as a line."""
+    """One metric: a dot per rung, neighbouring kinds in alternating colours, the noise floor as a line."""
     axes.set_xscale(scale)
     rows = list(enumerate(rungs))
     for number, (_, members) in enumerate(groupby(rows, key=lambda row: row[1]["kind"])):
@@ -75,9 +75,9 @@ def _panel(axes: Axes, rungs: list[dict[str, Any]], name: str, scale: str) -> No
             axes.plot([v for _, v in shown], [row for row, _ in shown], "o-", color=colour, markersize=5, linewidth=1)
         for row in {row for row, _ in family} - {row for row, _ in shown}:
             axes.annotate("no difference", (0.02, row), xycoords=("axes fraction", "data"), fontsize=7, va="center")
-    null = next((response(rung, name) for rung in rungs if rung["kind"] == NULL), None)
-    if null is not None:
-        axes.axvline(null, color=_INK, linewidth=1, linestyle="--", zorder=1)
+    noise_floor = next((response(rung, name) for rung in rungs if rung["kind"] == NOISE_FLOOR), None)
+    if noise_floor is not None:
+        axes.axvline(noise_floor, color=_INK, linewidth=1, linestyle="--", zorder=1)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.grid(True, axis="x", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -24,7 +24,7 @@ def main() -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     named = [tuple(name.split("/")) for name in options.cases] if options.cases else list(CASES)
     plan = Plan(
-        cases=tuple((workload, size) for workload, size in named),
+        cases=tuple((case, size) for case, size in named),
         repeats=options.repeats,
         processes=options.processes,
         budget_s=options.budget,
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m validation.choose", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the figures; re-runs go beside it")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further re-run after this long")
-    parser.add_argument("--cases", nargs="+", metavar="WORKLOAD/SIZE", help="default: those of benchmarks/choose")
+    parser.add_argument("--cases", nargs="+", metavar="CASE/SIZE", help="default: those of benchmarks/choose")
     parser.add_argument("--repeats", type=int, default=20, help="re-runs per case")
     parser.add_argument("--processes", type=int, default=5, help="per re-run, at least 2")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds of timed rounds per re-run")
@@ -64,9 +64,9 @@ def _figures(cases: dict[tuple[str, str], dict[str, Any]], *, made: int) -> list
     from validation.choose.agreement import TARGET, answers, asked, resampled, rival_answers, shares
 
     rng = np.random.default_rng(0)
-    drawn = {case: [resampled(one["runs"], rng) for _ in range(made)] for case, one in cases.items()}
+    drawn = {built: [resampled(one["runs"], rng) for _ in range(made)] for built, one in cases.items()}
     ours = shares([asked(one, answers) for one in cases.values()], rng=rng)
-    again = shares([asked(one, answers, made=drawn[case]) for case, one in cases.items()], rng=rng)
+    again = shares([asked(one, answers, made=drawn[built]) for built, one in cases.items()], rng=rng)
     theirs = shares([asked(one, rival_answers) for one in cases.values()], rng=rng)
     runs = sum(len(one["runs"]) for one in cases.values())
     rows = [
@@ -98,12 +98,12 @@ def _answers(cases: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any
     from validation.choose.agreement import answers, asked, group_of, questions_of
 
     found = []
-    for (workload, size), one in cases.items():
+    for (case, size), one in cases.items():
         questions = questions_of([group_of(one["exact"], run) for run in one["runs"]])
         columns = zip(*asked(one, answers), strict=True)
         for (policy, name, _), column in zip(questions, columns, strict=True):
             texts = [f"{said.fix}{' ~' + ','.join(sorted(said.named)) if said.within_noise else ''}" for said in column]
-            found.append({"workload": workload, "size": size, "policy": policy, "limits": name, "answers": texts})
+            found.append({"case": case, "size": size, "policy": policy, "limits": name, "answers": texts})
     return found
 
 

@@ -1,7 +1,7 @@
 """Re-runs of latency groups, each in a fresh worker, appended to a file as they finish.
 
-Conventions: one line per re-run (``WORKLOAD/SIZE/rN@CAMPAIGN``) with every outcome as a record, raw block times
-included, and one line per workload (``WORKLOAD/SIZE/exact@CAMPAIGN``) with drift and memory. Lines of unlike campaigns
+Conventions: one line per re-run (``CASE/SIZE/rN@CAMPAIGN``) with every outcome as a record, raw block times
+included, and one line per case (``CASE/SIZE/exact@CAMPAIGN``) with drift and memory. Lines of unlike campaigns
 (environment, processes, budget) are not mixed. A stopped bench goes on with the lines that are missing.
 """
 
@@ -25,7 +25,7 @@ CASES: tuple[tuple[str, str], ...] = (
     ("imaginairy-time-embed", "cpu"),
     ("attention-prefill", "metavoice"),
 )
-"""Workloads and sizes: one with wide gaps, one with many fixes close to each other, one whose times are bimodal, one
+"""Cases and sizes: one with wide gaps, one with many fixes close to each other, one whose times are bimodal, one
 with two fixes at the baseline's time."""
 
 
@@ -45,9 +45,9 @@ class Plan:
         return f"{self.environment[:12]}/{self.budget_s:g}s/{self.processes}p"
 
     def jobs(self) -> list[tuple[str, str, str]]:
-        """Return (workload, size, what) in the order of measuring: all cases once, then again."""
-        exact = [(workload, size, "exact") for workload, size in self.cases]
-        return exact + [(*case, f"r{number}") for number in range(self.repeats) for case in self.cases]
+        """Return (case, size, what) in the order of measuring: all cases once, then again."""
+        exact = [(case, size, "exact") for case, size in self.cases]
+        return exact + [(*built, f"r{number}") for number in range(self.repeats) for built in self.cases]
 
     def key(self, job: tuple[str, str, str]) -> str:
         """Name a line."""
@@ -72,16 +72,16 @@ def trials_of(lines: Sequence[dict[str, Any]], plan: Plan) -> dict[tuple[str, st
     """Return case → ``{"exact": records, "runs": [records, …]}`` of a campaign."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     by_key = {line["key"]: line for line in lines}
-    for workload, size, what in plan.jobs():
-        line = by_key.get(plan.key((workload, size, what)))
+    for case, size, what in plan.jobs():
+        line = by_key.get(plan.key((case, size, what)))
         if line is None:
             continue
-        case = found.setdefault((workload, size), {"exact": None, "runs": []})
+        built = found.setdefault((case, size), {"exact": None, "runs": []})
         if what == "exact":
-            case["exact"] = line["records"]
+            built["exact"] = line["records"]
         else:
-            case["runs"].append(line["records"])
-    return {case: one for case, one in found.items() if one["exact"] and len(one["runs"]) > 1}
+            built["runs"].append(line["records"])
+    return {built: one for built, one in found.items() if one["exact"] and len(one["runs"]) > 1}
 
 
 def _in_fresh_worker(plan: Plan, job: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -98,18 +98,18 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.core.cells import Cell, Options
     from precision_eval.core.records import Record
     from precision_eval.fixes.catalog import FIXES
     from precision_eval.measure.registry import run_cell
 
-    workload, size, what = job
-    fixes = tuple(fix.id for fix in FIXES if fix.id != "dynamo_fallback" and workload_by_id(workload).takes(fix.id))
+    case, size, what = job
+    fixes = tuple(fix.id for fix in FIXES if fix.id != "dynamo_fallback" and case_by_id(case).takes(fix.id))
     options = Options(budget_s=budget_s, processes=processes, seed=0 if what == "exact" else int(what[1:]))
     cells = [
         Cell(
-            workload=workload, fixes=group, mode="eager", device="cpu", size=size, threads=1, measure=measure,
+            case=case, fixes=group, mode="eager", device="cpu", size=size, threads=1, measure=measure,
             options=options,
         )
         for measure, groups in (
@@ -126,7 +126,7 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
             outcomes = run_cell(cell, Path(folder)).outcomes
             records += [
                 Record(
-                    cell=cell.fix_id(one.fix), workload=workload, workload_digest=workload_by_id(workload).digest,
+                    cell=cell.fix_id(one.fix), case=case, case_digest=case_by_id(case).digest,
                     fix=one.fix, role=one.role, mode="eager", device="cpu", size=size, threads=1,
                     measure=cell.measure, status=one.status, reason=one.reason, data=one.data, wall_s=0.0,
                     started_at=started, environment=environment,

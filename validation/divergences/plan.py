@@ -24,7 +24,7 @@ FIXES = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Conditions that share one oracle.
+    """Conditions that share one reference.
 
     Attributes
     ----------
@@ -74,7 +74,8 @@ DESIGNS: Mapping[Size, Design] = {
             Group(
                 checkpoint_dtype="float32",
                 temperature=0.65,
-                steps=dict.fromkeys(FIXES, 2000) | {"full_float32": 400, "null": 400, "control_rope_bfloat16": 400},
+                steps=dict.fromkeys(FIXES, 2000)
+                | {"full_float32": 400, "noise_floor": 400, "control_rope_bfloat16": 400},
             ),
             Group(
                 checkpoint_dtype="bfloat16",

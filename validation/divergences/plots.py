@@ -43,7 +43,7 @@ def draw_survival(conditions: Sequence[Condition]) -> Figure:
         axes.set_yticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
         axes.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
         axes.set_xlabel("decode steps after the prompt (20 ms each)", fontsize=9.5, color=INK)
-        axes.set_ylabel("streams still on the oracle's tokens", fontsize=9.5, color=INK)
+        axes.set_ylabel("streams still on the reference's tokens", fontsize=9.5, color=INK)
         checkpoint, temperature = group.split("@T")
         title = f"{checkpoint} checkpoint, temperature {temperature}, {len(members[0].first)} held-out streams"
         dress(axes, title=title)

@@ -1,4 +1,4 @@
-"""From hazards to survival: how long streams should stay on the oracle's path, before any has run.
+"""From hazards to survival: how long streams should stay on the reference's path, before any has run.
 
 Conventions: a hazard is summed over codebooks as ``−log(1 − h)``, so that ``S(t) = exp(−Σ)``: fresh noise in every
 step and codebook makes the chances multiply. S is averaged over the calibration streams. Past their end a stream's

@@ -1,9 +1,9 @@
-"""The voice's part of the divergence experiment: streams that run on until they leave the oracle's path.
+"""The voice's part of the divergence experiment: streams that run on until they leave the reference's path.
 
 Conventions: B streams, K codebooks, V codes. A *path* holds the tokens as they are emitted, (n_steps, B, K); in the
 first K − 1 steps the delayed codebooks still emit the prompt. Until its first difference a stream has emitted exactly
-the oracle's tokens, so a fix is run on the oracle's path and each stream is dropped at its first difference: what comes
-after it decides nothing here.
+the reference's tokens, so a fix is run on the reference's path and each stream is dropped at its first difference:
+what comes after it decides nothing here.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _sampled(logits: Tensor, noise: Tensor, *, temperature: float) -> Tensor:
 
 
 @torch.inference_mode()
-def oracle_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps: int, temperature: float) -> Tensor:
-    """Run the oracle freely."""
+def reference_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps: int, temperature: float) -> Tensor:
+    """Run the reference freely."""
     voices.prefill(decoder)
     given = voices.given[:, PROMPT_FRAMES]
     path = []
@@ -90,7 +90,7 @@ def oracle_path(decoder: Decoder, voices: Voices, noise: GumbelNoise, *, n_steps
 def first_divergence(
     decoder: Decoder, voices: Voices, noise: GumbelNoise, path: Tensor, *, n_steps: int, temperature: float
 ) -> np.ndarray:
-    """Step at which each stream first samples another token than the oracle."""
+    """Step at which each stream first samples another token than the reference."""
     voices.prefill(decoder)
     first = np.full(len(voices), -1)
     alive = torch.arange(len(voices))

@@ -16,7 +16,7 @@ _SMALL = (
     sounding.wide_residual, sounding.interleaved,
 )  # fmt: skip
 # dia-encode is clean where torch's RMS norm gives back half, from torch 2.8 on
-_WORKLOADS = ("dia-encode", "cogvideo-t5-encoder-stock", "metavoice-t4")
+_CASES = ("dia-encode", "cogvideo-t5-encoder-stock", "metavoice-t4")
 
 
 def clean_models() -> dict[str, Callable[[], Built]]:
@@ -27,8 +27,8 @@ def clean_models() -> dict[str, Callable[[], Built]]:
             found[f"{make.__name__} in {_name(dtype)}"] = partial(make, dtype)
     for make in (small.decoder, small.biased, sounding.cross_reader, library.whisper):
         found[f"{make.__name__} in float32 under autocast"] = partial(_autocast, make)
-    for workload in _WORKLOADS:
-        found[f"workload {workload}"] = partial(_workload, workload)
+    for case in _CASES:
+        found[f"case {case}"] = partial(_case, case)
     return found
 
 
@@ -51,8 +51,8 @@ def _autocast(make: Callable[[torch.dtype], Built]) -> Built:
     return _Autocast(model).eval(), inputs
 
 
-def _workload(workload: str) -> Built:
-    from precision_eval.cases.systems import workload_by_id
+def _case(case: str) -> Built:
+    from precision_eval.cases.systems import case_by_id
 
-    case = workload_by_id(workload).build("tiny", device="cpu", seed=0)
-    return case.model, tuple(case.inputs)
+    built = case_by_id(case).build("tiny", device="cpu", seed=0)
+    return built.model, tuple(built.inputs)

@@ -39,7 +39,7 @@ def benchmark(group: Group, method: str) -> dict[str, Any]:
     """Return a benchmark as asv describes it."""
     fixes = [repr(fix) for fix in (BASELINE, *group.fixes)]
     return {
-        "name": f"{MODE}.{group.workload.replace('-', '_')}.{method}",
+        "name": f"{MODE}.{group.case.replace('-', '_')}.{method}",
         "params": [fixes, [repr(SIZE)]],
         "param_names": ["fix", "size"],
         "version": "1",
@@ -84,7 +84,7 @@ def _result(line: dict[str, Any], group: Group, method: str, variant: str) -> An
     values: list[float] = []
     samples: list[list[float] | None] = []
     for fix in (BASELINE, *group.fixes):
-        found = _figure(line, f"{group.workload}|{fix}", method, variant)
+        found = _figure(line, f"{group.case}|{fix}", method, variant)
         kept = found if isinstance(found, list) else None
         samples.append(kept)
         values.append(math.nan if found is None else 0.0 if isinstance(found, list) else found)

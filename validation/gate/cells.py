@@ -29,16 +29,16 @@ PLAIN = "plain"
 class Group:
     """Cells that are timed beside each other."""
 
-    workload: str
+    case: str
     fixes: tuple[str, ...]
 
 
 GROUPS: tuple[Group, ...] = (
-    Group(workload="attention-decode", fixes=("kv_to_query", "query_to_half", "bfloat16")),
-    Group(workload="attention-prefill", fixes=("kv_to_query", "query_to_half")),
+    Group(case="attention-decode", fixes=("kv_to_query", "query_to_half", "bfloat16")),
+    Group(case="attention-prefill", fixes=("kv_to_query", "query_to_half")),
 )
 
-CELLS: tuple[tuple[str, str], ...] = tuple((group.workload, fix) for group in GROUPS for fix in group.fixes)
+CELLS: tuple[tuple[str, str], ...] = tuple((group.case, fix) for group in GROUPS for fix in group.fixes)
 
 
 def slowed(delta: float) -> str:

@@ -103,18 +103,18 @@ def _rate(rule: str, what: str, count: int, trials: int, sets: int) -> dict[str,
 def spreads(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Return per cell and ratio the spread between processes, and how much more sets differ than that explains."""
     found = {}
-    for workload, fix in CELLS:
+    for case, fix in CELLS:
         for ratio in ("to_baseline", "to_anchor"):
             logs = {
                 variant: np.log(
-                    [[one[f"{workload}|{fix}|{variant}"][ratio] for one in line["processes"]] for line in lines]
+                    [[one[f"{case}|{fix}|{variant}"][ratio] for one in line["processes"]] for line in lines]
                 )
                 for variant in (PLAIN, *(slowed(delta) for delta in DELTAS))
             }  # each (sets, processes)
             plain = logs[PLAIN]
             within = float(plain.var(axis=1, ddof=1).mean())
             between = float(plain.mean(axis=1).var(ddof=1)) if len(lines) > 1 else 0.0
-            found[f"{workload}/{fix} {ratio}"] = {
+            found[f"{case}/{fix} {ratio}"] = {
                 "process_sd": round(within**0.5, 5),
                 "sets_over_processes": round(plain.shape[1] * between / within, 2),
                 **{name: round(float(np.exp((one - plain).mean())), 4) for name, one in logs.items() if name != PLAIN},

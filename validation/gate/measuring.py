@@ -56,11 +56,11 @@ def _group(group: Group) -> Any:
 
     from precision_eval.core.cells import Cell, Options
     from precision_eval.measure.blocks import Candidate
-    from precision_eval.measure.generic import _case, prepared
+    from precision_eval.measure.generic import _built, prepared
 
     torch.set_num_threads(1)
     cell = Cell(
-        workload=group.workload,
+        case=group.case,
         fixes=(BASELINE, *group.fixes),
         mode=MODE,
         device="cpu",
@@ -70,16 +70,16 @@ def _group(group: Group) -> Any:
         options=Options(),
     )
     with ExitStack() as stack, torch.no_grad():
-        case = _case(cell)
-        found = {fix: prepared(cell, fix, case, stack) for fix in cell.fixes}
+        built = _built(cell)
+        found = {fix: prepared(cell, fix, built, stack) for fix in cell.fixes}
         failed = [fix for fix, one in found.items() if not isinstance(one, Candidate)]
         if failed:
-            raise SystemExit(f"{group.workload}: {', '.join(failed)} cannot be timed here")
+            raise SystemExit(f"{group.case}: {', '.join(failed)} cannot be timed here")
         yield found
 
 
 def _paired(seed: int, budget_s: float) -> dict[str, dict[str, float]]:
-    """Return this process's ratios: ``workload|fix|variant`` to those to the baseline and to the anchor."""
+    """Return this process's ratios: ``case|fix|variant`` to those to the baseline and to the anchor."""
     from precision_eval.measure.latency_processes import take_random_memory
 
     padding = take_random_memory(seed)
@@ -114,9 +114,9 @@ def _ratios(group: Group, rounds: Any) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for name in rounds.candidates:
         if name != "anchor":
-            found[f"{group.workload}|{name}"] = {"to_anchor": _median_ratio(rounds, name, "anchor")}
+            found[f"{group.case}|{name}"] = {"to_anchor": _median_ratio(rounds, name, "anchor")}
             if not name.startswith(BASELINE):
-                found[f"{group.workload}|{name}"]["to_baseline"] = _median_ratio(rounds, name, f"{BASELINE}|{PLAIN}")
+                found[f"{group.case}|{name}"]["to_baseline"] = _median_ratio(rounds, name, f"{BASELINE}|{PLAIN}")
     return found
 
 
@@ -130,7 +130,7 @@ def _median_ratio(rounds: Any, name: str, base: str) -> float:
 
 
 def _by_asv() -> dict[str, list[float]]:
-    """Return one of asv's rounds: ``workload|fix|variant`` to its samples, seconds per call."""
+    """Return one of asv's rounds: ``case|fix|variant`` to its samples, seconds per call."""
     from validation.timing.calls import repeated
     from validation.timing.tools import installed
 
@@ -144,7 +144,7 @@ def _by_asv() -> dict[str, list[float]]:
                         benchmark = kind("call", repeated(units[fix].call, count), [])
                         benchmark.do_setup()
                         samples = benchmark.do_run()["samples"]
-                    found[f"{group.workload}|{fix}|{variant}"] = [float(f"{value:.7g}") for value in samples]
+                    found[f"{group.case}|{fix}|{variant}"] = [float(f"{value:.7g}") for value in samples]
     return found
 
 
@@ -152,31 +152,31 @@ def _exact() -> dict[str, dict[str, float]]:
     """Return drift and bytes of the plain calls, and of those that are made worse."""
     import copy
 
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.fixes import fix_by_id
 
     found = {}
     for group in GROUPS:
-        case = workload_by_id(group.workload).build(SIZE, device="cpu", seed=0)
+        built = case_by_id(group.case).build(SIZE, device="cpu", seed=0)
         for fix in group.fixes:
-            model = copy.deepcopy(case.model)
+            model = copy.deepcopy(built.model)
             with fix_by_id(fix).applied(model, mode=MODE) as applied:
-                found[f"{group.workload}|{fix}"] = _exact_figures(case, model, applied)
+                found[f"{group.case}|{fix}"] = _exact_figures(built, model, applied)
     return found
 
 
-def _exact_figures(case: Any, model: Any, applied: Any) -> dict[str, float]:
+def _exact_figures(built: Any, model: Any, applied: Any) -> dict[str, float]:
     from precision_eval.measure.drift import attention_drift, exact_attention, tensor_drift
     from precision_eval.measure.memory import call_memory
 
-    exact = exact_attention(case)
+    exact = exact_attention(built)
     drifting = Drifting(applied, exact, DRIFT_FACTOR)
-    inputs = applied.prepare(case.inputs)
+    inputs = applied.prepare(built.inputs)
     memory = partial(call_memory, inputs=inputs, model=model, device="cpu")
     plain = memory(applied)
     extra = math.ceil((MEMORY_FACTOR - 1.0) * plain.allocated_peak_bytes)
     return {
-        "drift": attention_drift(case, applied).relative_error,
+        "drift": attention_drift(built, applied).relative_error,
         "drift_worse": tensor_drift(drifting(*inputs), exact, yardstick=exact).relative_error,
         "peak_bytes": plain.allocated_peak_bytes,
         "peak_bytes_worse": memory(Holding(applied, extra)).allocated_peak_bytes,

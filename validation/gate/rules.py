@@ -1,7 +1,7 @@
 """The gate and asv, asked about a pair of sets.
 
 Conventions: a rule is asked about a base, a head and a *fault*: None, or a cell and the variant whose figures the head
-has there. It answers with the cells that it calls worse, as (workload, fix); the gate fires where there is any.
+has there. It answers with the cells that it calls worse, as (case, fix); the gate fires where there is any.
 asv answers through ``asv.commands.compare.Compare.print_table``, which prints what ``asv compare`` prints and whose
 answer is the exit code of ``asv continuous``; what it marks with ``+`` or ``!`` is worse. ``asv compare`` after a plain
 ``asv run`` has no samples to test, ``asv continuous`` records them.
@@ -59,13 +59,13 @@ def gate_says(
     ours, theirs = (sets.sides[number, PLAIN] for number in (base, head))
     figures = dict(theirs.figures)
     if fault is not None:
-        (workload, fix), variant = fault
+        (case, fix), variant = fault
         worse = sets.sides[head, variant].figures
-        figures |= {key: one for key, one in worse.items() if (key[0].workload, key[0].fix) == (workload, fix)}
+        figures |= {key: one for key, one in worse.items() if (key[0].case, key[0].fix) == (case, fix)}
     found = compare_sides(
         _first(ours, ours.figures, processes), _first(theirs, figures, processes), margins=margins or Margins()
     )
-    return {(one.place.workload, one.place.fix) for one in found.of("regression")}
+    return {(one.place.case, one.place.fix) for one in found.of("regression")}
 
 
 def _first(side: Side, figures: Mapping[Any, Any], processes: int) -> Side:

@@ -1,6 +1,6 @@
 """What the cells that asv follows ask of a gate: their spread between processes, and how many processes find 2 %.
 
-Conventions: a cell here is a fix on a workload at the size that is tracked, timed as the tracking times it, in as many
+Conventions: a cell here is a fix on a case at the size that is tracked, timed as the tracking times it, in as many
 fresh processes as one asks for; the spread is the standard deviation of a process's log-ratio to ``full_float32``, of
 this machine in its state. The number of processes a side follows from the gate's own test, for a family of as many
 cells as there are here; it is a calculation, not a trial, and knows nothing of what the machine does between two sides.
@@ -52,15 +52,15 @@ def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
     from precision_eval.run.children import ChildFailure, in_children
     from precision_eval.studies.tracking import FULL, Place, preload
     from precision_eval.studies.tracking.paired import over_processes, timed_in_process
-    from precision_eval.studies.tracking.selection import TIMED_WORKLOADS, sizes_of
+    from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
 
     preload("latency")
     effort = replace(FULL, options=replace(FULL.options, processes=processes, budget_s=budget_s))
     found = []
-    for name in TIMED_WORKLOADS:
-        entry = Place(workload=name, mode="eager", size="").entry
+    for name in TIMED_CASES:
+        entry = Place(case=name, mode="eager", size="").entry
         for size in sizes_of(entry, "eager"):
-            place = Place(workload=name, mode="eager", size=size)
+            place = Place(case=name, mode="eager", size=size)
             fixes = tuple(fix.id for fix in place.fixes(effort))
             cell = place.cell(fixes, "latency", effort.options)
             answers = in_children(timed_in_process, [(cell, n) for n in range(processes)], at_once=1, limit_s=LIMIT_S)
@@ -70,7 +70,7 @@ def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
                 ratios = (outcome.data or {}).get("ratio_to_baseline")
                 if outcome.status == "passed" and ratios:
                     rounded = [float(f"{ratio:.7g}") for ratio in ratios]
-                    found.append({"workload": name, "size": size, "fix": fix, "ratios": rounded})
+                    found.append({"case": name, "size": size, "fix": fix, "ratios": rounded})
             print(f"{name}:{size} in {processes} processes", flush=True)
     return found
 

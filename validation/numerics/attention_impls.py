@@ -185,7 +185,7 @@ def _logits(q: Tensor, k: Tensor, scale: float, kernel: Kernel, dtype: torch.dty
 
 
 def exact(operands: Operands) -> Tensor:
-    """Float64 arithmetic on the stored operands, the oracle; shape (1, H, L, D), float64."""
+    """Float64 arithmetic on the stored operands, the reference; shape (1, H, L, D), float64."""
     wide = in_float64(operands)
     logits = (wide.q @ wide.k.mT * wide.scale).masked_fill(~wide.mask, -math.inf)
     return logits.softmax(-1) @ wide.v

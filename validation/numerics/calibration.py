@@ -58,10 +58,10 @@ class Sample:
 
 def _attention(seed: int, dtype: torch.dtype, family: str, shape: tuple[int, int]) -> Iterator[tuple[str, Triple]]:
     operands = sample(family, seed=seed, dtype=dtype, rows=shape[0], keys=shape[1])
-    oracle, plain = exact(operands), yardstick(operands)
+    reference, plain = exact(operands), yardstick(operands)
     for variation in HONEST:
         if dtype in variation.dtypes:
-            yield variation.id, (variation.apply(operands), oracle, plain)
+            yield variation.id, (variation.apply(operands), reference, plain)
 
 
 def _others(seed: int, dtype: torch.dtype, rows: int) -> Iterator[tuple[str, Triple]]:
@@ -70,14 +70,14 @@ def _others(seed: int, dtype: torch.dtype, rows: int) -> Iterator[tuple[str, Tri
     x = torch.randn(4, rows, 96, generator=generator, dtype=torch.float64).to(dtype)
     w = (torch.randn(96, 64, generator=generator, dtype=torch.float64) / 8.0).to(dtype)
     for name, function in OTHERS.items():
-        oracle, plain = function(x.double(), w.double()), function(x, w)
-        yield f"{name}, plain", (plain, oracle, plain)
-        yield f"{name}, float32", (function(x.float(), w.float()).to(dtype), oracle, plain)
-        yield f"{name}, float64", (oracle.to(dtype), oracle, plain)
+        reference, plain = function(x.double(), w.double()), function(x, w)
+        yield f"{name}, plain", (plain, reference, plain)
+        yield f"{name}, float32", (function(x.float(), w.float()).to(dtype), reference, plain)
+        yield f"{name}, float64", (reference.to(dtype), reference, plain)
         order = torch.randperm(96, generator=generator)
         moved = function(x[..., order], w[order])
         back = moved if name == "linear" else moved[..., order.argsort()]
-        yield f"{name}, reordered", (back, oracle, plain)
+        yield f"{name}, reordered", (back, reference, plain)
 
 
 OTHERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -113,7 +113,7 @@ def _judged(runs: list[dict[str, Triple]], block: range, dtype: torch.dtype, pre
         together = tuple([t[part] for t in triples] for part in range(3))
         for seed, held in (*zip(block, each, strict=True), (block[0], together)):
             pooled = pool(held[0], held[1], held[2])
-            if pooled.judged < pooled.oracle.numel():
+            if pooled.judged < pooled.reference.numel():
                 continue  # something overflowed in half: that is counted, not measured
             of = measured(errors_of(pooled))
             yield Sample(key_of(str(dtype).removeprefix("torch."), of.rows), seed, prefix + name, of)

@@ -74,7 +74,7 @@ def sample(family: str, *, seed: int, dtype: torch.dtype, rows: int = ROWS, keys
 
 
 def in_float64(operands: Operands) -> Operands:
-    """The same stored numbers in float64, for the oracle."""
+    """The same stored numbers in float64, for the reference."""
     return replace(operands, q=operands.q.double(), k=operands.k.double(), v=operands.v.double())
 
 

@@ -21,13 +21,13 @@ Z_LIMIT, RMS_LIMIT = 5.0, 2.0
 class Reference:
     """What a candidate is held to."""
 
-    oracle: Tensor
+    reference: Tensor
     yardstick: Tensor
 
     @cached_property
     def rounded(self) -> Tensor:
-        """The oracle, returned in the dtype."""
-        return self.oracle.to(self.yardstick.dtype)
+        """The reference, returned in the dtype."""
+        return self.reference.to(self.yardstick.dtype)
 
     @cached_property
     def plain_max(self) -> float:
@@ -41,8 +41,8 @@ class Reference:
 
     @cached_property
     def plain_rms(self) -> float:
-        """RMS error of the yardstick to the oracle: the format's own error."""
-        return float((self.yardstick.double() - self.oracle).square().mean().sqrt())
+        """RMS error of the yardstick to the reference: the format's own error."""
+        return float((self.yardstick.double() - self.reference).square().mean().sqrt())
 
 
 def _flash_2max(candidate: Tensor, reference: Reference) -> bool:
@@ -68,11 +68,11 @@ def _allclose(candidate: Tensor, reference: Reference) -> bool:
 
 
 def _bias_or_rms(candidate: Tensor, reference: Reference) -> bool:
-    noise = candidate.double() - reference.oracle
+    noise = candidate.double() - reference.reference
     rms = float(noise.square().mean().sqrt())
     if not math.isfinite(rms) or rms > RMS_LIMIT * reference.plain_rms:
         return True
-    signed = (noise * reference.oracle.sign()).flatten()
+    signed = (noise * reference.reference.sign()).flatten()
     spread = float(signed.std()) / math.sqrt(len(signed))
     return bool(spread) and abs(float(signed.mean())) > Z_LIMIT * spread
 

@@ -1,9 +1,9 @@
 """One line of the experiment: a fault or an honest variation on one family in one dtype, over all seeds.
 
-Conventions: *effect* is the RMS of (with the fault − without it) over the RMS of (yardstick − oracle), the format's own
-error: 1 means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the difference is not
-finite. Alarms are kept as bits, the first seed foremost, in hexadecimal. *Pooled*: one judgement on :data:`POOL`
-neighbouring seeds together; its effect is the root of the mean square of theirs.
+Conventions: *effect* is the RMS of (with the fault − without it) over the RMS of (yardstick − reference), the
+format's own error: 1 means as large as that. It is kept to three digits, and set to :data:`BEYOND` where the
+difference is not finite. Alarms are kept as bits, the first seed foremost, in hexadecimal. *Pooled*: one judgement
+on :data:`POOL` neighbouring seeds together; its effect is the root of the mean square of theirs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ RULES = (OURS, *RIVALS)
 
 Tensors = Tensor | Sequence[Tensor]
 Judge = Callable[[Tensors, Tensors, Tensors], bool]
-"""Candidate, oracle, yardstick (or lists of them) → whether it raises an alarm."""
+"""Candidate, reference, yardstick (or lists of them) → whether it raises an alarm."""
 
 
-def suite_judge(candidate: Tensors, oracle: Tensors, plain: Tensors) -> bool:
+def suite_judge(candidate: Tensors, reference: Tensors, plain: Tensors) -> bool:
     """Whether :func:`precision_eval.measure.assess.assess` finds more than is expected of the format."""
     from precision_eval.measure.assess import assess
 
-    return assess(candidate, oracle, plain).verdict != "as expected of the format"
+    return assess(candidate, reference, plain).verdict != "as expected of the format"
 
 
 class Key(NamedTuple):
@@ -112,7 +112,7 @@ def _judged(found: Sequence[Tensor], on: Sequence[Stand], judge: Judge) -> dict[
     rivals = [alarms(output, stand.reference) for stand, output in zip(on, found, strict=True)]
     started = time.perf_counter()
     ours = [
-        judge(output, stand.reference.oracle, stand.reference.yardstick)
+        judge(output, stand.reference.reference, stand.reference.yardstick)
         for stand, output in zip(on, found, strict=True)
     ]
     one_ms = 1e3 * (time.perf_counter() - started) / len(found)
@@ -120,7 +120,7 @@ def _judged(found: Sequence[Tensor], on: Sequence[Stand], judge: Judge) -> dict[
     pooled = []
     for at in range(0, len(found), POOL):
         held = [stand.reference for stand in on[at : at + POOL]]
-        pooled.append(judge(found[at : at + POOL], [r.oracle for r in held], [r.yardstick for r in held]))
+        pooled.append(judge(found[at : at + POOL], [r.reference for r in held], [r.yardstick for r in held]))
     pool_ms = 1e3 * (time.perf_counter() - started) / len(pooled)
     kept = {name: to_bits([asked[name] for asked in rivals]) for name in RIVALS}
     return {

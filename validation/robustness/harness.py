@@ -31,7 +31,7 @@ _STAYS = "memory_limit"
 """Kind of fault whose status, out of memory, stands; all else is to pass in the end."""
 
 _FEEDS: Mapping[str, tuple[str, ...]] = {
-    "witness": ("drift", "memory", "latency"),
+    "trace": ("drift", "memory", "latency"),
     "streams": ("divergence",),
     "synthesis": ("audio",),
 }
@@ -231,7 +231,7 @@ class _Play:
         options = dict(zip(self.scenario.arguments[::2], self.scenario.arguments[1::2], strict=True))
         plan = make_plan(
             Selection(
-                workloads=(options["--workload"],),
+                cases=(options["--case"],),
                 fixes=(*self.scenario.fixes, *self.scenario.later_fixes),
                 measures=tuple(options.get("--measure", "*").split(",")),
                 sizes=(options["--size"],) if "--size" in options else None,
@@ -267,7 +267,7 @@ class _Play:
 def _hits(fault: Fault, record: Mapping[str, Any]) -> bool:
     from fnmatch import fnmatch
 
-    return fnmatch(record["fix"], fault.fix) and fnmatch(record["workload"], fault.workload)
+    return fnmatch(record["fix"], fault.fix) and fnmatch(record["case"], fault.case)
 
 
 def _reaches(fault: Fault, record: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 WORKER_STAGES: tuple[str, ...] = (
-    "witness",
+    "trace",
     "drift",
     "memory",
     "latency",
@@ -52,7 +52,7 @@ class Fault:
     kind: str
     stage: str
     fix: str = "*"
-    workload: str = "*"
+    case: str = "*"
     cells: str = "any"
     once: bool = True
 
@@ -78,16 +78,16 @@ class _Armed:
     markers: Path
     command: tuple[str, ...]
 
-    def due(self, stage: str, fixes: tuple[str, ...] = ("",), workload: str = "") -> Iterator[Fault]:
+    def due(self, stage: str, fixes: tuple[str, ...] = ("",), case: str = "") -> Iterator[Fault]:
         """Yield the faults that act now, each marked as having acted; one that ends the process hides the rest."""
-        return (fault for fault in self.faults if self._fits(fault, stage, fixes, workload) and self._mark(fault))
+        return (fault for fault in self.faults if self._fits(fault, stage, fixes, case) and self._mark(fault))
 
-    def _fits(self, fault: Fault, stage: str, fixes: tuple[str, ...], workload: str) -> bool:
+    def _fits(self, fault: Fault, stage: str, fixes: tuple[str, ...], case: str) -> bool:
         size = "group" if len(fixes) > 1 else "single"
         return (
             fault.stage == stage
             and fault.cells in ("any", size)
-            and fnmatch(workload, fault.workload)
+            and fnmatch(case, fault.case)
             and any(fnmatch(fix, fault.fix) for fix in fixes)
         )
 
@@ -123,7 +123,7 @@ def _arm_worker(armed: _Armed) -> None:
     measure = Measure.run
 
     def run(self: Measure, cell: Any, run_dir: Path) -> Any:
-        for fault in armed.due(self.name, cell.fixes, cell.workload):
+        for fault in armed.due(self.name, cell.fixes, cell.case):
             _act(fault, run_dir, armed)
         return measure(self, cell, run_dir)
 

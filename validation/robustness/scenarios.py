@@ -85,10 +85,10 @@ DAMAGES: Mapping[str, Callable[[Path], None]] = {
     "garbage_tail": lambda run_dir: _append(run_dir, b"\x00\x00\xff\xfe\n\x80garbage\n\x00\x00"),
     "cut_character": lambda run_dir: _append(run_dir, '{"cell":"größer'.encode()[:-4] + b"\xc3"),
     "no_logs": lambda run_dir: shutil.rmtree(run_dir / "logs"),
-    "cut_oracle_logits": lambda run_dir: _cut_in_half(_only(run_dir, "streams/oracle-logits*")),
-    "cut_tokens": lambda run_dir: _cut_in_half(run_dir / "streams" / "oracle.npy"),
+    "cut_reference_logits": lambda run_dir: _cut_in_half(_only(run_dir, "streams/reference-logits*")),
+    "cut_tokens": lambda run_dir: _cut_in_half(run_dir / "streams" / "reference.npy"),
     "no_tokens": lambda run_dir: (run_dir / "streams" / "null.npy").unlink(),
-    "cut_audio": lambda run_dir: _cut_in_half(run_dir / "audio" / "oracle.wav"),
+    "cut_audio": lambda run_dir: _cut_in_half(run_dir / "audio" / "reference.wav"),
 }
 """What a crash of the machine, a full disk or a user may do to a run's folder between two commands."""
 
@@ -98,13 +98,10 @@ def scenarios(size: Size) -> tuple[Scenario, ...]:
     return (_attention(size), _voice(size))
 
 
-def _workers_faults(stage: str, workload: str, fixes: Mapping[str, str]) -> list[Fault]:
+def _workers_faults(stage: str, case: str, fixes: Mapping[str, str]) -> list[Fault]:
     """One fault of each kind at a stage, each on a fix of its own; what hangs or is too large stays so."""
     once = {"stop_worker": False, "memory_limit": False}
-    return [
-        Fault(kind=kind, stage=stage, workload=workload, fix=fix, once=once.get(kind, True))
-        for kind, fix in fixes.items()
-    ]
+    return [Fault(kind=kind, stage=stage, case=case, fix=fix, once=once.get(kind, True)) for kind, fix in fixes.items()]
 
 
 def _clock_steps(stages: tuple[str, ...]) -> list[Fault]:
@@ -126,25 +123,25 @@ def _attention(size: Size) -> Scenario:
         "stop_worker": "autocast",
     }
     faults = [
-        *_clock_steps(("witness", "drift", "memory", "latency")),
-        *_workers_faults("witness", "attention-decode", fixes),
+        *_clock_steps(("trace", "drift", "memory", "latency")),
+        *_workers_faults("trace", "attention-decode", fixes),
         *_workers_faults("drift", "attention-prefill", fixes),
         *_workers_faults("memory", "attention-prefill", fixes),
         # the group is lost once, and is then run fix by fix, where the others act
-        Fault(kind="kill_worker", stage="latency", workload="attention-prefill", cells="group"),
+        Fault(kind="kill_worker", stage="latency", case="attention-prefill", cells="group"),
         *(
-            Fault(kind=kind, stage="latency", workload="attention-prefill", fix=fix, cells="single", once=False)
+            Fault(kind=kind, stage="latency", case="attention-prefill", fix=fix, cells="single", once=False)
             for kind, fix in fixes.items()
             if kind != "kill_worker"
         ),
-        Fault(kind="deleted_logs", stage="drift", workload="attention-decode", fix="full_float32"),
-        Fault(kind="second_run", stage="memory", workload="attention-decode", fix="full_float32"),
+        Fault(kind="deleted_logs", stage="drift", case="attention-decode", fix="full_float32"),
+        Fault(kind="second_run", stage="memory", case="attention-decode", fix="full_float32"),
     ]
     signals = ("kill_main", "interrupt", "terminate")
     everywhere = (*signals, "full_disk")
     endings = [
         *_endings(size, {"planning": "terminate"}, everywhere),
-        *_endings(size, {"witness": None, "drift": "interrupt"}, signals),
+        *_endings(size, {"trace": None, "drift": "interrupt"}, signals),
         *_endings(size, {"records": "kill_main"}, everywhere),
         *_endings(size, {"memory": None, "latency": "terminate"}, signals),
         *_endings(size, {"report": "kill_main"}, everywhere),
@@ -153,7 +150,7 @@ def _attention(size: Size) -> Scenario:
     return Scenario(
         name="attention",
         arguments=(
-            *("--workload", "attention-*", "--size", "tiny", "--device", "cpu", "--budget", "0.05"),
+            *("--case", "attention-*", "--size", "tiny", "--device", "cpu", "--budget", "0.05"),
             *("--workers", "4", "--timeout", "12"),
         ),
         fixes=("full_float32", *fixes.values()),
@@ -174,7 +171,7 @@ def _voice(size: Size) -> Scenario:
     late = {**fixes, "memory_limit": "control_rope_bfloat16"}
     faults = _clock_steps((*early, "divergence", "audio"))
     faults += [fault for stage in early for fault in _workers_faults(stage, "voice", fixes)]
-    faults += _workers_faults("divergence", "voice", {**late, "stop_worker": "null"})
+    faults += _workers_faults("divergence", "voice", {**late, "stop_worker": "noise_floor"})
     faults += _workers_faults("audio", "voice", {**late, "stop_worker": "control_long_window"})
     faults += [
         Fault(kind="half_written", stage=stage, fix=fix)
@@ -187,12 +184,12 @@ def _voice(size: Size) -> Scenario:
         "synthesis": "terminate",
         "audio": None,
     }
-    damages = {"teacher_forced_drift": "cut_oracle_logits", "streams": "cut_tokens", "synthesis": "no_tokens"}
+    damages = {"teacher_forced_drift": "cut_reference_logits", "streams": "cut_tokens", "synthesis": "no_tokens"}
     endings = _endings(size, stages, ("kill_main", "interrupt", "terminate"))
     return Scenario(
         name="voice",
         arguments=(
-            *("--workload", "voice", "--device", "cpu", "--minutes", "0.02", "--streams", "2", "--steps", "10"),
+            *("--case", "voice", "--device", "cpu", "--minutes", "0.02", "--streams", "2", "--steps", "10"),
             *("--measure", "teacher_forced_drift,divergence,audio", "--workers", "6", "--timeout", "15"),
         ),
         fixes=tuple(fixes.values()),

@@ -2,10 +2,11 @@
 
 Conventions: the plugin's ``BenchmarkFixture`` is made with the options that its command line defaults to, except
 ``--benchmark-max-time``, which is half of the budget. Calibration, rounds and statistics are its own code; only the
-test item around them is a stand-in. The baseline runs first, the candidate after it, as with a saved run and a later
-one; that both are one process here spares the tool the variation between processes. ``--benchmark-compare-fail`` is
-one-sided: it fails a run that got slower. For *faster* the same check is asked with the two exchanged. Given twice on
-its command line, that option keeps its last value only; here each value is judged on its own.
+test item around them is a stub library. The baseline runs first, the candidate after it, as with a saved run and a
+later one; that both are one process here spares the tool the variation between processes.
+``--benchmark-compare-fail`` is one-sided: it fails a run that got slower. For *faster* the same check is asked with
+the two exchanged. Given twice on its command line, that option keeps its last value only; here each value is judged
+on its own.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _result_set(table: Table, number: int, metric: str) -> ResultSet:
 def _point(name: str, samples: Floats, metric: str) -> Point:
     return Point(
         mode="eager",
-        workload="trial",
+        case="trial",
         metric=metric,
         fix=name,
         size="tiny",

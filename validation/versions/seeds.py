@@ -1,6 +1,6 @@
 """Drift over seeds under several torch versions: whether a change of the tracked drift, of one seed, is more than luck.
 
-Conventions: a *cell* is ``WORKLOAD:SIZE``, eager. Each version measures in an interpreter of its own environment, as
+Conventions: a *cell* is ``CASE:SIZE``, eager. Each version measures in an interpreter of its own environment, as
 ``precision-eval torch-sweep`` makes them, with the packages of this checkout; seeds are 0 to N − 1, seed 0 being the
 tracked one. A line per version, cell and fix is appended as it ends, and lines that are there are not measured again.
 
@@ -43,11 +43,11 @@ def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
     from precision_eval.studies.tracking import FULL, Place, version_of
     from precision_eval.studies.tracking.metrics import metric_by_id
 
-    workload, _, size = cell.partition(":")
-    place, metric = Place(workload=workload, mode="eager", size=size), metric_by_id("drift")
+    case, _, size = cell.partition(":")
+    place, metric = Place(case=case, mode="eager", size=size), metric_by_id("drift")
     measure = metric.measure_of(place.entry.measures)
     if measure is None:
-        raise RecordError(f"{workload} has no drift; name another workload")
+        raise RecordError(f"{case} has no drift; name another case")
     torch.set_num_threads(1)
     drift = {}
     with TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
     return {
         "key": _key(ran, cell, fix, seeds, version),
         "mode": "eager",
-        "workload": workload,
+        "case": case,
         "fix": fix,
         "size": size,
         "torch_version": ran,
@@ -83,12 +83,12 @@ def missing(
     path: Path, versions: Sequence[str], cells: Sequence[str], fixes: Sequence[str], *, seeds: int
 ) -> dict[str, list[tuple[str, str]]]:
     """Return torch version → cells and fixes that the file does not hold yet, under today's definition of the drift."""
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.studies.tracking import version_of
     from precision_eval.studies.tracking.metrics import metric_by_id
 
     there, metric = TrialFile(path).keys(), metric_by_id("drift")
-    definition = {cell: version_of(workload_by_id(cell.partition(":")[0]), "eager", metric) for cell in cells}
+    definition = {cell: version_of(case_by_id(cell.partition(":")[0]), "eager", metric) for cell in cells}
     wanted = [(cell, fix) for cell in cells for fix in fixes]
     return {
         version: [one for one in wanted if _key(version, *one, seeds, definition[one[0]]) not in there]
@@ -130,7 +130,7 @@ def main() -> int:
         for version, wanted in waiting.items():
             for line in _measured_elsewhere(pythons[version], wanted, options.seeds) if wanted else ():
                 file.append(line)
-                print(f"torch {line['torch_version']}: {line['workload']}:{line['size']} {line['fix']}", flush=True)
+                print(f"torch {line['torch_version']}: {line['case']}:{line['size']} {line['fix']}", flush=True)
         _say(options.out, options.versions)
     except PrecisionEvalError as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
@@ -169,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m validation.versions.seeds", description=__doc__.splitlines()[0])
     parser.add_argument("--environments", type=Path, default=Path(".asv/torch"), help="folder of torch-sweep's")
     parser.add_argument("--versions", type=split, default=VERSIONS, help="torch versions, comma-separated, in order")
-    parser.add_argument("--cells", type=split, default=CELLS, help="WORKLOAD:SIZE, comma-separated")
+    parser.add_argument("--cells", type=split, default=CELLS, help="CASE:SIZE, comma-separated")
     parser.add_argument("--fixes", type=split, default=FIXES, help="comma-separated")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--out", type=Path, default=DEFAULT, help=f"named {SEEDS_NAME}, beside asv's results")

@@ -1,8 +1,8 @@
 """Noise between sessions of equal code: how large it is, and tables of series that have it.
 
-Conventions: all on the logarithm of ratios. A made-up table is one workload's sessions themselves, every sample as it
+Conventions: all on the logarithm of ratios. A made-up table is one case's sessions themselves, every sample as it
 was measured, drawn without repetition and put in random order as its versions; so what a session shifts, in all series
-of the workload or in one, and what a single process does, stay what they were, and no model of them is needed. Tables
+of the case or in one, and what a single process does, stay what they were, and no model of them is needed. Tables
 of the same few sessions are not independent of each other. How large the noise is, is told apart by the one-way
 analysis of variance [1]_: the variance between sessions is that of their means less what the processes explain, 0 where
 that is negative.
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Of one series of a workload."""
+    """Of one series of a case."""
 
     session_sd: float
     process_sd: float
@@ -58,7 +58,7 @@ def made_table(
     metric: str,
     steps: bool,
 ) -> tuple[Table, dict[str, tuple[int, float]]]:
-    """Return a table of one workload with its sessions in random order as versions, and where its steps are."""
+    """Return a table of one case with its sessions in random order as versions, and where its steps are."""
     members = tables[int(rng.integers(len(tables)))]
     order = rng.permutation(len(next(iter(members.values()))))[:versions]
     table: dict[str, list[Floats]] = {}
@@ -75,7 +75,7 @@ def made_table(
 
 
 def measured_tables(sessions: Mapping[str, Mapping[str, Mapping[str, Any]]], metric: str) -> list[Table]:
-    """Return the sessions themselves as tables, a workload each, in the order in which they were measured."""
+    """Return the sessions themselves as tables, a case each, in the order in which they were measured."""
     return [
         {fix: [np.asarray(row) for row in rows] for fix, rows in metrics[metric].items()}
         for metrics in sessions.values()

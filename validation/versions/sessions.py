@@ -1,7 +1,7 @@
 """Sessions of equal code: the tracked latencies, measured again and again as a sweep measures them at one version.
 
 Conventions: a *session* is what one environment of a sweep is given: a fresh interpreter that has imported torch and
-run nothing, and in it, per workload, the processes of :data:`precision_eval.studies.tracking.FULL`, one after the
+run nothing, and in it, per case, the processes of :data:`precision_eval.studies.tracking.FULL`, one after the
 other. Code, torch and machine are the same in all of them, so whatever sessions differ by, beyond what processes
 scatter by, is not a change. One line per session, appended as it ends; sessions of another machine, torch or commit
 are not mixed. What a fix's status is does not change between sessions and is found out once, in a folder beside the
@@ -24,12 +24,12 @@ from typing import Any
 from precision_eval.core.errors import RecordError
 from precision_eval.core.trials import TrialFile
 
-WORKLOADS: tuple[tuple[str, str], ...] = (
+CASES: tuple[tuple[str, str], ...] = (
     ("imaginairy-time-embed", "cpu"),
     ("metavoice-decode", "cpu"),
     ("attention-decode", "metavoice"),
 )
-"""Workload and size: of those whose latency the committed sweep holds, the ones that take seconds."""
+"""Case and size: of those whose latency the committed sweep holds, the ones that take seconds."""
 
 METRICS = {"latency_ratio": "ratio_to_baseline", "latency_to_anchor": "ratio_to_anchor"}
 """Paired metric to its name in the data of an outcome."""
@@ -38,7 +38,7 @@ DEFAULT = Path("runs/versions/sessions.jsonl")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Sessions = dict[str, dict[str, dict[str, list[list[float]]]]]
-"""Workload → metric → fix → one list of ratios, one per process, for each session."""
+"""Case → metric → fix → one list of ratios, one per process, for each session."""
 
 
 def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
@@ -46,12 +46,12 @@ def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]
     from precision_eval.studies.tracking import FULL, Place, outcomes_of
 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for workload, size in WORKLOADS:
-        for path in folder.glob(f"{workload}.*.latency.*"):
+    for case, size in CASES:
+        for path in folder.glob(f"{case}.*.latency.*"):
             path.unlink()
-        place = Place(workload=workload, mode="eager", size=size)
+        place = Place(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
-        found[f"{workload}/{size}"] = {
+        found[f"{case}/{size}"] = {
             metric: {
                 fix: [float(f"{value:.6g}") for value in (one.data or {})[name]]
                 for fix, one in outcomes.items()
@@ -69,8 +69,8 @@ def read_sessions(path: Path) -> tuple[dict[str, Any], Sessions]:
         here = [line for line in lines if line["source"] == lines[-1]["source"]]
         found = [line["found"] for line in here]
         sessions = {
-            workload: {metric: _in_all([one[workload][metric] for one in found]) for metric in METRICS}
-            for workload in (found[0] if found else ())
+            case: {metric: _in_all([one[case][metric] for one in found]) for metric in METRICS}
+            for case in (found[0] if found else ())
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(

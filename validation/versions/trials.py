@@ -113,7 +113,7 @@ def run_condition(
     condition: Condition,
     *,
     tables: int,
-    null_tables: int,
+    noise_floor_tables: int,
     seed: int,
     residuals: Sequence[tuple[Floats, float]],
     sessions: Sessions | None = None,
@@ -126,18 +126,19 @@ def run_condition(
         measured = measured_tables(sessions or {}, metric)
         made = [
             made_table(measured, rng, versions=VERSIONS, sizes=SIZES, metric=metric, steps=number < tables)
-            for number in range(tables + null_tables)
+            for number in range(tables + noise_floor_tables)
         ]
     else:
-        made = [_table(condition, rng, residuals, steps=number < tables) for number in range(tables + null_tables)]
+        made = [
+            _table(condition, rng, residuals, steps=number < tables) for number in range(tables + noise_floor_tables)
+        ]
     return {name: _scored(rule, made, tables) for name, rule in rules.items()}
 
 
 def session_noises(sessions: Sessions, metric: str) -> dict[str, dict[str, Noise]]:
-    """Return the noise of every series of a metric: workload → fix → noise."""
+    """Return the noise of every series of a metric: case → fix → noise."""
     return {
-        workload: {fix: estimated(ratios) for fix, ratios in metrics[metric].items()}
-        for workload, metrics in sessions.items()
+        case: {fix: estimated(ratios) for fix, ratios in metrics[metric].items()} for case, metrics in sessions.items()
     }
 
 
@@ -146,8 +147,8 @@ def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, A
     metrics = {}
     for metric in METRICS:
         noises = {
-            f"{workload}/{fix}": noise
-            for workload, members in session_noises(sessions, metric).items()
+            f"{case}/{fix}": noise
+            for case, members in session_noises(sessions, metric).items()
             for fix, noise in members.items()
         }
         tables, rules = measured_tables(sessions, metric), session_rules(metric)
@@ -164,14 +165,14 @@ def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, A
         }
     first = next(iter(next(iter(sessions.values())).values()))
     count = len(next(iter(first.values())))
-    held = {"source": dict(source), "count": count, "workloads": list(sessions), "metrics": metrics}
+    held = {"source": dict(source), "count": count, "cases": list(sessions), "metrics": metrics}
     return held | {"ratios": sessions}
 
 
 def _scored(rule: Any, made: Sequence[tuple[Table, Mapping[str, tuple[int, float]]]], tables: int) -> dict[str, Any]:
     outcomes: list[tuple[int, float, bool, bool]] = []
     reports = false_reports = far_reports = flagged = quiet = 0
-    null_flagged = 0
+    noise_floor_flagged = 0
     for number, (table, injected) in enumerate(made):
         found = rule(table)
         for name, places in found.items():
@@ -185,8 +186,8 @@ def _scored(rule: Any, made: Sequence[tuple[Table, Mapping[str, tuple[int, float
             wrong = [place for place in places if place != version or not size]
             false_reports += len(wrong) if number < tables else 0
             far_reports += sum(not size or abs(place - version) > 1 for place in wrong) if number < tables else 0
-        null_flagged += number >= tables and any(found.values())
-    null_tables = len(made) - tables
+        noise_floor_flagged += number >= tables and any(found.values())
+    noise_floor_tables = len(made) - tables
     return {
         "recall": _share([exact for _, _, exact, _ in outcomes]),
         "recall_near": _share([near for *_, near in outcomes]),
@@ -198,7 +199,7 @@ def _scored(rule: Any, made: Sequence[tuple[Table, Mapping[str, tuple[int, float
         "series_without_step_flagged": [flagged, quiet],
         "false_among_reports": [false_reports, reports],
         "far_among_reports": [far_reports, reports],
-        "tables_without_steps_flagged": [null_flagged, null_tables],
+        "tables_without_steps_flagged": [noise_floor_flagged, noise_floor_tables],
     }
 
 
@@ -281,7 +282,12 @@ def main() -> None:
     given = parser.parse_args()
     started = time.monotonic()
     residuals = _noise_on_record(given.residuals, parser)
-    settings = {"tables": given.tables, "null_tables": given.null_tables, "seed": given.seed, "cells": len(residuals)}
+    settings = {
+        "tables": given.tables,
+        "null_tables": given.noise_floor_tables,
+        "seed": given.seed,
+        "cells": len(residuals),
+    }
     settings |= {"versions": VERSIONS, "series": SERIES, "median_spread": float(np.median([s for _, s in residuals]))}
     content = _content(given.out, settings, parser)
     content["targets"] = {"recall": LEAST_RECALL, "false": MOST_FALSE}
@@ -299,7 +305,7 @@ def main() -> None:
             found = run_condition(
                 condition,
                 tables=given.tables,
-                null_tables=given.null_tables,
+                noise_floor_tables=given.noise_floor_tables,
                 seed=given.seed,
                 residuals=residuals,
                 sessions=sessions,

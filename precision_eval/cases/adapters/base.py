@@ -1,7 +1,7 @@
 """What an entry of the zoo is: a real model class of another library, unedited, and how a case is built from it.
 
 Conventions: nothing here edits a class. A case's model is a
-:class:`~precision_eval.cases.adapters.wrapped.ZooModel`, a thin module around the library's own object that holds
+:class:`~precision_eval.cases.adapters.wrapped.WrappedModel`, a thin module around the library's own object that holds
 its caches as buffers and returns one tensor; the fixes reach the library's forward code through it. Checkpoints are
 safetensors only, from a folder or the hub, and are loaded whole or not at all: what a config and the files' headers
 say is checked before a weight is read, and what was loaded before it is handed out. This module loads no torch until
@@ -29,7 +29,7 @@ from precision_eval.cases.adapters.stored import (
     read_config,
     stored_tensors,
 )
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ LIBRARIES = ("transformers", "diffusers")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZooEntry:
+class Adapter:
     """A real model class with the dtypes split as its system split them."""
 
     id: str
@@ -50,10 +50,10 @@ class ZooEntry:
     source: str
     needs: tuple[str, ...]
     definition: tuple[Any, ...]
-    make: Callable[..., Case]
-    load: Callable[..., Case]
+    make: Callable[..., BuiltCase]
+    load: Callable[..., BuiltCase]
 
-    def tiny(self, *, device: str = "cpu", seed: int = 0) -> Case:
+    def tiny(self, *, device: str = "cpu", seed: int = 0) -> BuiltCase:
         """Build the tiny case, with random weights."""
         for name in self.needs:
             imported(name)
@@ -61,19 +61,19 @@ class ZooEntry:
 
     def from_pretrained(
         self, path_or_name: str | Path, *, dtype: str | torch.dtype, device: str = "cpu", seed: int = 0
-    ) -> Case:
+    ) -> BuiltCase:
         """Build a case from a checkpoint, in the same split of dtypes as the tiny one."""
         for name in self.needs:
             imported(name)
         return self.load(path_or_name, dtype=as_dtype(dtype), device=device, seed=seed)
 
-    def workload(self) -> Workload:
-        """Offer the tiny case as a workload, so that a run can measure it when asked by name."""
+    def case(self) -> Case:
+        """Offer the tiny case as a case, so that a run can measure it when asked by name."""
 
-        def make(size: str, *, device: str, seed: int) -> Case:
+        def make(size: str, *, device: str, seed: int) -> BuiltCase:
             return self.tiny(device=device, seed=seed)
 
-        return Workload(
+        return Case(
             id=self.id,
             title=self.title,
             explanation=self.explanation,

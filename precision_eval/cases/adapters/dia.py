@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.adapters.base import ZooEntry, load_checked
+from precision_eval.cases.adapters.base import Adapter, load_checked
 from precision_eval.cases.adapters.stored import check_whole_number
-from precision_eval.cases.base import Case
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.dia import BYTES, CODES
 from precision_eval.core.errors import ParameterError
 
@@ -47,7 +47,7 @@ LEAST = {
 }
 
 
-def _make(*, device: str, seed: int) -> Case:
+def _make(*, device: str, seed: int) -> BuiltCase:
     import torch
     from transformers import DiaConfig, DiaDecoderConfig, DiaEncoderConfig, DiaForConditionalGeneration
 
@@ -91,7 +91,7 @@ def _check_config(config: Any, path: Path) -> None:
         )
 
 
-def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
+def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> BuiltCase:
     from transformers import DiaForConditionalGeneration
 
     from precision_eval.cases.adapters.dia_wrapped import step_case
@@ -100,7 +100,7 @@ def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: in
     return step_case(model, dtype=dtype, device=device, seed=seed, frames=LOADED_FRAMES)
 
 
-DIA = ZooEntry(
+DIA = Adapter(
     id="zoo-dia",
     title="transformers' Dia, one step",
     explanation=(

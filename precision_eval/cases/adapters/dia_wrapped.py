@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
-from precision_eval.cases.adapters.wrapped import ZooModel
-from precision_eval.cases.base import Case
+from precision_eval.cases.adapters.wrapped import WrappedModel
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.dia_delay import apply_delay
@@ -24,7 +24,7 @@ from precision_eval.cases.systems.dia_weights import attention_std
 from precision_eval.core.errors import ParameterError
 
 
-class DiaStep(ZooModel):
+class DiaStep(WrappedModel):
     """One decode step of transformers' Dia; the caches are buffers of this module."""
 
     text: torch.Tensor
@@ -63,7 +63,7 @@ class DiaStep(ZooModel):
 
 @torch.no_grad()
 def draw_weights(model: Any, *, seed: int) -> None:
-    """Draw every parameter at the scale of this suite's own workload, in place."""
+    """Draw every parameter at the scale of this suite's own case, in place."""
     generator = torch.Generator().manual_seed(seed)
     head_dims = {"self_attention": "head_dim", "cross_attention": "cross_head_dim"}
     for name, parameter in model.named_parameters():
@@ -81,7 +81,7 @@ def draw_weights(model: Any, *, seed: int) -> None:
 
 
 @torch.no_grad()
-def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: int) -> Case:
+def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: int) -> BuiltCase:
     """Fill the caches of a model by the model itself, then split its dtypes."""
     decoder, bytes_read = dia.config.decoder_config, dia.config.encoder_config.max_position_embeddings
     dia.requires_grad_(False).to(device=device)
@@ -109,7 +109,7 @@ def step_case(dia: Any, *, dtype: torch.dtype, device: str, seed: int, frames: i
         if type(module).__name__ == "DiaRMSNorm":
             module.float()
     model = DiaStep(dia, cache, text=text, in_use=in_use, position=frames - 1)
-    return Case(model.eval(), (delayed[:, -1:].contiguous(),))
+    return BuiltCase(model.eval(), (delayed[:, -1:].contiguous(),))
 
 
 def _projection(weight: torch.Tensor, *outputs: int) -> torch.Tensor:

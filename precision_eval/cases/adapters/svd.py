@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.adapters.base import ZooEntry, as_dtype, imported, load_checked
+from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
 from precision_eval.cases.adapters.stored import check_whole_number
-from precision_eval.cases.base import Case
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.imaginairy import LABELS
 from precision_eval.core.errors import ParameterError
 
@@ -47,7 +47,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def _case(unet: nn.Module, *, config: Any, frames: int, side: int, device: str, seed: int) -> Case:
+def _built(unet: nn.Module, *, config: Any, frames: int, side: int, device: str, seed: int) -> BuiltCase:
     """Put latents, timestep, image embedding and labels beside a UNet."""
     import torch
 
@@ -64,10 +64,10 @@ def _case(unet: nn.Module, *, config: Any, frames: int, side: int, device: str, 
         image.to(device, dtype),
         torch.tensor([LABELS] * ROWS).to(device, dtype),
     )
-    return Case(SvdUNet(unet, working_dtype=dtype).eval().requires_grad_(False).to(device), inputs)
+    return BuiltCase(SvdUNet(unet, working_dtype=dtype).eval().requires_grad_(False).to(device), inputs)
 
 
-def _tiny(*, device: str, seed: int) -> Case:
+def _tiny(*, device: str, seed: int) -> BuiltCase:
     import torch
 
     diffusers = imported("diffusers")
@@ -75,7 +75,7 @@ def _tiny(*, device: str, seed: int) -> Case:
         torch.manual_seed(seed)
         diffusers.UNetSpatioTemporalConditionModel(**CONFIG).save_pretrained(folder)
         unet = load_checked(diffusers.UNetSpatioTemporalConditionModel, Path(folder), dtype=as_dtype(DTYPE))
-    return _case(unet, config=CONFIG, frames=FRAMES, side=SIDE, device=device, seed=seed)
+    return _built(unet, config=CONFIG, frames=FRAMES, side=SIDE, device=device, seed=seed)
 
 
 def _check_config(config: Any, path: Path) -> None:
@@ -93,7 +93,7 @@ def _check_config(config: Any, path: Path) -> None:
         )
 
 
-def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
+def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> BuiltCase:
     """Load a UNet: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     diffusers = imported("diffusers")
     unet = load_checked(
@@ -105,10 +105,10 @@ def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: in
     )
     config: Any = unet.config
     side = config["sample_size"] or SIDE
-    return _case(unet, config=config, frames=config["num_frames"], side=side, device=device, seed=seed)
+    return _built(unet, config=config, frames=config["num_frames"], side=side, device=device, seed=seed)
 
 
-SVD_TIME_EMBED = ZooEntry(
+SVD_TIME_EMBED = Adapter(
     id="zoo-svd-time-embed",
     title="diffusers' SVD UNet",
     explanation=(

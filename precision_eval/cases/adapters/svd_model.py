@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from precision_eval.cases.adapters.wrapped import ZooModel
+from precision_eval.cases.adapters.wrapped import WrappedModel
 
 
-class SvdUNet(ZooModel):
+class SvdUNet(WrappedModel):
     """Latents, timestep, image embedding and labels in, the denoised sample out."""
 
     def __init__(self, unet: nn.Module, *, working_dtype: torch.dtype) -> None:

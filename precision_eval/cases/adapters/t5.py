@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.adapters.base import ZooEntry, as_dtype, imported, load_checked
+from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
 from precision_eval.cases.adapters.stored import check_whole_number
-from precision_eval.cases.base import Case
+from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _no_progress_bars() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def _case(encoder: nn.Module, *, vocabulary: int, tokens: int, prompt: int, device: str, seed: int) -> Case:
+def _built(encoder: nn.Module, *, vocabulary: int, tokens: int, prompt: int, device: str, seed: int) -> BuiltCase:
     """Put token ids beside a loaded encoder: a prompt with its end, and padding."""
     import torch
 
@@ -77,10 +77,10 @@ def _case(encoder: nn.Module, *, vocabulary: int, tokens: int, prompt: int, devi
     ids[0, : prompt - 1] = torch.randint(2, vocabulary, (prompt - 1,), generator=generator)
     ids[0, prompt - 1] = 1
     model = T5Hidden(encoder, working_dtype=next(encoder.parameters()).dtype)
-    return Case(model.eval().requires_grad_(False).to(device), (ids.to(device),))
+    return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))
 
 
-def _tiny(*, device: str, seed: int) -> Case:
+def _tiny(*, device: str, seed: int) -> BuiltCase:
     import torch
 
     transformers = imported("transformers")
@@ -88,7 +88,7 @@ def _tiny(*, device: str, seed: int) -> Case:
         torch.manual_seed(seed)
         transformers.T5EncoderModel(transformers.T5Config(**CONFIG)).save_pretrained(folder)
         encoder = load_checked(transformers.T5EncoderModel, Path(folder), dtype=as_dtype(DTYPE))
-    return _case(encoder, vocabulary=CONFIG["vocab_size"], tokens=TOKENS, prompt=PROMPT, device=device, seed=seed)
+    return _built(encoder, vocabulary=CONFIG["vocab_size"], tokens=TOKENS, prompt=PROMPT, device=device, seed=seed)
 
 
 def _check_config(config: Any, path: Path) -> None:
@@ -110,17 +110,17 @@ def _check_config(config: Any, path: Path) -> None:
         )
 
 
-def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> Case:
+def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> BuiltCase:
     """Load a T5 encoder: its own folder, or that of a pipeline; of a name on the hub, the pipeline's."""
     transformers = imported("transformers")
     encoder = load_checked(
         transformers.T5EncoderModel, path_or_name, dtype=dtype, subfolder=PIPELINE_FOLDER, check=_check_config
     )
     vocabulary: int = encoder.config.vocab_size  # type: ignore[union-attr, assignment]
-    return _case(encoder, vocabulary=vocabulary, tokens=226, prompt=60, device=device, seed=seed)
+    return _built(encoder, vocabulary=vocabulary, tokens=226, prompt=60, device=device, seed=seed)
 
 
-T5_ENCODER = ZooEntry(
+T5_ENCODER = Adapter(
     id="zoo-t5-encoder",
     title="transformers' T5 encoder",
     explanation=(

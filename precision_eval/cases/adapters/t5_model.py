@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from precision_eval.cases.adapters.wrapped import ZooModel
+from precision_eval.cases.adapters.wrapped import WrappedModel
 
 
-class T5Hidden(ZooModel):
+class T5Hidden(WrappedModel):
     """Token ids in, last hidden states out."""
 
     not_landed = (

@@ -1,6 +1,6 @@
 """The module around a library's own object, and the mode that keeps float64 wide in it; imports torch.
 
-Conventions: a :class:`ZooModel` derives from :class:`~precision_eval.cases.systems.system.System`, so that it has a
+Conventions: a :class:`WrappedModel` derives from :class:`~precision_eval.cases.systems.system.System`, so that it has a
 float64 twin. The twin's calls run under :class:`KeepingFloat64`, since the libraries force float32 in places.
 """
 
@@ -58,7 +58,7 @@ class KeepingFloat64(TorchFunctionMode):
         return func(*wide, **{name: torch.float64 if _is_narrow(value) else value for name, value in kwargs.items()})
 
 
-class ZooModel(System):
+class WrappedModel(System):
     """A thin module around a library's own model; subclasses write :meth:`run`, not ``forward``."""
 
     not_landed = "the library's own class never had the bug: it keeps one dtype; the split was put in from outside"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_eval.cases.base import Case, Workload
+from precision_eval.cases.base import Case
 from precision_eval.cases.systems.attention import ATTENTION_DECODE, ATTENTION_PREFILL
 from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK
 from precision_eval.cases.systems.dia import DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
@@ -18,9 +18,9 @@ from precision_eval.cases.systems.metavoice_t4 import METAVOICE_T4
 from precision_eval.cases.systems.voice import VOICE
 from precision_eval.core.errors import unknown_name
 
-__all__ = ["WORKLOADS", "Case", "Workload", "all_workloads", "workload_by_id"]
+__all__ = ["CASES", "Case", "all_cases", "case_by_id"]
 
-WORKLOADS: tuple[Workload, ...] = (
+CASES: tuple[Case, ...] = (
     ATTENTION_DECODE,
     ATTENTION_PREFILL,
     VOICE,
@@ -40,34 +40,34 @@ WORKLOADS: tuple[Workload, ...] = (
 )
 
 
-def all_workloads() -> tuple[Workload, ...]:
-    """Return ``WORKLOADS`` and, after them, the tiny cases of the zoo: real classes of other libraries."""
-    from precision_eval.cases.adapters import ZOO_WORKLOADS  # which builds on this package
+def all_cases() -> tuple[Case, ...]:
+    """Return ``CASES`` and, after them, the tiny cases of the zoo: real classes of other libraries."""
+    from precision_eval.cases.adapters import ADAPTED_CASES  # which builds on this package
 
-    return (*WORKLOADS, *ZOO_WORKLOADS)
+    return (*CASES, *ADAPTED_CASES)
 
 
-def workload_by_id(workload_id: str) -> Workload:
-    """Look a workload up.
+def case_by_id(case_id: str) -> Case:
+    """Look a case up.
 
     Parameters
     ----------
-    workload_id : str
-        One of the ids in ``WORKLOADS`` or of the zoo.
+    case_id : str
+        One of the ids in ``CASES`` or of the zoo.
 
     Returns
     -------
-    Workload
+    Case
 
     Raises
     ------
     UnknownNameError
-        No workload has that id; names the nearest ones.
+        No case has that id; names the nearest ones.
     """
-    for workload in WORKLOADS:
-        if workload.id == workload_id:
-            return workload
-    for workload in all_workloads():
-        if workload.id == workload_id:
-            return workload
-    raise unknown_name("workload", workload_id, (workload.id for workload in all_workloads()))
+    for case in CASES:
+        if case.id == case_id:
+            return case
+    for case in all_cases():
+        if case.id == case_id:
+            return case
+    raise unknown_name("case", case_id, (case.id for case in all_cases()))

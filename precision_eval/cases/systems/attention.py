@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from precision_eval.cases.base import Case, Workload
+from precision_eval.cases.base import BuiltCase, Case
 
 QUERY_DTYPE = "float32"
 CACHE_DTYPE = "float16"
 PREFILL_TOKENS = 64
-MEASURES = ("witness", "latency", "memory", "drift")
+MEASURES = ("trace", "latency", "memory", "drift")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,14 @@ SHAPES: dict[str, Shape] = {
 }  # fmt: skip
 
 
-def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> Case:
+def build_attention(size: str, *, device: str, seed: int, prefill: bool) -> BuiltCase:
     """Build attention over a static cache."""
     return attention_case(SHAPES[size], device=device, seed=seed, prefill=prefill)
 
 
-def attention_case(shape: Shape, *, device: str, seed: int, prefill: bool, cache_dtype_name: str = CACHE_DTYPE) -> Case:
+def attention_case(
+    shape: Shape, *, device: str, seed: int, prefill: bool, cache_dtype_name: str = CACHE_DTYPE
+) -> BuiltCase:
     """Build attention over a static cache of any shape; see :func:`build_attention`."""
     import torch
 
@@ -70,13 +72,13 @@ def attention_case(shape: Shape, *, device: str, seed: int, prefill: bool, cache
     model = CachedAttention(key.to(cache_dtype), value.to(cache_dtype), mask[None, None], scale=shape.scale)
     query_std = 1.0 if shape.scale is None else shape.head_dim**-0.5 / shape.scale
     query = torch.randn((shape.batch, shape.query_heads, queries, shape.head_dim), generator=generator) * query_std
-    return Case(model.eval().to(device), (query.to(device, getattr(torch, QUERY_DTYPE)),))
+    return BuiltCase(model.eval().to(device), (query.to(device, getattr(torch, QUERY_DTYPE)),))
 
 
 _DEFINITION = (QUERY_DTYPE, CACHE_DTYPE, {name: asdict(shape) for name, shape in SHAPES.items()}, "randn, masked, v1")
 _SOURCE = "metavoiceio/metavoice-src #187 (fam/llm/fast_model.py); nari-labs/dia #158 (d4790dd)"
 
-ATTENTION_DECODE = Workload(
+ATTENTION_DECODE = Case(
     id="attention-decode",
     title="attention, one token",
     explanation=(
@@ -91,7 +93,7 @@ ATTENTION_DECODE = Workload(
     make=partial(build_attention, prefill=False),
 )
 
-ATTENTION_PREFILL = Workload(
+ATTENTION_PREFILL = Case(
     id="attention-prefill",
     title="attention, 64 tokens",
     explanation=(

@@ -1,4 +1,4 @@
-"""The attention that the attention workloads run: one query against a static cache; imports torch."""
+"""The attention that the attention cases run: one query against a static cache; imports torch."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError
 
 DTYPE = "float16"
@@ -78,7 +78,7 @@ SIZES: dict[str, T5Size] = {
 }
 
 
-def build_t5(size: str, *, device: str, seed: int, fused: bool) -> Case:
+def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
     """Build the encoder."""
     import torch
 
@@ -92,7 +92,7 @@ def build_t5(size: str, *, device: str, seed: int, fused: bool) -> Case:
     ids = torch.full((1, shape.tokens), PAD_ID)
     ids[0, : shape.prompt - 1] = torch.randint(END_ID + 1, shape.vocabulary, (shape.prompt - 1,), generator=generator)
     ids[0, shape.prompt - 1] = END_ID
-    return Case(model.eval().requires_grad_(False).to(device), (ids.to(device),))
+    return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))
 
 
 _DEFINITION = (
@@ -106,7 +106,7 @@ _SOURCE = (
     "google/t5-v1_1-xxl; overflow: transformers #5651, #9295, #20287, PR #20683"
 )
 
-COGVIDEO_T5_ENCODER = Workload(
+COGVIDEO_T5_ENCODER = Case(
     id="cogvideo-t5-encoder",
     title="CogVideo's T5, fused norm",
     explanation=(
@@ -126,7 +126,7 @@ COGVIDEO_T5_ENCODER = Workload(
     upstream="huggingface/transformers PR #45723: T5 keeps its own norm where apex is installed",
 )
 
-COGVIDEO_T5_ENCODER_STOCK = Workload(
+COGVIDEO_T5_ENCODER_STOCK = Case(
     id="cogvideo-t5-encoder-stock",
     title="CogVideo's T5, stock norm",
     explanation=(

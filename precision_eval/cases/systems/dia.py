@@ -1,4 +1,4 @@
-"""Dia-1.6B's decoder and encoder in the states in which they raised: sizes, workloads, and how a case is built.
+"""Dia-1.6B's decoder and encoder in the states in which they raised: sizes, cases, and how a case is built.
 
 The architecture, the sizes and the states were read in nari-labs/dia, ``dia/layers.py``, ``dia/state.py`` and
 ``dia/model.py``. One call of the decoder is one decode step of both guidance rows: 9 channel tokens under the delay
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LONGEST_TIMESCALE = 10_000.0
 ATTENTION_SCALE = 1.0
 DECODER_PARAMETERS = 1_359_214_592
 ENCODER_PARAMETERS = 251_945_984
-"""Of the published model's two halves, each a workload of its own; ``precision-eval plan`` counts their sum."""
+"""Of the published model's two halves, each a case of its own; ``precision-eval plan`` counts their sum."""
 
 # Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
 # 1/√(its inputs). Attention logits spread by 2: with unit logits the mean over thousands of random values would leave
@@ -135,8 +135,8 @@ def _padding(text_length: int) -> torch.Tensor:
     return torch.arange(text_length) < round(text_length * TEXT_SHARE)
 
 
-def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> Case:
-    """Build a decode step of any size; the workloads are those of ``DECODER_SIZES``, a sweep has its own."""
+def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    """Build a decode step of any size; the cases are those of ``DECODER_SIZES``, a sweep has its own."""
     import torch
 
     from precision_eval.cases.systems.dia_delay import apply_delay
@@ -151,10 +151,10 @@ def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -
     codes = torch.randint(CODES, (1, size.filled - 1, CHANNELS), generator=generator)
     delayed = apply_delay(torch.cat((first, codes), dim=1), delays=DELAYS, bos=BOS)
     tokens = delayed[:, -1:].expand(GUIDANCE_ROWS, 1, CHANNELS).contiguous()
-    return Case(model.eval().to(device), (tokens.to(device),))
+    return BuiltCase(model.eval().to(device), (tokens.to(device),))
 
 
-def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> Case:
+def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
     """Build the reading of a text of any size."""
     import torch
 
@@ -167,21 +167,21 @@ def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -
     padding = _padding(size.text_length)
     text = torch.randint(1, BYTES, (size.text_length,), generator=generator) * padding
     tokens = torch.stack((torch.zeros_like(text), text))
-    return Case(model.eval().to(device), (tokens.to(device), padding.repeat(GUIDANCE_ROWS, 1).to(device)))
+    return BuiltCase(model.eval().to(device), (tokens.to(device), padding.repeat(GUIDANCE_ROWS, 1).to(device)))
 
 
-def _build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> Case:
+def _build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
     return decode_case(DECODER_SIZES[size], device=device, seed=seed, state=state)
 
 
-def _build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> Case:
+def _build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
     return encode_case(ENCODER_SIZES[size], device=device, seed=seed, state=state)
 
 
 _DRAW = (CHANNELS, VOCABULARY, DELAYS, ATTENTION_LOGIT_STD, LOGIT_STD, NORM_GAIN_STD, TEXT_SHARE, "randn, v1")
 _SOURCE = "nari-labs/dia, dia/layers.py and dia/state.py"
 
-DIA_DECODE = Workload(
+DIA_DECODE = Case(
     id="dia-decode",
     title="Dia decoder, one step",
     explanation=(
@@ -203,7 +203,7 @@ DIA_DECODE = Workload(
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip
 
-DIA_DECODE_PR45 = Workload(
+DIA_DECODE_PR45 = Case(
     id="dia-decode-pr45",
     title="Dia decoder, one step, before PR #45",
     explanation=(
@@ -225,7 +225,7 @@ DIA_DECODE_PR45 = Workload(
     upstream="PR #45 (9d0e434)",
 )  # fmt: skip
 
-DIA_ENCODE = Workload(
+DIA_ENCODE = Case(
     id="dia-encode",
     title="Dia encoder, one text",
     explanation=(

@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError
 
 WEIGHT_DTYPE = "float16"
@@ -75,7 +75,7 @@ def timestep_ticks(frames: int) -> list[int]:
     return [round(step * TICKS_PER_STEP) for step in (*discrete_timesteps(frames), *edm_timesteps(frames))]
 
 
-def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> Case:
+def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> BuiltCase:
     """Build the time embedding."""
     import torch
 
@@ -93,7 +93,7 @@ def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> 
     label = timestep_embedding(torch.tensor(LABELS), widths.label_channels).flatten()  # (3 × label_channels,)
     labels = label.repeat(2 * widths.frames, 1)
     ticks = torch.tensor(timestep_ticks(widths.frames))
-    return Case(model.eval().requires_grad_(False).to(device), (ticks.to(device), labels.to(device)))
+    return BuiltCase(model.eval().requires_grad_(False).to(device), (ticks.to(device), labels.to(device)))
 
 
 _DEFINITION = (
@@ -103,7 +103,7 @@ _DEFINITION = (
     ("randn", WEIGHT_STD, BIAS_STD, "v1"),
 )
 
-IMAGINAIRY_TIME_EMBED = Workload(
+IMAGINAIRY_TIME_EMBED = Case(
     id="imaginairy-time-embed",
     title="imaginAIry, time embedding",
     explanation=(
@@ -123,7 +123,7 @@ IMAGINAIRY_TIME_EMBED = Workload(
     upstream="PR #443 (d3106fc, 14.0.4): autocast on again, on CUDA only",
 )
 
-IMAGINAIRY_TIME_EMBED_CAST_FIRST = Workload(
+IMAGINAIRY_TIME_EMBED_CAST_FIRST = Case(
     id="imaginairy-time-embed-cast-first",
     title="imaginAIry, timestep cast first",
     explanation=(

@@ -1,4 +1,4 @@
-"""MetaVoice-1B's first stage, in the two states in which it raised: sizes, workloads, and how a case is built.
+"""MetaVoice-1B's first stage, in the two states in which it raised: sizes, cases, and how a case is built.
 
 The architecture and the sizes were read in metavoiceio/metavoice-src, ``fam/llm/fast_model.py``; the sampler in
 ``fam/llm/fast_inference_utils.py``. One call is one forward pass of both guidance rows (with and without the speaker)
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError
 
 CACHE_DTYPE = "float16"
@@ -84,8 +84,8 @@ SIZES: dict[str, MetaVoiceSize] = {
 
 def metavoice_case(
     size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
-) -> Case:
-    """Build a call of any size; the workloads are those of ``SIZES``, a sweep over lengths has its own."""
+) -> BuiltCase:
+    """Build a call of any size; the cases are those of ``SIZES``, a sweep over lengths has its own."""
     import torch
 
     from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, drawn_weights
@@ -107,10 +107,10 @@ def metavoice_case(
     speaker = torch.randn((1, size.speaker_dim), generator=generator).relu()  # the encoder ends in ReLU and a norm
     speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
     model = model.eval().requires_grad_(False).to(device)
-    return Case(model, (tokens.to(device), speaker.to(device), positions.to(device)))
+    return BuiltCase(model, (tokens.to(device), speaker.to(device), positions.to(device)))
 
 
-def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> Case:
+def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
     """Build one of ``SIZES``."""
     return metavoice_case(SIZES[size], device=device, seed=seed, **state)
 
@@ -136,7 +136,7 @@ _CPU_SPLIT = (
     "attention sees a float32 query and float16 keys and values."
 )
 
-METAVOICE_DECODE = Workload(
+METAVOICE_DECODE = Case(
     id="metavoice-decode",
     title="MetaVoice, one token, GPU path",
     explanation=f"{_GPU_SPLIT} The cache is written by a tensor index, which refuses another dtype.",
@@ -151,7 +151,7 @@ METAVOICE_DECODE = Workload(
     upstream=_UPSTREAM,
 )
 
-METAVOICE_PREFILL = Workload(
+METAVOICE_PREFILL = Case(
     id="metavoice-prefill",
     title="MetaVoice, a prompt, GPU path",
     explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so the cost of a cast is spread over its positions.",
@@ -166,7 +166,7 @@ METAVOICE_PREFILL = Workload(
     upstream=_UPSTREAM,
 )
 
-METAVOICE_DECODE_SLICE = Workload(
+METAVOICE_DECODE_SLICE = Case(
     id="metavoice-decode-slice",
     title="MetaVoice, one token, GPU path, slice",
     explanation=f"{_GPU_SPLIT} The cache is written by slice assignment, which casts in silence.",
@@ -181,7 +181,7 @@ METAVOICE_DECODE_SLICE = Workload(
     upstream=_UPSTREAM,
 )
 
-METAVOICE_DECODE_FLOAT32 = Workload(
+METAVOICE_DECODE_FLOAT32 = Case(
     id="metavoice-decode-float32",
     title="MetaVoice, one token, CPU path",
     explanation=_CPU_SPLIT,
@@ -197,7 +197,7 @@ METAVOICE_DECODE_FLOAT32 = Workload(
     upstream=_UPSTREAM,
 )
 
-METAVOICE_PREFILL_FLOAT32 = Workload(
+METAVOICE_PREFILL_FLOAT32 = Case(
     id="metavoice-prefill-float32",
     title="MetaVoice, a prompt, CPU path",
     explanation=f"{_CPU_SPLIT} A prompt enters an empty cache.",

@@ -206,7 +206,7 @@ class SamplerRounding:
 
     found: torch.Tensor
     on_cast_logits: torch.Tensor
-    oracle: torch.Tensor
+    reference: torch.Tensor
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a record."""
@@ -217,8 +217,8 @@ class SamplerRounding:
             "boundary_flips": int(((found > 0) != (self.on_cast_logits > 0)).sum()),
             "total_variation": float((found - self.on_cast_logits).abs().sum() / 2),
             "mass": float(found.sum()),
-            "input_cast_flips": int(((self.on_cast_logits > 0) != (self.oracle > 0)).sum()),
-            "input_cast_total_variation": float((self.on_cast_logits - self.oracle).abs().sum() / 2),
+            "input_cast_flips": int(((self.on_cast_logits > 0) != (self.reference > 0)).sum()),
+            "input_cast_total_variation": float((self.on_cast_logits - self.reference).abs().sum() / 2),
         }
 
 
@@ -234,5 +234,5 @@ def sampler_rounding(
     return SamplerRounding(
         found=guided_probabilities(cast, precision=settings or dtype),
         on_cast_logits=guided_probabilities(cast.double(), precision=torch.float64),
-        oracle=guided_probabilities(logits.double(), precision=torch.float64),
+        reference=guided_probabilities(logits.double(), precision=torch.float64),
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
-from precision_eval.cases.base import SYSTEM_MEASURES, Case, Workload
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.cases.systems.metavoice import FULL_PARAMETERS, SIZES, metavoice_case
 
 T4 = (7, 5)
@@ -50,20 +50,20 @@ def loaded(capability: tuple[int, int] | None, *, loader: Literal["sample", "fas
 _STATE = loaded(T4, loader="sample")
 
 
-def build_metavoice_t4(size: str, *, device: str, seed: int) -> Case:
+def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:
     """Build a decode step as ``sample.py`` runs it on a T4."""
     from precision_eval.cases.systems.metavoice_model import MetaVoice
     from precision_eval.cases.systems.metavoice_t4_model import MetaVoiceUnderAutocast
 
-    case = metavoice_case(
+    built = metavoice_case(
         SIZES[size], device=device, seed=seed, prefill=False, indexed=False, weight_dtype=_STATE.weights,
         speaker_dtype=_STATE.speaker,
     )  # fmt: skip
-    decoder = cast(MetaVoice, case.model.requires_grad_(True))
-    return Case(MetaVoiceUnderAutocast(decoder, autocast_dtype=_STATE.autocast).eval(), case.inputs)
+    decoder = cast(MetaVoice, built.model.requires_grad_(True))
+    return BuiltCase(MetaVoiceUnderAutocast(decoder, autocast_dtype=_STATE.autocast).eval(), built.inputs)
 
 
-METAVOICE_T4 = Workload(
+METAVOICE_T4 = Case(
     id="metavoice-t4",
     title="MetaVoice, one token, T4",
     explanation=(

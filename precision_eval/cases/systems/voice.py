@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from precision_eval.cases.base import Case, Workload
+from precision_eval.cases.base import BuiltCase, Case
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +52,7 @@ def _decode_step(model: VoiceModel) -> nn.Module:
     return DecodeStep().eval()
 
 
-def build_voice(size: str, *, device: str, seed: int) -> Case:
+def build_voice(size: str, *, device: str, seed: int) -> BuiltCase:
     """Build one decode step of the trained voice on a ring full of held-out speech."""
     import torch
 
@@ -72,10 +72,10 @@ def build_voice(size: str, *, device: str, seed: int) -> Case:
         attention.key_cache.copy_(keys)  # float32 → float16, as slice assignment does
         attention.value_cache.copy_(values)
     step_inputs = (inputs[:, window - 1 :], *stacked([streams[0].conditioning[window - 1 : window]]))
-    return Case(_decode_step(model).to(device), tuple(x.to(device) for x in step_inputs))
+    return BuiltCase(_decode_step(model).to(device), tuple(x.to(device) for x in step_inputs))
 
 
-VOICE = Workload(
+VOICE = Case(
     id="voice",
     title="the miniature voice, one stream",
     explanation=(
@@ -86,7 +86,7 @@ VOICE = Workload(
     sizes=tuple(CHECKPOINT_DTYPE_OF_SIZE),
     default_sizes=("default",),
     measures=(
-        "witness",
+        "trace",
         "latency",
         "memory",
         "teacher_forced_drift",

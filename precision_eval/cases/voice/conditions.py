@@ -1,7 +1,7 @@
 """The conditions under which the voice runs: every fix, and the four references that each figure stands beside.
 
-``oracle`` is float64 throughout; ``null`` is the oracle with another noise seed: what two equally good renderings of
-one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
+``reference`` is float64 throughout; ``noise_floor`` is the reference with another noise seed: what two equally good
+renderings of one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
 ``control_rope_bfloat16`` computes the rotary angles in bfloat16, ``control_long_window`` attends over 3000 frames where
 the model was trained on 512.
 """
@@ -22,7 +22,7 @@ LONG_WINDOW_FRAMES = 3000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class Comparator:
     """A run that is no fix."""
 
     id: str
@@ -34,22 +34,22 @@ class Reference:
     noise_seed_offset: int = 0
 
 
-REFERENCES: tuple[Reference, ...] = (
-    Reference(id="oracle", role="oracle", dtype=torch.float64, explanation="the voice in float64"),
-    Reference(
-        id="null",
-        role="null",
+COMPARATORS: tuple[Comparator, ...] = (
+    Comparator(id="reference", role="reference", dtype=torch.float64, explanation="the voice in float64"),
+    Comparator(
+        id="noise_floor",
+        role="noise_floor",
         dtype=torch.float64,
         noise_seed_offset=1_000_003,
         explanation="the voice in float64 with another noise seed: an equally good rendering of the same script",
     ),
-    Reference(
+    Comparator(
         id="control_rope_bfloat16",
         role="control",
         angle_dtype=torch.bfloat16,
         explanation="rotary angles computed in bfloat16: known to degrade",
     ),
-    Reference(
+    Comparator(
         id="control_long_window",
         role="control",
         window_frames=LONG_WINDOW_FRAMES,
@@ -58,9 +58,9 @@ REFERENCES: tuple[Reference, ...] = (
 )
 
 
-def reference_by_id(condition: str) -> Reference | None:
+def comparator_by_id(condition: str) -> Comparator | None:
     """The reference of that id, or None where the condition is a fix."""
-    return next((reference for reference in REFERENCES if reference.id == condition), None)
+    return next((comparator for comparator in COMPARATORS if comparator.id == condition), None)
 
 
 @contextmanager
@@ -75,12 +75,12 @@ def opened(
 ) -> Iterator[Decoder]:
     """Load the voice, put it into a condition and yield a fresh decoder."""
     model = load_model(checkpoint_dtype=checkpoint_dtype).to(device)
-    reference = reference_by_id(condition)
-    if reference is not None:
-        model.to(reference.dtype)
-        window_frames = _ring_frames(reference.window_frames or model.config.window_frames, n_frames)
-        model.allocate_cache(n_streams, window_frames=window_frames, dtype=reference.dtype)
-        yield Decoder(model, angle_dtype=reference.angle_dtype)
+    comparator = comparator_by_id(condition)
+    if comparator is not None:
+        model.to(comparator.dtype)
+        window_frames = _ring_frames(comparator.window_frames or model.config.window_frames, n_frames)
+        model.allocate_cache(n_streams, window_frames=window_frames, dtype=comparator.dtype)
+        yield Decoder(model, angle_dtype=comparator.angle_dtype)
         return
     model.allocate_cache(n_streams, window_frames=_ring_frames(model.config.window_frames, n_frames))
     with fix_by_id(condition).applied(model, mode=mode) as applied:
@@ -92,6 +92,6 @@ def _ring_frames(window_frames: int, n_frames: int | None) -> int:
 
 
 def noise_seed(condition: str, seed: int) -> int:
-    """Noise seed of a condition: the run's own, shared by all but the null."""
-    reference = reference_by_id(condition)
-    return seed + (reference.noise_seed_offset if reference is not None else 0)
+    """Noise seed of a condition: the run's own, shared by all but the noise floor."""
+    comparator = comparator_by_id(condition)
+    return seed + (comparator.noise_seed_offset if comparator is not None else 0)

@@ -2,8 +2,8 @@
 
 Conventions: a frame is 20 ms. The sampling noise is a function of (seed, stream, frame, codebook, token) alone, so two
 precisions given the same seed see the very same Gumbel noise and differ only by their own arithmetic; another seed is
-the *null*. Sampling itself is always float64: ``argmax(logits / temperature + gumbel)``. Memory does not grow with the
-length.
+the *noise floor*. Sampling itself is always float64: ``argmax(logits / temperature + gumbel)``. Memory does not grow
+with the length.
 """
 
 from __future__ import annotations

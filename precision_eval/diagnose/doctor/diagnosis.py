@@ -178,7 +178,7 @@ class Diagnosis:
         None where it was not asked for.
     remedies : tuple of Remedy
         Those that cure first, best first; empty where not asked for.
-    oracle : str
+    reference : str
         What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
     patch : Patch or None
     doubts : tuple of str
@@ -201,7 +201,7 @@ class Diagnosis:
     lost: tuple[dict[str, Any], ...]
     compiled: Compiled | None
     remedies: tuple[Remedy, ...]
-    oracle: str
+    reference: str
     patch: Patch | None
     doubts: tuple[str, ...]
     torch_version: str

@@ -14,8 +14,8 @@ from torch import nn
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
 from precision_eval.diagnose.doctor.findings import findings_of, raised_event
-from precision_eval.diagnose.doctor.oracle import Reference, check_available, reference_of
 from precision_eval.diagnose.doctor.patch import suggested
+from precision_eval.diagnose.doctor.reference import Reference, check_available, reference_of
 from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
 from precision_eval.diagnose.doctor.subject import (
     PREFIX,
@@ -124,7 +124,7 @@ def examine(
         lost=lost_of(observer),
         compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
         remedies=(),
-        oracle=reference.name,
+        reference=reference.name,
         patch=None,
         doubts=doubts,
         torch_version=torch.__version__,

@@ -2,10 +2,10 @@
 
 Conventions: a fix *cures* where the model passes under it, its output is finite, and no fault is left: the observer
 runs once more with the fix in force. Each fix is on a copy of its own. Drift is the largest relative error over the
-outputs, held to the reference of :mod:`.oracle`. Latency is paired, in one process, over those that cure; the baseline
-is ``full_float32`` if that cures, else the one with the least drift. Memory is the allocator's peak of one call, and
-what is stored. Ranked are first those that no other one dominates in drift, latency and memory together, by drift;
-then the other cures; then the rest.
+outputs, held to the reference of :mod:`.reference`. Latency is paired, in one process, over those that cure; the
+baseline is ``full_float32`` if that cures, else the one with the least drift. Memory is the allocator's peak of one
+call, and what is stored. Ranked are first those that no other one dominates in drift, latency and memory together,
+by drift; then the other cures; then the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
-from precision_eval.diagnose.doctor.oracle import Reference
+from precision_eval.diagnose.doctor.reference import Reference
 from precision_eval.diagnose.doctor.subject import Subject, attempt, base_dtype, copied, relative_error
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
@@ -71,7 +71,7 @@ def _mode(fix: Fix) -> str:
 
 def _applied(fix: Fix, model: Subject) -> AppliedFix:
     device = next((t.device for t in model.tensors), torch.device("cpu"))
-    if fix.storage not in ("as_shipped", "per_workload"):
+    if fix.storage not in ("as_shipped", "per_case"):
         found = support(str(device), fix.storage)
         if found.kind == "absent":
             raise UnsupportedError(f"{fix.storage} on {device}: {found.reason}")

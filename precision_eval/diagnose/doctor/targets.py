@@ -1,4 +1,4 @@
-"""Where a model comes from on the command line: a factory, a checkpoint, a workload; loads torch when asked.
+"""Where a model comes from on the command line: a factory, a checkpoint, a case; loads torch when asked.
 
 Conventions: a target is a model and its inputs, a tuple or a dict, as
 :func:`~precision_eval.diagnose.doctor.examine` takes them. A factory is a callable without required parameters.
@@ -108,13 +108,13 @@ def _checked(path: str, made: Any) -> Target:
     return Target(path, model, tuple(inputs))
 
 
-def from_workload(workload_id: str, *, size: str | None, device: str, seed: int) -> Target:
-    """Build a workload of this suite, as shipped; without a size at its smallest."""
-    from precision_eval.cases.systems import workload_by_id
+def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> Target:
+    """Build a case of this suite, as shipped; without a size at its smallest."""
+    from precision_eval.cases.systems import case_by_id
 
-    workload = workload_by_id(workload_id)
-    case = workload.build(size or workload.sizes[0], device=device, seed=seed)
-    return Target(workload_id, case.model, tuple(case.inputs))
+    case = case_by_id(case_id)
+    built = case.build(size or case.sizes[0], device=device, seed=seed)
+    return Target(case_id, built.model, tuple(built.inputs))
 
 
 def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> Target:

@@ -171,7 +171,7 @@ def _patch(patch: Patch) -> Iterator[RenderableType]:
 
 
 def _remedies(found: Diagnosis) -> Iterator[RenderableType]:
-    yield _title(f"Fixes tried from outside (drift to {found.oracle or 'nothing'})")
+    yield _title(f"Fixes tried from outside (drift to {found.reference or 'nothing'})")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     cures = "cures" if found.faults else "works"
     for name in ("fix", cures, "drift", "latency", "peak", "stored"):

@@ -55,7 +55,7 @@ def advise(found: Found, *, op: str | None, how: How, causes: tuple[Cause, ...])
 
 
 def _upstream(causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
-    landed = [cause for cause in causes if cause.workload]
+    landed = [cause for cause in causes if cause.case]
     if not landed:
         return "depends", "no system of this suite is known to raise this; see the threads"
     return "depends", "; ".join(dict.fromkeys(f"if the cause is {cause.id}: {cause.fix}" for cause in landed))

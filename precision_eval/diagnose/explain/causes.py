@@ -37,7 +37,7 @@ class Cause:
     words: tuple[str, ...]
     fix: str
     sources: tuple[str, ...]
-    workload: str | None = None
+    case: str | None = None
     only_named: bool = False
 
 
@@ -68,7 +68,7 @@ CAUSES: tuple[Cause, ...] = (
         words=(r"fam/llm/fast_", r"fast_inference", r"metavoice"),
         fix="none landed: the threads are open; one dtype everywhere cures it, the casts at attention only move it",
         sources=("metavoiceio/metavoice-src #187", "metavoiceio/metavoice-src #106", "metavoiceio/metavoice-src #108"),
-        workload="metavoice-*",
+        case="metavoice-*",
     ),
     Cause(
         id="metavoice_cpu",
@@ -82,7 +82,7 @@ CAUSES: tuple[Cause, ...] = (
         words=(r"fam/llm/inference", r"fam/llm/layers", r"metavoice"),
         fix="none landed; make the cache in the weights' dtype, or run under autocast",
         sources=("metavoiceio/metavoice-src #128", "metavoiceio/metavoice-src #172"),
-        workload="metavoice-*",
+        case="metavoice-*",
     ),
     Cause(
         id="norm_promotes",
@@ -97,7 +97,7 @@ CAUSES: tuple[Cause, ...] = (
         words=(r"\bdia/", r"nari-labs", r"RMSNorm", r"rms_norm", r"Xq_BxNxTxH"),
         fix="nari-labs/dia PR #127 (4a9e29b): the norm's output is cast to the compute dtype",
         sources=("nari-labs/dia #158", "nari-labs/dia #108", "nari-labs/dia #113"),
-        workload="dia-*",
+        case="dia-*",
     ),
     Cause(
         id="cache_wider",
@@ -112,7 +112,7 @@ CAUSES: tuple[Cause, ...] = (
         words=(r"IPAdapter", r"InstantID", r"\bdia/", r"nari-labs"),
         fix="nari-labs/dia PR #45 (9d0e434) cast key and value to the query's dtype; making them so costs less",
         sources=("nari-labs/dia PR #45", "cubiq/ComfyUI_IPAdapter_plus #183", "cubiq/ComfyUI_InstantID #97"),
-        workload="dia-*",
+        case="dia-*",
     ),
     Cause(
         id="float32_embedding",
@@ -129,7 +129,7 @@ CAUSES: tuple[Cause, ...] = (
             "brycedrennan/imaginAIry PR #443 put autocast back instead"
         ),
         sources=("brycedrennan/imaginAIry #442", "brycedrennan/imaginAIry PR #443", "huggingface/diffusers #4860"),
-        workload="imaginairy-*",
+        case="imaginairy-*",
     ),
     Cause(
         id="t5_fused_norm",
@@ -148,7 +148,7 @@ CAUSES: tuple[Cause, ...] = (
             "float32 is for"
         ),
         sources=("zai-org/CogVideo #170", "huggingface/transformers #34264", "xdit-project/xDiT #226"),
-        workload="cogvideo-*",
+        case="cogvideo-*",
     ),
     Cause(
         id="autocast_norm",
@@ -256,7 +256,7 @@ CAUSES: tuple[Cause, ...] = (
             "default on such cards"
         ),
         sources=("metavoiceio/metavoice-src #27", "metavoiceio/metavoice-src #66", "pytorch/pytorch #148322"),
-        workload="metavoice-t4",
+        case="metavoice-t4",
     ),
     Cause(
         id="mask_dtype",

@@ -49,7 +49,7 @@ class LikelyCause:
     tell: str
     fix: str
     is_named: bool
-    workload: str | None
+    case: str | None
     links: tuple[str, ...]
 
 
@@ -208,7 +208,7 @@ def _likely(cause: Cause, text: str) -> LikelyCause:
         tell=cause.tell,
         fix=cause.fix,
         is_named=is_named(cause, text),
-        workload=cause.workload,
+        case=cause.case,
         links=tuple(link(source) for source in cause.sources),
     )
 

@@ -81,8 +81,8 @@ def _one_cause(cause: LikelyCause) -> list[str]:
     lines += _wrapped(cause.explanation, "    ")
     lines += _wrapped(f"to tell it: {cause.tell}", "    ")
     lines += _wrapped(f"fix: {cause.fix}", "    ")
-    if cause.workload:
-        lines.append(f"    measured by: precision-eval run --workload '{cause.workload}'")
+    if cause.case:
+        lines.append(f"    measured by: precision-eval run --case '{cause.case}'")
     return [*lines, *(f"    {one}" for one in cause.links)]
 
 

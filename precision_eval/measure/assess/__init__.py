@@ -1,6 +1,6 @@
 """Judges the numeric error of a tensor: is it what the format costs, or is something wrong?
 
-Conventions: the *candidate* is what an implementation returned, in its dtype; the *oracle* float64 arithmetic on the
+Conventions: the *candidate* is what an implementation returned, in its dtype; the *reference* float64 arithmetic on the
 same stored inputs; the *yardstick* the plain computation on the same operands with each step stored in the dtype. The
 last axis holds channels, the one before rows, the one before that heads; see :mod:`.pooled`.
 """
@@ -19,7 +19,7 @@ __all__ = ["Assessment", "Bias", "Floor", "NonFinite", "Place", "Tails", "Verdic
 
 def assess(
     candidate: Tensors,
-    oracle: Tensors,
+    reference: Tensors,
     yardstick: Tensors,
     *,
     on_cast_inputs: Tensors | None = None,
@@ -31,7 +31,7 @@ def assess(
     candidate : torch.Tensor or sequence of them, shape (..., heads, rows, channels), at least 1-D
         float16, bfloat16 or float32, as returned: do not cast it. Several calls or seeds of one shape are judged
         together, which sees smaller faults at the cost of computing them.
-    oracle : torch.Tensor of float64, same shape, or as many of them
+    reference : torch.Tensor of float64, same shape, or as many of them
     yardstick : torch.Tensor, same shape and dtype as the candidate, or as many of them
     on_cast_inputs : torch.Tensor of float64, same shape, or as many of them, optional
         Float64 arithmetic on the operands as the implementation casts them; adds ``split``.
@@ -43,8 +43,8 @@ def assess(
     Raises
     ------
     ParameterError
-        Shapes, dtypes or numbers of tensors do not agree, the oracle is not float64, a tensor is empty, or nothing in
-        it is finite.
+        Shapes, dtypes or numbers of tensors do not agree, the reference is not float64, a tensor is empty, or
+        nothing in it is finite.
 
     Examples
     --------
@@ -53,24 +53,24 @@ def assess(
     >>> import torch
     >>> from precision_eval.measure.assess import assess
     >>> a, b = torch.randn(2, 1, 4, 64, 64, generator=torch.Generator().manual_seed(7)).half()
-    >>> oracle, yardstick = a.double() @ b.double(), (a.float() @ b.float()).half()
-    >>> good = assess((a.float() @ b.float() / 3 * 3).half(), oracle, yardstick)
+    >>> reference, yardstick = a.double() @ b.double(), (a.float() @ b.float()).half()
+    >>> good = assess((a.float() @ b.float() / 3 * 3).half(), reference, yardstick)
     >>> good.verdict, good.reasons
     ('as expected of the format', ())
-    >>> bad = assess((a.float() @ b.float()).bfloat16().half(), oracle, yardstick)
+    >>> bad = assess((a.float() @ b.float()).bfloat16().half(), reference, yardstick)
     >>> bad.verdict
     'worse'
     >>> round(bad.rms_ratio)  # bfloat16 has three bits less: eight times the error
     8
     >>> any("another format posing as this one" in reason for reason in bad.reasons)
     True
-    >>> print(assess(yardstick.nan_to_num() * float("nan"), oracle, yardstick).verdict)
+    >>> print(assess(yardstick.nan_to_num() * float("nan"), reference, yardstick).verdict)
     non-finite
     """
-    pooled = pool(candidate, oracle, yardstick)
+    pooled = pool(candidate, reference, yardstick)
     errors = errors_of(pooled)
     of = measured(errors)
-    thresholds = thresholds_for(pooled.format.name, of.rows, pooled.oracle.shape[-1])
+    thresholds = thresholds_for(pooled.format.name, of.rows, pooled.reference.shape[-1])
     scores = thresholds.scores(of)
     limits = {statistic.name: thresholds.limit_of(statistic, of) for statistic in STATISTICS}
     numbers = _of_non_finite(pooled.non_finite)
@@ -90,7 +90,7 @@ def assess(
         worst_head=head,
         worst_channel=channel,
         non_finite=pooled.non_finite,
-        split=None if on_cast_inputs is None else pooled_split(candidate, oracle, on_cast_inputs, pooled),
+        split=None if on_cast_inputs is None else pooled_split(candidate, reference, on_cast_inputs, pooled),
         floor=floor_of(of, limits, pooled.format.eps),
         statistics=of.found,
         limits=limits,
@@ -118,11 +118,11 @@ def _of_non_finite(counts: NonFinite) -> tuple[str, ...]:
     reasons = []
     if counts.invented:
         also = f", {counts.as_yardstick} of them in the yardstick too" if counts.as_yardstick else ""
-        reasons.append(f"{counts.invented} elements are NaN or infinite where the oracle is finite{also}")
+        reasons.append(f"{counts.invented} elements are NaN or infinite where the reference is finite{also}")
     if counts.hidden:
         zeros = f", {counts.hidden_zero} of them zero" if counts.hidden_zero else ""
         reasons.append(
-            f"{counts.hidden} elements are finite where the oracle is NaN or infinite{zeros}: a fault hidden"
+            f"{counts.hidden} elements are finite where the reference is NaN or infinite{zeros}: a fault hidden"
         )
     if reasons:
         reasons[0] += f"; the first at {counts.first}"

@@ -21,7 +21,7 @@ FAR = 4.0
 
 
 def ulp_quantiles(errors: Errors) -> dict[str, float]:
-    """Quantiles of the candidate's absolute error in ULPs at the oracle."""
+    """Quantiles of the candidate's absolute error in ULPs at the reference."""
     in_ulps = (errors.error[0] / errors.pooled.ulp).abs().flatten().numpy()
     at = [math.ceil(q * len(in_ulps)) - 1 for q in QUANTILES]
     ordered = np.partition(in_ulps, at)
@@ -57,11 +57,11 @@ def worst_places(errors: Errors) -> tuple[Place, Place, Place]:
     return worst((3,)), worst((0, 2, 3)), worst((0, 2))
 
 
-def pooled_split(candidate: Tensors, oracle: Tensors, on_cast_inputs: Tensors, pooled: Pooled) -> Split | None:
+def pooled_split(candidate: Tensors, reference: Tensors, on_cast_inputs: Tensors, pooled: Pooled) -> Split | None:
     """Split the error of all calls together; None where something is not finite."""
-    listed = [[t] if isinstance(t, Tensor) else list(t) for t in (candidate, oracle, on_cast_inputs)]
+    listed = [[t] if isinstance(t, Tensor) else list(t) for t in (candidate, reference, on_cast_inputs)]
     _check_cast(listed)
-    if pooled.judged < pooled.oracle.numel():
+    if pooled.judged < pooled.reference.numel():
         return None
     found, exact, cast = (torch.stack([t.detach().cpu() for t in ts]) for ts in listed)
     return split_noise(found, exact, cast)

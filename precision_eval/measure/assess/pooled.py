@@ -3,8 +3,8 @@
 Conventions: every tensor is float64 on the CPU in the layout (groups, heads, rows, channels): the last axis of what
 was given holds the channels, the one before the rows, the one before that the heads, and all others, the pooled calls
 included, the groups. Axes that are missing have length 1; a vector is one row. *Error* is the difference to the
-oracle. An element that is not finite in the candidate or the oracle is set aside and counted; where only the yardstick
-is not finite, the rounded oracle takes its place.
+reference. An element that is not finite in the candidate or the reference is set aside and counted; where only the
+yardstick is not finite, the rounded reference takes its place.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DTYPES = ("float16", "bfloat16", "float32")
 
 @dataclass(frozen=True, kw_only=True)
 class NonFinite:
-    """NaN and infinity, counted where the candidate and the oracle disagree; ``first`` says where that begins."""
+    """NaN and infinity, counted where the candidate and the reference disagree; ``first`` says where that begins."""
 
     candidate: int
-    oracle: int
+    reference: int
     yardstick: int
     invented: int
     overflowed: int
@@ -42,7 +42,7 @@ class Pooled:
     """Calls in one layout."""
 
     candidate: Tensor
-    oracle: Tensor
+    reference: Tensor
     yardstick: Tensor
     rounded: Tensor
     ulp: Tensor
@@ -52,10 +52,10 @@ class Pooled:
     non_finite: NonFinite
 
 
-def pool(candidate: Tensors, oracle: Tensors, yardstick: Tensors) -> Pooled:
+def pool(candidate: Tensors, reference: Tensors, yardstick: Tensors) -> Pooled:
     """Check the tensors and bring them to one layout."""
     found, exact, plain = (
-        _as_list(tensors, name) for tensors, name in zip((candidate, oracle, yardstick), NAMES, strict=True)
+        _as_list(tensors, name) for tensors, name in zip((candidate, reference, yardstick), NAMES, strict=True)
     )
     dtype = _check(found, exact, plain)
     wide = [torch.stack([t.detach().to("cpu", torch.float64) for t in ts]) for ts in (found, exact, plain)]
@@ -71,7 +71,7 @@ def pool(candidate: Tensors, oracle: Tensors, yardstick: Tensors) -> Pooled:
     parts = [t.reshape(layout) for t in (*wide, rounded)]
     return Pooled(
         candidate=parts[0],
-        oracle=parts[1],
+        reference=parts[1],
         yardstick=parts[2],
         rounded=parts[3],
         ulp=spacing(parts[1], size),
@@ -90,7 +90,7 @@ def spacing(x: Tensor, size: Format) -> Tensor:
     return (binade * size.eps).clamp(size.smallest_subnormal, size.eps * 2.0**size.max_exponent)
 
 
-NAMES = ("candidate", "oracle", "yardstick")
+NAMES = ("candidate", "reference", "yardstick")
 
 
 def _as_list(tensors: Tensors, name: str) -> list[Tensor]:
@@ -104,13 +104,13 @@ def _as_list(tensors: Tensors, name: str) -> list[Tensor]:
 def _check(found: list[Tensor], exact: list[Tensor], plain: list[Tensor]) -> torch.dtype:
     if not len(found) == len(exact) == len(plain) or not found:
         raise ParameterError(
-            f"found {len(found)} candidates, {len(exact)} oracles and {len(plain)} yardsticks; "
+            f"found {len(found)} candidates, {len(exact)} references and {len(plain)} yardsticks; "
             "give as many of each, and at least one"
         )
     shapes = {tuple(t.shape) for t in (*found, *exact, *plain)}
     if len(shapes) > 1:
         raise ParameterError(
-            f"the tensors differ in shape ({', '.join(map(str, sorted(shapes)))}); candidate, oracle and yardstick "
+            f"the tensors differ in shape ({', '.join(map(str, sorted(shapes)))}); candidate, reference and yardstick "
             "have to be the same call's outputs, and pooled calls of one shape"
         )
     if found[0].ndim == 0 or found[0].numel() == 0:
@@ -123,12 +123,12 @@ def _check(found: list[Tensor], exact: list[Tensor], plain: list[Tensor]) -> tor
         )
     for tensor in exact:
         if tensor.dtype is not torch.float64:
-            raise ParameterError(f"the oracle is {tensor.dtype}; compute it in float64 on the same stored inputs")
+            raise ParameterError(f"the reference is {tensor.dtype}; compute it in float64 on the same stored inputs")
     return found[0].dtype
 
 
 def _account(found: Tensor, exact: Tensor, plain: Tensor, rounded: Tensor) -> tuple[NonFinite, Tensor | None]:
-    """Count what is not finite; the second value is True where candidate and oracle are, None where all is."""
+    """Count what is not finite; the second value is True where candidate and reference are, None where all is."""
     if bool(torch.isfinite(found.sum() + rounded.sum() + plain.sum())):
         return NonFinite(**dict.fromkeys(COUNTS, 0), first=None), None
     fine, true, plain_fine = found.isfinite(), exact.isfinite(), plain.isfinite()
@@ -138,13 +138,15 @@ def _account(found: Tensor, exact: Tensor, plain: Tensor, rounded: Tensor) -> tu
     wrong = (invented | hidden).nonzero()
     kept = fine & true & ~beyond
     if not kept.any() and not len(wrong):
-        raise ParameterError("no element is finite in candidate and oracle, so there is no error to judge; use others")
+        raise ParameterError(
+            "no element is finite in candidate and reference, so there is no error to judge; use others"
+        )
     counts = (~fine, ~true, ~plain_fine, invented, overflowed, hidden, hidden & (found == 0), invented & ~plain_fine)
     first = tuple(int(i) for i in wrong[0]) if len(wrong) else None
     return NonFinite(**{name: int(c.sum()) for name, c in zip(COUNTS, counts, strict=True)}, first=first), kept
 
 
-COUNTS = ("candidate", "oracle", "yardstick", "invented", "overflowed", "hidden", "hidden_zero", "as_yardstick")
+COUNTS = ("candidate", "reference", "yardstick", "invented", "overflowed", "hidden", "hidden_zero", "as_yardstick")
 
 
 def _layout(shape: torch.Size) -> tuple[int, int, int, int]:

@@ -66,7 +66,7 @@ class Assessment:
         RMS error over the yardstick's; over that of one rounding where the yardstick is better than that.
     bias : Bias
     ulp_quantiles : dict of str to float
-        Of the absolute error, in ULPs of the dtype at the oracle, at 0.5, 0.99, 0.999 and 1.
+        Of the absolute error, in ULPs of the dtype at the reference, at 0.5, 0.99, 0.999 and 1.
     tails : Tails
     worst_row, worst_head, worst_channel : Place
     non_finite : NonFinite

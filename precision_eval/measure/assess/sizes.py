@@ -15,7 +15,7 @@ from precision_eval.measure.assess.pooled import Pooled
 
 LEAST_ALPHA = 1e-4
 ROUNDING_SHARE = 0.05  # of the rounding is taken for arithmetic too, so that an exact yardstick has a size
-FLOOR = 2.0**-44  # of the mean square oracle: float32 sums, where the oracle happens to be nearly zero
+FLOOR = 2.0**-44  # of the mean square reference: float32 sums, where the reference happens to be nearly zero
 TINY = 1e-300
 
 
@@ -30,7 +30,7 @@ class Errors:
     rounding_row_square: Tensor
     scale: Tensor
     z: Tensor
-    z_oracle: Tensor
+    z_reference: Tensor
     rounding_share: Tensor
     arithmetic_share: Tensor
     alpha: Tensor
@@ -38,8 +38,8 @@ class Errors:
 
 def errors_of(pooled: Pooled) -> Errors:
     """Take the errors and scale them."""
-    oracle = pooled.oracle
-    error = torch.stack([pooled.candidate - oracle, pooled.yardstick - oracle])
+    reference = pooled.reference
+    error = torch.stack([pooled.candidate - reference, pooled.yardstick - reference])
     square = error.square()
     rounding = pooled.ulp.square() / 12.0
     row_square, rounding_row = square.mean(-1), rounding.mean(-1)
@@ -47,7 +47,7 @@ def errors_of(pooled: Pooled) -> Errors:
     beyond = yardstick_row - (1.0 - ROUNDING_SHARE) * rounding_row  # (groups, heads, rows)
     arithmetic = beyond[..., None] * _channel_pattern(square[1])
     alpha = ((row_square - rounding_row) / beyond.clamp_min(TINY)).flatten(1).median(-1).values.clamp_min(LEAST_ALPHA)
-    truth = oracle.square()
+    truth = reference.square()
     floor = (truth.mean(-1, keepdim=True) + truth.mean((0, 2), keepdim=True)) * FLOOR
     scale = (alpha[:, None, None, None, None] * arithmetic + (rounding + floor)).clamp_min(TINY).rsqrt()
     inverse = scale.square()
@@ -59,7 +59,7 @@ def errors_of(pooled: Pooled) -> Errors:
         rounding_row_square=rounding_row,
         scale=scale,
         z=(error * scale).float(),
-        z_oracle=(oracle * scale).float(),
+        z_reference=(reference * scale).float(),
         rounding_share=(rounding * inverse).float(),
         arithmetic_share=(arithmetic * inverse).float(),
         alpha=alpha,

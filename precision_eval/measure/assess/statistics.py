@@ -3,8 +3,8 @@
 Conventions: each statistic is one number, larger is worse, taken of the candidate and, where that means something, of
 the yardstick too. None changes when the tensors are scaled by a power of two (inside the range of normal numbers),
 when their sign is flipped, or when rows are permuted. *Expected size* is that of :mod:`.sizes`. A gain is the
-regression of the error on the oracle, its uncertainty taken over rows as clusters, because the elements of a row share
-operands; ``GAIN_MARGIN`` is added in quadrature, so that a tiny gain is not a fault however well it is known.
+regression of the error on the reference, its uncertainty taken over rows as clusters, because the elements of a row
+share operands; ``GAIN_MARGIN`` is added in quadrature, so that a tiny gain is not a fault however well it is known.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "gain",
         "shape",
         0.5,
-        "the error follows the oracle at {value:.3g} standard errors (limit {limit:.3g}): a gain, a "
+        "the error follows the reference at {value:.3g} standard errors (limit {limit:.3g}): a gain, a "
         "wrong scale, or truncation",
     ),
     Statistic(
@@ -88,7 +88,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "contrast",
         "shape",
         0.5,
-        "the error follows the oracle's departure from its mean row at {value:.3g} standard errors "
+        "the error follows the reference's departure from its mean row at {value:.3g} standard errors "
         "(limit {limit:.3g}): logits scaled or approximated wrongly",
     ),
     Statistic(
@@ -142,7 +142,7 @@ STATISTICS: tuple[Statistic, ...] = (
         "flushed",
         "fixed",
         0.5,
-        "{value:.0f} more results are zero than subnormal where the oracle is subnormal (limit "
+        "{value:.0f} more results are zero than subnormal where the reference is subnormal (limit "
         "{limit:.0f}): subnormals flushed",
     ),
     Statistic(
@@ -177,7 +177,7 @@ def measured(errors: Errors) -> Measured:
     mean = square.mean((1, 2, 3, 4)).clamp_min(_SMALL)
     by_row = square.mean(-1)
     pairs = {**_shape(square, by_row), **_offsets(errors, mean), **_shares(errors, square)}
-    pairs["gain"], pairs["gain_by_head"], row, gain, deviation = _gain(errors, errors.z_oracle, by_row)
+    pairs["gain"], pairs["gain_by_head"], row, gain, deviation = _gain(errors, errors.z_reference, by_row)
     pairs["row_gain"], pairs["row_gain_eps"] = row
     pairs["contrast"], pairs["contrast_by_head"], *_ = _gain(errors, _departure(errors), by_row)
     pairs.update(_in_ulps(errors))
@@ -217,11 +217,13 @@ def _shape(square: Tensor, by_row: Tensor) -> dict[str, Tensor]:
 
 
 def _departure(errors: Errors) -> Tensor:
-    """The oracle less its mean row, per head, in units of the expected size; the oracle where there is one row."""
-    oracle = errors.pooled.oracle
-    if oracle.shape[2] == 1:
-        return errors.z_oracle
-    return ((oracle - oracle.mean(2, keepdim=True)) * errors.scale).float()
+    """The reference less its mean row, per head, in units of the expected size; the reference where there is
+    one row.
+    """
+    reference = errors.pooled.reference
+    if reference.shape[2] == 1:
+        return errors.z_reference
+    return ((reference - reference.mean(2, keepdim=True)) * errors.scale).float()
 
 
 def _gain(
@@ -237,7 +239,7 @@ def _gain(
     eps = errors.pooled.format.eps
     margin = (GAIN_MARGIN * eps) ** 2
     along = (product.square() / power.clamp_min(_SMALL)).sum((1, 2, 3)) / by_row.sum((1, 2, 3)).clamp_min(_SMALL)
-    size = errors.pooled.oracle.square().mean(-1).sqrt().clamp_min(TINY)
+    size = errors.pooled.reference.square().mean(-1).sqrt().clamp_min(TINY)
     unit = (errors.pooled.format.smallest_normal / size).clamp_min(1.0).float() * eps  # more where rows are subnormal
     rows = (product / power.clamp_min(_SMALL) / unit).square().mean((1, 2, 3)).sqrt()
     in_errors = gain.abs() / (spread.square() + margin).sqrt()
@@ -273,11 +275,11 @@ def _in_ulps(errors: Errors) -> dict[str, Tensor]:
     axes = (1, 2, 3, 4)
     plain = error[1]
     shared = ((error[0] * plain).sum() / plain.square().sum().clamp_min(TINY)).clamp(0.0, 1.2)
-    sign = pooled.oracle.sign() / pooled.ulp
+    sign = pooled.reference.sign() / pooled.ulp
     in_ulps = error * sign
     outward = in_ulps.clamp(-1.0, 1.0).mean(axes)
     rest = torch.stack([(in_ulps[0] - shared * in_ulps[1]).clamp(-1.0, 1.0).mean(), outward[1]])
-    misses = (error - (pooled.rounded - pooled.oracle)).abs() > 0.4 * pooled.ulp
+    misses = (error - (pooled.rounded - pooled.reference)).abs() > 0.4 * pooled.ulp
     missed = misses.float().mean(axes)
     beyond = (in_ulps.abs() > 1.0).float().mean(axes)
     return {
@@ -296,7 +298,7 @@ def _grids(errors: Errors) -> dict[str, float]:
     off = should != should.round()
     coarse = ((steps == steps.round()) & off).sum() / (off.sum() + 8.0)
     written = pooled.candidate != 0
-    size, smallest = pooled.oracle.abs(), pooled.format.smallest_subnormal
+    size, smallest = pooled.reference.abs(), pooled.format.smallest_subnormal
     subnormal = (size >= 2.0 * smallest) & (size < pooled.format.smallest_normal)
     flushed = (subnormal & ~written).sum() - (subnormal & written).sum()
     return {"coarse": float(coarse), "flushed": max(float(flushed), 0.0)}

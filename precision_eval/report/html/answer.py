@@ -168,7 +168,7 @@ def _take(place: Place, choice: Choice) -> Take:
         ("time", time if row.data("latency") else None),
         ("memory", memory_of(row)),
         ("streams diverged", None if diverged is None else diverged[0]),
-        ("sound, × null", sound_of(row)),
+        ("sound, × noise floor", sound_of(row)),
     ]
     return Take(
         policies=(choice.policy,),

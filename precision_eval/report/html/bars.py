@@ -1,7 +1,7 @@
 """Memory of each fix as bars, and shifts of the sound as dots: what is compared with chance and with the controls.
 
 Conventions: memory is bytes; the firm part is what is stored, the striped one what a call allocates on top. A shift is
-a value minus the oracle's, and the grey band is three times the null's shift, to both sides.
+a value minus the reference's, and the grey band is three times the noise floor's shift, to both sides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from precision_eval.core.formatting import fixed
-from precision_eval.report.findings_sound import NULL_FACTOR, Yardstick, yardsticks_of
+from precision_eval.report.findings_sound import NOISE_FLOOR_FACTOR, Yardstick, yardsticks_of
 from precision_eval.report.html.facts import lines_of, memory_of, record_of
 from precision_eval.report.html.figures import Figure, Ranged, combined, figure
 from precision_eval.report.html.looks import Palette, label_of, marker
@@ -32,7 +32,7 @@ PATHS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """How far one condition is from the oracle, by one yardstick."""
+    """How far one condition is from the reference, by one yardstick."""
 
     row: Row
     value: Figure
@@ -63,19 +63,19 @@ def memory_chart(place: Place, palette: Palette) -> Chart | None:
 
 
 def shifts_of(place: Place) -> tuple[tuple[Yardstick, tuple[Shift, ...]], ...]:
-    """Return, per yardstick of sound, every condition's shift from the oracle: null, controls, then fixes."""
-    references = place.run.references(place.section, "audio")
-    oracle = next((row for row in references if row.role == "oracle"), None)
-    null = [row for row in references if row.role == "null"]
+    """Return, per yardstick of sound, every condition's shift from the reference: noise floor, controls, then fixes."""
+    comparators = place.run.comparators(place.section, "audio")
+    reference = next((row for row in comparators if row.role == "reference"), None)
+    noise_floor = [row for row in comparators if row.role == "noise_floor"]
     found = []
     for yardstick in yardsticks_of(place.run, place.section):
         path = PATHS[yardstick.name]
-        rows = [*null, *(row for row, _ in yardstick.controls), *(row for row, _ in yardstick.fixes)]
+        rows = [*noise_floor, *(row for row, _ in yardstick.controls), *(row for row, _ in yardstick.fixes)]
         beyond = {row.fix for row, _ in yardstick.beyond((*yardstick.controls, *yardstick.fixes))}
         worse = {row.fix for row in yardstick.worse_than_chance((*yardstick.controls, *yardstick.fixes))}
         shifts = []
         for row in rows:
-            own, base = (_value(one, path, yardstick) for one in (row, oracle))
+            own, base = (_value(one, path, yardstick) for one in (row, reference))
             if own is None or base is None:
                 continue
             shift = combined("difference", own, base, write=yardstick.text)
@@ -85,15 +85,15 @@ def shifts_of(place: Place) -> tuple[tuple[Yardstick, tuple[Shift, ...]], ...]:
 
 
 def shift_chart(place: Place, yardstick: Yardstick, shifts: Sequence[Shift], palette: Palette) -> Chart:
-    """Draw the shifts of one yardstick as dots around the oracle, with the reach of chance."""
+    """Draw the shifts of one yardstick as dots around the reference, with the reach of chance."""
     frame = Frame(width=430, height=56 + _ROW_PX * len(shifts), left=160, right=74, top=6)
-    reach = 0.0 if yardstick.null is None else NULL_FACTOR * abs(yardstick.null)
+    reach = 0.0 if yardstick.noise_floor is None else NOISE_FLOOR_FACTOR * abs(yardstick.noise_floor)
     values = [one.shift.value for one in shifts]
     x = frame.x(*padded(min(*values, -reach, 0.0), max(*values, reach, 0.0), share=0.06))
     key = f"shift-{place.key}-{PATHS[yardstick.name][0]}".replace("_", "-")
-    title = f"{place.group.workload}: {yardstick.name}"
+    title = f"{place.group.case}: {yardstick.name}"
     unit = f", {yardstick.unit.strip()}" if yardstick.unit else ""
-    body = [axes(frame, x, None, x_title=f"shift from the oracle{unit}")]
+    body = [axes(frame, x, None, x_title=f"shift from the reference{unit}")]
     if reach:
         left, right = x(-reach), x(reach)
         body.append(
@@ -110,13 +110,13 @@ def shift_chart(place: Place, yardstick: Yardstick, shifts: Sequence[Shift], pal
         judged = "worse than chance" if one.worse else "beyond chance" if one.beyond else "within chance"
         lines: list[tuple[str, Figure | Ranged | str]] = [
             (yardstick.name, one.value),
-            ("shift from the oracle", one.shift),
+            ("shift from the reference", one.shift),
         ]
-        if one.row.role != "null":
+        if one.row.role != "noise_floor":
             lines.append(("judged", judged))
         tips.append((tip, one.row, lines))
         body.append(_dot(one, x(one.shift.value), frame, number, tip, palette.css(one.row.fix)))
-    words = f"{place.title}: {yardstick.name}, shift from the oracle"
+    words = f"{place.title}: {yardstick.name}, shift from the reference"
     svg = chart(frame, Markup("").join(body), title=words, key=key, x=x, kind="points")
     return Chart(key=key, title=title, svg=svg, tips=tuple(tips))
 

@@ -61,20 +61,20 @@ def memory_of(row: Row) -> Figure | None:
 
 
 def diverged_of(row: Row) -> tuple[Figure, Figure] | None:
-    """Return how many streams left the oracle's tokens, and of how many."""
+    """Return how many streams left the reference's tokens, and of how many."""
     record = record_of(row, "divergence")
     found = [figure(record, name, write=_whole) for name in ("diverged", "streams")]
     return None if found[0] is None or found[1] is None else (found[0], found[1])
 
 
 def sound_of(row: Row) -> Figure | None:
-    """Return the distance of the audio to the oracle's as a ratio to the null's."""
-    return figure(record_of(row, "audio"), "against_oracle", "mel_mcd_db", "ratio_to_null", write=_times)
+    """Return the distance of the audio to the reference's as a ratio to the noise floor's."""
+    return figure(record_of(row, "audio"), "against_reference", "mel_mcd_db", "ratio_to_null", write=_times)
 
 
 def operands_of(row: Row) -> str | None:
     """Return the dtypes that attention really ran with: ``f16 / f16 / f16 → f16``."""
-    calls = (row.data("witness") or {}).get("sdpa") or ()
+    calls = (row.data("trace") or {}).get("sdpa") or ()
     kinds = [f"{' / '.join(_dtype(call, one) for one in ('query', 'key', 'value'))} → {_dtype(call, 'output')}"
              for call in calls]  # fmt: skip
     return "; ".join(dict.fromkeys(kinds)) or None
@@ -82,7 +82,7 @@ def operands_of(row: Row) -> str | None:
 
 def casts_of(row: Row) -> str | None:
     """Return the casts of a call, the first few."""
-    casts: Sequence[dict[str, Any]] = (row.data("witness") or {}).get("casts") or ()
+    casts: Sequence[dict[str, Any]] = (row.data("trace") or {}).get("casts") or ()
     kinds = [f"{one.get('operand', one.get('site', '?'))} {_dtype(one, 'from')}→{_dtype(one, 'to')}" for one in casts]
     named = list(dict.fromkeys(kinds))
     return ", ".join(named[:_MOST_CASTS]) + (", …" if len(named) > _MOST_CASTS else "") if named else None
@@ -147,7 +147,7 @@ COSTS: tuple[Fact, ...] = (
     Fact(key="peak", title="extra at the peak of a call", read=_of(_PEAK, "memory", write=memory_text)),
     Fact(key="diverged", title="streams diverged", read=_share),
     Fact(key="streams", title="of streams", read=_of("streams", "divergence", write=_whole)),
-    Fact(key="sound", title="sound, × null", read=lambda row, section: sound_of(row)),
+    Fact(key="sound", title="sound, × noise floor", read=lambda row, section: sound_of(row)),
     Fact(key="operands", title="attention ran in", read=lambda row, section: operands_of(row)),
     Fact(key="backend", title="backend", read=lambda row, section: _text(row, "backend")),
     Fact(key="casts", title="casts of a call", read=lambda row, section: casts_of(row)),
@@ -158,7 +158,7 @@ COSTS: tuple[Fact, ...] = (
 
 
 def _text(row: Row, name: str) -> str | None:
-    found = (row.data("witness") or {}).get(name)
+    found = (row.data("trace") or {}).get(name)
     return None if found is None else str(found)
 
 

@@ -175,15 +175,15 @@
     });
   });
 
-  /* One workload at a time, where there are several. */
-  const workloads = [...new Set([...document.querySelectorAll("[data-workload]")].map((one) => one.dataset.workload))];
-  if (workloads.length > 1) {
+  /* One case at a time, where there are several. */
+  const cases = [...new Set([...document.querySelectorAll("[data-case]")].map((one) => one.dataset.case))];
+  if (cases.length > 1) {
     const item = document.createElement("li");
     const choice = document.createElement("select");
-    choice.setAttribute("aria-label", "workload");
-    choice.append(new Option("every workload", ""), ...workloads.map((name) => new Option(name, name)));
+    choice.setAttribute("aria-label", "case");
+    choice.append(new Option("every case", ""), ...cases.map((name) => new Option(name, name)));
     choice.addEventListener("change", () => {
-      document.querySelectorAll("[data-workload]").forEach((one) => { one.hidden = choice.value !== "" && one.dataset.workload !== choice.value; });
+      document.querySelectorAll("[data-case]").forEach((one) => { one.hidden = choice.value !== "" && one.dataset.case !== choice.value; });
     });
     item.append(choice);
     document.querySelector("#fixes ul").prepend(item);

@@ -1,6 +1,6 @@
 """The groups of a run as the page shows them: records, choices of the engine, and the commands that measure them again.
 
-Conventions: a *place* is one group of the engine (workload × size × mode × device × threads × pins) together with the
+Conventions: a *place* is one group of the engine (case × size × mode × device × threads × pins) together with the
 report's section of the same records. Records of other thread counts never share a place.
 """
 
@@ -53,11 +53,11 @@ class Place:
         if not self.alone:
             return self.title
         pins = self.group.pins.replace(",", ", ").replace("=", " ")
-        return f"{self.group.workload} · {self.group.size} · {self.group.mode}{pins}"
+        return f"{self.group.case} · {self.group.size} · {self.group.mode}{pins}"
 
     @property
     def rest(self) -> str:
-        """The label without the workload."""
+        """The label without the case."""
         return self.label.partition(" · ")[2]
 
     @cached_property
@@ -103,11 +103,11 @@ def places_of(run: Run) -> tuple[Place, ...]:
     for threads in sorted({record.threads for record in run.records}):
         own = replace(run, records=tuple(record for record in run.records if record.threads == threads))
         for section in own.sections:
-            key = (section.workload, section.size, section.mode, section.device, threads, section.pins)
+            key = (section.case, section.size, section.mode, section.device, threads, section.pins)
             if key in groups:
                 name = re.sub(r"[^A-Za-z0-9]+", "-", f"{section.slug}-{threads}")
                 found.append(Place(run=own, section=section, group=groups[key], key=name, alone=alone))
-    return tuple(sorted(found, key=lambda place: (place.group.workload, place.group.size)))
+    return tuple(sorted(found, key=lambda place: (place.group.case, place.group.size)))
 
 
 def shown_path(directory: Path) -> str:
@@ -116,7 +116,7 @@ def shown_path(directory: Path) -> str:
 
 
 def _key(group: Group) -> tuple[str, str, str, str, int, str]:
-    return group.workload, group.size, group.mode, group.device, group.threads, group.pins
+    return group.case, group.size, group.mode, group.device, group.threads, group.pins
 
 
 def _options(records: list[Record]) -> str:

@@ -1,7 +1,7 @@
 """The charts over time of a group: drift under teacher forcing, sound over minutes, survival of streams.
 
 Conventions: as in ``report.plots_drift``, ``plots_audio`` and ``plots_survival``: the same rows, panels, windows of the
-running median and bands. References (null, controls, oracle) are those of the group's section.
+running median and bands. References (noise floor, controls, reference) are those of the group's section.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMED = Frame(width=640, height=330, right=178)
 
 WIDE = Frame(width=700, height=330, right=294)
 PLAIN = Frame(width=430, height=280)
-_TO = {"against_oracle": "to the oracle", "against_original": "to the original"}
+_TO = {"against_reference": "to the reference", "against_original": "to the original"}
 _DRIFT = "teacher_forced_drift"
 
 
@@ -37,7 +37,7 @@ def drift_charts(place: Place, palette: Palette) -> tuple[Chart, ...]:
     rows = [row for row in place.section.curing if series_at(record_of(row, _DRIFT), "series", value="relative_error")]
     if not rows:
         return ()
-    rows += [row for row in place.run.references(place.section, _DRIFT) if row.role == "control"]
+    rows += [row for row in place.run.comparators(place.section, _DRIFT) if row.role == "control"]
     charts = []
     for name, label in DRIFT_PANELS:
         lines = [line for row in rows if (line := _drift_line(row, name)) is not None]
@@ -59,22 +59,22 @@ def drift_charts(place: Place, palette: Palette) -> tuple[Chart, ...]:
 
 
 def sound_rows(place: Place) -> tuple[list[Row], list[Row]]:
-    """Return the fixes that have audio, and oracle, null and controls."""
+    """Return the fixes that have audio, and reference, noise floor and controls."""
     fixes = [row for row in place.section.curing if row.data("audio")]
-    return fixes, list(place.run.references(place.section, "audio"))
+    return fixes, list(place.run.comparators(place.section, "audio"))
 
 
 def sound_charts(place: Place, palette: Palette) -> tuple[Chart, ...]:
     """Draw the audio metrics over time; empty where no fix has any."""
-    fixes, references = sound_rows(place)
-    every = [_sound_line(row, *panel[:2]) for row in (*fixes, *references) for panel in SOUND_PANELS]
+    fixes, comparators = sound_rows(place)
+    every = [_sound_line(row, *panel[:2]) for row in (*fixes, *comparators) for panel in SOUND_PANELS]
     last_s = max((float(line.series.time_s[-1]) for line in every if line is not None), default=0.0)
     charts = []
     for against, metric, direction in SOUND_PANELS:
         own = [line for row in fixes if (line := _sound_line(row, against, metric)) is not None]
         if not own:
             continue
-        others = [row for row in references if not (row.role == "oracle" and against == "against_oracle")]
+        others = [row for row in comparators if not (row.role == "reference" and against == "against_reference")]
         lines = [line for row in others if (line := _sound_line(row, against, metric)) is not None]
         short, unit, full = METRIC_TITLES[metric]
         charts.append(
@@ -87,7 +87,7 @@ def sound_charts(place: Place, palette: Palette) -> tuple[Chart, ...]:
                 description=f"{place.title}: {full} {_TO[against]} over time of {_names(own)}",
                 x_title="time",
                 y_title=f"{short}, {unit}",
-                grey=_null_band(lines),
+                grey=_noise_floor_band(lines),
                 minutes=last_s >= SHORT_S,
                 notes=_identical(fixes, against, metric),
             )
@@ -96,23 +96,23 @@ def sound_charts(place: Place, palette: Palette) -> tuple[Chart, ...]:
 
 
 def survival_chart(place: Place, palette: Palette) -> Chart | None:
-    """Draw the share of streams still on the oracle's tokens; None where divergence was not measured."""
+    """Draw the share of streams still on the reference's tokens; None where divergence was not measured."""
     rows = [row for row in place.section.curing if _survival(row, "fraction")]
     if not rows:
         return None
-    references = [row for row in place.run.references(place.section, "divergence") if _survival(row, "fraction")]
-    lines = [line for row in (*references, *rows) if (line := _survival_line(row)) is not None]
+    comparators = [row for row in place.run.comparators(place.section, "divergence") if _survival(row, "fraction")]
+    lines = [line for row in (*comparators, *rows) if (line := _survival_line(row)) is not None]
     return line_chart(
         lines,
         palette,
         frame=WIDE,
         key=f"survival-{place.key}",
         title=place.label,
-        description=f"{place.title}: share of streams still on the oracle's tokens over time of {_names(lines)}",
+        description=f"{place.title}: share of streams still on the reference's tokens over time of {_names(lines)}",
         x_title="time since the prompt",
-        y_title="streams on the oracle's tokens",
+        y_title="streams on the reference's tokens",
         percent=True,
-        notes=() if any(row.role == "null" for row in references) else ("the null was not measured",),
+        notes=() if any(row.role == "noise_floor" for row in comparators) else ("the noise floor was not measured",),
     )
 
 
@@ -132,21 +132,21 @@ def _sound_line(row: Row, against: str, metric: str) -> Line | None:
     return Line(row=row, series=series, window=max(3, round(0.15 * size)) | 1 if size >= 8 else 1)
 
 
-def _null_band(lines: Sequence[Line]) -> tuple[float, float] | None:
-    """Return the 5th and 95th percentile of the null's windows."""
-    null = next((line for line in lines if line.row.role == "null"), None)
-    if null is None:
+def _noise_floor_band(lines: Sequence[Line]) -> tuple[float, float] | None:
+    """Return the 5th and 95th percentile of the noise floor's windows."""
+    noise_floor = next((line for line in lines if line.row.role == "noise_floor"), None)
+    if noise_floor is None:
         return None
-    low, high = np.quantile(null.series.value, [0.05, 0.95])
+    low, high = np.quantile(noise_floor.series.value, [0.05, 0.95])
     return float(low), float(high)
 
 
 def _identical(fixes: Sequence[Row], against: str, metric: str) -> tuple[str, ...]:
-    """Say whose audio has no finite value because it equals the oracle's."""
+    """Say whose audio has no finite value because it equals the reference's."""
     whole = [row.fix for row in fixes if is_identical(row) and _sound_line(row, against, metric) is None]
-    if against != "against_oracle" or not whole:
+    if against != "against_reference" or not whole:
         return ()
-    return (f"no line, the very audio of the oracle: {join(whole)}",)
+    return (f"no line, the very audio of the reference: {join(whole)}",)
 
 
 def _survival(row: Row, name: str) -> bool:

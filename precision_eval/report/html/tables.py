@@ -66,13 +66,13 @@ def cost_grid(place: Place) -> Grid:
 
 
 def sound_grid(place: Place) -> Grid | None:
-    """Return the sound of each fix beside oracle, null and controls; None where none was measured."""
-    fixes, references = sound_rows(place)
+    """Return the sound of each fix beside reference, noise floor and controls; None where none was measured."""
+    fixes, comparators = sound_rows(place)
     if not fixes:
         return None
-    first = [row for row in references if row.role == "oracle"]
-    last = [row for row in references if row.role != "oracle"]
-    titles = [f"{METRIC_TITLES[key][0]} to oracle, dB" for key in METRIC_TITLES]
+    first = [row for row in comparators if row.role == "reference"]
+    last = [row for row in comparators if row.role != "reference"]
+    titles = [f"{METRIC_TITLES[key][0]} to reference, dB" for key in METRIC_TITLES]
     titles += ["MCD to original, dB", "its slope per min", "phonemes right", "first third", "last third"]
     return _filled(titles, [(row, _sound_cells(row)) for row in (*first, *fixes, *last)])
 
@@ -89,11 +89,11 @@ def _sound_cells(row: Row) -> list[Cell | tuple[Cell, ...]]:
 
 def _distance(row: Row, record: Record | None, metric: str) -> Cell | tuple[Cell, ...]:
     """The mean over windows; the whole file's value where the metric is a ratio of energies, or has no mean."""
-    mean, whole = (figure(record, "against_oracle", metric, name, write=_two) for name in ("mean", "whole_file"))
+    mean, whole = (figure(record, "against_reference", metric, name, write=_two) for name in ("mean", "whole_file"))
     value = whole if mean is None or (metric in WHOLE_FILE_METRICS and whole is not None) else mean
     if value is None:
         return "identical" if is_identical(row) else None
-    times = figure(record, "against_oracle", metric, "ratio_to_null", write=lambda ratio: f"× {ratio:.2f}")
+    times = figure(record, "against_reference", metric, "ratio_to_null", write=lambda ratio: f"× {ratio:.2f}")
     return value if times is None else (value, times)
 
 

@@ -13,7 +13,7 @@ from precision_eval.report.plots_versions import STATUS_LOOKS, StatusLook
 from precision_eval.report.versions_page import PAGE_NAME
 from precision_eval.report.versions_text import Position, headline, positions_of
 from precision_eval.studies.versions.results import read_results
-from precision_eval.studies.versions.story import FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, FixTable, VersionsStory
 from precision_eval.studies.versions.telling import tell
 
 FOLDER = "versions"
@@ -49,22 +49,22 @@ def versions_of(results: Path, *, run_dir: Path, shown: str) -> Versions:
         story=story,
         headline=headline(story),
         positions=positions_of(story),
-        turning=tuple(one for workload in story.workloads for one in _turning(story, workload)),
+        turning=tuple(one for case in story.cases for one in _turning(story, case)),
         link=f"{FOLDER}/{PAGE_NAME}" if page.is_file() else "",
         command=f"precision-eval versions --results {named} --html {shown}/{FOLDER}",
     )
 
 
-def _turning(story: VersionsStory, workload: WorkloadStory) -> list[Turning]:
+def _turning(story: VersionsStory, case: CaseStory) -> list[Turning]:
     found = []
-    for table in workload.tables:
+    for table in case.tables:
         for fix in table.fixes:
             statuses = [table.cells[fix, name].status for name in story.positions]
             if len({one for one in statuses if one is not None}) > 1:
                 looks = tuple((one or "", STATUS_LOOKS.get(one or "")) for one in statuses)
-                found.append(Turning(where=_where(workload, table), fix=fix, looks=looks))
+                found.append(Turning(where=_where(case, table), fix=fix, looks=looks))
     return found
 
 
-def _where(workload: WorkloadStory, table: FixTable) -> str:
-    return f"{workload.workload}, {table.mode}"
+def _where(case: CaseStory, table: FixTable) -> str:
+    return f"{case.case}, {table.mode}"

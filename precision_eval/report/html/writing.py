@@ -75,7 +75,7 @@ def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
     if left < 0:
         raise PageTooLargeError(
             f"the page of {run_dir} would weigh {bare:,} bytes without any sound; at most {LARGEST_BYTES:,} are meant "
-            "to be sent around; report fewer workloads: give each its own --out"
+            "to be sent around; report fewer cases: give each its own --out"
         )
     return template.render(**content, sound=sound_section(run, budget_bytes=left))
 
@@ -84,7 +84,7 @@ def _content(run: Run, versions_dir: Path | None) -> dict[str, Any]:
     """Return everything that the template shows, except the players."""
     places = places_of(run)
     shown = shown_path(run.directory)
-    palette = palette_of(row.fix for place in places for row in (*_references(place), *place.section.rows))
+    palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.section.rows))
     answers = answer_rows(places)
     cards = cards_of(answers)
     versions = None if versions_dir is None else versions_of(versions_dir, run_dir=run.directory, shown=shown)
@@ -133,7 +133,7 @@ def _parts(places: Sequence[Place], draw: Any, kind: str, measures: tuple[str, .
                 Part(
                     place=place,
                     charts=charts,
-                    cells=f"{place.group.workload}/*/{place.group.mode}@{place.group.device}:{place.group.size}"
+                    cells=f"{place.group.case}/*/{place.group.mode}@{place.group.device}:{place.group.size}"
                     f"{place.group.pins}#{'|'.join(named)}",
                     command=place.again(*named),
                     files=_saved(place, kind),
@@ -149,26 +149,26 @@ def _one(chart: Chart | None) -> tuple[Chart, ...]:
 def _saved(place: Place, kind: str) -> tuple[str, ...]:
     """Return the figures of a kind that the report has saved for a group, PNG and SVG."""
     section = place.section
-    grid = f"{section.workload}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
+    grid = f"{section.case}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
     stems = (f"{kind}-{grid.replace(':', '').replace(' ', '-')}", f"{kind}-{section.slug}")
     names = [f"figures/{stem}.{end}" for stem in stems for end in ("png", "svg")]
     return tuple(name for name in names if (place.run.directory / name).is_file())
 
 
-def _references(place: Place) -> list[Any]:
+def _comparators(place: Place) -> list[Any]:
     measures = ("audio", "divergence", "teacher_forced_drift")
-    return [row for name in measures for row in place.run.references(place.section, name)]
+    return [row for name in measures for row in place.run.comparators(place.section, name)]
 
 
 def _chance(places: Sequence[Place], palette: Palette) -> list[dict[str, Any]]:
-    """Return, per group with sound, the shifts from the oracle beside the null and the controls."""
+    """Return, per group with sound, the shifts from the reference beside the noise floor and the controls."""
     found = []
     for place in places:
         shifts = shifts_of(place)
         if shifts:
             charts = tuple(shift_chart(place, yardstick, own, palette) for yardstick, own in shifts)
             rows = sound_rows(place)[1]
-            missing = [role for role in ("null", "control") if role not in {row.role for row in rows}]
+            missing = [role for role in ("noise_floor", "control") if role not in {row.role for row in rows}]
             sentences = sound_sentences(place.run, place.section)
             found.append({"place": place, "charts": charts, "sentences": sentences, "missing": missing})
     return found
@@ -196,5 +196,5 @@ def _environments(run: Run) -> Mapping[str, int]:
 
 def _sound_command(places: Sequence[Place]) -> str:
     """Return the command that makes audio files: of this run's voice where it has one, else of the default."""
-    voices = [place for place in places if place.group.workload == "voice" and place.section.curing]
-    return voices[0].again("synthesis", "audio") if voices else "precision-eval run --workload voice --out runs/again"
+    voices = [place for place in places if place.group.case == "voice" and place.section.curing]
+    return voices[0].again("synthesis", "audio") if voices else "precision-eval run --case voice --out runs/again"

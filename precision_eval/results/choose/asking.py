@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.results.choose.beside import SWEPT_WORKLOAD, planned_memory, timed_by_sweep
+from precision_eval.results.choose.beside import SWEPT_CASE, planned_memory, timed_by_sweep
 from precision_eval.results.choose.choosing import Choice, choose_from
 from precision_eval.results.choose.constraints import Constraints
 from precision_eval.results.choose.extents import nearest_in_length
@@ -23,7 +23,7 @@ class Question:
 
     policy: str = "balanced"
     constraints: Constraints = field(default_factory=Constraints)
-    workloads: tuple[str, ...] = ("*",)
+    cases: tuple[str, ...] = ("*",)
     sizes: tuple[str, ...] = ("*",)
     modes: tuple[str, ...] = ("*",)
     device: str | None = None
@@ -44,10 +44,10 @@ class Answer:
 
     @property
     def found(self) -> bool:
-        """Whether every workload has a fix to take, in some mode and size."""
-        taken = {choice.group.workload for choice in self.choices if choice.fix is not None}
+        """Whether every case has a fix to take, in some mode and size."""
+        taken = {choice.group.case for choice in self.choices if choice.fix is not None}
         groups = (*(choice.group for choice in self.choices), *(group for group, _ in self.unanswered))
-        return {group.workload for group in groups} <= taken
+        return {group.case for group in groups} <= taken
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -76,7 +76,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
     if question.sweep is None:
         chosen = nearest_in_length(chosen, length=length, batch=batch)
     else:  # a sweep has times of its own at every length and batch: no size of what it swept is dropped
-        swept = [group for group in chosen if group.workload == SWEPT_WORKLOAD and not group.pins]
+        swept = [group for group in chosen if group.case == SWEPT_CASE and not group.pins]
         others = [group for group in chosen if group not in swept]
         chosen = (*swept, *nearest_in_length(others, length=length, batch=batch))
         chosen = timed_by_sweep(chosen, question.sweep, length=length, batch=batch)
@@ -89,9 +89,9 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
             choices.append(choose_from(group, question.constraints, policy=question.policy))
         except MissingMeasureError as error:
             lacking.append((group, error))
-    answered = {choice.group.workload for choice in choices if choice.group.contenders}
+    answered = {choice.group.case for choice in choices if choice.group.contenders}
     for group, lack in lacking:
-        if group.workload not in answered:
+        if group.case not in answered:
             raise lack
     return Answer(
         question=question,
@@ -103,7 +103,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
 def _matching(groups: Sequence[Group], question: Question) -> tuple[Group, ...]:
     """Return the groups asked for, or say what the run holds instead."""
     found = tuple(groups)
-    for kind, patterns in (("workload", question.workloads), ("size", question.sizes), ("mode", question.modes)):
+    for kind, patterns in (("case", question.cases), ("size", question.sizes), ("mode", question.modes)):
         held = sorted({getattr(group, kind) for group in found})
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in held):

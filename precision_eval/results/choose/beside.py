@@ -21,7 +21,7 @@ from precision_eval.results.choose.facts import ONE_PROCESS, Contender, Estimate
 
 SWEEP_FILE = "crossover.json"
 _BASELINE = "full_float32"
-SWEPT_WORKLOAD = "attention-decode"
+SWEPT_CASE = "attention-decode"
 """What a sweep times, shape by shape; its sizes are the shapes."""
 
 
@@ -84,7 +84,7 @@ def _planned(row: Contender, plan: Mapping[str, Any] | None, path: Path) -> Cont
 def _swept(
     group: Group, configurations: Sequence[Mapping[str, Any]], folder: Path, length: int | None, batch: int | None
 ) -> Group:
-    timed = length is not None and group.workload == SWEPT_WORKLOAD
+    timed = length is not None and group.case == SWEPT_CASE
     if group.pins:
         note = "a sweep pins no setting of torch, so its times are not of this"
         return replace(group, notes=(*group.notes, note)) if timed else group
@@ -104,10 +104,10 @@ def _swept(
         group,
         rows=tuple(_timed(row, times, length) for row in group.rows),
         baseline=_BASELINE,
-        null=None,
-        null_off=False,
+        noise_floor=None,
+        noise_floor_off=False,
         doubts=(
-            *(doubt for doubt in group.doubts if not doubt.startswith(("the null is off", "time was"))),
+            *(doubt for doubt in group.doubts if not doubt.startswith(("the noise floor is off", "time was"))),
             *((_ALONE,) if 1 in processes else ()),
         ),
         notes=(*(one for one in group.notes if not one.startswith("measured at")), where, note),
@@ -120,8 +120,8 @@ def _alike(
     """Return the configurations that are what a group is; where they are needed, none is an error."""
     from precision_eval.cases.systems.attention import CACHE_DTYPE
 
-    shape = group.size if group.workload.startswith("attention-") else group.workload.partition("-")[0]
-    extent = extent_of(group.workload, group.size)
+    shape = group.size if group.case.startswith("attention-") else group.case.partition("-")[0]
+    extent = extent_of(group.case, group.size)
     rows = batch if batch is not None else (extent.rows if extent is not None else None)
     place = (shape, CACHE_DTYPE, group.mode, group.threads)
     alike = [

@@ -3,7 +3,7 @@
 Conventions: a fix can be taken only where it passed, has the figures that the policy and the limits need, and surely
 keeps every limit. A fix that is within noise of a limit and would otherwise be preferred *contests* the choice. The
 outcome is ``one`` where nothing ties or contests, ``tie`` where something does (or where no fix surely keeps the limits
-but one may), ``none`` where no fix keeps them, or none cures the workload.
+but one may), ``none`` where no fix keeps them, or none cures the case.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Choice:
         """Plain JSON data: the answer, and every figure it rests on."""
         group = self.group
         place = {
-            name: getattr(group, name) for name in ("workload", "size", "mode", "device", "pins", "threads", "baseline")
+            name: getattr(group, name) for name in ("case", "size", "mode", "device", "pins", "threads", "baseline")
         }
         names = ("policy", "outcome", "fix", "tie_break", "tie_break_called", "surely")
         lists = ("tied", "contested", "runners_up", "binding", "doubts")
@@ -208,7 +208,7 @@ def _binding(
 def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
     own = [f"{fix}: {doubt}" for fix in fixes for doubt in group.row(fix).doubts]
     sound = [
-        f"{fix}: its sound lies farther from the oracle's than another noise seed's"
+        f"{fix}: its sound lies farther from the reference's than another noise seed's"
         for fix in fixes
         if (found := group.row(fix).sound) is not None and found.low > 1.0
     ]

@@ -1,7 +1,7 @@
-"""The length and the rows that a size of a workload stands for, as its definition has them.
+"""The length and the rows that a size of a case stands for, as its definition has them.
 
 Conventions: a length is the number of positions that attention covers in a call (slots of the cache, or tokens of an
-encoder or a prefill); rows are sequences, those of guidance included. A workload without either has no extent.
+encoder or a prefill); rows are sequences, those of guidance included. A case without either has no extent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from precision_eval.core.errors import ParameterError
 from precision_eval.results.choose.facts import Group
 
-# workloads, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
+# cases, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
 _TABLES: tuple[tuple[str, str, str, str, int | str], ...] = (
     ("attention-*", "precision_eval.cases.systems.attention", "SHAPES", "slots", "batch"),
     ("metavoice-prefill*", "precision_eval.cases.systems.metavoice", "SIZES", "prompt", 2),
@@ -34,10 +34,10 @@ class Extent:
     rows: int
 
 
-def extent_of(workload: str, size: str) -> Extent | None:
-    """Return the extent of a workload's size."""
+def extent_of(case: str, size: str) -> Extent | None:
+    """Return the extent of a case's size."""
     for pattern, module, table, attribute, rows in _TABLES:
-        if fnmatchcase(workload, pattern):
+        if fnmatchcase(case, pattern):
             found = getattr(importlib.import_module(module), table).get(size)
             if found is None:
                 return None
@@ -46,15 +46,15 @@ def extent_of(workload: str, size: str) -> Extent | None:
 
 
 def nearest_in_length(groups: Sequence[Group], *, length: int | None, batch: int | None) -> tuple[Group, ...]:
-    """Keep, of each workload, mode and pin, the size nearest to a length, and the sizes of a batch."""
+    """Keep, of each case, mode and pin, the size nearest to a length, and the sizes of a batch."""
     if batch is not None:
         groups = _of_batch(groups, batch)
     if length is None:
         return tuple(groups)
     found: list[Group] = []
-    for key in dict.fromkeys((one.workload, one.mode, one.device, one.threads, one.pins) for one in groups):
-        alike = [one for one in groups if (one.workload, one.mode, one.device, one.threads, one.pins) == key]
-        known = [(extent, one) for one in alike if (extent := extent_of(one.workload, one.size)) is not None]
+    for key in dict.fromkeys((one.case, one.mode, one.device, one.threads, one.pins) for one in groups):
+        alike = [one for one in groups if (one.case, one.mode, one.device, one.threads, one.pins) == key]
+        known = [(extent, one) for one in alike if (extent := extent_of(one.case, one.size)) is not None]
         if not known:
             found += [
                 _noted(one, f"{one.size} states no length, so it stands for {length:,} as it is") for one in alike
@@ -71,7 +71,7 @@ def _of_batch(groups: Sequence[Group], batch: int) -> list[Group]:
     kept: list[Group] = []
     seen: set[int] = set()
     for group in groups:
-        extent = extent_of(group.workload, group.size)
+        extent = extent_of(group.case, group.size)
         if extent is None:
             kept.append(_noted(group, f"{group.size} states no batch; it stands for {batch} as it is"))
         elif extent.rows == batch:

@@ -1,7 +1,7 @@
 """What the records say about each fix of one group, as the engine reads it.
 
-Conventions: a *group* is workload × size × mode × device × threads × pinned settings; its *contenders* are the fixes
-with which the workload runs and stays finite. Times are ratios to the group's baseline (below 1 = faster), drift is the
+Conventions: a *group* is case × size × mode × device × threads × pinned settings; its *contenders* are the fixes
+with which the case runs and stays finite. Times are ratios to the group's baseline (below 1 = faster), drift is the
 relative error to float64, memory is in bytes. An :class:`Estimate` keeps the interval of the record and what stands
 behind it. Nothing is measured or chosen here.
 """
@@ -112,11 +112,11 @@ class Contender:
     stored_bytes, peak_bytes : int or None
         Weights and caches; what a call allocates on top.
     diverged, streams : int or None
-        Free-running streams that left the oracle's tokens, of how many.
+        Free-running streams that left the reference's tokens, of how many.
     survival : Estimate or None
-        Fraction of streams still on the oracle's tokens at the end (Kaplan–Meier, its own interval).
+        Fraction of streams still on the reference's tokens at the end (Kaplan–Meier, its own interval).
     sound : Estimate or None
-        Distance of the audio to the oracle's (MCD), as a ratio to the null's.
+        Distance of the audio to the reference's (MCD), as a ratio to the noise floor's.
     missing : mapping of str to str
         Axis (``time``, ``drift``, ``memory``) to why it has no figure.
     doubts : tuple of str
@@ -169,13 +169,13 @@ class Group:
 
     Attributes
     ----------
-    workload, size, mode, device : str
+    case, size, mode, device : str
     threads : int
     rows : tuple of Contender
         Every fix, those that do not run included.
     baseline : str or None
         Of the time ratios; None where no time was measured.
-    null : Estimate or None
+    noise_floor : Estimate or None
         The baseline against itself.
     null_off : bool
         Its verdict is faster or slower.
@@ -191,15 +191,15 @@ class Group:
         Why its records cannot be compared; there are no rows then. Empty where they can.
     """
 
-    workload: str
+    case: str
     size: str
     mode: str
     device: str
     threads: int
     rows: tuple[Contender, ...]
     baseline: str | None = None
-    null: Estimate | None = None
-    null_off: bool = False
+    noise_floor: Estimate | None = None
+    noise_floor_off: bool = False
     run: str = "RUN"
     pins: str = ""
     doubts: tuple[str, ...] = ()
@@ -211,7 +211,7 @@ class Group:
         """Text such as ``voice · default · eager · cpu, 1 thread``."""
         threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
         pins = self.pins.replace(",", ", ").replace("=", " ")
-        return f"{self.workload} · {self.size} · {self.mode} · {self.device}, {threads}{pins}"
+        return f"{self.case} · {self.size} · {self.mode} · {self.device}, {threads}{pins}"
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
@@ -225,13 +225,13 @@ class Group:
 
     @cached_property
     def time_reach(self) -> float:
-        """Difference of log-times up to which nothing is called: margin, null that is off, one process alone."""
+        """Difference of log-times up to which nothing is called: margin, noise floor that is off, one process alone."""
         reach = math.log1p(SAME_TIME)
         timed = [row for row in self.contenders if row.time is not None and row.fix != self.baseline]
         if any(row.processes == 1 for row in timed):
             reach = max(reach, math.log1p(ONE_PROCESS))
-        if self.null_off and self.null is not None and self.null.low > 0.0:
-            reach = max(reach, abs(math.log(self.null.low)), abs(math.log(self.null.high)))
+        if self.noise_floor_off and self.noise_floor is not None and self.noise_floor.low > 0.0:
+            reach = max(reach, abs(math.log(self.noise_floor.low)), abs(math.log(self.noise_floor.high)))
         return reach
 
     def row(self, fix: str) -> Contender:
@@ -249,15 +249,15 @@ class Group:
 
     def command(self, measure: str | None = None) -> str:
         """Return the command that adds a measure to this group; without one, every measure."""
-        parts = [f"--workload {self.workload} --size {self.size} --mode {self.mode} --device {self.device}"]
+        parts = [f"--case {self.case} --size {self.size} --mode {self.mode} --device {self.device}"]
         pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
         parts += [f"--{_PIN_FLAGS.get(name, name)} {value}" for name, _, value in pinned]
         parts.append(f"--threads {self.threads}{'' if measure is None else f' --measure {measure}'} --out {self.run}")
         return f"precision-eval run {' '.join(parts)}"
 
     def measure_of(self, axis: str) -> str:
-        """Return the measure that gives an axis of this workload."""
-        return "teacher_forced_drift" if axis == "drift" and self.workload == "voice" else MEASURE_OF[axis]
+        """Return the measure that gives an axis of this case."""
+        return "teacher_forced_drift" if axis == "drift" and self.case == "voice" else MEASURE_OF[axis]
 
     def with_rows(self, rows: tuple[Contender, ...]) -> Group:
         """Return the same group with other rows."""

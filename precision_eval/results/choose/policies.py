@@ -27,7 +27,7 @@ TIE_BREAKS = {
 BITS_PER_HALVING = format_by_name("float32").significand_bits - format_by_name("float16").significand_bits
 """Bits of the significand that float32 → float16 gives up for half the bytes: 13."""
 
-_SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the oracle itself resolves nothing
+_SMALLEST_DRIFT = format_by_name("float64").eps / 2.0  # below this the reference itself resolves nothing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Groups from records: what each fix measured, with its interval, its statuses and its doubts.
 
-Conventions: the last record of a cell counts. Records of unlike workload digests, or of unlike baselines, are not
+Conventions: the last record of a cell counts. Records of unlike case digests, or of unlike baselines, are not
 compared: their group has no rows, and says why. Figures of unlike environments are a doubt. The interval around the
 ratio of two distances of sound comes from resampling stretches of the two recordings together; it says how steady the
 ratio is over the recording, not how another recording would differ.
@@ -20,7 +20,7 @@ from precision_eval.fixes.catalog import FIXES
 from precision_eval.fixes.pins import pins_text
 from precision_eval.results.choose.facts import ONE_INPUT, ONE_PROCESS, Contender, Estimate, Group, exact
 
-_Key = tuple[str, str, str, str, int, str]  # workload, size, mode, device, threads, pins
+_Key = tuple[str, str, str, str, int, str]  # case, size, mode, device, threads, pins
 
 _WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported")
 _DRIFTS = ("teacher_forced_drift", "drift")
@@ -35,20 +35,22 @@ _CONFIDENCE = 0.95
 def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ...]:
     """Arrange records into groups."""
     found: dict[_Key, list[Record]] = {}
-    nulls: dict[tuple[str, str, str, str], Record] = {}
+    noise_floors: dict[tuple[str, str, str, str], Record] = {}
     for record in latest(records).values():
         if record.role == "fix":
-            key = (record.workload, record.size, record.mode, record.device, record.threads, _pins(record))
+            key = (record.case, record.size, record.mode, record.device, record.threads, _pins(record))
             found.setdefault(key, []).append(record)
-        elif record.role == "null" and record.measure == "audio":
-            nulls[record.workload, record.size, record.device, _pins(record)] = record
-    return tuple(_group(key, group, nulls.get((key[0], key[1], key[3], key[5])), run) for key, group in found.items())
+        elif record.role == "noise_floor" and record.measure == "audio":
+            noise_floors[record.case, record.size, record.device, _pins(record)] = record
+    return tuple(
+        _group(key, group, noise_floors.get((key[0], key[1], key[3], key[5])), run) for key, group in found.items()
+    )
 
 
 def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
     """Return one status for all measures of a fix, and the reason that came with it."""
     statuses = {record.status for record in records}
-    unseen = [record for record in records if record.measure == "witness" and record.status == "unsupported"]
+    unseen = [record for record in records if record.measure == "trace" and record.status == "unsupported"]
     if unseen and "non_finite" not in statuses:
         return "unsupported", unseen[0].reason
     if "non_finite" in statuses or "passed" in statuses:
@@ -58,10 +60,12 @@ def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
     return status, next((record.reason for record in records if record.status == status and record.reason), None)
 
 
-def sound_ratio(fix: Mapping[str, Any], null: Mapping[str, Any]) -> Estimate | None:
-    """Return the distance to the oracle's audio as a ratio to the null's, with an interval over the recording."""
-    values, chance = (_series(data) for data in (fix, null))
-    recorded = _at(fix, "against_oracle", _DISTANCE, "ratio_to_null")
+def sound_ratio(fix: Mapping[str, Any], noise_floor: Mapping[str, Any]) -> Estimate | None:
+    """Return the distance to the reference's audio as a ratio to the noise floor's, with an interval over
+    the recording.
+    """
+    values, chance = (_series(data) for data in (fix, noise_floor))
+    recorded = _at(fix, "against_reference", _DISTANCE, "ratio_to_null")
     if values is None or chance is None or values.shape != chance.shape or values.size < 4 or chance.mean() <= 0.0:
         return None if recorded is None else exact(recorded)
     n = values.size
@@ -80,27 +84,27 @@ def _pins(record: Record) -> str:
     return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
 
 
-def _group(key: _Key, records: list[Record], null: Record | None, run: str) -> Group:
-    workload, size, mode, device, threads, pins = key
+def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: str) -> Group:
+    case, size, mode, device, threads, pins = key
     by_fix: dict[str, dict[str, Record]] = {}
     for record in records:
         by_fix.setdefault(record.fix, {})[record.measure] = record
-    place = Group(workload=workload, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
+    place = Group(case=case, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
     latencies = [data for found in by_fix.values() if (data := _data(found, "latency"))]
     baselines = {str(data["baseline"]) for data in latencies}
-    fault = _fault(place, {record.workload_digest for record in records}, baselines)
+    fault = _fault(place, {record.case_digest for record in records}, baselines)
     if fault:
         return replace(place, fault=fault)
     baseline = next(iter(baselines), None)
     twin = _data(by_fix.get(baseline or "", {}), "latency")
-    null_data = null.data if null is not None and null.status == "passed" else None
-    rows = [_contender(fix, found, baseline, null_data, twin=twin is not None) for fix, found in by_fix.items()]
+    noise_floor_data = noise_floor.data if noise_floor is not None and noise_floor.status == "passed" else None
+    rows = [_contender(fix, found, baseline, noise_floor_data, twin=twin is not None) for fix, found in by_fix.items()]
     group = replace(
         place,
         rows=tuple(sorted(rows, key=lambda row: order_of(row.fix))),
         baseline=baseline,
-        null=_ratio(twin) if twin else None,
-        null_off=twin is not None and _verdict(twin) in ("faster", "slower"),
+        noise_floor=_ratio(twin) if twin else None,
+        noise_floor_off=twin is not None and _verdict(twin) in ("faster", "slower"),
     )
     return _doubted(group, records)
 
@@ -114,11 +118,11 @@ def order_of(fix: str) -> tuple[int, str]:
 def _doubted(group: Group, records: Sequence[Record]) -> Group:
     """Add what speaks against the group as a whole."""
     doubts = []
-    if group.null_off and group.null is not None:
-        null = group.null
+    if group.noise_floor_off and group.noise_floor is not None:
+        noise_floor = group.noise_floor
         doubts.append(
-            f"the null is off: {group.baseline} against itself gave {null.value:.3f} "
-            f"[{null.low:.3f}, {null.high:.3f}]; "
+            f"the noise floor is off: {group.baseline} against itself gave {noise_floor.value:.3f} "
+            f"[{noise_floor.low:.3f}, {noise_floor.high:.3f}]; "
             f"differences in time below {100 * math.expm1(group.time_reach):.1f} % are not called"
         )
     timed = [row for row in group.contenders if row.processes == 1 and row.fix != group.baseline]
@@ -143,7 +147,7 @@ def _doubted(group: Group, records: Sequence[Record]) -> Group:
 
 
 def _contender(
-    fix: str, records: Mapping[str, Record], baseline: str | None, null: Mapping[str, Any] | None, *, twin: bool
+    fix: str, records: Mapping[str, Record], baseline: str | None, noise_floor: Mapping[str, Any] | None, *, twin: bool
 ) -> Contender:
     """Read a fix; `twin` says that the group has the baseline against itself, and so judges it for all."""
     status, reason = status_of(list(records.values()))
@@ -168,7 +172,7 @@ def _contender(
         diverged=_whole(_at(divergence, "diverged")),
         streams=_whole(_at(divergence, "streams")),
         survival=_survival(divergence),
-        sound=None if audio is None else sound_ratio(audio, null or {}),
+        sound=None if audio is None else sound_ratio(audio, noise_floor or {}),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
         doubts=_contender_doubts(fix, baseline, latency, drift, audio, twin=twin),
     )
@@ -183,7 +187,9 @@ def _contender_doubts(
     *,
     twin: bool,
 ) -> tuple[str, ...]:
-    found = [f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "null is off" in doubt)]
+    found = [
+        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "noise floor is off" in doubt)
+    ]
     if latency is not None and fix != baseline and _verdict(latency) == "undecided":
         effect = _at(latency, "minimum_detectable_effect")
         would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
@@ -195,7 +201,7 @@ def _contender_doubts(
     judged = (drift or {}).get("assessment")
     if isinstance(judged, Mapping) and judged.get("verdict") == "worse":
         found.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
-    floored = _at(audio, "against_oracle", "floored_fraction", "estimate")
+    floored = _at(audio, "against_reference", "floored_fraction", "estimate")
     if floored is not None and floored > 0.01:
         found.append(f"sound: {100 * floored:.0f} % of the spectrum lies below the floor of the metric")
     return tuple(found)
@@ -261,7 +267,7 @@ def _survival(data: Mapping[str, Any] | None) -> Estimate | None:
 
 
 def _series(data: Mapping[str, Any]) -> np.ndarray | None:
-    node = (data.get("against_oracle") or {}).get(_DISTANCE) or {}
+    node = (data.get("against_reference") or {}).get(_DISTANCE) or {}
     values = (node.get("series") or {}).get("value")
     if not values or any(value is None for value in values):
         return None
@@ -288,7 +294,7 @@ def _whole(value: float | None) -> int | None:
 def _fault(place: Group, digests: set[str], baselines: set[str]) -> str:
     """Say why records are not compared with one another, and what mends it; empty where they are."""
     remedies = (
-        ("workload digests", digests, f"measure again what is old: {place.command()}"),
+        ("case digests", digests, f"measure again what is old: {place.command()}"),
         ("baselines", baselines, f"measure it anew: {replace(place, run='NEW').command()}"),
     )
     for what, found, remedy in remedies:

@@ -1,7 +1,7 @@
 """The regression gate: two result sets in, a verdict and a summary fit for a pull request out.
 
 Conventions: *base* is what is known, *head* what is proposed; a change is head over base, so above 1 = worse for every
-metric that is judged. A *figure* is one metric of one place (workload, fix, mode, size). Latency is compared by the
+metric that is judged. A *figure* is one metric of one place (case, fix, mode, size). Latency is compared by the
 paired ratios that each process gives, with the process as the unit of replication; status, memory and drift are exact
 or repeatable and are compared as they stand. False regressions of latency are held to about 1 % a gate where the
 processes of both sides are draws of one distribution, five or more a side; what the machine does between the two sides

@@ -149,7 +149,7 @@ def side_of_sets(name: str, sets: Sequence[ResultSet]) -> Side:
     for one in sets:
         for point in one.points.values():
             environment = (one.python if is_torch_version(name) else one.environment) if several else ""
-            place = Place(point.workload, point.fix, point.mode, point.size, environment=environment)
+            place = Place(point.case, point.fix, point.mode, point.size, environment=environment)
             if point.state != "absent":
                 figures[place, point.metric] = _figure(point)
     remarks = {

@@ -156,11 +156,11 @@ def _nothing_in_common(base: Side, head: Side, differing: Mapping[Key, tuple[str
         names = sorted({name for names in differing.values() for name in names})
         return (
             f"all {len(differing)} figures that {base.name} and {head.name} both hold differ in {', '.join(names)}; "
-            "measure both again with one version of the workloads and the same options"
+            "measure both again with one version of the cases and the same options"
         )
     return (
         f"{base.name} ({len(base.figures)} figures) and {head.name} ({len(head.figures)} figures) have no cell in "
-        "common; measure the same workloads, fixes, modes and sizes for both"
+        "common; measure the same cases, fixes, modes and sizes for both"
     )
 
 
@@ -281,18 +281,18 @@ def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Chang
 
 
 def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
-    """Say where every fix of a workload moved alike: then it may be ``full_float32``, their denominator, that moved."""
+    """Say where every fix of a case moved alike: then it may be ``full_float32``, their denominator, that moved."""
     groups: dict[tuple[str, ...], list[Change]] = {}
     for (place, metric), one in changes.items():
         if metric == "latency_ratio" and place.fix != BASELINE:  # its own is to a twin of it
-            groups.setdefault((place.workload, place.mode, place.size, place.environment), []).append(one)
+            groups.setdefault((place.case, place.mode, place.size, place.environment), []).append(one)
     doubts = []
-    for (workload, mode, size, _), group in groups.items():
+    for (case, mode, size, _), group in groups.items():
         verdicts = {one.verdict for one in group}
         if len(group) >= _FIXES_TO_TELL and verdicts in ({"regression"}, {"improvement"}):
             way = "faster" if verdicts == {"regression"} else "slower"
             doubts.append(
-                f"all {len(group)} ratios of {workload}/{mode}:{size} moved the same way: full_float32 itself may have "
+                f"all {len(group)} ratios of {case}/{mode}:{size} moved the same way: full_float32 itself may have "
                 f"become {way}; see latency_to_anchor"
             )
     return doubts

@@ -1,8 +1,8 @@
 """A run folder of this suite as a side of the gate.
 
-Conventions: the last record of a cell counts; oracle, null and controls are left out. Facts come from the environment
-file that each record names by its SHA-256. Latency figures carry one paired ratio per process, where several measured
-(``run --processes 5``). Bytes and relative errors are as recorded.
+Conventions: the last record of a cell counts; reference, noise floor and controls are left out. Facts come from the
+environment file that each record names by its SHA-256. Latency figures carry one paired ratio per process, where
+several measured (``run --processes 5``). Bytes and relative errors are as recorded.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def _joined(found: list[dict[str, str]]) -> dict[str, str]:
 
 def _figures(record: Record) -> Iterable[tuple[tuple[Place, str], Figure]]:
     """Yield the figures of one record."""
-    place = Place(record.workload, record.fix, record.mode, record.size, record.device)
-    identity = {"digest of the workload": record.workload_digest, "threads": str(record.threads)}
+    place = Place(record.case, record.fix, record.mode, record.size, record.device)
+    identity = {"digest of the case": record.case_digest, "threads": str(record.threads)}
     identity |= {f"option {name}": str(value) for name, value in record.options.items() if name not in _FREE_OPTIONS}
-    if record.measure == "witness":
+    if record.measure == "trace":
         status = Figure(state="measured", status=record.status, identity=identity, reason=record.reason)
         yield (place, "status"), status
     for metric, read in _READ.get(record.measure, {}).items():
@@ -144,7 +144,7 @@ _READ: Mapping[str, Mapping[str, Callable[[dict[str, Any]], Any]]] = {
     },
     "divergence": {"divergence": lambda data: data["token_difference_fraction"]},
     "audio": {
-        "audio_degradation": lambda data: data["against_oracle"]["log_spectral_distance_db"].get("ratio_to_null"),
+        "audio_degradation": lambda data: data["against_reference"]["log_spectral_distance_db"].get("ratio_to_null"),
     },
 }
 """Figures that a measure's data hold."""

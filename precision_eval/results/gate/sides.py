@@ -1,6 +1,6 @@
 """What is compared: figures by place and metric, and what must be alike before they are.
 
-Conventions: a figure's *identity* is what makes it comparable (digest of the workload, version of the benchmark, seed,
+Conventions: a figure's *identity* is what makes it comparable (digest of the case, version of the benchmark, seed,
 unit); a side's *facts* are those of machine and build, which must agree, and its *remarks* those that may differ and
 are shown (commit, torch version, Python).
 """
@@ -35,7 +35,7 @@ own, with the machine's state in them, so that they cannot carry a verdict."""
 class Place(NamedTuple):
     """Where a figure belongs."""
 
-    workload: str
+    case: str
     fix: str
     mode: str
     size: str
@@ -47,7 +47,7 @@ class Place(NamedTuple):
         """The cell's id: ``metavoice-decode/kv_to_query/eager@cpu:2048``."""
         device = f"@{self.device}" if self.device else ""
         environment = f" [{self.environment}]" if self.environment else ""
-        return f"{self.workload}/{self.fix}/{self.mode}{device}:{self.size}{environment}"
+        return f"{self.case}/{self.fix}/{self.mode}{device}:{self.size}{environment}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
         mlp_out=mlp_out,
         cache=cache,
         condition=condition,
-        norm_output=weights if fix.storage == "per_workload" and request.config.landed == "norms_cast" else "",
+        norm_output=weights if fix.storage == "per_case" and request.config.landed == "norms_cast" else "",
     )
 
 
@@ -185,9 +185,9 @@ def _without_fit(request: Request, fix: Fix) -> FixPlan:
     base = stored(request, dtypes, fix=fix.id)
     if "eager" not in fix.modes:
         return replace(base, status="unsupported", reason="exists only compiled, and a plan is of eager calls")
-    if fix.storage == "per_workload" and request.config.landed == "nothing":
+    if fix.storage == "per_case" and request.config.landed == "nothing":
         return replace(base, status="unsupported", reason=f"no fix is known to have landed for {request.config.name}")
-    agreement = "none" if fix.agreement == "per_workload" else fix.agreement
+    agreement = "none" if fix.agreement == "per_case" else fix.agreement
     try:
         phase, meter = max(_phases(request, dtypes, agreement), key=lambda found: found[1].peak)
     except DisagreementError as error:

@@ -120,7 +120,7 @@ class _Fix:
     call_s: float
 
 
-def _tried(subject: Subject, oracle: torch.Tensor, fix: str) -> _Fix:
+def _tried(subject: Subject, reference: torch.Tensor, fix: str) -> _Fix:
     """Run a fix on a copy of the model."""
     try:
         with fix_by_id(fix).applied(copy.deepcopy(subject.model)) as call:
@@ -129,7 +129,7 @@ def _tried(subject: Subject, oracle: torch.Tensor, fix: str) -> _Fix:
             call_s = _least_s(lambda: call(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return _Fix(fix, "raised", str(error).strip().splitlines()[0][:200], None, 0.0)
-    drift = odd(subject.drift(found, oracle))
+    drift = odd(subject.drift(found, reference))
     if not np.isfinite(drift).all():
         return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)
     return _Fix(fix, "passed", "", drift, call_s)
@@ -148,13 +148,13 @@ def contest(
 ) -> list[Contest]:
     """Hold policies against every uniform fix of a target."""
     subject = target_by_id(target).build(size, seed=seed)
-    oracle = subject.oracle()
-    tried = [_tried(subject, oracle, fix) for fix in fixes]
-    drifts, calls_s = _policy_runs(subject, oracle, policies)
+    reference = subject.reference()
+    tried = [_tried(subject, reference, fix) for fix in fixes]
+    drifts, calls_s = _policy_runs(subject, reference, policies)
     if any(policy.in_blocks for policy in policies.values()):
         control = put_on(subject, Policy(format="float32", in_blocks=True))
         with control.agreeing():
-            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), oracle)), 0.0))
+            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
     cured = [one for one in tried if one.drift is not None]
     slow = tuple(one.id for one in cured if one.call_s > SLOW * min(calls_s))
     fast = tuple(one.id for one in cured if one.id not in slow)
@@ -173,13 +173,13 @@ def contest(
 
 
 def _policy_runs(
-    subject: Subject, oracle: torch.Tensor, policies: dict[str, Policy]
+    subject: Subject, reference: torch.Tensor, policies: dict[str, Policy]
 ) -> tuple[list[np.ndarray], list[float]]:
     drifts, calls_s = [], []
     for policy in policies.values():
         applied = put_on(subject, policy)
         with applied.agreeing():
-            drifts.append(odd(subject.drift(applied(), oracle)))
+            drifts.append(odd(subject.drift(applied(), reference)))
             calls_s.append(_least_s(applied))
     return drifts, calls_s
 

@@ -71,7 +71,7 @@ class Mapped:
     digest: str
     subject: Subject
     tape: Tape
-    oracle: torch.Tensor
+    reference: torch.Tensor
 
     def key(self, direction: str, kind: str, name: str) -> str:
         """Return what a run is found again by."""
@@ -81,7 +81,7 @@ class Mapped:
     def drift(self, narrow: Iterable[Site]) -> np.ndarray:
         """Drift of each unit with some sites narrow; shape (units,)."""
         found = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
-        return self.subject.drift(found, self.oracle)
+        return self.subject.drift(found, self.reference)
 
     def group_drift(self, direction: str, group: Group) -> np.ndarray:
         """Drift of each unit with a group dropped or rescued."""
@@ -91,25 +91,25 @@ class Mapped:
 
 
 def prepare(
-    target: Target, *, size: str, seed: int, format: str, subject: Subject | None = None, oracle: Any = None
+    target: Target, *, size: str, seed: int, format: str, subject: Subject | None = None, reference: Any = None
 ) -> Mapped:
-    """Build a target, record it in a format and hold the tape to the oracle."""
+    """Build a target, record it in a format and hold the tape to the reference."""
     if format not in FORMATS:
         raise unknown_name("format to map:", format, FORMATS)
     subject = subject or target.build(size, seed=seed)
-    truth = subject.oracle() if oracle is None else oracle
+    truth = subject.reference() if reference is None else reference
     tape = record(subject.model, subject.inputs, format=format, rules=subject.rules)
-    check_oracle(tape, subject, truth)
+    check_reference(tape, subject, truth)
     return Mapped(target.id, size, seed, target.digest(size), subject, tape, truth)
 
 
-def check_oracle(tape: Tape, subject: Subject, oracle: torch.Tensor) -> float:
-    """Hold the oracle to the tape in float64."""
+def check_reference(tape: Tape, subject: Subject, reference: torch.Tensor) -> float:
+    """Hold the reference to the tape in float64."""
     again = replay(tape, subject.twin, subject.wide_inputs, narrow=(), compute=torch.float64)
-    distance = float((again - oracle).norm() / oracle.norm())
+    distance = float((again - reference).norm() / reference.norm())
     if not distance <= SAME_FUNCTION:
         raise SensitivityError(
-            f"the oracle and the recorded call differ by {distance:.2g} in float64, expected ≤ {SAME_FUNCTION:g}; "
+            f"the reference and the recorded call differ by {distance:.2g} in float64, expected ≤ {SAME_FUNCTION:g}; "
             "they are not the same function, so there is no truth to measure against: build both from one model"
         )
     return distance
@@ -124,7 +124,7 @@ def _checks(one: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     yield "float32", lambda: _held_to_float32(one)
     yield "uniform", lambda: {"drift": _stored(one.drift(one.tape.sites))}
     yield "native", lambda: _native(one)
-    yield "fused", lambda: {"drift": _stored(one.subject.drift(_fused(one), one.oracle))}
+    yield "fused", lambda: {"drift": _stored(one.subject.drift(_fused(one), one.reference))}
     yield "fused_emulated", lambda: {"drift": _stored(one.drift(_as_fused(one.tape.sites)))}
 
 
@@ -138,14 +138,14 @@ def _held_to_float32(one: Mapped) -> dict[str, Any]:
     found = replay(one.tape, subject.model, subject.inputs, narrow=())
     plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
     same = bool(torch.equal(found, plain))
-    return {"drift": _stored(subject.drift(found, one.oracle)), "bit_identical": same}
+    return {"drift": _stored(subject.drift(found, one.reference)), "bit_identical": same}
 
 
 def _native(one: Mapped) -> dict[str, Any]:
     subject = one.subject
     found = replay(one.tape, subject.model, subject.inputs, narrow=one.tape.sites).to(one.tape.found.dtype)
     same = float((found == one.tape.found).double().mean())
-    return {"drift": _stored(subject.drift(one.tape.found, one.oracle)), "identical_fraction": same}
+    return {"drift": _stored(subject.drift(one.tape.found, one.reference)), "identical_fraction": same}
 
 
 @torch.no_grad()
@@ -171,9 +171,9 @@ def map_target(
     """Make every run of a target that is not in the file yet."""
     there = file.keys()
     subject = target.build(size, seed=seed)
-    oracle = subject.oracle()
+    reference = subject.reference()
     for format in formats:
-        one = prepare(target, size=size, seed=seed, format=format, subject=subject, oracle=oracle)
+        one = prepare(target, size=size, seed=seed, format=format, subject=subject, reference=reference)
         runs = list(_runs(one))
         for done, (key, facts, make) in enumerate(runs):
             progress(done, len(runs), f"{target.id} {format} {facts['direction']} {facts['name']}")

@@ -82,7 +82,7 @@ class _Search:
             subject = self.one.subject
             applied = put_on(subject, policy)
             with applied.agreeing():
-                drift = float(even(subject.drift(applied(), self.one.oracle)).mean())
+                drift = float(even(subject.drift(applied(), self.one.reference)).mean())
             own = policy.format == self.base.format and not policy.cache
             foretold = self.foretell(policy) if own else None
             ratio = 1.0 if policy == self.base else self._time_ratio(policy)
@@ -134,7 +134,7 @@ def search(
     plain = [state.base, wide]
     if "cache" in roles:
         formats = ("float16", "bfloat16")
-        loops = (False, True) if one.subject.rows(one.oracle).shape[1] == 1 else (False,)  # blocks are for decode
+        loops = (False, True) if one.subject.rows(one.reference).shape[1] == 1 else (False,)  # blocks are for decode
         plain += [Policy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
     cheap = [role for role in WITHOUT_PRODUCTS if role in roles]
     plain += [Policy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]

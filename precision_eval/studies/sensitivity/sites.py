@@ -31,7 +31,7 @@ FORMATS = ("float16", "bfloat16")
 
 
 class SensitivityError(PrecisionEvalError, RuntimeError):
-    """A map cannot be made or trusted: an operation of no site, or an oracle that computes something else."""
+    """A map cannot be made or trusted: an operation of no site, or a reference that computes something else."""
 
 
 @dataclass(frozen=True, order=True)

@@ -1,4 +1,4 @@
-"""A model with the inputs of all its units, its oracle, and the drift of an output; imports torch."""
+"""A model with the inputs of all its units, its reference, and the drift of an output; imports torch."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ class Subject:
         return tuple(x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.inputs)
 
     @torch.no_grad()
-    def oracle(self) -> torch.Tensor:
+    def reference(self) -> torch.Tensor:
         """Run the model in float64, by itself and on no tape."""
         found: torch.Tensor = copy.deepcopy(self.twin)(*self.wide_inputs)
         return found
 
-    def drift(self, found: torch.Tensor, oracle: torch.Tensor) -> np.ndarray:
+    def drift(self, found: torch.Tensor, reference: torch.Tensor) -> np.ndarray:
         """Relative error of each unit; see :func:`unit_drift`."""
-        return unit_drift(self.rows(found), self.rows(oracle))
+        return unit_drift(self.rows(found), self.rows(reference))
 
 
-def unit_drift(found: torch.Tensor, oracle: torch.Tensor) -> np.ndarray:
-    """Relative error ‖found − oracle‖ / ‖oracle‖ over the features, mean over the positions."""
-    if found.shape != oracle.shape or oracle.dtype is not torch.float64 or not bool(oracle.isfinite().all()):
+def unit_drift(found: torch.Tensor, reference: torch.Tensor) -> np.ndarray:
+    """Relative error ‖found − reference‖ / ‖reference‖ over the features, mean over the positions."""
+    if found.shape != reference.shape or reference.dtype is not torch.float64 or not bool(reference.isfinite().all()):
         raise ParameterError(
-            f"found {tuple(found.shape)}, oracle {tuple(oracle.shape)} of {oracle.dtype}; expected outputs of the same "
-            "call, the oracle's finite and in float64"
+            f"found {tuple(found.shape)}, reference {tuple(reference.shape)} of {reference.dtype}; expected outputs of the same "
+            "call, the reference's finite and in float64"
         )
-    relative = (found.double() - oracle).norm(dim=-1) / oracle.norm(dim=-1)  # (units, positions)
+    relative = (found.double() - reference).norm(dim=-1) / reference.norm(dim=-1)  # (units, positions)
     drift: np.ndarray = relative.mean(dim=-1).cpu().numpy()
     return np.where(np.isfinite(drift), drift, np.inf)

@@ -1,4 +1,4 @@
-"""The suite's attention workload as a subject; imports torch."""
+"""The suite's attention case as a subject; imports torch."""
 
 from __future__ import annotations
 

@@ -53,19 +53,19 @@ def _voice(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subj
 
 
 def _t5(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_zoo import t5_subject
+    from precision_eval.studies.sensitivity.subject_adapters import t5_subject
 
     return t5_subject(**shape, rules=rules, seed=seed)
 
 
 def _dia_encoder(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_zoo import dia_encoder_subject
+    from precision_eval.studies.sensitivity.subject_adapters import dia_encoder_subject
 
     return dia_encoder_subject(**shape, rules=rules, seed=seed)
 
 
 def _dia_decoder(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_zoo import dia_decoder_subject
+    from precision_eval.studies.sensitivity.subject_adapters import dia_decoder_subject
 
     return dia_decoder_subject(**shape, rules=rules, seed=seed)
 
@@ -196,7 +196,7 @@ TARGETS: tuple[Target, ...] = (
         id="attention-decode",
         title="attention, one token",
         explanation=(
-            "The suite's workload attention-decode: one float32 query per head on a float16 cache, which is only read. "
+            "The suite's case attention-decode: one float32 query per head on a float16 cache, which is only read. "
             "A unit is a head of a sequence. The query is rounded where the scores read it."
         ),
         shapes={"tiny": {"shape": "tiny"}, "cpu": {"shape": "metavoice"}},

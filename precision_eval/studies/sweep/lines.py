@@ -18,11 +18,11 @@ from precision_eval.stats import PairedRatio, over_processes
 from precision_eval.stats.crossover import Point, point_of
 from precision_eval.studies.sweep.plan import FIXES, REVISION, TO_HALF, TO_QUERY, Configuration, Job
 
-CASTS, NULL = "casts", "null"
+CASTS, NOISE_FLOOR = "casts", "noise_floor"
 """Names of ratios beside the fixes: ``kv_to_query`` over ``query_to_half``, and a copy of the baseline over it."""
 
 Line = dict[str, Any]
-_TOGETHER = {CASTS: 1, NULL: 3, TO_HALF: 3, TO_QUERY: 3}  # ratios that share the error rate of their group
+_TOGETHER = {CASTS: 1, NOISE_FLOOR: 3, TO_HALF: 3, TO_QUERY: 3}  # ratios that share the error rate of their group
 
 
 def line_of(

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.cases.systems.attention import SHAPES, attention_case
 from precision_eval.core.cells import Cell, Options, Outcome, failure_of, passed
 from precision_eval.core.errors import CandidateError, UnsupportedError
@@ -23,7 +23,7 @@ from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.stats import PairedRatio
-from precision_eval.studies.sweep.lines import CASTS, NULL, Line, line_of
+from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, Line, line_of
 from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, page_faults_per_call
 from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Configuration, Job
 
@@ -42,7 +42,7 @@ def measure_job(job: Job) -> list[Line]:
     return lines
 
 
-def build_case(configuration: Configuration, length: int, *, seed: int) -> Case:
+def build_case(configuration: Configuration, length: int, *, seed: int) -> BuiltCase:
     """Build attention of one query against a cache of `length` slots, all in use."""
     shape = replace(SHAPES[configuration.shape], batch=configuration.batch, slots=length, filled=length)
     return attention_case(shape, device="cpu", seed=seed, prefill=False, cache_dtype_name=configuration.cache_dtype)
@@ -69,14 +69,14 @@ def _prepared(
 ) -> tuple[dict[str, Candidate], Candidate | None, dict[str, Outcome]]:
     """Put the fixes on; return those that work, a second copy of the baseline, and what became of each fix."""
     prepared = partial(
-        generic.prepared, _cell(job, length), case=build_case(job.configuration, length, seed=job.seed), stack=stack
+        generic.prepared, _cell(job, length), built=build_case(job.configuration, length, seed=job.seed), stack=stack
     )
     found, twin = {fix: prepared(fix) for fix in FIXES}, None
     if isinstance(found[BASELINE], Candidate):
         copied = prepared(BASELINE)
         if isinstance(copied, Candidate):
             twin = copied
-        else:  # such as no memory for it: a baseline without its null is not timed
+        else:  # such as no memory for it: a baseline without its noise floor is not timed
             found[BASELINE] = copied
     candidates = {fix: one for fix, one in found.items() if isinstance(one, Candidate)}
     outcomes = {fix: passed(fix, {}) if isinstance(one, Candidate) else one for fix, one in found.items()}
@@ -95,8 +95,8 @@ def _ratios(job: Job, length: int, candidates: dict[str, Candidate], twin: Candi
     )
     found: dict[str, PairedRatio] = {}
     if twin is not None and len(candidates) > 1:
-        found = compare(candidates, baseline=BASELINE, null=twin)
-        found[NULL] = found.pop(BASELINE)
+        found = compare(candidates, baseline=BASELINE, noise_floor=twin)
+        found[NOISE_FLOOR] = found.pop(BASELINE)
     if TO_HALF in candidates and TO_QUERY in candidates:
         casts = {fix: candidates[fix] for fix in (TO_HALF, TO_QUERY)}
         found[CASTS] = compare(casts, baseline=TO_HALF)[TO_QUERY]
@@ -106,7 +106,7 @@ def _ratios(job: Job, length: int, candidates: dict[str, Candidate], twin: Candi
 def _cell(job: Job, length: int) -> Cell:
     """Describe the point as the experiment's functions take it."""
     return Cell(
-        workload="attention-decode",
+        case="attention-decode",
         fixes=FIXES,
         mode=job.configuration.mode,
         device="cpu",

@@ -29,7 +29,7 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048)
 
 REVISION = 2
 """Of how a point is measured, in every line and campaign: revisions are never compared. In revision 1 (lines without
-one) the baseline was its own null, and its ratios to others at short lengths were off."""
+one) the baseline was its own noise floor, and its ratios to others at short lengths were off."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from precision_eval.core.formatting import MISSING, duration_text, join
 from precision_eval.stats import PairedRatio
 from precision_eval.stats.crossover import Crossover
 from precision_eval.studies.sweep.findings import Finding, faster, sentence, slots
-from precision_eval.studies.sweep.lines import CASTS, NULL, LengthPoint
+from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, LengthPoint
 from precision_eval.studies.sweep.plan import BASELINE, REVISION, TO_HALF, TO_QUERY
 
 _KEPT = ("ratio", "ratio_low", "ratio_high", "verdict", "minimum_detectable_effect", "median_s", "baseline_median_s",
@@ -94,9 +94,9 @@ def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
         f"## `{TO_QUERY}` ÷ `{BASELINE}`",
         _by_length(findings, lambda point: _ratio(point.ratios.get(TO_QUERY))),
         f"## A copy of `{BASELINE}` ÷ `{BASELINE}`",
-        "The null. The copy has tensors of its own, as every candidate has: the baseline run twice would find its "
+        "The noise floor. The copy has tensors of its own, as every candidate has: the baseline run twice would find its "
         "cache in the processor's the second time, and all others would seem slower than they are.",
-        _by_length(findings, lambda point: _ratio(point.ratios.get(NULL))),
+        _by_length(findings, lambda point: _ratio(point.ratios.get(NOISE_FLOOR))),
         f"## Median latency of `{TO_HALF}` and `{TO_QUERY}`",
         _by_length(findings, lambda point: _medians(point.ratios.get(CASTS))),
         f"## Page faults per call of `{TO_QUERY}`",
@@ -124,16 +124,16 @@ def answer(findings: Sequence[Finding]) -> list[str]:
         )
     elif len({one.series.configuration.memory for one in findings}) > 1:
         lines.append("No length was found at which the state of memory alone turns the order.")
-    return [*lines, *_null(findings)]
+    return [*lines, *_noise_floor(findings)]
 
 
-def _null(findings: Sequence[Finding]) -> list[str]:
-    """One sentence on how far equal copies of the baseline came out apart, none where there is no null."""
+def _noise_floor(findings: Sequence[Finding]) -> list[str]:
+    """One sentence on how far equal copies of the baseline came out apart, none where there is no noise floor."""
     found = [
         (abs(math.log(ratio.ratio)), f"{_title(one)}, {slots(point.length)} slots", ratio)
         for one in findings
         for point in one.series.points
-        if (ratio := point.ratios.get(NULL)) is not None
+        if (ratio := point.ratios.get(NOISE_FLOOR)) is not None
     ]
     if not found:
         return []

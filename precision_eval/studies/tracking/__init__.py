@@ -1,9 +1,9 @@
-"""What is followed over commits and torch versions: figures of every workload × fix, read from the suite's measures.
+"""What is followed over commits and torch versions: figures of every case × fix, read from the suite's measures.
 
-Conventions: a *figure* is one number of one fix on one workload, in one mode and size; a figure from several processes
+Conventions: a *figure* is one number of one fix on one case, in one mode and size; a figure from several processes
 comes as samples, one per process. The definitions live here, so that an old commit measures what it defined; whatever
 shows the figures (the asv classes in ``benchmarks/``) only asks for them. Figures are measured when first asked for,
-all fixes of a workload at once, each fix in a process of its own, and kept in a folder for whoever asks next.
+all fixes of a case at once, each fix in a process of its own, and kept in a folder for whoever asks next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from precision_eval.studies.tracking.effort import FULL, QUICK, Effort
 from precision_eval.studies.tracking.metrics import METRICS, Metric, metric_by_id
 from precision_eval.studies.tracking.outcomes import figure, outcomes_of, preload
 from precision_eval.studies.tracking.place import FixFailedError, NotApplicableError, Place
-from precision_eval.studies.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_workloads
+from precision_eval.studies.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_cases
 from precision_eval.studies.tracking.versioning import fix_digest, version_of
 
 __all__ = [
@@ -32,6 +32,6 @@ __all__ = [
     "outcomes_of",
     "preload",
     "sizes_of",
-    "tracked_workloads",
+    "tracked_cases",
     "version_of",
 ]

@@ -1,4 +1,4 @@
-"""The anchor: a fixed numpy computation that no torch version and no commit of a workload changes.
+"""The anchor: a fixed numpy computation that no torch version and no commit of a case changes.
 
 A paired ratio to ``full_float32`` cannot see what slows every fix alike; a time in seconds sees it, and every other
 change of the machine too. The ratio to the anchor, timed in the same process in interleaved blocks, cancels the

@@ -1,7 +1,7 @@
 """What is tracked: the literal list, and how each figure is read from a measure's data.
 
 Conventions: a metric names measures of :data:`precision_eval.measure.registry.MEASURES`; the first of them that a
-workload has is the one. ``path`` leads through the measure's data to the number, or to the list of numbers, one per
+case has is the one. ``path`` leads through the measure's data to the number, or to the list of numbers, one per
 process. Importing this loads neither torch nor numpy.
 """
 
@@ -36,13 +36,13 @@ class Metric:
     unit : str
         As the graphs write it.
     measures : tuple of str
-        Measures that give it; the first one that a workload has. Empty where the benchmarking tool measures by itself.
+        Measures that give it; the first one that a case has. Empty where the benchmarking tool measures by itself.
     path : tuple of str
         Where the number stands in the data; empty for the status.
     samples : bool
         A list of numbers stands there, one per process.
     only : tuple of str
-        Workloads it is limited to; empty for all that have the measure.
+        Cases it is limited to; empty for all that have the measure.
     revision : int
         Raised when the figure's meaning changes in a way that no other field shows.
     """
@@ -67,7 +67,7 @@ class Metric:
         return f"{self.id}_call" if self.timed else f"track_{self.id}"
 
     def measure_of(self, measures: tuple[str, ...]) -> str | None:
-        """Return the measure that gives it, given those that a workload has; None where none does."""
+        """Return the measure that gives it, given those that a case has; None where none does."""
         return next((name for name in self.measures if name in measures), None)
 
     def read(self, outcome: Outcome) -> Figure:
@@ -107,7 +107,7 @@ METRICS: tuple[Metric, ...] = (
         id="status",
         title="status",
         unit=", ".join(f"{number} {status}" for number, status in enumerate(STATUSES, start=1)),
-        measures=("witness",),
+        measures=("trace",),
     ),
     Metric(
         id="drift",
@@ -159,7 +159,7 @@ METRICS: tuple[Metric, ...] = (
         title="degradation of the sound",
         unit="log-spectral distance to the float64 original, as a ratio to another noise seed's",
         measures=("audio",),
-        path=("against_oracle", "log_spectral_distance_db", "ratio_to_null"),
+        path=("against_reference", "log_spectral_distance_db", "ratio_to_null"),
         only=("voice",),
     ),
 )

@@ -1,6 +1,6 @@
 """Outcomes of a place, measured once and kept in a folder; figures read from them.
 
-Conventions: one JSON file per workload, mode, size and measure holds the outcomes of all fixes, written whole or not at
+Conventions: one JSON file per case, mode, size and measure holds the outcomes of all fixes, written whole or not at
 all. A fix whose earlier measure did not pass takes over that status and reason, as in a run. Each fix is measured in a
 child of its own, two at a time where nothing is timed; the paired latency runs alone, one child per process.
 """
@@ -24,12 +24,12 @@ from precision_eval.studies.tracking.place import Place, raise_unless_passed
 
 AT_ONCE = min(2, os.cpu_count() or 1)
 
-REFERENCES: Mapping[str, tuple[str, ...]] = {"streams": ("oracle",), "synthesis": ("oracle", "null")}
+COMPARATORS: Mapping[str, tuple[str, ...]] = {"streams": ("reference",), "synthesis": ("reference", "noise_floor")}
 """What is made beside the fixes because a later measure holds them to it."""
 
 
 PRELOADED: Mapping[str, tuple[str, ...]] = {
-    "witness": ("precision_eval.measure.generic", "precision_eval.trace.witness", "torch._dynamo"),
+    "trace": ("precision_eval.measure.generic", "precision_eval.trace.capture", "torch._dynamo"),
     "drift": ("precision_eval.measure.drift", "precision_eval.measure.system_drift"),
     "memory": ("precision_eval.measure.memory",),
     "latency": ("precision_eval.studies.tracking.paired",),
@@ -41,10 +41,10 @@ PRELOADED: Mapping[str, tuple[str, ...]] = {
 """What a measure imports while it runs: done once before forking, instead of in every child."""
 
 
-def preload(measure: str = "witness") -> None:
+def preload(measure: str = "trace") -> None:
     """Import what a measure imports while it runs; nothing of it is called."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compiling processes beside a timed one
-    for name in ("witness", measure):
+    for name in ("trace", measure):
         for module in PRELOADED.get(name, ()):
             importlib.import_module(module)
 
@@ -53,7 +53,7 @@ def figure(place: Place, label: str, metric: Metric, *, folder: Path, effort: Ef
     """Return one figure of one fix, measuring all fixes of the place if nobody has asked before."""
     fix = place.checked_fix(label, effort)
     measure = metric.measure_of(place.entry.measures)
-    assert measure is not None, f"{place.workload} has no measure for {metric.id}"
+    assert measure is not None, f"{place.case} has no measure for {metric.id}"
     outcome = outcomes_of(place, measure, folder=folder, effort=effort)[fix.id]
     if metric.path:
         raise_unless_passed(outcome)
@@ -63,7 +63,7 @@ def figure(place: Place, label: str, metric: Metric, *, folder: Path, effort: Ef
 def outcomes_of(place: Place, measure: str, *, folder: Path, effort: Effort) -> dict[str, Outcome]:
     """Return the outcomes of all fixes of a place, and of the references that the measure needs."""
     place = place.at(effort)
-    path = folder / f"{place.workload}.{place.mode}.{place.size}.{measure}.{effort.name}.json"
+    path = folder / f"{place.case}.{place.mode}.{place.size}.{measure}.{effort.name}.json"
     if path.exists():
         return {fix: Outcome(**one) for fix, one in json.loads(path.read_text(encoding="utf-8")).items()}
     found = _measured(place, measure_by_name(measure), folder, effort)
@@ -74,7 +74,7 @@ def outcomes_of(place: Place, measure: str, *, folder: Path, effort: Effort) -> 
 
 def _measured(place: Place, measure: Measure, folder: Path, effort: Effort) -> dict[str, Outcome]:
     """Measure every fix that the earlier measures leave."""
-    conditions = (*REFERENCES.get(measure.name, ()), *(fix.id for fix in place.fixes(effort)))
+    conditions = (*COMPARATORS.get(measure.name, ()), *(fix.id for fix in place.fixes(effort)))
     stopped: dict[str, Outcome] = {}
     for earlier in measure.after:
         before = outcomes_of(place, earlier, folder=folder, effort=effort)

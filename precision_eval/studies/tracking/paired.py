@@ -3,7 +3,7 @@
 Conventions: ratios, below 1 = faster. The blocks are those of :func:`precision_eval.measure.latency.compare_latency`
 (:mod:`precision_eval.measure.blocks`: random order in every round, sizes by the baseline, clock judged per pair), with
 the anchor as one more candidate; a process's figure is the median of its ratios within rounds. The baseline's own ratio
-is that to a twin of it on a copy of the model, so it is a null and not 1 by definition.
+is that to a twin of it on a copy of the model, so it is a noise floor and not 1 by definition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
@@ -36,11 +36,11 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}
         candidates: dict[str, Candidate] = {}
         try:
-            case = workload_by_id(cell.workload).build(cell.size, device=cell.device, seed=cell.options.seed)
+            built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
         except Exception as error:  # noqa: BLE001 - whatever building raises is the result of all of them
             return {fix: failure_of(fix, error) for fix in cell.fixes}
         for name in (*cell.fixes, *([TWIN] if BASELINE in cell.fixes else [])):
-            one = prepared(cell, BASELINE if name == TWIN else name, case, stack)
+            one = prepared(cell, BASELINE if name == TWIN else name, built, stack)
             if isinstance(one, Candidate):
                 candidates[name] = one
             else:

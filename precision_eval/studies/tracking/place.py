@@ -1,4 +1,4 @@
-"""Where a figure is taken: workload, mode and size; and the two ways in which there is none.
+"""Where a figure is taken: case, mode and size; and the two ways in which there is none.
 
 Conventions: *not applicable* is what cannot be (the device lacks it, the fix has no such mode); everything else that
 leaves no figure is a *failure* and shows its message, never a gap.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_eval.cases.systems import Workload, workload_by_id
+from precision_eval.cases.systems import Case, case_by_id
 from precision_eval.core.cells import Cell, Options, Outcome
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
 from precision_eval.fixes.catalog import FIXES, Fix
@@ -27,34 +27,32 @@ class FixFailedError(PrecisionEvalError, RuntimeError):
 class Place:
     """Where figures are taken."""
 
-    workload: str
+    case: str
     mode: str
     size: str
 
     @property
-    def entry(self) -> Workload:
-        """The workload itself."""
-        return workload_by_id(self.workload)
+    def entry(self) -> Case:
+        """The case itself."""
+        return case_by_id(self.case)
 
     def fixes(self, effort: Effort) -> tuple[Fix, ...]:
         """Return the fixes that have a meaning here, in this mode, and that an effort takes."""
-        workload, taken = self.entry, effort.compiled_fixes if self.mode == "compiled" else None
+        case, taken = self.entry, effort.compiled_fixes if self.mode == "compiled" else None
         return tuple(
-            fix
-            for fix in FIXES
-            if workload.takes(fix.id) and self.mode in fix.modes and (taken is None or fix.id in taken)
+            fix for fix in FIXES if case.takes(fix.id) and self.mode in fix.modes and (taken is None or fix.id in taken)
         )
 
     def at(self, effort: Effort) -> Place:
         """Return the place that is measured under an effort: a tiny one, where that is asked for and there is one."""
         if effort.tiny and "tiny" in self.entry.sizes:
-            return Place(workload=self.workload, mode=self.mode, size="tiny")
+            return Place(case=self.case, mode=self.mode, size="tiny")
         return self
 
     def cell(self, fixes: tuple[str, ...], measure: str, options: Options) -> Cell:
         """Return the suite's cell of these fixes."""
         return Cell(
-            workload=self.workload,
+            case=self.case,
             fixes=fixes,
             mode=self.mode,
             device=DEVICE,
@@ -70,7 +68,7 @@ class Place:
         if self.mode not in fix.modes:
             raise NotApplicableError(f"{fix.id} exists only {' and '.join(fix.modes)}, not {self.mode}")
         if not self.entry.takes(fix.id):
-            raise NotApplicableError(f"{fix.id} has no meaning for {self.workload}, which stands for no one project")
+            raise NotApplicableError(f"{fix.id} has no meaning for {self.case}, which stands for no one project")
         if fix not in self.fixes(effort):
             raise NotApplicableError(f"{fix.id} is left out of a {effort.name} run, {self.mode}")
         return fix

@@ -1,4 +1,4 @@
-"""A fix put on a workload and called once: what a tool that times by itself needs.
+"""A fix put on a case and called once: what a tool that times by itself needs.
 
 Conventions: CPU, one thread. The model is not copied, so that the process holds what the fix stores and no more.
 """
@@ -19,11 +19,11 @@ from precision_eval.studies.tracking.place import Place, raise_unless_passed
 
 
 def ready(place: Place, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
-    """Build a workload, put a fix on it and call it once."""
+    """Build a case, put a fix on it and call it once."""
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)
     try:
-        if fix.storage not in ("as_shipped", "per_workload"):
+        if fix.storage not in ("as_shipped", "per_case"):
             found = support(DEVICE, fix.storage)
             if found.kind == "absent":
                 raise UnsupportedError(f"{fix.storage} on {DEVICE}: {found.reason}")

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from precision_eval.cases.systems import Workload
+from precision_eval.cases.systems import Case
 from precision_eval.fixes.catalog import Fix
 from precision_eval.measure.registry import measure_by_name
 from precision_eval.studies.tracking.effort import FULL, THREADS
@@ -21,10 +21,10 @@ _SHAPING = ("seed", "streams", "steps", "minutes")
 """Options that change what a figure is; the others change only how sure it is."""
 
 
-def version_of(workload: Workload, mode: str, metric: Metric) -> str:
+def version_of(case: Case, mode: str, metric: Metric) -> str:
     """Digest of a tracked figure's definition."""
-    content: list[Any] = [workload.digest, mode, THREADS, _meaning(metric)]
-    measure = metric.measure_of(workload.measures)
+    content: list[Any] = [case.digest, mode, THREADS, _meaning(metric)]
+    measure = metric.measure_of(case.measures)
     if measure is not None:
         options = measure_by_name(measure).options
         content += [measure, FULL.options.chosen(tuple(name for name in options if name in _SHAPING))]

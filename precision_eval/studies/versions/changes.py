@@ -38,7 +38,7 @@ class ChangePoint:
     """A metric that is at another level from some position on."""
 
     mode: str
-    workload: str
+    case: str
     metric: str
     fix: str
     size: str
@@ -56,8 +56,8 @@ class ChangePoint:
 
     @property
     def key(self) -> Key:
-        """Mode, workload, metric, fix, size."""
-        return (self.mode, self.workload, self.metric, self.fix, self.size)
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, self.metric, self.fix, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class SmallDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What the paired tests of a workload can call, with so many versions and processes."""
+    """What the paired tests of a case can call, with so many versions and processes."""
 
     tested: int
     smallest: float
@@ -115,13 +115,13 @@ def change_points(
     turn_margins: Mapping[str, float] = TURN_MARGIN,
     seeds: Sequence[SeedDrift] = (),
 ) -> tuple[ChangePoint, ...]:
-    """Find the change points of some series, those of a workload together."""
+    """Find the change points of some series, those of a case together."""
     known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
-    workloads: dict[str, list[Series]] = {}
+    cases: dict[str, list[Series]] = {}
     for one in series:
-        workloads.setdefault(one.workload, []).append(one)
+        cases.setdefault(one.case, []).append(one)
     found = []
-    for members in workloads.values():
+    for members in cases.values():
         changes = [change for one in members if one.kind == "exact" for change in _exact_changes(one, more)]
         changes += _paired_changes(members, margins, turn_margins)
         found += [_explained(change, changes, known) for change in changes]
@@ -129,7 +129,7 @@ def change_points(
 
 
 def reach(series: Iterable[Series]) -> Reach | None:
-    """Say whether changes of one workload's paired series can be called at all."""
+    """Say whether changes of one case's paired series can be called at all."""
     counts = [tuple(len(point.samples) for point in run.points) for run in _runs(series)]
     if not counts:
         return None
@@ -197,7 +197,7 @@ def _exact_changes(series: Series, seeds: Sequence[SeedDrift]) -> list[ChangePoi
 def _change(series: Series, before: str, at: str, old: float, new: float) -> ChangePoint:
     return ChangePoint(
         mode=series.mode,
-        workload=series.workload,
+        case=series.case,
         metric=series.metric,
         fix=series.fix,
         size=series.size,

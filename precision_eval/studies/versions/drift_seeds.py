@@ -31,7 +31,7 @@ class SeedDrift:
     """One fix under one torch version."""
 
     mode: str
-    workload: str
+    case: str
     fix: str
     size: str
     torch_version: str
@@ -41,8 +41,8 @@ class SeedDrift:
 
     @property
     def key(self) -> Key:
-        """Mode, workload, metric, fix, size."""
-        return (self.mode, self.workload, "drift", self.fix, self.size)
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, "drift", self.fix, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,11 +20,11 @@ from precision_eval.core.files import written_whole
 from precision_eval.studies.versions.changes import ChangePoint
 from precision_eval.studies.versions.series import Series, SeriesPoint
 from precision_eval.studies.versions.statuses import StatusChange, status_at
-from precision_eval.studies.versions.story import VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, VersionsStory
 
 SCHEMA_VERSION = 1
 CSV_COLUMNS = (
-    "workload",
+    "case",
     "mode",
     "size",
     "fix",
@@ -50,7 +50,7 @@ def as_json(story: VersionsStory) -> str:
         "hardware": dict(story.hardware),
         "cuda_build": story.cuda_build,
         "positions": [_position(story, number) for number in range(len(story.positions))],
-        "workloads": [_workload(one) for one in story.workloads],
+        "cases": [_case(one) for one in story.cases],
         "upstream": [asdict(one) for one in story.upstream],
         "notes": list(story.notes),
     }
@@ -62,8 +62,8 @@ def write_csv(story: VersionsStory, path: Path) -> None:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for workload in story.workloads:
-        for series in workload.series:
+    for case in story.cases:
+        for series in case.series:
             writer.writerows(_csv_row(series, point) for point in series.points if point.state != "absent")
     try:
         with written_whole(path) as partial:
@@ -75,7 +75,7 @@ def write_csv(story: VersionsStory, path: Path) -> None:
 def _csv_row(series: Series, point: SeriesPoint) -> list[Any]:
     value = point.value if point.value is not None and math.isfinite(point.value) else ""
     low, high = point.interval or ("", "")
-    where = [series.workload, series.mode, series.size, series.fix, series.metric, point.position, point.state]
+    where = [series.case, series.mode, series.size, series.fix, series.metric, point.position, point.state]
     status = status_at(point) if series.kind == "status" else ""
     return [*where, value, low, high, len(point.samples) or "", series.unit, status, point.benchmark_version]
 
@@ -94,12 +94,12 @@ def _position(story: VersionsStory, number: int) -> dict[str, Any]:
     }
 
 
-def _workload(workload: WorkloadStory) -> dict[str, Any]:
+def _case(case: CaseStory) -> dict[str, Any]:
     return {
-        "workload": workload.workload,
-        "series": [_series(one) for one in workload.series],
-        "changes": [_change(one) for one in workload.changes],
-        "status_changes": [_change(one) for one in workload.status_changes],
+        "case": case.case,
+        "series": [_series(one) for one in case.series],
+        "changes": [_change(one) for one in case.changes],
+        "status_changes": [_change(one) for one in case.status_changes],
     }
 
 

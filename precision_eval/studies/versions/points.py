@@ -19,7 +19,7 @@ COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")
 """What makes a machine another one; the system's version and the memory it reports change with a kernel."""
 
 Key = tuple[str, str, str, str, str]
-"""Mode, workload, metric, fix, size."""
+"""Mode, case, metric, fix, size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Point:
     """One parameter combination of one benchmark."""
 
     mode: str
-    workload: str
+    case: str
     metric: str
     fix: str
     size: str
@@ -42,7 +42,7 @@ class Point:
     @property
     def key(self) -> Key:
         """Where it lies in :attr:`ResultSet.points`."""
-        return (self.mode, self.workload, self.metric, self.fix, self.size)
+        return (self.mode, self.case, self.metric, self.fix, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def status_of(point: Point | None) -> str | None:
     try:
         return status_name(point.value)
     except RecordError as error:
-        raise RecordError(f"{point.mode} {point.workload}/{point.fix}:{point.size}: {error}") from error
+        raise RecordError(f"{point.mode} {point.case}/{point.fix}:{point.size}: {error}") from error
 
 
 def status_name(number: float) -> str:

@@ -2,7 +2,7 @@
 
 Conventions: a *folder* is asv's ``results_dir``: one folder per machine with ``machine.json`` and one JSON file per
 commit and environment, format version 2, and ``benchmarks.json`` beside the machines. A benchmark is named
-``MODE.WORKLOAD.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
+``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
 are left alone. ``null`` is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not
 hold is *absent*. When samples were taken, where a sweep was in rounds, is in its ``rounds.jsonl``. Times are seconds,
 sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
@@ -245,7 +245,7 @@ def _points(
 
 
 def _place(name: str) -> tuple[str, str, str] | None:
-    """Split ``eager.metavoice_decode.track_drift`` into mode, workload and metric; None for another benchmark."""
+    """Split ``eager.metavoice_decode.track_drift`` into mode, case and metric; None for another benchmark."""
     parts = name.split(".")
     if len(parts) < 3 or parts[-3] not in MODES:
         return None
@@ -318,10 +318,10 @@ def _point(
     samples: tuple[float, ...] = (),
     interval: tuple[float, float] | None = None,
 ) -> Point:
-    mode, workload, metric = place
+    mode, case, metric = place
     return Point(
         mode=mode,
-        workload=workload,
+        case=case,
         metric=metric,
         fix=fix,
         size=size,

@@ -73,7 +73,7 @@ class Series:
 
     Attributes
     ----------
-    mode, workload, metric, fix, size, unit : str
+    mode, case, metric, fix, size, unit : str
     kind : str
         ``"paired"``, ``"exact"``, ``"status"`` or ``"other"``.
     points : tuple of SeriesPoint
@@ -83,7 +83,7 @@ class Series:
     """
 
     mode: str
-    workload: str
+    case: str
     metric: str
     fix: str
     size: str
@@ -94,8 +94,8 @@ class Series:
 
     @property
     def key(self) -> Key:
-        """Mode, workload, metric, fix, size."""
-        return (self.mode, self.workload, self.metric, self.fix, self.size)
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, self.metric, self.fix, self.size)
 
     @property
     def measured(self) -> tuple[SeriesPoint, ...]:
@@ -141,7 +141,7 @@ def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[S
 
 def _bare(key: Key, points: Sequence[Point | None], positions: Sequence[str]) -> Series:
     """Return a series before its noise is known."""
-    mode, workload, metric, fix, size = key
+    mode, case, metric, fix, size = key
     found = tuple(
         SeriesPoint(
             position=position,
@@ -157,7 +157,7 @@ def _bare(key: Key, points: Sequence[Point | None], positions: Sequence[str]) ->
     unit = next((point.unit for point in reversed(points) if point and point.unit), "")
     kind = kind_of(metric)
     return Series(
-        mode=mode, workload=workload, metric=metric, fix=fix, size=size, unit=unit, kind=kind, points=found, noise=None
+        mode=mode, case=case, metric=metric, fix=fix, size=size, unit=unit, kind=kind, points=found, noise=None
     )
 
 
@@ -166,9 +166,9 @@ def _with_noise(series: Iterable[Series]) -> list[Series]:
     series = list(series)
     own = {one.key: _own_scale(one) for one in series if one.kind == "paired"}
     groups: dict[tuple[str, ...], list[float]] = {}
-    for (mode, workload, metric, _, size), found in own.items():
+    for (mode, case, metric, _, size), found in own.items():
         if found is not None and found[0] > 0.0:
-            groups.setdefault((mode, workload, metric, size), []).append(found[0])
+            groups.setdefault((mode, case, metric, size), []).append(found[0])
     result = []
     for one in series:
         found = own.get(one.key)
@@ -176,7 +176,7 @@ def _with_noise(series: Iterable[Series]) -> list[Series]:
             result.append(one)
             continue
         scale, degrees = found
-        peers = groups.get((one.mode, one.workload, one.metric, one.size), [])
+        peers = groups.get((one.mode, one.case, one.metric, one.size), [])
         noise = _noise(scale, degrees, float(np.median(peers)) if len(peers) > 1 and scale > 0.0 else None)
         result.append(replace(one, noise=noise, points=tuple(_located(point, noise) for point in one.points)))
     return result
@@ -203,7 +203,7 @@ def _positive(series: Series, point: SeriesPoint) -> Floats:
     samples = np.asarray(point.samples, dtype=np.float64)
     if not (np.isfinite(samples).all() and (samples > 0.0).all()):
         raise ParameterError(
-            f"{series.mode} {series.workload}/{series.fix}: {series.metric} at {point.position} holds a ratio that is "
+            f"{series.mode} {series.case}/{series.fix}: {series.metric} at {point.position} holds a ratio that is "
             f"not above 0 ({samples.min():g}); remove that result and run it again"
         )
     return samples

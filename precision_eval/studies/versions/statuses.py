@@ -21,7 +21,7 @@ class StatusChange:
     """A status that is another one from some position on."""
 
     mode: str
-    workload: str
+    case: str
     fix: str
     size: str
     before: str
@@ -32,8 +32,8 @@ class StatusChange:
 
     @property
     def key(self) -> Key:
-        """Mode, workload, metric, fix, size."""
-        return (self.mode, self.workload, "status", self.fix, self.size)
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, "status", self.fix, self.size)
 
 
 def status_at(point: SeriesPoint | Point | None) -> str | None:
@@ -67,7 +67,7 @@ def _change(
     known = upstream if axis == "torch" else ()
     return StatusChange(
         mode=series.mode,
-        workload=series.workload,
+        case=series.case,
         fix=series.fix,
         size=series.size,
         before=before,

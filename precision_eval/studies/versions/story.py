@@ -32,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class FixTable:
-    """Fix × position, for one mode and size of a workload."""
+    """Fix × position, for one mode and size of a case."""
 
     mode: str
     size: str
@@ -41,10 +41,10 @@ class FixTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadStory:
-    """One workload over all positions."""
+class CaseStory:
+    """One case over all positions."""
 
-    workload: str
+    case: str
     tables: tuple[FixTable, ...]
     series: tuple[Series, ...]
     changes: tuple[ChangePoint, ...]
@@ -62,6 +62,6 @@ class VersionsStory:
     machine: str
     hardware: Mapping[str, str]
     cuda_build: bool | None
-    workloads: tuple[WorkloadStory, ...]
+    cases: tuple[CaseStory, ...]
     upstream: tuple[UpstreamChange, ...]
     notes: tuple[str, ...]

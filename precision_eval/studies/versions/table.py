@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from precision_eval.studies.versions.changes import ChangePoint
 from precision_eval.studies.versions.points import build_words
 from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
 from precision_eval.studies.versions.upstream import UpstreamChange
 
 NOTHING = "–"
@@ -33,16 +33,16 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def grids(story: VersionsStory, workload: WorkloadStory) -> Iterator[Grid]:
-    """Yield the tables of a workload: fix × position for each mode and size, changes of status, change points."""
-    for table in workload.tables:
-        title = f"{workload.workload}, {table.mode}, {table.size}"
+def grids(story: VersionsStory, case: CaseStory) -> Iterator[Grid]:
+    """Yield the tables of a case: fix × position for each mode and size, changes of status, change points."""
+    for table in case.tables:
+        title = f"{case.case}, {table.mode}, {table.size}"
         yield Grid(title, ("fix", "", *story.positions), tuple(_rows(table, story.positions)))
-    if workload.status_changes:
-        rows = tuple(status_rows(story, workload.status_changes))
-        yield Grid(f"{workload.workload}: changes of status", STATUS_COLUMNS, rows)
-    if workload.changes:
-        yield Grid(f"{workload.workload}: change points", CHANGE_COLUMNS, tuple(change_rows(story, workload.changes)))
+    if case.status_changes:
+        rows = tuple(status_rows(story, case.status_changes))
+        yield Grid(f"{case.case}: changes of status", STATUS_COLUMNS, rows)
+    if case.changes:
+        yield Grid(f"{case.case}: change points", CHANGE_COLUMNS, tuple(change_rows(story, case.changes)))
 
 
 def _rows(table: FixTable, positions: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -142,9 +142,9 @@ def heading(story: VersionsStory) -> str:
 def markdown(story: VersionsStory) -> str:
     """Return the whole story as Markdown."""
     lines = [heading(story), ""]
-    for workload in story.workloads:
-        lines += [f"## {workload.workload}", ""]
-        for grid in grids(story, workload):
+    for case in story.cases:
+        lines += [f"## {case.case}", ""]
+        for grid in grids(story, case):
             lines += [f"### {grid.title}", "", *_markdown_table(grid), ""]
     if story.upstream:
         lines += ["## Upstream", ""]

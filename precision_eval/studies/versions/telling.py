@@ -2,7 +2,7 @@
 
 Conventions: on the axis of torch versions all sets are of one commit; on the axis of commits all are of one torch
 version. Where the folder holds more, the commit with the most versions (the version with the most commits) is taken,
-the newest of equals, and the rest is named in a note. Workloads and metrics are chosen by globs.
+the newest of equals, and the rest is named in a note. Cases and metrics are chosen by globs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from precision_eval.studies.versions.drift_seeds import SeedDrift, read_drift_se
 from precision_eval.studies.versions.points import ResultSet, check_one_build, check_one_machine
 from precision_eval.studies.versions.series import EXACT, PAIRED, Series, SeriesPoint, build_series, in_turn
 from precision_eval.studies.versions.statuses import StatusChange, status_at, status_changes
-from precision_eval.studies.versions.story import Cell, FixTable, VersionsStory, WorkloadStory
+from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
 from precision_eval.studies.versions.upstream import Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")
@@ -47,7 +47,7 @@ class Choice:
     ----------
     axis : str
         ``"torch"`` or ``"commit"``.
-    workloads, metrics : tuple of str
+    cases, metrics : tuple of str
         Globs; each must name something that is there.
     commit : str or None
         On the axis of torch versions, the beginning of the commit to take.
@@ -56,7 +56,7 @@ class Choice:
     """
 
     axis: str = "torch"
-    workloads: tuple[str, ...] = ("*",)
+    cases: tuple[str, ...] = ("*",)
     metrics: tuple[str, ...] = ("*",)
     commit: str | None = None
     torch: str | None = None
@@ -76,8 +76,8 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
     seeds = _seeds_beside(chosen) if choice.axis == "torch" else ()
     changes = change_points(series, known, axis=choice.axis, seeds=seeds)
     turned = status_changes(series, known, axis=choice.axis)
-    names = dict.fromkeys(one.workload for one in series)
-    workloads = tuple(_workload(name, series, positions, changes, turned) for name in names)
+    names = dict.fromkeys(one.case for one in series)
+    cases = tuple(_case(name, series, positions, changes, turned) for name in names)
     return VersionsStory(
         axis=choice.axis,
         positions=positions,
@@ -88,7 +88,7 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
         machine=machine,
         hardware=chosen[-1].hardware,
         cuda_build=cuda_build,
-        workloads=workloads,
+        cases=cases,
         upstream=_used(known, (*changes, *turned)),
         notes=(*notes, *_doubts(series, positions), *_small_drifts(drifts_of_one_seed(series, changes, seeds))),
     )
@@ -116,8 +116,8 @@ def _small_drifts(found: Sequence[SmallDrift]) -> list[str]:
 
 
 def _small_drift(one: SmallDrift) -> str:
-    mode, workload, _, fix, size = one.key
-    told = f"{workload}/{fix} ({mode}, {size}) ×{one.factor:.3g} at {one.at}"
+    mode, case, _, fix, size = one.key
+    told = f"{case}/{fix} ({mode}, {size}) ×{one.factor:.3g} at {one.at}"
     if one.over_seeds is None:
         return told
     low, high = one.over_seeds.interval
@@ -180,8 +180,8 @@ def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
 
 def _named(series: Sequence[Series], choice: Choice) -> list[Series]:
     if not series:
-        raise RecordError("the results hold no benchmark of a workload (eager.*, compiled.*); run those of benchmarks/")
-    for kind, globs in (("workload", choice.workloads), ("metric", choice.metrics)):
+        raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
+    for kind, globs in (("case", choice.cases), ("metric", choice.metrics)):
         known = {getattr(one, kind) for one in series}
         for glob in globs:
             if not any(fnmatchcase(name, glob) for name in known):
@@ -189,27 +189,27 @@ def _named(series: Sequence[Series], choice: Choice) -> list[Series]:
     return [
         one
         for one in series
-        if any(fnmatchcase(one.workload, glob) for glob in choice.workloads)
+        if any(fnmatchcase(one.case, glob) for glob in choice.cases)
         and any(fnmatchcase(one.metric, glob) for glob in choice.metrics)
     ]
 
 
-def _workload(
+def _case(
     name: str,
     series: Sequence[Series],
     positions: Sequence[str],
     changes: Iterable[ChangePoint],
     turned: Iterable[StatusChange],
-) -> WorkloadStory:
-    own = tuple(one for one in series if one.workload == name)
+) -> CaseStory:
+    own = tuple(one for one in series if one.case == name)
     places = sorted({(one.mode, one.size) for one in own}, key=lambda place: (place[0] != "eager", place))
     order = {position: number for number, position in enumerate(positions)}
-    return WorkloadStory(
-        workload=name,
+    return CaseStory(
+        case=name,
         tables=tuple(_table(mode, size, own, positions) for mode, size in places),
         series=own,
-        changes=tuple(sorted((c for c in changes if c.workload == name), key=lambda c: (order[c.at], c.key))),
-        status_changes=tuple(sorted((c for c in turned if c.workload == name), key=lambda c: (order[c.at], c.key))),
+        changes=tuple(sorted((c for c in changes if c.case == name), key=lambda c: (order[c.at], c.key))),
+        status_changes=tuple(sorted((c for c in turned if c.case == name), key=lambda c: (order[c.at], c.key))),
     )
 
 
@@ -264,11 +264,11 @@ def _doubts(series: Sequence[Series], positions: Sequence[str]) -> list[str]:
     other = sorted({one.metric for one in series if one.kind == "other" and one.measured})
     if other:
         notes.append(f"{', '.join(other)}: shown, not judged; their noise is not in these files")
-    anew = sorted({f"{one.workload}/{one.metric}" for one in series if len(one.runs) > 1})
+    anew = sorted({f"{one.case}/{one.metric}" for one in series if len(one.runs) > 1})
     if anew:
         notes.append(f"defined anew within the range, so not compared across it: {', '.join(anew)}")
     not_finite = sorted(
-        {f"{one.workload}/{one.fix}/{one.metric}" for one in series for point in one.points if _is_broken(point)}
+        {f"{one.case}/{one.fix}/{one.metric}" for one in series for point in one.points if _is_broken(point)}
     )
     if not_finite:
         notes.append(f"not finite, so left out of series: {', '.join(not_finite)}")
@@ -281,7 +281,7 @@ def _sessions(series: Sequence[Series]) -> list[str]:
     turned = [all(in_turn([p for p in run if p.samples]) for run in one.runs) for one in judged]
     notes = []
     if not all(turned):
-        which = "" if not any(turned) else f" of {', '.join(_workloads_of(judged, turned, False))}"
+        which = "" if not any(turned) else f" of {', '.join(_cases_of(judged, turned, False))}"
         notes.append(
             f"latencies{which}: each version or commit was measured in one session, and what differs from one session "
             "to the next is not in the noise between its processes, so a step is called only where its interval lies "
@@ -290,15 +290,15 @@ def _sessions(series: Sequence[Series]) -> list[str]:
         )
     if any(turned):
         notes.append(
-            f"latencies of {', '.join(_workloads_of(judged, turned, True))}: versions were measured in turn, so the "
+            f"latencies of {', '.join(_cases_of(judged, turned, True))}: versions were measured in turn, so the "
             f"noise holds what sessions differ by; a step is called where its interval lies beyond "
             f"{_margins(TURN_MARGIN)}, a judgement and no calibration"
         )
     return notes
 
 
-def _workloads_of(series: Sequence[Series], turned: Sequence[bool], wanted: bool) -> list[str]:
-    return sorted({one.workload for one, is_turned in zip(series, turned, strict=True) if is_turned == wanted})
+def _cases_of(series: Sequence[Series], turned: Sequence[bool], wanted: bool) -> list[str]:
+    return sorted({one.case for one, is_turned in zip(series, turned, strict=True) if is_turned == wanted})
 
 
 def _margins(margins: Mapping[str, float]) -> str:
@@ -308,10 +308,10 @@ def _margins(margins: Mapping[str, float]) -> str:
 
 
 def _too_few(series: Sequence[Series]) -> list[str]:
-    """Name the workloads where a paired change has little or no chance to be called."""
+    """Name the cases where a paired change has little or no chance to be called."""
     notes = []
-    for name in dict.fromkeys(one.workload for one in series):
-        found = reach(one for one in series if one.workload == name)
+    for name in dict.fromkeys(one.case for one in series):
+        found = reach(one for one in series if one.case == name)
         if found is None or not (found.none or found.unsure):
             continue
         told = f"too few versions or processes to call any paired change in {name}"

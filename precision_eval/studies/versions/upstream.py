@@ -2,7 +2,7 @@
 
 Conventions: both are data, in ``upstream.json``. A date is the day (UTC) on which the first file of a release was
 uploaded to the package index; null where it is not known. A change holds *since* a version: it explains what differs
-between a version before and that one or a later one. Patterns are globs on the names of workloads, fixes, sizes, modes
+between a version before and that one or a later one. Patterns are globs on the names of cases, fixes, sizes, modes
 and metrics; a change of status may have to go from one given status to another. How an entry was confirmed is part of
 it.
 """
@@ -41,7 +41,7 @@ class UpstreamChange:
 
     id: str
     since: str
-    workloads: tuple[str, ...]
+    cases: tuple[str, ...]
     fixes: tuple[str, ...]
     modes: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -56,10 +56,10 @@ class UpstreamChange:
 
     def explains(self, key: Key, *, before: str, at: str) -> bool:
         """Say whether this is about what `key` names, and came between two torch versions."""
-        mode, workload, metric, fix, size = key
+        mode, case, metric, fix, size = key
         pairs = (
             (mode, self.modes),
-            (workload, self.workloads),
+            (case, self.cases),
             (metric, self.metrics),
             (fix, self.fixes),
             (size, self.sizes),
@@ -122,5 +122,5 @@ def _change(entry: Mapping[str, Any]) -> UpstreamChange:
         raise ValueError(f"{entry['id']}: device is {entry['device']}, expected one of {', '.join(DEVICES)}")
     if not isinstance(entry["certain"], bool):
         raise ValueError(f"{entry['id']}: certain is {entry['certain']!r}, expected true or false")
-    globs = {name: tuple(entry[name]) for name in ("workloads", "fixes", "sizes", "modes", "metrics")}
+    globs = {name: tuple(entry[name]) for name in ("cases", "fixes", "sizes", "modes", "metrics")}
     return UpstreamChange(**{**entry, **globs})

@@ -61,8 +61,8 @@ def run(*arguments, **options):
     return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, **options)
 
 
-def command(reference, estimate, *, null=None, as_json=False, plot=None):
-    audio_command(Request(reference=reference, estimate=estimate, null=null, as_json=as_json, plot=plot))
+def command(reference, estimate, *, noise_floor=None, as_json=False, plot=None):
+    audio_command(Request(reference=reference, estimate=estimate, noise_floor=noise_floor, as_json=as_json, plot=plot))
 
 
 def test_help_teaches_and_loads_nothing_heavy():
@@ -79,10 +79,10 @@ def test_help_teaches_and_loads_nothing_heavy():
 
 
 def test_the_tables_hold_every_metric_with_unit_direction_and_course(files, capsys):
-    reference, estimate, null = files
-    command(reference, estimate, null=null)
+    reference, estimate, noise_floor = files
+    command(reference, estimate, noise_floor=noise_floor)
     shown = capsys.readouterr().out
-    found = compare_files(reference, estimate, null_path=null)
+    found = compare_files(reference, estimate, null_path=noise_floor)
     for name, summary in found.summaries.items():
         (row, course) = [line for line in shown.splitlines() if line.startswith(title_of(name))]
         assert figure_of(summary.whole_file) in row
@@ -98,13 +98,13 @@ def test_the_tables_hold_every_metric_with_unit_direction_and_course(files, caps
 
 
 def test_json_is_strict_and_says_what_the_library_says(files):
-    reference, estimate, null = files
-    done = run(reference, estimate, "--null", null, "--json", check=True)
+    reference, estimate, noise_floor = files
+    done = run(reference, estimate, "--null", noise_floor, "--json", check=True)
     found = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(word))
-    expected = compare_files(reference, estimate, null_path=null).to_dict()
+    expected = compare_files(reference, estimate, null_path=noise_floor).to_dict()
     assert found["comparison"]["mel_mcd_db"] == expected["mel_mcd_db"]
     assert found["comparison"]["ratio_to_null"] == expected["ratio_to_null"]
-    assert found["files"]["null"] == {"path": str(null), "format": "FLOAT"}
+    assert found["files"]["noise_floor"] == {"path": str(noise_floor), "format": "FLOAT"}
     assert set(found["signals"]) == {"reference", "estimate"}
     assert done.stderr == ""
 
@@ -222,7 +222,7 @@ def test_a_file_that_may_not_be_read_says_so(wav, tmp_path, monkeypatch):
 
 def test_the_null_must_fit_too(files, wav):
     with pytest.raises(AudioMetricsError, match=r"lengths differ: reference .*, null .*short\.wav has 100 samples"):
-        command(*files[:2], null=wav("short.wav", sound()[:100]))
+        command(*files[:2], noise_floor=wav("short.wav", sound()[:100]))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from precision_eval.cli.commands import app
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 CPU, SYSTEMS = RESULTS / "cpu", RESULTS / "systems"
-VOICE = ("--workload", "voice", "--mode", "eager")
+VOICE = ("--case", "voice", "--mode", "eager")
 SCREEN_LINES = 24
 
 
@@ -61,11 +61,11 @@ def test_several_groups_are_one_answer(monkeypatch, capsys):
     [
         ((CPU, "--max-memory", "5"), "--max-memory '5' is no size"),
         ((CPU, "--max-drift", "-1"), "max_drift is -1.0; expected a finite number above 0"),
-        ((CPU, "--workload", "voices"), "unknown workload 'voices'; did you mean voice"),
+        ((CPU, "--case", "voices"), "unknown case 'voices'; did you mean voice"),
         ((CPU, "--size", "huge"), "unknown size 'huge'"),
         ((CPU, "--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
         ((RESULTS,), "holds no records.jsonl"),
-        ((CPU, "--workload", "attention-decode", "--length", "64", "--sweep", CPU), "precision-eval sweep --out"),
+        ((CPU, "--case", "attention-decode", "--length", "64", "--sweep", CPU), "precision-eval sweep --out"),
         ((CPU, "--plan", CPU / "environment.json"), "is no plan; write one: precision-eval plan --json"),
         ((SYSTEMS, "--mode", "compiled"), "the choice needs the measure 'drift', which no fix has here"),
     ],
@@ -97,7 +97,7 @@ def test_json_is_strict_and_holds_the_answer(monkeypatch, capsys):
 
 
 def test_the_command_in_a_message_parses(monkeypatch, capsys):
-    _, _, err = run(monkeypatch, capsys, SYSTEMS, "--workload", "dia-decode", "--mode", "compiled")
+    _, _, err = run(monkeypatch, capsys, SYSTEMS, "--case", "dia-decode", "--mode", "compiled")
     command = err.strip().rpartition("add it: ")[2]
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("precision-eval", "run")
@@ -112,7 +112,7 @@ def test_every_answer_fits_one_screen():
         answers = 0
         requests = [Request(run_dir=folder, policy=policy) for policy in POLICIES]
         for group in groups_of(RecordFile(folder / "records.jsonl").read().records):
-            place = {"workloads": (group.workload,), "sizes": (group.size,), "modes": (group.mode,)}
+            place = {"cases": (group.case,), "sizes": (group.size,), "modes": (group.mode,)}
             requests.append(Request(run_dir=folder, policy="speed", max_drift=1e-3, **place))
         for request in requests[:9]:
             shown = StringIO()
@@ -129,18 +129,18 @@ def test_every_answer_fits_one_screen():
 
 def test_records_that_cannot_be_compared_are_told_beside_the_answer(monkeypatch, capsys, tmp_path):
     lines = (CPU / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    old = next(one for one in map(json.loads, lines) if one["workload"] == "voice" and one["measure"] == "latency")
-    lines.append(json.dumps(old | {"workload_digest": "another"}))
+    old = next(one for one in map(json.loads, lines) if one["case"] == "voice" and one["measure"] == "latency")
+    lines.append(json.dumps(old | {"case_digest": "another"}))
     (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, out, _ = run(monkeypatch, capsys, tmp_path, "--workload", "attention-*", "--mode", "eager")
+    code, out, _ = run(monkeypatch, capsys, tmp_path, "--case", "attention-*", "--mode", "eager")
     assert code == 0
     code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager", "--json")
     found = json.loads(out)
     assert (code, found["found"]) == (1, False)
     assert found["choices"]
-    assert "unlike workload digests" in found["unanswered"][0]["lacks"]
+    assert "unlike case digests" in found["unanswered"][0]["lacks"]
     code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager")
-    assert "add it: precision-eval run --workload voice --size default --mode eager" in " ".join(out.split())
+    assert "add it: precision-eval run --case voice --size default --mode eager" in " ".join(out.split())
     code, _, err = run(monkeypatch, capsys, tmp_path, *VOICE)
     assert (code, err.count("\n")) == (2, 1)
 
@@ -152,7 +152,7 @@ def test_the_help_says_what_each_pin_leaves_out():
 
 def test_a_narrow_console_cuts_no_name_and_no_time():
     shown = StringIO()
-    request = Request(run_dir=CPU, workloads=("voice",), modes=("eager",), max_drift=1e-3, max_memory="17MiB")
+    request = Request(run_dir=CPU, cases=("voice",), modes=("eager",), max_drift=1e-3, max_memory="17MiB")
     choose_command(request, console=Console(file=shown, width=80))
     text = shown.getvalue()
     assert "…" not in text
@@ -165,7 +165,7 @@ def test_neither_help_nor_choosing_loads_torch():
         "import sys, precision_eval.cli.app_choose\n"
         "assert not {'numpy', 'torch'} & set(sys.modules)\n"
         "from precision_eval.cli import main\n"
-        f"sys.argv = ['precision-eval', 'choose', {str(CPU)!r}, '--workload', 'voice']\n"
+        f"sys.argv = ['precision-eval', 'choose', {str(CPU)!r}, '--case', 'voice']\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
     )

@@ -51,7 +51,7 @@ def test_a_bad_name_ends_before_torch_is_loaded(tmp_path):
     ("arguments", "message"),
     [
         (["--fix", "kv_to_quary"], "unknown fix 'kv_to_quary'; did you mean kv_to_query"),
-        (["--workload", "attention-decod"], "unknown workload 'attention-decod'; did you mean attention-decode"),
+        (["--case", "attention-decod"], "unknown case 'attention-decod'; did you mean attention-decode"),
         (["--device", "gpu"], "unknown device 'gpu'; did you mean"),
         (["--mode", "eagre"], "unknown mode 'eagre'; did you mean eager"),
         (["--measure", "latancy"], "unknown measure 'latancy'; did you mean latency"),
@@ -75,7 +75,7 @@ def test_bad_options_are_code_2(arguments):
 
 def test_damaged_records_are_one_line_and_code_2(tmp_path):
     (tmp_path / "records.jsonl").write_text('{"schema_version":7}\n')
-    done = run("run", "--workload", "attention-decode", "--size", "tiny", "--out", tmp_path)
+    done = run("run", "--case", "attention-decode", "--size", "tiny", "--out", tmp_path)
     assert done.returncode == 2
     assert "schema version 7, this precision-eval reads and writes 1" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -87,10 +87,10 @@ def test_report_without_a_run(tmp_path):
     assert "holds no records.jsonl" in done.stderr
 
 
-@pytest.mark.parametrize("what", ["fixes", "workloads", "measures"])
+@pytest.mark.parametrize("what", ["fixes", "cases", "measures"])
 def test_list(what):
     shown = run("list", what, check=True).stdout
-    expected = {"fixes": "kv_to_query", "workloads": "attention-decode", "measures": "witness"}[what]
+    expected = {"fixes": "kv_to_query", "cases": "attention-decode", "measures": "trace"}[what]
     assert expected in shown
     assert "source: " in shown
 
@@ -100,7 +100,7 @@ def records_of(folder: Path) -> list[dict]:
 
 
 SMALL = [
-    "--workload",
+    "--case",
     "attention-decode",
     "--size",
     "tiny",
@@ -143,7 +143,7 @@ def test_device_that_is_not_there_is_unsupported(tmp_path):
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
     arguments = [
-        "--workload",
+        "--case",
         "attention-*",
         "--size",
         "tiny",
@@ -172,8 +172,8 @@ def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130
     assert "Stopped. 1 records are kept" in output
-    assert "precision-eval run --workload 'attention-*' --size tiny" in output
+    assert "precision-eval run --case 'attention-*' --size tiny" in output
     (kept,) = records_of(out)
     run("run", *arguments, "--device", "cpu", "--out", out, check=True)
     assert records_of(out)[0] == kept
-    assert {record["workload"] for record in records_of(out)} == {"attention-decode", "attention-prefill"}
+    assert {record["case"] for record in records_of(out)} == {"attention-decode", "attention-prefill"}

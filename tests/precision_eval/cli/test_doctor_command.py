@@ -97,7 +97,7 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
     ("arguments", "message"),
     [
         ((), "doctor was given nothing; give one of"),
-        (("a:b", "--workload", "dia-decode"), "factory and workload; give one of"),
+        (("a:b", "--case", "dia-decode"), "factory and case; give one of"),
         (("doctor_factories",), "names no factory; write package.module:function"),
         (("doctor_nowhere:split",), "doctor_nowhere does not import: ModuleNotFoundError"),
         (("doctor_broken:split",), "doctor_broken does not import: ModuleNotFoundError: No module named 'nothing_of"),
@@ -112,8 +112,8 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
         (("doctor_factories:function",), "as its model"),
         (("doctor_factories:short",), "missing a required argument: 'input'"),
         (("doctor_factories:eight",), "the input 'input' is float8_e4m3fn; expected float16"),
-        (("--workload", "dia-decod"), "unknown workload 'dia-decod'; did you mean dia-decode"),
-        (("--workload", "dia-decode", "--size", "huge"), "unknown size of the workload 'dia-decode': 'huge'"),
+        (("--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
+        (("--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
         pytest.param(
             ("--hf", "./nowhere"), "no configuration of a transformers model at './nowhere'", marks=pytest.mark.slow
         ),
@@ -127,12 +127,12 @@ def test_bad_input_is_one_line_and_exits_with_2(monkeypatch, capsys, arguments, 
 
 
 def test_bare_attention(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "--workload", "attention-decode", *FAST, "--json")
+    code, out, _ = run(monkeypatch, capsys, "--case", "attention-decode", *FAST, "--json")
     assert (code, json.loads(out)["status"]) == (1, "raised")
 
 
-def test_a_workload(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "--workload", "imaginairy-time-embed", *FAST)
+def test_a_case(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "--case", "imaginairy-time-embed", *FAST)
     assert code == 1
     assert "time_embed.0" in out
 

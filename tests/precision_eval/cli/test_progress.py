@@ -17,7 +17,7 @@ from precision_eval.run.plan import Selection, make_plan
 @pytest.fixture
 def plan():
     selection = Selection(
-        workloads=("attention-decode",), sizes=("tiny",), measures=("witness", "latency"), fixes=("k*", "b*")
+        cases=("attention-decode",), sizes=("tiny",), measures=("trace", "latency"), fixes=("k*", "b*")
     )
     return make_plan(selection)
 
@@ -25,8 +25,8 @@ def plan():
 def record_of(cell, fix, status="passed"):
     return Record(
         cell=cell.fix_id(fix),
-        workload=cell.workload,
-        workload_digest="d",
+        case=cell.case,
+        case_digest="d",
         fix=fix,
         role="fix",
         mode=cell.mode,
@@ -58,9 +58,9 @@ def test_time_left_follows_the_pace(plan, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     tally = Tally(plan)
     assert (tally.total, tally.left()) == (4, "0:00 elapsed")
-    witness, other, latency = plan.cells
+    trace, other, latency = plan.cells
     now[0] += 30.0
-    tally.add(witness, 1, wall_s=30.0)  # ten times what a witness is expected to take
+    tally.add(trace, 1, wall_s=30.0)  # ten times what a trace is expected to take
     assert tally.left() == "0:30 elapsed, about 1:00 left"  # (3 + 1.5 × 2 s) ten times over
     now[0] += 6.0
     tally.add(other, 1, wall_s=6.0)
@@ -75,12 +75,12 @@ def test_time_left_of_cells_that_run_side_by_side_and_of_one_that_does_not(plan,
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     tally = Tally(plan)
-    witness, _, latency = plan.cells
+    trace, _, latency = plan.cells
     now[0] += 10.0
     tally.add(latency, 1, wall_s=20.0)  # half of it: 10 s, against 1.5 expected
     assert tally.left() == "0:10 elapsed, about 0:50 left"  # 1.5 + 2 × 3 s at that pace, one after the other
-    tally.add(witness, 1, wall_s=10.0)
-    assert tally.left() == "0:10 elapsed, about 0:15 left"  # 10 s of latency alone, 10 s of a witness beside another
+    tally.add(trace, 1, wall_s=10.0)
+    assert tally.left() == "0:10 elapsed, about 0:15 left"  # 10 s of latency alone, 10 s of a trace beside another
 
 
 def test_plain_lines(plan):
@@ -91,7 +91,7 @@ def test_plain_lines(plan):
         for cell in plan.cells:
             settle(progress, cell, "raised")
     text = file.getvalue()
-    assert "[1/4] attention-decode/kv_to_query/eager@cpu:tiny#witness raised (1.0 s): [why]" in text
+    assert "[1/4] attention-decode/kv_to_query/eager@cpu:tiny#trace raised (1.0 s): [why]" in text
     assert "done in 0:00" in text
 
 

@@ -15,7 +15,7 @@ from precision_eval.cli.run import _unwritable
 from precision_eval.core.errors import RecordError
 
 ARGUMENTS = [
-    *("run", "--workload", "attention-decode", "--size", "tiny", "--measure", "witness", "--device", "cpu"),
+    *("run", "--case", "attention-decode", "--size", "tiny", "--measure", "trace", "--device", "cpu"),
     *("--fix", "full_float32"),
 ]
 

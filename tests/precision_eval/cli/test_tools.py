@@ -29,7 +29,7 @@ def run(monkeypatch, capsys, *arguments):
         (("plan", "--device", "t5"), "unknown device 't5'"),
         (("sweep", "--lengths", "64,many"), "--lengths: many is no whole number above 0"),
         (("sweep", "--shapes", "bark", "--out", "{tmp}"), "unknown shape 'bark'"),
-        (("expect", "--workload", "nothing-*"), "unknown workload 'nothing-*'"),
+        (("expect", "--case", "nothing-*"), "unknown case 'nothing-*'"),
         (("expect", "--changes", "--record"), "--changes runs nothing and --record needs a run"),
         (("expect", "--changes", "--table", "{tmp}"), "is no file; give a table"),
     ],

@@ -63,7 +63,7 @@ def test_json_and_csv(folder, tmp_path):
 
 
 def test_globs_choose(folder):
-    found = run("--results", folder, "--workload", "dia-*", "--metric", "drift")
+    found = run("--results", folder, "--case", "dia-*", "--metric", "drift")
     assert "| kv_to_query | drift |" in found.stdout
     assert "| status |" not in found.stdout
 
@@ -73,7 +73,7 @@ def test_globs_choose(folder):
     [
         (("--results", "{}/none"), "is no folder; give asv's results_dir"),
         (("--results", "{}", "--machine", "lap"), "unknown machine 'lap'"),
-        (("--results", "{}", "--workload", "dia-decodes"), "unknown workload 'dia-decodes'; did you mean dia-decode?"),
+        (("--results", "{}", "--case", "dia-decodes"), "unknown case 'dia-decodes'; did you mean dia-decode?"),
         (("--results", "{}", "--by", "day"), "unknown axis 'day'; expected torch or commit"),
         (("--results", "{}", "--torch", "2.6.0"), "--torch 2.6.0 would choose one place on the axis"),
         (("--results", "{}", "--by", "commit", "--commit", "abc"), "leave it out, or give --by torch"),

@@ -16,8 +16,8 @@ from precision_eval.core.files import UnwritableFileError
     [
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
         PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
-        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "streams/oracle.npy"),
-        UnwritableFileError("cannot write oracle.wav"),
+        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "streams/reference.npy"),
+        UnwritableFileError("cannot write reference.wav"),
         RuntimeError("backend='inductor' raised: OSError: [Errno 28] No space left on device"),
         RuntimeError("CppCompileError: fatal error: error writing to /tmp/x.s: No space left on device"),
     ],

@@ -16,8 +16,8 @@ from precision_eval.core.records import Record, RecordFile, latest
 
 RECORD = Record(
     cell="voice/kv_to_query/eager@cpu:default#drift",
-    workload="voice",
-    workload_digest="d",
+    case="voice",
+    case_digest="d",
     fix="kv_to_query",
     role="fix",
     mode="eager",
@@ -96,7 +96,7 @@ def test_torn_tail_is_reported_and_repaired(tmp_path):
         b"[" * 100_000,
         RECORD.to_json().encode()[:200] + b"\n" + b"\x00" * 50 + b"\n",
     ],
-    ids=["zeros", "bytes with newlines", "cut character", "number", "null", "brackets", "half a line, ended"],
+    ids=["zeros", "bytes with newlines", "cut character", "number", "noise_floor", "brackets", "half a line, ended"],
 )
 def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
     file = RecordFile(tmp_path / "records.jsonl")

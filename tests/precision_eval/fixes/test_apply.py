@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.apply import FixStateError
@@ -31,12 +31,12 @@ def addresses(model):
 
 
 @pytest.fixture(params=["attention-decode", "attention-prefill"])
-def case(request):
-    return workload_by_id(request.param).build("tiny", device="cpu", seed=3)
+def built(request):
+    return case_by_id(request.param).build("tiny", device="cpu", seed=3)
 
 
 @pytest.mark.parametrize("fix_id", EAGER)
-def test_status_of_every_fix_on_attention(case, fix_id):
+def test_status_of_every_fix_on_attention(built, fix_id):
     expected_dtype = {
         "query_to_half": torch.float16,
         "kv_to_query": torch.float32,
@@ -45,11 +45,11 @@ def test_status_of_every_fix_on_attention(case, fix_id):
         "float16": torch.float16,
         "autocast": torch.bfloat16,
     }
-    before, held = names(), addresses(case.model)
-    with fix_by_id(fix_id).applied(case.model) as call:
-        inputs = call.prepare(case.inputs)
+    before, held = names(), addresses(built.model)
+    with fix_by_id(fix_id).applied(built.model) as call:
+        inputs = call.prepare(built.inputs)
         if fix_id == "as_shipped":
-            assert inputs is case.inputs
+            assert inputs is built.inputs
             with pytest.raises(RuntimeError, match=f"^{SENTENCE}, but got query.dtype: float key.dtype: "):
                 call(*inputs)
         else:
@@ -57,7 +57,7 @@ def test_status_of_every_fix_on_attention(case, fix_id):
             assert out.dtype is expected_dtype[fix_id]
             assert out.isfinite().all()
     assert names() == before
-    assert addresses(case.model) == held
+    assert addresses(built.model) == held
 
 
 def by_hand(model, query, fix_id):
@@ -73,11 +73,11 @@ def by_hand(model, query, fix_id):
 
 
 @pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"])
-def test_bit_identical_to_the_fix_in_the_source(case, fix_id):
+def test_bit_identical_to_the_fix_in_the_source(built, fix_id):
     with torch.no_grad():
-        expected = by_hand(case.model, *case.inputs, fix_id)
-    with fix_by_id(fix_id).applied(case.model) as call:
-        assert torch.equal(call(*call.prepare(case.inputs)), expected)
+        expected = by_hand(built.model, *built.inputs, fix_id)
+    with fix_by_id(fix_id).applied(built.model) as call:
+        assert torch.equal(call(*call.prepare(built.inputs)), expected)
 
 
 class Block(nn.Module):
@@ -207,27 +207,27 @@ def test_a_recurrent_network_keeps_its_flat_weights():
     assert model(x)[0].dtype is torch.float32
 
 
-def test_wrong_states_are_refused(case):
-    up, down = (fix_by_id(i).applied(copy.deepcopy(case.model)) for i in ("kv_to_query", "query_to_half"))
+def test_wrong_states_are_refused(built):
+    up, down = (fix_by_id(i).applied(copy.deepcopy(built.model)) for i in ("kv_to_query", "query_to_half"))
     with pytest.raises(FixStateError, match="not in force"):
-        up(*case.inputs)
+        up(*built.inputs)
     with up:
         with pytest.raises(FixStateError, match="entered already"):
             up.__enter__()
         with pytest.raises(FixStateError, match="'kv_to_query' is in force"), down:
             pass
         with pytest.raises(FixStateError, match="not in force"):
-            down(*case.inputs)
+            down(*built.inputs)
         with pytest.raises(FixStateError, match="in force"):
-            fix_by_id("autocast").applied(case.model)
-        assert up(*case.inputs).dtype is torch.float32
+            fix_by_id("autocast").applied(built.model)
+        assert up(*built.inputs).dtype is torch.float32
     with down:
-        assert down(*case.inputs).dtype is torch.float16
+        assert down(*built.inputs).dtype is torch.float16
 
 
-def test_fixes_interleave_each_on_its_own_copy(case):
-    applied = [fix_by_id(i).applied(copy.deepcopy(case.model)) for i in EAGER if i != "as_shipped"]
-    inputs = [a.prepare(case.inputs) for a in applied]
+def test_fixes_interleave_each_on_its_own_copy(built):
+    applied = [fix_by_id(i).applied(copy.deepcopy(built.model)) for i in EAGER if i != "as_shipped"]
+    inputs = [a.prepare(built.inputs) for a in applied]
     rounds = []
     for a in applied:
         a.held = a.stored()
@@ -243,12 +243,12 @@ def test_fixes_interleave_each_on_its_own_copy(case):
     assert len({(r.dtype, r.double().sum().item()) for r in rounds[:half]}) >= 3
 
 
-def test_where_no_agreement_is_needed_nothing_is_patched(case):
+def test_where_no_agreement_is_needed_nothing_is_patched(built):
     before = names()
     for fix_id in ("as_shipped", "full_float32", "bfloat16", "float16", "autocast"):
-        with fix_by_id(fix_id).applied(case.model):
+        with fix_by_id(fix_id).applied(built.model):
             assert names() == before
-    with fix_by_id("kv_to_query").applied(case.model):
+    with fix_by_id("kv_to_query").applied(built.model):
         assert names() != before
 
 
@@ -305,14 +305,14 @@ def test_what_landed_upstream_is_the_models_own_state():
     assert model.out.weight.dtype is torch.float16
 
 
-def test_where_nothing_landed_it_is_unsupported(case):
+def test_where_nothing_landed_it_is_unsupported(built):
     model = upstream_system()
     model.landed, model.not_landed = None, "#108 is open"
     with pytest.raises(UnsupportedError, match="#108 is open"), fix_by_id("upstream").applied(model):
         pass
-    with pytest.raises(UnsupportedError, match="nothing to apply"), fix_by_id("upstream").applied(case.model):
+    with pytest.raises(UnsupportedError, match="nothing to apply"), fix_by_id("upstream").applied(built.model):
         pass
-    fix_by_id("full_float32").applied(case.model)  # nothing is left in force
+    fix_by_id("full_float32").applied(built.model)  # nothing is left in force
 
 
 def test_no_float64_twin_where_the_device_has_none(monkeypatch):

@@ -25,7 +25,7 @@ def test_the_list_is_the_table_of_candidates():
         "full_float32": "float32",
         "bfloat16": "bfloat16",
         "float16": "float16",
-        "upstream": "per_workload",
+        "upstream": "per_case",
     }
 
 

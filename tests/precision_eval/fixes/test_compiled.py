@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import FIXES, fix_by_id
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed:UserWarning"),  # inductor, of autocast on this workload
+    pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed:UserWarning"),  # inductor, of autocast on this case
 ]
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
@@ -65,11 +65,11 @@ class Splitting(nn.Module):
 
 
 def test_status_of_every_fix_with_inductor():
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
-    applied = [fix.applied(copy.deepcopy(case.model), mode="compiled") for fix in FIXES if fix.id != "upstream"]
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=3)
+    applied = [fix.applied(copy.deepcopy(built.model), mode="compiled") for fix in FIXES if fix.id != "upstream"]
     for a in applied:
         with a:
-            inputs = a.prepare(case.inputs)
+            inputs = a.prepare(built.inputs)
             if a.fix.id in DTYPES:
                 assert a(*inputs).dtype is DTYPES[a.fix.id]
             else:
@@ -79,7 +79,7 @@ def test_status_of_every_fix_with_inductor():
 
 @pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query"])
 def test_inductor_gives_what_the_source_version_gives(fix_id):
-    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=3)
+    built = case_by_id("attention-prefill").build("tiny", device="cpu", seed=3)
 
     class Source(nn.Module):
         def __init__(self, model):
@@ -95,15 +95,15 @@ def test_inductor_gives_what_the_source_version_gives(fix_id):
                 key, value = key.to(query.dtype), value.to(query.dtype)
             return F.scaled_dot_product_attention(query, key, value, attn_mask=m.mask, enable_gqa=True)
 
-    with fix_by_id("as_shipped").applied(Source(case.model), mode="compiled") as call:
-        expected = call(*case.inputs)
-    with fix_by_id(fix_id).applied(case.model, mode="compiled") as call:
-        found = call(*case.inputs)
+    with fix_by_id("as_shipped").applied(Source(built.model), mode="compiled") as call:
+        expected = call(*built.inputs)
+    with fix_by_id(fix_id).applied(built.model, mode="compiled") as call:
+        found = call(*built.inputs)
     assert torch.equal(found, expected)
     # planted fault: the other direction must not pass for this one
     other = {"query_to_half": "kv_to_query", "kv_to_query": "query_to_half"}[fix_id]
-    with fix_by_id(other).applied(case.model, mode="compiled") as call:
-        assert not torch.equal(call(*case.inputs).float(), expected.float())
+    with fix_by_id(other).applied(built.model, mode="compiled") as call:
+        assert not torch.equal(call(*built.inputs).float(), expected.float())
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -113,8 +113,8 @@ def test_interleaved_fixes_neither_recompile_nor_borrow_a_graph(graphs, breaks):
     if breaks:
         model, inputs = Splitting(), (q, kv, kv)
     else:
-        case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
-        model, inputs = case.model, case.inputs
+        built = case_by_id("attention-decode").build("tiny", device="cpu", seed=3)
+        model, inputs = built.model, built.inputs
     cures = [fix_by_id(i).applied(copy.deepcopy(model), mode="compiled") for i in DTYPES]
     counts, results = [], []
     for _ in range(3):
@@ -179,19 +179,19 @@ def test_no_mode_is_left_on_the_stack_at_run_time():
 
         return run
 
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
-    applied = fix_by_id("kv_to_query").applied(case.model, mode="compiled")
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=3)
+    applied = fix_by_id("kv_to_query").applied(built.model, mode="compiled")
     with applied.agreeing():
-        torch.compile(applied.function, backend=spy, dynamic=False)(*case.inputs)
+        torch.compile(applied.function, backend=spy, dynamic=False)(*built.inputs)
     assert seen == [0]
 
 
 def test_dynamo_settings_and_log_level_are_put_back():
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=3)
     logger = logging.getLogger("torch._dynamo.convert_frame")
     before = (torch._dynamo.config.suppress_errors, logger.level)
-    with fix_by_id("dynamo_fallback").applied(case.model, mode="compiled") as call:
+    with fix_by_id("dynamo_fallback").applied(built.model, mode="compiled") as call:
         assert torch._dynamo.config.suppress_errors
         with pytest.raises(RuntimeError, match=SENTENCE):
-            call(*case.inputs)
+            call(*built.inputs)
     assert (torch._dynamo.config.suppress_errors, logger.level) == before

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import apply, fix_by_id
 from precision_eval.fixes.graphs import casting_writes, modes_see_writes
 
@@ -49,18 +49,18 @@ def test_a_plain_slice_and_equal_dtypes_get_no_cast():
 
 @pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query"])
 def test_a_fix_cures_a_cache_write_without_the_mode(monkeypatch, fix_id):
-    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
-    with fix_by_id(fix_id).applied(case.model) as call:
-        expected = call(*call.prepare(case.inputs))[0]
+    built = case_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    with fix_by_id(fix_id).applied(built.model) as call:
+        expected = call(*call.prepare(built.inputs))[0]
     monkeypatch.setattr(apply, "modes_see_writes", lambda: False)
     torch._dynamo.reset()
-    applied = apply.AppliedFix(fix_by_id(fix_id), case.model, mode="compiled", backend="eager")
+    applied = apply.AppliedFix(fix_by_id(fix_id), built.model, mode="compiled", backend="eager")
     writes = {original for original in applied_mode(applied)._agreed if original.__name__ == "__setitem__"}
     assert len(writes) == 1
     for original in writes:  # as if Dynamo did not ask the mode
         applied_mode(applied)._agreed[original] = original
     with applied:
-        found = applied(*applied.prepare(case.inputs))[0]
+        found = applied(*applied.prepare(built.inputs))[0]
     assert torch.equal(found, expected)
 
 
@@ -71,12 +71,12 @@ def applied_mode(applied):
 
 def test_the_version_at_hand_does_what_it_is_said_to(monkeypatch):
     """Without the cast in the graph, a fix cures the write exactly where modes see it."""
-    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    built = case_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
     monkeypatch.setattr(apply, "modes_see_writes", lambda: True)
     torch._dynamo.reset()
-    with apply.AppliedFix(fix_by_id("query_to_half"), case.model, mode="compiled", backend="eager") as applied:
+    with apply.AppliedFix(fix_by_id("query_to_half"), built.model, mode="compiled", backend="eager") as applied:
         try:
-            message = "" if applied(*applied.prepare(case.inputs))[0].isfinite().all() else "not finite"
+            message = "" if applied(*applied.prepare(built.inputs))[0].isfinite().all() else "not finite"
         except RuntimeError as error:
             message = str(error)
     assert (message == "") == modes_see_writes()
@@ -85,11 +85,11 @@ def test_the_version_at_hand_does_what_it_is_said_to(monkeypatch):
 
 def test_a_compiled_call_that_raises_inside_autocast_leaves_it():
     """The graph's own exit from autocast is never reached; left inside, casts of weights would be kept for good."""
-    case = workload_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
+    built = case_by_id("metavoice-decode").build("tiny", device="cpu", seed=1)
     torch._dynamo.reset()
-    applied = apply.AppliedFix(fix_by_id("autocast"), case.model, mode="compiled", backend="eager")
+    applied = apply.AppliedFix(fix_by_id("autocast"), built.model, mode="compiled", backend="eager")
     with pytest.raises(RuntimeError, match="Index put requires"), applied:
-        applied(*applied.prepare(case.inputs))
+        applied(*applied.prepare(built.inputs))
     assert not torch.is_autocast_enabled("cpu")
     weight = torch.nn.Linear(4, 4, bias=False)
     for value in (1.0, 2.0):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Options, failure_of
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes import pins
@@ -23,9 +23,9 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 needs_fused_cpu = pytest.mark.skipif(TORCH < (2, 13), reason="older ones fuse no grouped heads on the CPU")
 
 
-def cell_of(measure, *fixes, backend, mode="eager", workload="metavoice-decode", **options):
+def cell_of(measure, *fixes, backend, mode="eager", case="metavoice-decode", **options):
     return Cell(
-        workload=workload, fixes=fixes, mode=mode, device="cpu", size="tiny", threads=1, measure=measure,
+        case=case, fixes=fixes, mode=mode, device="cpu", size="tiny", threads=1, measure=measure,
         options=Options(budget_s=0.05, sdpa_backend=backend, **options),
     )  # fmt: skip
 
@@ -39,8 +39,8 @@ def outcomes(tmp_path, *args, **kwargs):
 
 
 @pytest.mark.parametrize("backend", ["math", pytest.param("flash", marks=needs_fused_cpu)])
-def test_the_witness_sees_the_pinned_backend(tmp_path, backend):
-    found = outcomes(tmp_path, "witness", "bfloat16", backend=backend)["bfloat16"]
+def test_the_trace_sees_the_pinned_backend(tmp_path, backend):
+    found = outcomes(tmp_path, "trace", "bfloat16", backend=backend)["bfloat16"]
     assert (found.status, found.data["backend"]) == ("passed", backend)
 
 
@@ -49,12 +49,12 @@ def test_the_witness_sees_the_pinned_backend(tmp_path, backend):
 def test_a_compiled_call_is_pinned_whatever_was_compiled_before(tmp_path):
     for backend in ("math", "flash", "math"):  # ahead-of-time autograd's cache would hand the first graph to the second
         torch._dynamo.reset()
-        found = outcomes(tmp_path, "witness", "bfloat16", backend=backend, mode="compiled")["bfloat16"]
+        found = outcomes(tmp_path, "trace", "bfloat16", backend=backend, mode="compiled")["bfloat16"]
         assert (found.status, found.data["backend"]) == ("passed", backend), found.reason
 
 
 @pytest.mark.parametrize("backend", ["cudnn", "efficient"])
-@pytest.mark.parametrize("measure", ["witness", "drift", "memory", "latency"])
+@pytest.mark.parametrize("measure", ["trace", "drift", "memory", "latency"])
 def test_a_backend_without_a_kernel_is_unsupported_with_torchs_words(tmp_path, backend, measure):
     found = outcomes(tmp_path, measure, "bfloat16", backend=backend)["bfloat16"]
     assert found.status == "unsupported"
@@ -77,18 +77,18 @@ def test_what_torch_warns_of_is_the_reason_and_another_error_is_none():
 def test_a_pin_that_does_not_hold_is_found_out(tmp_path, monkeypatch):
     """Planted: the pin is not put around the call, so torch's own choice runs."""
     monkeypatch.setattr(PinnedFix, "__call__", lambda self, *inputs: super(PinnedFix, self).__call__(*inputs))
-    found = outcomes(tmp_path, "witness", "full_float32", backend="efficient")["full_float32"]
+    found = outcomes(tmp_path, "trace", "full_float32", backend="efficient")["full_float32"]
     assert found.status == "unsupported"
     assert "pinned to efficient, but" in found.reason
 
 
 def test_a_call_without_attention_has_nothing_to_pin(tmp_path):
-    found = outcomes(tmp_path, "witness", "full_float32", backend="math", workload="imaginairy-time-embed")
+    found = outcomes(tmp_path, "trace", "full_float32", backend="math", case="imaginairy-time-embed")
     assert found["full_float32"].status == "unsupported"
     assert "no scaled_dot_product_attention" in found["full_float32"].reason
 
 
-def test_the_oracle_keeps_torchs_choice_and_drift_is_of_the_pinned_call(tmp_path, monkeypatch):
+def test_the_reference_keeps_torchs_choice_and_drift_is_of_the_pinned_call(tmp_path, monkeypatch):
     seen = []
     real = F.scaled_dot_product_attention
 
@@ -108,7 +108,7 @@ def test_latency_times_under_the_pin_and_leaves_the_flags_as_they_were(tmp_path,
     real = generic.compare_latency
 
     def spying(candidates, **kwargs):
-        for candidate in (*candidates.values(), kwargs["null"]):
+        for candidate in (*candidates.values(), kwargs["noise_floor"]):
             with candidate.block():
                 flags.append((torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()))
         return real(candidates, **kwargs)
@@ -147,11 +147,11 @@ def test_ids_and_records_tell_pins_apart_and_plain_cells_are_as_before():
 
 
 def planned(**kwargs):
-    return make_plan(Selection(workloads=("metavoice-decode",), fixes=("bfloat16",), sizes=("tiny",), **kwargs))
+    return make_plan(Selection(cases=("metavoice-decode",), fixes=("bfloat16",), sizes=("tiny",), **kwargs))
 
 
-def test_each_backend_has_cells_of_its_own_that_wait_for_their_own_witness():
-    plan = planned(measures=("witness", "memory"), sdpa_backends=("any", "math"))
+def test_each_backend_has_cells_of_its_own_that_wait_for_their_own_trace():
+    plan = planned(measures=("trace", "memory"), sdpa_backends=("any", "math"))
     assert [cell.options.sdpa_backend for cell in plan.cells] == [None, None, "math", "math"]
     assert all(before.count("sdpa=math") == cell.count("sdpa=math") for cell, b in plan.after.items() for before in b)
     assert sum(map(len, plan.after.values())) == 2
@@ -159,8 +159,8 @@ def test_each_backend_has_cells_of_its_own_that_wait_for_their_own_witness():
 
 def test_measures_that_do_not_record_a_pin_are_left_out_under_it():
     knowing = {measure.name for measure in MEASURES if set(pins.PINS) <= set(measure.options)}
-    assert knowing == {"witness", "drift", "sampler", "memory", "latency"}
-    plan = make_plan(Selection(workloads=("voice",), sdpa_backends=("math",)))
+    assert knowing == {"trace", "drift", "sampler", "memory", "latency"}
+    plan = make_plan(Selection(cases=("voice",), sdpa_backends=("math",)))
     assert {cell.measure for cell in plan.cells} <= knowing
 
 
@@ -198,17 +198,17 @@ def test_tf32_on_an_older_gpu_is_unsupported(monkeypatch):
 
 
 def test_a_plain_fix_is_left_as_it_is():
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=0)
-    fix = PinnedFix(fix_by_id("full_float32"), case.model, mode="eager", sdpa_backend=None)
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=0)
+    fix = PinnedFix(fix_by_id("full_float32"), built.model, mode="eager", sdpa_backend=None)
     with fix as call:
-        assert torch.equal(call(*call.prepare(case.inputs)), call(*call.prepare(case.inputs)))
+        assert torch.equal(call(*call.prepare(built.inputs)), call(*call.prepare(built.inputs)))
 
 
 @pytest.mark.cuda
 @pytest.mark.filterwarnings("default")  # torch gives its reasons as warnings
 @pytest.mark.parametrize("backend", list(pins.SDPA_BACKENDS))
 def test_on_cuda_a_backend_runs_or_says_why_not(tmp_path, backend):
-    cell = replace(cell_of("witness", "bfloat16", backend=backend), device="cuda:0")
+    cell = replace(cell_of("trace", "bfloat16", backend=backend), device="cuda:0")
     (found,) = run_cell(cell, tmp_path).outcomes
     assert found.status in ("passed", "unsupported"), found.reason
     if found.status == "passed":

@@ -29,7 +29,7 @@ def attention(q, k, v):
 
 
 def stand(seed=1, dtype=torch.float16):
-    """Fused attention, its oracle and its yardstick."""
+    """Fused attention, its reference and its yardstick."""
     q, k, v = operands(seed, dtype)
     return (
         attention(q.float(), k.float(), v.float()).to(dtype),
@@ -47,11 +47,11 @@ def test_the_doctest_tells_the_truth():
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
 def test_honest_computations_are_as_expected(dtype):
     q, k, v = operands(3, dtype)
-    fused, oracle, plain = stand(3, dtype)
+    fused, reference, plain = stand(3, dtype)
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     reordered = attention(q, k[:, :, order], v[:, :, order])
-    for candidate in (fused, plain, reordered, oracle.to(dtype)):
-        found = assess(candidate, oracle, plain)
+    for candidate in (fused, plain, reordered, reference.to(dtype)):
+        found = assess(candidate, reference, plain)
         assert (found.verdict, found.reasons) == (EXPECTED, ())
         assert max(found.scores.values()) <= found.score_limit
         json.dumps(found.to_dict(), allow_nan=False)
@@ -60,10 +60,10 @@ def test_honest_computations_are_as_expected(dtype):
 def test_by_hand():
     # ULP of float16 in [2, 4): 2**-9; errors of 1, 0, −2 and 0 ULP; the yardstick errs by one everywhere
     u = 2.0**-9
-    oracle = torch.tensor([2.5, -3.0, 3.0, 2.25], dtype=torch.float64)
-    candidate = (oracle + u * torch.tensor([1.0, 0.0, -2.0, 0.0], dtype=torch.float64)).half()
-    yardstick = (oracle + u).half()
-    found = assess(candidate, oracle, yardstick)
+    reference = torch.tensor([2.5, -3.0, 3.0, 2.25], dtype=torch.float64)
+    candidate = (reference + u * torch.tensor([1.0, 0.0, -2.0, 0.0], dtype=torch.float64)).half()
+    yardstick = (reference + u).half()
+    found = assess(candidate, reference, yardstick)
     assert found.rms_ratio == pytest.approx(math.sqrt(5 / 4), rel=1e-12)
     assert found.ulp_quantiles == {"0.5": 0.0, "0.99": 2.0, "0.999": 2.0, "1.0": 2.0}
     assert found.bias.ulp == 0.0  # +1 and −2, the latter counted as −1
@@ -75,9 +75,9 @@ def test_by_hand():
     assert (found.dtype, found.calls, found.elements) == ("float16", 1, 4)
 
 
-def test_the_rounded_oracle_errs_by_half_a_ulp_and_sees_no_bias():
-    _, oracle, plain = stand()
-    found = assess(oracle.half(), oracle, plain)
+def test_the_rounded_reference_errs_by_half_a_ulp_and_sees_no_bias():
+    _, reference, plain = stand()
+    found = assess(reference.half(), reference, plain)
     assert 0.49 < found.ulp_quantiles["1.0"] <= 0.5 + 2.0**-13  # torch rounds float64 to float16 by way of float32
     assert 0.24 < found.ulp_quantiles["0.5"] < 0.26
     assert found.statistics["missed_within_one"] == 1.0
@@ -87,9 +87,9 @@ def test_the_rounded_oracle_errs_by_half_a_ulp_and_sees_no_bias():
 
 
 def test_against_numpy():
-    candidate, oracle, plain = stand(5, torch.bfloat16)
-    found = assess(candidate, oracle, plain)
-    c, o, y = (t.double().numpy() for t in (candidate, oracle, plain))
+    candidate, reference, plain = stand(5, torch.bfloat16)
+    found = assess(candidate, reference, plain)
+    c, o, y = (t.double().numpy() for t in (candidate, reference, plain))
     ulp = 2.0 ** (np.floor(np.log2(np.abs(o))) - 7)
     error, own = c - o, y - o
     assert found.rms_ratio == pytest.approx(math.sqrt((error**2).mean() / (own**2).mean()), rel=1e-9)
@@ -121,9 +121,9 @@ def flip(x):
     return y
 
 
-def truncated(oracle, dtype):
-    near = oracle.to(dtype)
-    return torch.where(near.double().abs() > oracle.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
+def truncated(reference, dtype):
+    near = reference.to(dtype)
+    return torch.where(near.double().abs() > reference.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -139,16 +139,16 @@ def truncated(oracle, dtype):
     ],
 )
 def test_planted_faults_are_caught_and_named(dtype, plant, points_to):
-    fused, oracle, plain = stand(7, dtype)
-    found = assess(plant(fused), oracle, plain)
+    fused, reference, plain = stand(7, dtype)
+    found = assess(plant(fused), reference, plain)
     assert found.verdict == WORSE
     assert any(points_to in reason for reason in found.reasons), found.reasons
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_truncation_is_caught_and_named(dtype):
-    _, oracle, plain = stand(7, dtype)
-    found = assess(truncated(oracle, dtype), oracle, plain)
+    _, reference, plain = stand(7, dtype)
+    found = assess(truncated(reference, dtype), reference, plain)
     assert found.verdict == WORSE
     assert any("truncation" in reason for reason in found.reasons)
     assert found.bias.ulp == pytest.approx(-0.5, abs=0.02)
@@ -156,72 +156,72 @@ def test_truncation_is_caught_and_named(dtype):
 
 @pytest.mark.parametrize("coarse", [torch.bfloat16, torch.float16])
 def test_another_format_posing_as_float32_is_caught_and_named(coarse):
-    fused, oracle, plain = stand(7, torch.float32)
-    found = assess(fused.to(coarse).float(), oracle, plain)
+    fused, reference, plain = stand(7, torch.float32)
+    found = assess(fused.to(coarse).float(), reference, plain)
     assert found.verdict == WORSE
     assert any("another format posing" in reason for reason in found.reasons)
     assert found.rms_ratio > 100
 
 
 def test_stochastic_rounding_is_caught():
-    _, oracle, plain = stand(7)
-    down = truncated(oracle, torch.float16)
+    _, reference, plain = stand(7)
+    down = truncated(reference, torch.float16)
     up = torch.nextafter(down, down.sign() * math.inf)
-    share = (oracle - down.double()) / (up.double() - down.double())
+    share = (reference - down.double()) / (up.double() - down.double())
     draw = torch.rand(share.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = assess(torch.where(draw < share, up, down), oracle, plain)
+    found = assess(torch.where(draw < share, up, down), reference, plain)
     assert found.verdict == WORSE
     assert any("stochastic" in reason for reason in found.reasons)
     assert found.statistics["rounding_share"] == pytest.approx(2.0, abs=0.2)  # its variance is twice that of rounding
 
 
 def test_flushed_subnormals_are_caught_and_named():
-    _, oracle, plain = stand(7)
-    oracle, plain = oracle * 2.0**-13, (oracle * 2.0**-13).half()
+    _, reference, plain = stand(7)
+    reference, plain = reference * 2.0**-13, (reference * 2.0**-13).half()
     flushed = torch.where(plain.abs() < 2.0**-14, 0.0, plain)
-    assert assess(plain, oracle, plain).verdict == EXPECTED
-    found = assess(flushed, oracle, plain)
+    assert assess(plain, reference, plain).verdict == EXPECTED
+    found = assess(flushed, reference, plain)
     assert found.verdict == WORSE
     assert any("flushed" in reason for reason in found.reasons)
 
 
 def test_the_yardstick_is_needed_as_it_is():
     """A coarser candidate passes beside a coarser yardstick, and not beside an exact one."""
-    _, oracle, plain = stand(7, torch.bfloat16)
-    assert assess(plain, oracle, plain).verdict == EXPECTED
-    assert assess(plain, oracle, oracle.bfloat16()).verdict == WORSE
+    _, reference, plain = stand(7, torch.bfloat16)
+    assert assess(plain, reference, plain).verdict == EXPECTED
+    assert assess(plain, reference, reference.bfloat16()).verdict == WORSE
 
 
 def test_nan_and_infinity():
-    fused, oracle, plain = stand(2)
+    fused, reference, plain = stand(2)
     bad = fused.clone()
     bad[0, 1, 2, 3], bad[0, 1, 2, 4] = math.nan, math.inf
-    found = assess(bad, oracle, plain)
+    found = assess(bad, reference, plain)
     assert found.verdict == NON_FINITE
     assert (found.non_finite.invented, found.non_finite.hidden, found.non_finite.first) == (2, 0, (0, 0, 1, 2, 3))
     assert found.elements == fused.numel() - 2
-    assert found.reasons[0].startswith("2 elements are NaN or infinite where the oracle is finite")
+    assert found.reasons[0].startswith("2 elements are NaN or infinite where the reference is finite")
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_nan_set_to_zero_is_caught():
-    fused, oracle, plain = stand(2)
-    oracle[0, 0, :, 5] = math.nan
+    fused, reference, plain = stand(2)
+    reference[0, 0, :, 5] = math.nan
     hidden, plain = fused.clone(), plain.clone()
     hidden[0, 0, :, 5], plain[0, 0, :, 5] = 0.0, math.nan
-    found = assess(hidden, oracle, plain)
+    found = assess(hidden, reference, plain)
     assert found.verdict == NON_FINITE
     assert (found.non_finite.hidden, found.non_finite.hidden_zero, found.non_finite.invented) == (64, 64, 0)
-    assert "64 elements are finite where the oracle is NaN or infinite, 64 of them zero" in found.reasons[0]
-    assert assess(plain, oracle, plain).verdict == EXPECTED  # NaN where it belongs
+    assert "64 elements are finite where the reference is NaN or infinite, 64 of them zero" in found.reasons[0]
+    assert assess(plain, reference, plain).verdict == EXPECTED  # NaN where it belongs
 
 
 def test_overflow_of_the_format_is_expected_of_it():
-    _, oracle, plain = stand(2)
-    oracle = oracle.clone()
-    oracle[0, 0, 0, 0] = 1e6
-    candidate = oracle.half()
-    found = assess(candidate, oracle, candidate)
+    _, reference, plain = stand(2)
+    reference = reference.clone()
+    reference[0, 0, 0, 0] = 1e6
+    candidate = reference.half()
+    found = assess(candidate, reference, candidate)
     assert candidate[0, 0, 0, 0].isinf()
     assert (found.verdict, found.non_finite.overflowed, found.non_finite.invented) == (EXPECTED, 1, 0)
     del plain
@@ -229,19 +229,19 @@ def test_overflow_of_the_format_is_expected_of_it():
 
 def test_the_split_closes():
     q, k, v = operands(4, torch.float32)
-    oracle = attention(q.double(), k.double(), v.double())
+    reference = attention(q.double(), k.double(), v.double())
     cast = [t.half() for t in (q, k, v)]
     on_cast = attention(*(t.double() for t in cast))
     candidate, plain = attention(*(t.float() for t in cast)).half(), attention(*cast)
-    split = assess(candidate, oracle, plain, on_cast_inputs=on_cast).split
+    split = assess(candidate, reference, plain, on_cast_inputs=on_cast).split
     parts = split.input_cast_mse + split.compute_mse + split.output_rounding_mse + split.cross_mse
     assert parts == pytest.approx(split.total_mse, rel=1e-9)
-    assert split.total_mse == pytest.approx(float((candidate.double() - oracle).square().mean()), rel=1e-12)
-    assert split.input_cast_mse == pytest.approx(float((on_cast - oracle).square().mean()), rel=1e-12)
+    assert split.total_mse == pytest.approx(float((candidate.double() - reference).square().mean()), rel=1e-12)
+    assert split.input_cast_mse == pytest.approx(float((on_cast - reference).square().mean()), rel=1e-12)
     assert split.compute_mse < 0.1 * split.input_cast_mse  # float32 inside
-    pooled = assess([candidate] * 2, [oracle] * 2, [plain] * 2, on_cast_inputs=[on_cast] * 2)
+    pooled = assess([candidate] * 2, [reference] * 2, [plain] * 2, on_cast_inputs=[on_cast] * 2)
     assert pooled.split.total_mse == pytest.approx(split.total_mse, rel=1e-12)
-    assert assess(candidate, oracle, plain).split is None
+    assert assess(candidate, reference, plain).split is None
 
 
 def test_pooling_sees_a_smaller_gain():
@@ -258,24 +258,24 @@ def test_pooling_sees_a_smaller_gain():
 
 
 def test_the_floor_is_named():
-    fused, oracle, plain = stand(9)
-    found = assess(fused, oracle, plain)
+    fused, reference, plain = stand(9)
+    found = assess(fused, reference, plain)
     assert found.floor.rows == 256
     assert "noise of up to" in found.undetectable
     assert "gain of up" in found.undetectable
-    noise = torch.randn(oracle.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rms = float((plain.double() - oracle).square().mean().sqrt())
-    above = (oracle + 1.5 * found.floor.rms_ratio * rms * noise).half()
-    assert assess(above, oracle, plain).verdict == WORSE
+    noise = torch.randn(reference.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rms = float((plain.double() - reference).square().mean().sqrt())
+    above = (reference + 1.5 * found.floor.rms_ratio * rms * noise).half()
+    assert assess(above, reference, plain).verdict == WORSE
     gain = 2.0 * found.floor.gain_eps * 2.0**-10
-    assert assess((oracle * (1 + gain)).half(), oracle, plain).verdict == WORSE
+    assert assess((reference * (1 + gain)).half(), reference, plain).verdict == WORSE
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (2, 3, 4), (2, 2, 2, 8, 4)])
 def test_any_shape(shape):
-    oracle = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 2
+    reference = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 2
     for dtype in (*HALVES, torch.float32):
-        found = assess(oracle.to(dtype), oracle, oracle.to(dtype))
+        found = assess(reference.to(dtype), reference, reference.to(dtype))
         assert found.verdict == EXPECTED, (dtype, found.reasons)
         json.dumps(found.to_dict(), allow_nan=False)
     zeros = torch.zeros(shape, dtype=torch.float64)
@@ -288,14 +288,14 @@ def test_scale_sign_and_order_change_nothing(seed, power, gain):
     dtype = torch.bfloat16
     q, k, v = operands(seed, dtype, (1, 2, 40, 16))
     candidate = (attention(q.float(), k.float(), v.float()) * gain).to(dtype)
-    oracle, plain = attention(q.double(), k.double(), v.double()), attention(q, k, v)
-    found = assess(candidate, oracle, plain)
+    reference, plain = attention(q.double(), k.double(), v.double()), attention(q, k, v)
+    found = assess(candidate, reference, plain)
     factor = 2.0**power
     order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
     for moved in (
-        [t * factor for t in (candidate, oracle, plain)],
-        [-t for t in (candidate, oracle, plain)],
-        [t[:, :, order] for t in (candidate, oracle, plain)],
+        [t * factor for t in (candidate, reference, plain)],
+        [-t for t in (candidate, reference, plain)],
+        [t[:, :, order] for t in (candidate, reference, plain)],
     ):
         again = assess(*moved)
         assert again.verdict == found.verdict
@@ -303,25 +303,25 @@ def test_scale_sign_and_order_change_nothing(seed, power, gain):
 
 
 def test_errors():
-    oracle = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    half = oracle.half()
+    reference = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    half = reference.half()
     with pytest.raises(ParameterError, match="differ in shape"):
-        assess(half, oracle, half[:1])
-    with pytest.raises(ParameterError, match=r"the oracle is torch.float32; compute it in float64"):
-        assess(half, oracle.float(), half)
+        assess(half, reference, half[:1])
+    with pytest.raises(ParameterError, match=r"the reference is torch.float32; compute it in float64"):
+        assess(half, reference.float(), half)
     with pytest.raises(ParameterError, match=r"both have to be of one dtype"):
-        assess(half, oracle, oracle.bfloat16())
+        assess(half, reference, reference.bfloat16())
     with pytest.raises(ParameterError, match=r"one of float16, bfloat16, float32"):
-        assess(oracle, oracle, oracle)
+        assess(reference, reference, reference)
     with pytest.raises(ParameterError, match="nothing to judge in shape"):
-        assess(half[:0], oracle[:0], half[:0])
-    with pytest.raises(ParameterError, match="2 candidates, 1 oracles and 2 yardsticks"):
-        assess([half, half], [oracle], [half, half])
+        assess(half[:0], reference[:0], half[:0])
+    with pytest.raises(ParameterError, match="2 candidates, 1 references and 2 yardsticks"):
+        assess([half, half], [reference], [half, half])
     with pytest.raises(ParameterError, match="found 0 candidates"):
         assess([], [], [])
     with pytest.raises(ParameterError, match="holds a float"):
-        assess([1.0], [oracle], [half])
+        assess([1.0], [reference], [half])
     with pytest.raises(ParameterError, match="no element is finite"):
-        assess(half * math.nan, oracle * math.nan, half)
+        assess(half * math.nan, reference * math.nan, half)
     with pytest.raises(ParameterError, match="on_cast_inputs holds 1 tensors"):
-        assess(half, oracle, half, on_cast_inputs=oracle.float())
+        assess(half, reference, half, on_cast_inputs=reference.float())

@@ -27,8 +27,8 @@ def draw(seed=0, shape=(2, 3, 16, 8)):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def taken(candidate, oracle, yardstick):
-    return errors_of(pool(candidate, oracle, yardstick))
+def taken(candidate, reference, yardstick):
+    return errors_of(pool(candidate, reference, yardstick))
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -43,28 +43,28 @@ def test_spacing_is_the_ulp(name):
     [((6,), (1, 1, 1, 6)), ((3, 6), (1, 1, 3, 6)), ((2, 3, 6), (1, 2, 3, 6)), ((5, 4, 2, 3, 6), (20, 2, 3, 6))],
 )
 def test_layout(shape, layout):
-    oracle = draw(shape=shape)
-    assert pool(oracle.half(), oracle, oracle.half()).oracle.shape == layout
-    pooled = pool([oracle.half()] * 3, [oracle] * 3, [oracle.half()] * 3)
-    assert pooled.oracle.shape == (3 * layout[0], *layout[1:])
-    assert (pooled.calls, pooled.judged) == (3, 3 * oracle.numel())
+    reference = draw(shape=shape)
+    assert pool(reference.half(), reference, reference.half()).reference.shape == layout
+    pooled = pool([reference.half()] * 3, [reference] * 3, [reference.half()] * 3)
+    assert pooled.reference.shape == (3 * layout[0], *layout[1:])
+    assert (pooled.calls, pooled.judged) == (3, 3 * reference.numel())
 
 
 def test_alpha_is_the_noise_in_units_of_the_yardsticks_and_ignores_a_few_rows():
-    oracle, shape = draw(0, (1, 2, 200, 64)), (1, 2, 200, 64)
-    plain = oracle + 0.01 * draw(1, shape)
-    candidate = oracle + 0.005 * draw(2, shape)
-    alpha = taken(candidate.half(), oracle, plain.half()).alpha
+    reference, shape = draw(0, (1, 2, 200, 64)), (1, 2, 200, 64)
+    plain = reference + 0.01 * draw(1, shape)
+    candidate = reference + 0.005 * draw(2, shape)
+    alpha = taken(candidate.half(), reference, plain.half()).alpha
     assert alpha.tolist() == pytest.approx([0.25, 1.0], rel=0.05)
     candidate[0, 0, :20] += 1.0
-    assert float(taken(candidate.half(), oracle, plain.half()).alpha[0]) == pytest.approx(0.25, rel=0.1)
+    assert float(taken(candidate.half(), reference, plain.half()).alpha[0]) == pytest.approx(0.25, rel=0.1)
 
 
 def test_errors_in_units_of_the_expected_size_have_unit_variance():
     shape = (1, 2, 300, 32)
-    oracle, size = draw(0, shape), torch.logspace(-1.7, -1, 32, dtype=torch.float64)  # channels fivefold apart
-    plain, candidate = oracle + size * draw(1, shape), oracle + 0.3 * size * draw(2, shape)
-    errors = taken(candidate.float(), oracle, plain.float())
+    reference, size = draw(0, shape), torch.logspace(-1.7, -1, 32, dtype=torch.float64)  # channels fivefold apart
+    plain, candidate = reference + size * draw(1, shape), reference + 0.3 * size * draw(2, shape)
+    errors = taken(candidate.float(), reference, plain.float())
     by_channel = errors.z.double().square().mean((1, 3))
     assert float(by_channel.min()) > 0.7
     assert float(by_channel.max()) < 1.6
@@ -73,11 +73,11 @@ def test_errors_in_units_of_the_expected_size_have_unit_variance():
 
 
 def test_gain_and_its_error_over_clusters_against_numpy():
-    oracle, eps = draw(3), 2.0**-10
-    candidate, plain = (oracle * (1 + 3 * eps)).half(), (oracle + 1e-3 * draw(4)).half()
-    errors = taken(candidate, oracle, plain)
+    reference, eps = draw(3), 2.0**-10
+    candidate, plain = (reference * (1 + 3 * eps)).half(), (reference + 1e-3 * draw(4)).half()
+    errors = taken(candidate, reference, plain)
     found = measured(errors)
-    z, w = errors.z[0].double().numpy(), errors.z_oracle[0].double().numpy()
+    z, w = errors.z[0].double().numpy(), errors.z_reference[0].double().numpy()
     gain = (z * w).sum() / (w * w).sum()
     by_row = (z * w).sum(-1) - gain * (w * w).sum(-1)
     standard_error = np.sqrt((by_row**2).sum()) / (w * w).sum()
@@ -90,11 +90,11 @@ def test_gain_and_its_error_over_clusters_against_numpy():
 
 def test_a_factor_per_row_shows_in_row_gain_alone():
     shape = (1, 4, 64, 32)
-    oracle, noise = draw(5, shape), 2e-4 * draw(6, shape)
-    plain = (oracle + 2e-4 * draw(8, shape)).float()
+    reference, noise = draw(5, shape), 2e-4 * draw(6, shape)
+    plain = (reference + 2e-4 * draw(8, shape)).float()
     factor = 1 + 2e-3 * draw(7, (1, 4, 64, 1))
-    honest = measured(taken((oracle + noise).float(), oracle, plain)).found
-    faulty = measured(taken((oracle * factor + noise).float(), oracle, plain)).found
+    honest = measured(taken((reference + noise).float(), reference, plain)).found
+    faulty = measured(taken((reference * factor + noise).float(), reference, plain)).found
     assert honest["row_gain"] == pytest.approx(1.0, abs=0.2)
     assert faulty["row_gain"] > 4
     assert faulty["row_gain_eps"] == pytest.approx(2e-3 * 2**23, rel=0.2)
@@ -102,20 +102,20 @@ def test_a_factor_per_row_shows_in_row_gain_alone():
 
 
 def test_rounding_once_has_a_rounding_share_of_one():
-    oracle = draw(9, (1, 4, 128, 32))
-    plain = (oracle + 1e-3 * draw(10, oracle.shape)).half()
-    assert measured(taken(oracle.half(), oracle, plain)).found["rounding_share"] == pytest.approx(1.0, abs=0.05)
+    reference = draw(9, (1, 4, 128, 32))
+    plain = (reference + 1e-3 * draw(10, reference.shape)).half()
+    assert measured(taken(reference.half(), reference, plain)).found["rounding_share"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_signs_grids_and_flushes_by_hand():
-    oracle = torch.tensor([[1.1, -1.3, 1.7, -1.9]], dtype=torch.float64)
-    rounded = oracle.half()
-    inward = torch.where(rounded.double().abs() > oracle.abs(), torch.nextafter(rounded, 0 * rounded), rounded)
-    found = measured(taken(inward, oracle, rounded)).found
-    expected = float((oracle - inward.double()).mul(oracle.sign() * 2**10).mean())
+    reference = torch.tensor([[1.1, -1.3, 1.7, -1.9]], dtype=torch.float64)
+    rounded = reference.half()
+    inward = torch.where(rounded.double().abs() > reference.abs(), torch.nextafter(rounded, 0 * rounded), rounded)
+    found = measured(taken(inward, reference, rounded)).found
+    expected = float((reference - inward.double()).mul(reference.sign() * 2**10).mean())
     assert found["toward_zero"] == pytest.approx(expected, rel=1e-5)
     assert found["away_from_zero"] == -found["toward_zero"]
-    assert measured(taken(oracle.bfloat16().half(), oracle, rounded)).found["coarse"] == pytest.approx(4 / 12)
+    assert measured(taken(reference.bfloat16().half(), reference, rounded)).found["coarse"] == pytest.approx(4 / 12)
     tiny = torch.tensor([[1.0, 3e-5, -3e-5, 5e-6, 1e-5]], dtype=torch.float64)
     kept = tiny.half()
     gone = torch.where(kept.abs() < 2.0**-14, 0.0, kept)
@@ -136,8 +136,8 @@ def test_a_range_stays_inside_what_it_was_fitted_on():
 
 
 def test_score_and_limit_say_the_same():
-    oracle = draw(11, (1, 4, 64, 32))
-    of = measured(taken((oracle + 1e-3 * draw(12, oracle.shape)).half(), oracle, oracle.half()))
+    reference = draw(11, (1, 4, 64, 32))
+    of = measured(taken((reference + 1e-3 * draw(12, reference.shape)).half(), reference, reference.half()))
     for dtype in DTYPES:
         thresholds = thresholds_for(dtype, of.rows, 32)
         scores = thresholds.scores(of)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.measure.drift import attention_drift, exact_attention, split_noise, tensor_drift
@@ -19,8 +19,8 @@ def wide(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def drift_of(found, oracle, **kwargs):
-    return tensor_drift(found, oracle, yardstick=oracle.to(found.dtype), **kwargs)
+def drift_of(found, reference, **kwargs):
+    return tensor_drift(found, reference, yardstick=reference.to(found.dtype), **kwargs)
 
 
 def test_by_hand():
@@ -30,7 +30,7 @@ def test_by_hand():
     assert found.relative_error == pytest.approx(math.sqrt(1.25 / 50), rel=1e-15)
     assert found.relative_bias == pytest.approx((1.5 + 4) / 50, rel=1e-15)
     assert found.max_abs_error == 1.0
-    # along the oracle's sign: 0.5, 0, 1, 0: mean 0.375, standard deviation √(0.6875/3)
+    # along the reference's sign: 0.5, 0, 1, 0: mean 0.375, standard deviation √(0.6875/3)
     assert found.bias_z == pytest.approx(0.375 / math.sqrt(0.6875 / 3 / 4), rel=1e-12)
     assert found.ulp_quantiles == {"0.5": 0.0, "0.99": 256.0, "1.0": 256.0}  # ULP at 4: 2**-8; at 3: 2**-9
     cosine = (3 * 3.5 + 16 + 20 + 9) / math.sqrt(50 * (12.25 + 16 + 25 + 9))
@@ -40,15 +40,15 @@ def test_by_hand():
 
 
 def test_a_perfect_output_has_no_drift():
-    oracle = wide(1, -2, 0.5)
-    found = drift_of(oracle.half(), oracle, on_cast_inputs=oracle)
+    reference = wide(1, -2, 0.5)
+    found = drift_of(reference.half(), reference, on_cast_inputs=reference)
     assert (found.relative_error, found.bias_z, found.cosine_distance, found.max_abs_error) == (0, 0, 0, 0)
     assert found.split.total_mse == 0
 
 
 def test_rounding_is_at_most_half_a_ulp_and_the_yardstick_is_one():
-    oracle = torch.randn(10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = drift_of(oracle.bfloat16(), oracle)
+    reference = torch.randn(10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = drift_of(reference.bfloat16(), reference)
     assert 0.24 < found.ulp_quantiles["0.5"] < 0.26  # uniform in [0, 1/2]
     assert 0.49 < found.ulp_quantiles["1.0"] <= 0.5
     assert found.rms_ratio == 1.0
@@ -57,37 +57,37 @@ def test_rounding_is_at_most_half_a_ulp_and_the_yardstick_is_one():
 
 def test_the_split_closes_on_the_total_and_each_part_is_known():
     generator = torch.Generator().manual_seed(1)
-    oracle = torch.randn(2000, dtype=torch.float64, generator=generator)
-    cast = oracle + 1e-3 * torch.randn(2000, dtype=torch.float64, generator=generator)
-    only_cast = split_noise(cast, oracle, cast)
+    reference = torch.randn(2000, dtype=torch.float64, generator=generator)
+    cast = reference + 1e-3 * torch.randn(2000, dtype=torch.float64, generator=generator)
+    only_cast = split_noise(cast, reference, cast)
     assert (only_cast.compute_mse, only_cast.output_rounding_mse, only_cast.cross_mse) == (0, 0, 0)
-    rounded = split_noise(cast.half(), oracle, cast)
+    rounded = split_noise(cast.half(), reference, cast)
     assert rounded.compute_mse < 1e-32
     assert rounded.output_rounding_mse == pytest.approx(float((cast.half().double() - cast).square().mean()))
     for found in (cast.half(), (cast * 1.01).half(), cast.bfloat16() + 1):
-        split = split_noise(found, oracle, cast)
+        split = split_noise(found, reference, cast)
         parts = split.input_cast_mse + split.compute_mse + split.output_rounding_mse + split.cross_mse
         assert parts == pytest.approx(split.total_mse, rel=1e-12)
-        assert split.total_mse == pytest.approx(float((found.double() - oracle).square().mean()), rel=1e-12)
+        assert split.total_mse == pytest.approx(float((found.double() - reference).square().mean()), rel=1e-12)
 
 
-@pytest.mark.parametrize("workload", ["attention-decode", "attention-prefill"])
-def test_the_oracle_is_torchs_attention_in_float64(workload):
-    for size in ("tiny", "dia") if workload == "attention-decode" else ("tiny",):
-        case = workload_by_id(workload).build(size, device="cpu", seed=1)
-        m = case.model
+@pytest.mark.parametrize("case", ["attention-decode", "attention-prefill"])
+def test_the_reference_is_torchs_attention_in_float64(case):
+    for size in ("tiny", "dia") if case == "attention-decode" else ("tiny",):
+        built = case_by_id(case).build(size, device="cpu", seed=1)
+        m = built.model
         expected = F.scaled_dot_product_attention(
-            case.inputs[0].double(), m.key.double(), m.value.double(), m.mask, scale=m.scale, enable_gqa=True
+            built.inputs[0].double(), m.key.double(), m.value.double(), m.mask, scale=m.scale, enable_gqa=True
         )
-        torch.testing.assert_close(exact_attention(case), expected, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(exact_attention(built), expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("fix_id", CURES)
 def test_every_fix_on_attention(fix_id):
-    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
-    with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-        found = attention_drift(case, call)
-        again = attention_drift(case, call)
+    built = case_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+    with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+        found = attention_drift(built, call)
+        again = attention_drift(built, call)
     assert found == again
     json.dumps(found.to_dict(), allow_nan=False)
     low, high = {
@@ -108,33 +108,33 @@ def test_every_fix_on_attention(fix_id):
 
 def test_a_fault_in_the_attention_that_runs_is_assessed(monkeypatch):
     """The planted fault: a kernel that answers 0.5 % too large."""
-    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+    built = case_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
     plain = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *args, **kwargs: plain(*args, **kwargs) * 1.005)
-    with fix_by_id("query_to_half").applied(copy.deepcopy(case.model)) as call:
-        found = attention_drift(case, call)
+    with fix_by_id("query_to_half").applied(copy.deepcopy(built.model)) as call:
+        found = attention_drift(built, call)
     assert found.assessment["verdict"] == "worse"
     assert 1 <= len(found.assessment["reasons"]) <= 3
 
 
 def test_float32_and_up_casting_are_the_same_computation():
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=1)
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=1)
     found = []
     for fix_id in ("kv_to_query", "full_float32"):
-        with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-            found.append(attention_drift(case, call))
+        with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+            found.append(attention_drift(built, call))
     assert found[0] == found[1]
 
 
 def test_planted_faults_are_seen():
-    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
-    oracle = exact_attention(case)
-    half = exact_attention(case, dict.fromkeys(("query", "key", "value"), "float16"))
-    honest = tensor_drift(half.half(), oracle, yardstick=half.half(), on_cast_inputs=half)
-    gain = tensor_drift((half * 1.0005).half(), oracle, yardstick=half.half(), on_cast_inputs=half)
+    built = case_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+    reference = exact_attention(built)
+    half = exact_attention(built, dict.fromkeys(("query", "key", "value"), "float16"))
+    honest = tensor_drift(half.half(), reference, yardstick=half.half(), on_cast_inputs=half)
+    gain = tensor_drift((half * 1.0005).half(), reference, yardstick=half.half(), on_cast_inputs=half)
     truncated = (half.half().double() - half).sign() == half.sign()
     down = torch.where(truncated, torch.from_numpy(np.nextafter(half.half().numpy(), np.float16(0))), half.half())
-    biased = tensor_drift(down, oracle, yardstick=half.half(), on_cast_inputs=half)
+    biased = tensor_drift(down, reference, yardstick=half.half(), on_cast_inputs=half)
     assert abs(honest.bias_z) < 5
     assert gain.bias_z > 5
     assert gain.relative_bias == pytest.approx(5e-4, rel=0.1)
@@ -144,12 +144,12 @@ def test_planted_faults_are_seen():
 
 
 def test_errors():
-    oracle = wide(1, 2)
+    reference = wide(1, 2)
     with pytest.raises(ParameterError, match="differ in shape"):
-        tensor_drift(wide(1), oracle, yardstick=oracle)
+        tensor_drift(wide(1), reference, yardstick=reference)
     with pytest.raises(ParameterError, match="compute it in float64"):
-        drift_of(oracle.half(), oracle.float())
+        drift_of(reference.half(), reference.float())
     with pytest.raises(ParameterError, match="not finite"):
-        drift_of(wide(1, math.inf), oracle)
+        drift_of(wide(1, math.inf), reference)
     with pytest.raises(ParameterError, match="zero everywhere"):
-        drift_of(oracle, wide(0, 0))
+        drift_of(reference, wide(0, 0))

@@ -21,9 +21,9 @@ from precision_eval.run.processes import in_child
 SENTENCE = "Expected query, key, and value to have the same dtype"
 
 
-def cell_of(measure, *fixes, mode="eager", workload="attention-decode"):
+def cell_of(measure, *fixes, mode="eager", case="attention-decode"):
     return Cell(
-        workload=workload,
+        case=case,
         fixes=fixes,
         mode=mode,
         device="cpu",
@@ -45,7 +45,7 @@ def outcomes(tmp_path, *args, **kwargs):
     return {outcome.fix: outcome for outcome in result.outcomes}
 
 
-@pytest.mark.parametrize("measure", ["witness", "memory", "drift"])
+@pytest.mark.parametrize("measure", ["trace", "memory", "drift"])
 def test_fix_that_works_and_control_that_raises(tmp_path, measure):
     assert outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"].data
     control = outcomes(tmp_path, measure, "as_shipped")["as_shipped"]
@@ -53,10 +53,10 @@ def test_fix_that_works_and_control_that_raises(tmp_path, measure):
     assert SENTENCE in control.reason
 
 
-@pytest.mark.parametrize("measure", ["witness", "drift", "memory", "latency"])
+@pytest.mark.parametrize("measure", ["trace", "drift", "memory", "latency"])
 def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupported(tmp_path, measure):
-    for workload, status in (("cogvideo-t5-encoder", "passed"), ("metavoice-decode", "unsupported")):
-        found = outcomes(tmp_path, measure, "upstream", workload=workload)["upstream"]
+    for case, status in (("cogvideo-t5-encoder", "passed"), ("metavoice-decode", "unsupported")):
+        found = outcomes(tmp_path, measure, "upstream", case=case)["upstream"]
         assert found.status == status
         assert (found.data is not None) == (status == "passed")
         assert status == "passed" or "#187" in found.reason
@@ -65,11 +65,11 @@ def test_what_landed_upstream_is_measured_and_where_nothing_did_it_is_unsupporte
 @pytest.mark.slow
 def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp_path):
     """Under autocast a cache write raises in eager, and inductor fuses it with a silent cast (torch 2.13)."""
-    found = outcomes(tmp_path, "witness", "autocast", mode="compiled", workload="metavoice-decode")["autocast"]
-    case = generic._case(cell_of("witness", "autocast", mode="compiled", workload="metavoice-decode"))
-    with generic.fix_by_id("autocast").applied(case.model, mode="compiled") as call:
+    found = outcomes(tmp_path, "trace", "autocast", mode="compiled", case="metavoice-decode")["autocast"]
+    built = generic._built(cell_of("trace", "autocast", mode="compiled", case="metavoice-decode"))
+    with generic.fix_by_id("autocast").applied(built.model, mode="compiled") as call:
         try:
-            call(*case.inputs)
+            call(*built.inputs)
         except RuntimeError:
             assert found.status == "raised"
         else:
@@ -78,15 +78,15 @@ def test_a_graph_that_only_the_compiler_runs_is_passed_and_said_to_be_unseen(tmp
 
 
 def test_the_samplers_own_rounding_is_measured_apart(tmp_path):
-    data = outcomes(tmp_path, "sampler", "bfloat16", workload="metavoice-prefill")["bfloat16"].data
+    data = outcomes(tmp_path, "sampler", "bfloat16", case="metavoice-prefill")["bfloat16"].data
     assert (data["dtype"], data["settings_dtype"]) == ("bfloat16", "bfloat16")
     assert 0.0 < data["total_variation"] < 1.0
-    cast = outcomes(tmp_path, "sampler", "query_to_half", workload="metavoice-prefill")["query_to_half"].data
+    cast = outcomes(tmp_path, "sampler", "query_to_half", case="metavoice-prefill")["query_to_half"].data
     assert cast["settings_dtype"] == "float16"  # the source's precision, in which the speaker embedding stays
 
 
 def test_drift_of_a_system_says_what_it_consists_of(tmp_path):
-    data = outcomes(tmp_path, "drift", "query_to_half", workload="metavoice-decode-float32")["query_to_half"].data
+    data = outcomes(tmp_path, "drift", "query_to_half", case="metavoice-decode-float32")["query_to_half"].data
     split = data["split"]
     parts = ("input_cast_mse", "compute_mse", "output_rounding_mse", "cross_mse")
     assert sum(split[part] for part in parts) == pytest.approx(split["total_mse"], rel=1e-9)
@@ -94,8 +94,8 @@ def test_drift_of_a_system_says_what_it_consists_of(tmp_path):
     assert len(data["outputs"]) == 1
 
 
-def test_witness_data(tmp_path):
-    data = outcomes(tmp_path, "witness", "kv_to_query")["kv_to_query"].data
+def test_trace_data(tmp_path):
+    data = outcomes(tmp_path, "trace", "kv_to_query")["kv_to_query"].data
     (call,) = data["sdpa"]
     assert (call["query"], call["key"], call["output"]) == ("float32", "float32", "float32")
     assert data["backend"]
@@ -142,9 +142,9 @@ def test_output_that_is_not_finite(tmp_path, monkeypatch):
         def forward(self, query):
             return query / 0.0
 
-    case = generic.Case(Infinite(), (torch.ones(2, 3),))
-    monkeypatch.setattr(generic, "_case", lambda cell: case)
-    for measure in ("witness", "latency"):
+    built = generic.BuiltCase(Infinite(), (torch.ones(2, 3),))
+    monkeypatch.setattr(generic, "_case", lambda cell: built)
+    for measure in ("trace", "latency"):
         outcome = outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"]
         assert (outcome.status, outcome.data) == ("non_finite", None)
         assert outcome.reason == "6 of 6 output values are NaN or infinite"
@@ -154,7 +154,7 @@ def test_format_that_the_device_lacks(tmp_path, monkeypatch):
     from precision_eval.core.formats import Support
 
     monkeypatch.setattr(generic, "support", lambda device, name: Support("absent", "no such unit"))
-    for measure in ("witness", "latency"):
+    for measure in ("trace", "latency"):
         outcome = outcomes(tmp_path, measure, "bfloat16")["bfloat16"]
         assert (outcome.status, outcome.reason) == ("unsupported", "bfloat16 on cpu: no such unit")
 
@@ -187,14 +187,14 @@ def test_registry():
         assert {role_of(fix) for fix in measure.pseudo_fixes} <= set(ROLES) - {"fix"}
         assert all(hasattr(Options(), option) for option in measure.options)
         assert measure.expected_s(cell_of(measure.name, "a")) > 0
-    assert measure_by_name("witness").after == ()
+    assert measure_by_name("trace").after == ()
 
 
-def test_every_measure_of_every_workload_is_registered():
-    from precision_eval.cases.systems import WORKLOADS
+def test_every_measure_of_every_case_is_registered():
+    from precision_eval.cases.systems import CASES
 
     known = {measure.name for measure in MEASURES}
-    assert all(set(workload.measures) <= known for workload in WORKLOADS)
+    assert all(set(case.measures) <= known for case in CASES)
 
 
 def test_every_measure_function_exists():

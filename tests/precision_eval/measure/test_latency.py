@@ -139,7 +139,9 @@ def test_block_context_surrounds_each_block_and_is_not_timed():
         return 1.0
 
     timer = FakeTimer()
-    compare_latency({"a": Candidate(call, block)}, baseline="a", budget_s=1e-9, null=True, check=False, timer=timer)
+    compare_latency(
+        {"a": Candidate(call, block)}, baseline="a", budget_s=1e-9, noise_floor=True, check=False, timer=timer
+    )
     assert entered == ["in", "out"] * len(timer.blocks)
 
 
@@ -220,11 +222,13 @@ def test_least_rounds_over_budget_is_a_doubt():
 
 
 def test_null_that_is_off_is_a_doubt():
-    found = compare(base=6e-3, other=6e-3, null=Candidate(lambda: 6.6e-3))
+    found = compare(base=6e-3, other=6e-3, noise_floor=Candidate(lambda: 6.6e-3))
     assert list(found) == ["base", "other"]
     assert found["base"].ratio == pytest.approx(1.1)
-    assert any("the null is off" in doubt for doubt in found["other"].doubts)
-    assert not any("the null" in doubt for doubt in compare(base=6e-3, other=6e-3, null=True)["other"].doubts)
+    assert any("the noise floor is off" in doubt for doubt in found["other"].doubts)
+    assert not any(
+        "the noise floor" in doubt for doubt in compare(base=6e-3, other=6e-3, noise_floor=True)["other"].doubts
+    )
 
 
 def test_error_rate_is_shared_by_the_candidates():
@@ -252,7 +256,7 @@ def _built():
 
 class TestProcesses:
     def test_each_builds_its_own(self):
-        found = compare_latency(_built, baseline="one", budget_s=0.2, processes=2, null=True)
+        found = compare_latency(_built, baseline="one", budget_s=0.2, processes=2, noise_floor=True)
         assert list(found) == ["one", "two"]
         assert len(found["two"].process_ratios) == 2
         assert found["two"].process_ratios[0] != found["two"].process_ratios[1]

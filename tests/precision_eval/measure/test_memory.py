@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.memory import call_memory, cpu_allocated_peak_bytes, peak_rss_bytes
 from precision_eval.trace.profiling import profiled
@@ -99,17 +99,17 @@ def test_a_planted_allocation_is_seen():
 
 
 def test_casting_the_cache_costs_its_size_in_float32():
-    case = workload_by_id("attention-decode").build("metavoice", device="cpu", seed=0)
-    cache = case.model.key.numel() + case.model.value.numel()
+    built = case_by_id("attention-decode").build("metavoice", device="cpu", seed=0)
+    cache = built.model.key.numel() + built.model.value.numel()
     found = {}
     for fix_id in ("query_to_half", "kv_to_query", "full_float32"):
-        model = copy.deepcopy(case.model)
+        model = copy.deepcopy(built.model)
         with fix_by_id(fix_id).applied(model) as call:
-            found[fix_id] = call_memory(call, call.prepare(case.inputs), model=model, device="cpu")
+            found[fix_id] = call_memory(call, call.prepare(built.inputs), model=model, device="cpu")
     base, cast = found["full_float32"], found["kv_to_query"]
     assert cast.allocated_peak_bytes - base.allocated_peak_bytes == 4 * cache
     assert found["query_to_half"].allocated_peak_bytes < cast.allocated_peak_bytes / 2
-    mask = case.model.mask.numel()
+    mask = built.model.mask.numel()
     assert base.storage_bytes == 4 * cache + mask
     assert cast.storage_bytes == found["query_to_half"].storage_bytes == 2 * cache + mask
     assert cast.reserved_peak_bytes is None

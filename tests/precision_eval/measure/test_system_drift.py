@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import WORKLOADS, Case, workload_by_id
+from precision_eval.cases.systems import CASES, BuiltCase, case_by_id
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError
@@ -100,16 +100,16 @@ def by_hand(block, x, **rounding):
 
 def case_of(*args, **kwargs):
     x = torch.randn((1, NEW, WIDTH), generator=torch.Generator().manual_seed(8))
-    return Case(Block(*args, **kwargs).eval(), (x,))
+    return BuiltCase(Block(*args, **kwargs).eval(), (x,))
 
 
-def drift_of(case, fix_id, mode="eager"):
-    with fix_by_id(fix_id).applied(copy.deepcopy(case.model), mode=mode) as call:
-        return system_drift(case, call)
+def drift_of(built, fix_id, mode="eager"):
+    with fix_by_id(fix_id).applied(copy.deepcopy(built.model), mode=mode) as call:
+        return system_drift(built, call)
 
 
-def state_of(case):
-    tensors = {**case.model.state_dict(), "input": case.inputs[0]}
+def state_of(built):
+    tensors = {**built.model.state_dict(), "input": built.inputs[0]}
     return {name: (t.data_ptr(), t.dtype, t.clone()) for name, t in tensors.items()}
 
 
@@ -135,9 +135,9 @@ class One(System):
 
 
 def test_one_linear_by_hand():
-    # 1 + 2**-12 becomes 1 in float16, 3 stays: oracle (1 + 2**-12, 7 + 2**-12), on cast inputs and found (1, 7)
-    case = Case(One().eval(), (torch.tensor([[1 + 2**-12, 3.0]]),))
-    found = drift_of(case, "query_to_half")
+    # 1 + 2**-12 becomes 1 in float16, 3 stays: reference (1 + 2**-12, 7 + 2**-12), on cast inputs and found (1, 7)
+    built = BuiltCase(One().eval(), (torch.tensor([[1 + 2**-12, 3.0]]),))
+    found = drift_of(built, "query_to_half")
     split = found.split
     assert split.input_cast_mse == split.total_mse == 2**-24
     assert (split.compute_mse, split.output_rounding_mse, split.cross_mse) == (0, 0, 0)
@@ -148,27 +148,27 @@ def test_one_linear_by_hand():
     assert (found.yardstick_dtype, found.rms_ratio, found.outputs, found.doubts) == ("float16", None, (), ())
     assert found.casts == ({"site": "linear", "operand": "input", "from": "float32", "to": "float16", "count": 1},)
     # the other way the weight is cast, which loses nothing; float32 holds the sums
-    up = drift_of(case, "kv_to_query")
+    up = drift_of(built, "kv_to_query")
     assert (up.relative_error, up.casts, up.yardstick_dtype) == (0, (), "float32")
     # bfloat16 rounds the stored input to 1 as well
-    stored = drift_of(case, "bfloat16")
+    stored = drift_of(built, "bfloat16")
     assert (stored.split.input_cast_mse, stored.casts) == (2**-24, ())
     # the source's own cast is compute: here all of it, as the result is a float16 number
-    own = drift_of(case, "upstream").split
+    own = drift_of(built, "upstream").split
     assert (own.input_cast_mse, own.total_mse) == (0, 2**-24)
     assert own.output_rounding_mse == pytest.approx(2**-24, rel=1e-3)  # 1 + 2**-12 and 7 + 2**-12 round to 1 and 7
 
 
 @pytest.mark.parametrize(("fix_id", "write"), [pair for pair in product(CURES, WRITES) if pair not in UNCURED])
 def test_every_fix_closes_repeats_and_leaves_the_model_alone(fix_id, write):
-    case = case_of(write, outputs=2)
-    before, names = state_of(case), [vars(site.owner).get(site.name) for site in SITES]
-    found = drift_of(case, fix_id)
-    assert found == drift_of(case, fix_id)
-    for name, (address, dtype, values) in state_of(case).items():
+    built = case_of(write, outputs=2)
+    before, names = state_of(built), [vars(site.owner).get(site.name) for site in SITES]
+    found = drift_of(built, fix_id)
+    assert found == drift_of(built, fix_id)
+    for name, (address, dtype, values) in state_of(built).items():
         assert (address, dtype) == before[name][:2]
         assert torch.equal(values, before[name][2])
-    assert not case.model.is_upstream
+    assert not built.model.is_upstream
     assert names == [vars(site.owner).get(site.name) for site in SITES]
     json.dumps(found.to_dict(), allow_nan=False)
     assert_closes(found.split)
@@ -186,9 +186,9 @@ def test_every_fix_closes_repeats_and_leaves_the_model_alone(fix_id, write):
 
 
 def test_float64_copy_is_the_model_by_hand():
-    case = case_of("index_copy")
-    twin, _ = run_in_float64(case.model.in_float64(), (case.inputs[0].double(),))
-    np.testing.assert_allclose(twin.numpy(), by_hand(case.model, case.inputs[0]), rtol=1e-12, atol=1e-14)
+    built = case_of("index_copy")
+    twin, _ = run_in_float64(built.model.in_float64(), (built.inputs[0].double(),))
+    np.testing.assert_allclose(twin.numpy(), by_hand(built.model, built.inputs[0]), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_float64_copy_is_the_model_by_hand():
     ],
 )
 def test_input_cast_by_hand(fix_id, write, rounding):
-    case = case_of(write)
-    oracle = by_hand(case.model, case.inputs[0])
+    built = case_of(write)
+    reference = by_hand(built.model, built.inputs[0])
     if "weight" in rounding:  # attended is of autocast's dtype already, the cache is cast at its site
-        weights = {n for n, _ in case.model.named_parameters() if not n.startswith("norm")}
+        weights = {n for n, _ in built.model.named_parameters() if not n.startswith("norm")}
         assert weights == {"qkv.weight", "qkv.bias", "out.weight", "out.bias"}
-    expected = np.square(by_hand(case.model, case.inputs[0], **rounding) - oracle).mean()
-    split = drift_of(case, fix_id).split
+    expected = np.square(by_hand(built.model, built.inputs[0], **rounding) - reference).mean()
+    split = drift_of(built, fix_id).split
     assert split.input_cast_mse == pytest.approx(expected, rel=1e-6, abs=1e-30)
     assert (expected > 1e-12) == bool(rounding)  # far above float64's own error, so the comparison says something
 
@@ -242,10 +242,10 @@ def test_what_upstream_stores_is_input_cast():
                 finally:
                     self.linear.weight.data = data
 
-    case = Case(Stores().eval(), (torch.ones(1, 2),))
-    split = drift_of(case, "upstream").split
+    built = BuiltCase(Stores().eval(), (torch.ones(1, 2),))
+    split = drift_of(built, "upstream").split
     assert (split.input_cast_mse, split.total_mse) == (2**-25, 2**-25)  # 2**-12 in one of two outputs
-    assert case.model.linear.weight[0, 0] == 1 + 2**-12
+    assert built.model.linear.weight[0, 0] == 1 + 2**-12
 
 
 def test_casts_of_another_fix_are_caught(monkeypatch):
@@ -272,20 +272,20 @@ def test_a_float64_copy_that_leaves_float64_is_refused():
             return self.linear(x.float())
 
     with pytest.raises(ReplayError, match=r"hands linear a torch.float32 input.*widened"):
-        drift_of(Case(Leaky().eval(), (torch.ones(1, 2),)), "query_to_half")
+        drift_of(BuiltCase(Leaky().eval(), (torch.ones(1, 2),)), "query_to_half")
 
 
-def test_an_upstream_that_is_another_function_has_no_oracle():
-    case = Case(One(gain=1.001).eval(), (torch.ones(1, 2),))
+def test_an_upstream_that_is_another_function_has_no_reference():
+    built = BuiltCase(One(gain=1.001).eval(), (torch.ones(1, 2),))
     with pytest.raises(ParameterError, match=r"'upstream' is 1.0e-03 from the model as shipped"):
-        drift_of(case, "upstream")
+        drift_of(built, "upstream")
 
 
 def test_bad_arguments():
-    case = case_of()
-    with fix_by_id("query_to_half").applied(case.model) as call, pytest.raises(ParameterError, match="on a copy"):
-        system_drift(case, call)
-    attention = workload_by_id("attention-decode").build("tiny", device="cpu", seed=1)
+    built = case_of()
+    with fix_by_id("query_to_half").applied(built.model) as call, pytest.raises(ParameterError, match="on a copy"):
+        system_drift(built, call)
+    attention = case_by_id("attention-decode").build("tiny", device="cpu", seed=1)
     with (
         fix_by_id("query_to_half").applied(copy.deepcopy(attention.model)) as call,
         pytest.raises(ParameterError, match="needs a System"),
@@ -297,32 +297,32 @@ def test_bad_arguments():
             return super().forward(x).argmax(-1)
 
     with pytest.raises(ParameterError, match=r"returns a torch.int64"):
-        drift_of(Case(Tokens().eval(), (torch.ones(1, 2),)), "query_to_half")
+        drift_of(BuiltCase(Tokens().eval(), (torch.ones(1, 2),)), "query_to_half")
 
 
 def test_attention_as_a_system_has_the_input_cast_of_the_attention_drift():
     """The definitions of both measures meet where both apply."""
-    case = workload_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
+    built = case_by_id("attention-prefill").build("tiny", device="cpu", seed=1)
 
     class Wrapped(System):
         def __init__(self):
             super().__init__()
-            self.attention = copy.deepcopy(case.model)
+            self.attention = copy.deepcopy(built.model)
 
         def forward(self, query):
             return self.attention(query)
 
-    found = drift_of(Case(Wrapped().eval(), case.inputs), "query_to_half")
-    cast = exact_attention(case, {"query": "float16"})
-    expected = float((cast - exact_attention(case)).square().mean())
+    found = drift_of(BuiltCase(Wrapped().eval(), built.inputs), "query_to_half")
+    cast = exact_attention(built, {"query": "float16"})
+    expected = float((cast - exact_attention(built)).square().mean())
     assert found.split.input_cast_mse == pytest.approx(expected, rel=1e-9)
 
 
 def test_compiled_takes_the_casts_of_eager(monkeypatch):
     compile_graph = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, backend: compile_graph(function, backend="eager"))
-    case = case_of("setitem")
-    eager, compiled = drift_of(case, "query_to_half"), drift_of(case, "query_to_half", "compiled")
+    built = case_of("setitem")
+    eager, compiled = drift_of(built, "query_to_half"), drift_of(built, "query_to_half", "compiled")
     assert compiled.casts == eager.casts
     assert compiled.split.input_cast_mse == eager.split.input_cast_mse
     assert compiled.relative_error == pytest.approx(eager.relative_error, rel=0.1)
@@ -338,19 +338,19 @@ def test_what_only_compiles_has_no_casts_to_record(monkeypatch):
                 raise RuntimeError("no such kernel")
             return self.linear(x)
 
-    case = Case(Hidden().eval(), (torch.rand(3, 2),))
+    built = BuiltCase(Hidden().eval(), (torch.rand(3, 2),))
     with pytest.raises(ReplayError, match="'query_to_half' are recorded in eager, where it raises: no such kernel"):
-        drift_of(case, "query_to_half", "compiled")
-    found = drift_of(case, "bfloat16", "compiled")
+        drift_of(built, "query_to_half", "compiled")
+    found = drift_of(built, "bfloat16", "compiled")
     assert found.doubts == ("no yardstick: plain arithmetic in bfloat16 raises: no such kernel",)
     assert_closes(found.split)
 
 
 def test_a_cell_of_a_system_is_measured_as_one(monkeypatch, tmp_path):
-    case = case_of(outputs=2)
-    monkeypatch.setattr(generic, "_case", lambda cell: case)
+    built = case_of(outputs=2)
+    monkeypatch.setattr(generic, "_case", lambda cell: built)
     cell = Cell(
-        workload="attention-decode",
+        case="attention-decode",
         fixes=("query_to_half",),
         mode="eager",
         device="cpu",
@@ -361,32 +361,32 @@ def test_a_cell_of_a_system_is_measured_as_one(monkeypatch, tmp_path):
     )
     (outcome,) = generic.drift(cell, tmp_path)
     assert (outcome.status, len(outcome.data["outputs"])) == ("passed", 1)
-    assert outcome.data == drift_of(case, "query_to_half").to_dict()
+    assert outcome.data == drift_of(built, "query_to_half").to_dict()
 
 
 @pytest.mark.parametrize(
-    "workload_id", [w.id for w in WORKLOADS if "drift" in w.measures and not w.id.startswith("attention-")]
+    "case_id", [w.id for w in CASES if "drift" in w.measures and not w.id.startswith("attention-")]
 )
-def test_registered_systems(workload_id):
+def test_registered_systems(case_id):
     """Whatever fix works on a registered system has a drift that closes; at least one does."""
-    case = workload_by_id(workload_id).build("tiny", device="cpu", seed=1)
-    assert isinstance(case.model, System)
-    before, measurable = state_of(case), 0
+    built = case_by_id(case_id).build("tiny", device="cpu", seed=1)
+    assert isinstance(built.model, System)
+    before, measurable = state_of(built), 0
     for fix_id in CURES:
         try:
-            with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-                broken = generic._not_finite(fix_id, call(*call.prepare(case.inputs)))
+            with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+                broken = generic._not_finite(fix_id, call(*call.prepare(built.inputs)))
         except RuntimeError:
             continue  # a status of its own, which the table of expectations holds
         if broken:
             continue
-        found = drift_of(case, fix_id)
+        found = drift_of(built, fix_id)
         for part in (found, *found.outputs):
             if part.split is not None:
                 assert_closes(part.split)
         json.dumps(found.to_dict(), allow_nan=False)
         measurable += 1
     assert measurable > 0
-    for name, (address, dtype, values) in state_of(case).items():
+    for name, (address, dtype, values) in state_of(built).items():
         assert (address, dtype) == before[name][:2]
         assert torch.equal(values, before[name][2])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import system_drift
@@ -26,9 +26,9 @@ class One(System):
         return self.linear(x)
 
 
-def drift_of(case, fix_id):
-    with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-        return system_drift(case, call)
+def drift_of(built, fix_id):
+    with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+        return system_drift(built, call)
 
 
 def assert_closes(split):
@@ -42,7 +42,7 @@ def test_the_yardstick_is_of_what_the_last_site_returns_where_the_source_widens_
             x = self.linear(x)
             return widened(x), widened(x).softmax(-1)
 
-    found = drift_of(Case(Widening().eval(), (torch.rand(5, 2),)), "float16")
+    found = drift_of(BuiltCase(Widening().eval(), (torch.rand(5, 2),)), "float16")
     assert (found.yardstick_dtype, found.rms_ratio) == ("float16", 1.0)  # the same computation
     assert (found.outputs[0].yardstick_dtype, found.outputs[0].rms_ratio) == ("float16", 1.0)
 
@@ -51,7 +51,7 @@ def test_the_yardstick_is_of_what_the_last_site_returns_where_the_source_widens_
             x = self.linear(x)
             return x, x.to(torch.bfloat16 if x.dtype is torch.float32 else x.dtype)
 
-    found = drift_of(Case(Both().eval(), (torch.rand(5, 2),)), "kv_to_query")
+    found = drift_of(BuiltCase(Both().eval(), (torch.rand(5, 2),)), "kv_to_query")
     assert (found.yardstick_dtype, found.outputs[0].yardstick_dtype) == ("float32", "bfloat16")
     assert found.outputs[0].relative_error > 1e-4 > found.relative_error
 
@@ -61,7 +61,7 @@ def test_the_yardstick_of_a_source_that_hands_on_float32():
         def forward(self, x):
             return self.linear(widened(x) * 1.1)
 
-    found = drift_of(Case(Embedding().eval(), (torch.rand(5, 2).half().float(),)), "query_to_half")
+    found = drift_of(BuiltCase(Embedding().eval(), (torch.rand(5, 2).half().float(),)), "query_to_half")
     assert (found.yardstick_dtype, found.rms_ratio, found.doubts) == ("float16", 1.0, ())
 
 
@@ -78,7 +78,7 @@ def test_the_yardstick_does_not_round_anew():
 
     # float32: 1 + 3/2048, a tie, to 1 + 2/1024; float64: a little less, to 1 + 1/1024
     x = torch.tensor([[1 + 3 * 2**-11 - 2**-21, 0.0]])
-    found = drift_of(Case(Tie().eval(), (x,)), "query_to_half")
+    found = drift_of(BuiltCase(Tie().eval(), (x,)), "query_to_half")
     assert found.yardstick_dtype == "float32"
     assert found.rms_ratio == 2**-10 / 2**-21
 
@@ -90,7 +90,7 @@ def test_a_yardstick_that_raises_is_a_doubt():
                 raise RuntimeError("no float32 kernel")
             return self.linear(x)
 
-    found = drift_of(Case(Picky().eval(), (torch.rand(3, 2),)), "kv_to_query")
+    found = drift_of(BuiltCase(Picky().eval(), (torch.rand(3, 2),)), "kv_to_query")
     assert found.doubts == ("no yardstick: plain arithmetic in float32 raises: no float32 kernel",)
     assert (found.rms_ratio, found.yardstick_dtype) == (None, "float32")
     assert_closes(found.split)
@@ -101,7 +101,7 @@ def test_a_yardstick_that_overflows_is_a_doubt():
         def forward(self, x):
             return self.linear(x * 1e5 * 1e-5)  # beyond float16 on the way, within it at the Linear
 
-    found = drift_of(Case(Wide().eval(), (torch.rand(3, 2) + 1,)), "query_to_half")
+    found = drift_of(BuiltCase(Wide().eval(), (torch.rand(3, 2) + 1,)), "query_to_half")
     assert found.doubts == ("no yardstick: plain arithmetic in float16 is not finite",)
     assert (found.rms_ratio, found.yardstick_dtype) == (None, "float16")
     assert_closes(found.split)
@@ -119,7 +119,7 @@ def test_a_split_that_overflows_is_a_doubt():
             x = self.linear(x)
             return x.clamp(max=60000) if x.dtype is torch.float16 else x
 
-    found = drift_of(Case(Clamped().eval(), (torch.rand(3, 2) + 1,)), "float16")
+    found = drift_of(BuiltCase(Clamped().eval(), (torch.rand(3, 2) + 1,)), "float16")
     assert found.split is None
     assert found.rms_ratio is None
     assert found.relative_error > 0.1

@@ -13,9 +13,9 @@ def random_logits(seed: int, *shape: int) -> torch.Tensor:
 
 
 def test_by_hand() -> None:
-    oracle = torch.tensor([[[0.0, np.log(3.0)]]], dtype=torch.float64)  # p = (1/4, 3/4)
+    reference = torch.tensor([[[0.0, np.log(3.0)]]], dtype=torch.float64)  # p = (1/4, 3/4)
     candidate = torch.tensor([[[0.0, 0.0]]], dtype=torch.float64)  # q = (1/2, 1/2)
-    score = score_step(candidate, oracle)
+    score = score_step(candidate, reference)
     assert score["kl_nats"][0] == pytest.approx(0.25 * np.log(0.5) + 0.75 * np.log(1.5), abs=1e-15)
     assert score["total_variation"][0] == pytest.approx(0.25, abs=1e-15)
     assert score["relative_error"][0] == pytest.approx(1.0, abs=1e-15)
@@ -35,28 +35,28 @@ def test_a_shift_of_all_logits_is_no_drift_of_the_distribution() -> None:
 
 
 def test_scipy_agrees() -> None:
-    oracle, candidate = random_logits(0, 3, 4, 16), random_logits(1, 3, 4, 16)
-    p, q = softmax(oracle.numpy(), -1), softmax(candidate.numpy(), -1)
-    score = score_step(candidate, oracle)
+    reference, candidate = random_logits(0, 3, 4, 16), random_logits(1, 3, 4, 16)
+    p, q = softmax(reference.numpy(), -1), softmax(candidate.numpy(), -1)
+    score = score_step(candidate, reference)
     np.testing.assert_allclose(score["kl_nats"], rel_entr(p, q).sum(-1).mean(-1), rtol=1e-12)
     np.testing.assert_allclose(score["total_variation"], 0.5 * np.abs(p - q).sum(-1).mean(-1), rtol=1e-12)
 
 
 def test_kl_of_a_tiny_error_is_not_lost_in_cancellation() -> None:
     """KL ≈ ½ Var_p(δ) for a small error δ: 1e-7 in the logits leaves 1e-14, where a plain sum loses its digits."""
-    oracle = random_logits(0, 1, 1, 256)
+    reference = random_logits(0, 1, 1, 256)
     delta = random_logits(1, 1, 1, 256) * 1e-7
-    p = oracle.softmax(-1)
+    p = reference.softmax(-1)
     expected = 0.5 * float((p * delta**2).sum() - (p * delta).sum() ** 2)
-    assert score_step(oracle + delta, oracle)["kl_nats"][0] == pytest.approx(expected, rel=0.05)
+    assert score_step(reference + delta, reference)["kl_nats"][0] == pytest.approx(expected, rel=0.05)
 
 
 def test_half_rounding_of_the_softmax_is_caught() -> None:
     """Planted fault: logits that passed through bfloat16 must drift by about its epsilon, and float32 must not."""
-    oracle = random_logits(0, 8, 4, 256)
-    rounded = score_step(oracle.bfloat16(), oracle)["relative_error"].mean()
+    reference = random_logits(0, 8, 4, 256)
+    rounded = score_step(reference.bfloat16(), reference)["relative_error"].mean()
     assert 2**-9 / 4 < rounded < 2**-8
-    assert score_step(oracle.float(), oracle)["relative_error"].mean() < 1e-7
+    assert score_step(reference.float(), reference)["relative_error"].mean() < 1e-7
 
 
 def test_summary_has_means_intervals_and_course() -> None:
@@ -71,8 +71,8 @@ def test_summary_has_means_intervals_and_course() -> None:
 
 
 def test_non_finite_is_seen() -> None:
-    oracle = random_logits(0, 2, 4, 16)
-    broken = oracle.clone()
+    reference = random_logits(0, 2, 4, 16)
+    broken = reference.clone()
     broken[0, 0, 0] = torch.nan
-    assert not DriftSeries.collect([broken], [oracle]).finite
-    assert DriftSeries.collect([oracle], [oracle]).finite
+    assert not DriftSeries.collect([broken], [reference]).finite
+    assert DriftSeries.collect([reference], [reference]).finite

@@ -20,7 +20,7 @@ MESSAGE = "Expected query, key, and value to have the same dtype"
 
 def outcome(run_dir: Path, measure: str, fix: str, *, options: Options = OPTIONS):
     cell = Cell(
-        workload="voice",
+        case="voice",
         fixes=(fix,),
         mode="eager",
         device="cpu",
@@ -54,7 +54,7 @@ def test_as_shipped_raises_in_every_measure_and_leaves_no_file(tmp_path: Path, m
 
 
 def test_drift_is_bit_for_bit_repeatable(tmp_path: Path) -> None:
-    """Once with the oracle's logits computed, once with them read from the run's folder, once in another folder."""
+    """Once with the reference's logits computed, once with them read from the run's folder, once in another folder."""
     first = passed(tmp_path / "a", "teacher_forced_drift", "kv_to_query")
     assert passed(tmp_path / "a", "teacher_forced_drift", "kv_to_query") == first
     assert passed(tmp_path / "b", "teacher_forced_drift", "kv_to_query") == first
@@ -63,9 +63,9 @@ def test_drift_is_bit_for_bit_repeatable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"", _flip_a_byte])
-def test_damaged_oracle_logits_are_computed_again(tmp_path: Path, damage) -> None:
+def test_damaged_reference_logits_are_computed_again(tmp_path: Path, damage) -> None:
     first = passed(tmp_path, "teacher_forced_drift", "full_float32")
-    (path,) = (tmp_path / "streams").glob("oracle-logits*")
+    (path,) = (tmp_path / "streams").glob("reference-logits*")
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     assert passed(tmp_path, "teacher_forced_drift", "full_float32") == first
@@ -99,32 +99,32 @@ def test_a_full_disk_is_no_result_of_the_fix_and_leaves_no_file(tmp_path: Path, 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_oracle_logits_of_other_steps_are_not_reused(tmp_path: Path) -> None:
+def test_reference_logits_of_other_steps_are_not_reused(tmp_path: Path) -> None:
     passed(tmp_path, "teacher_forced_drift", "full_float32")
     longer = outcome(tmp_path, "teacher_forced_drift", "full_float32", options=Options(streams=2, steps=20))
     assert longer.data["steps"] == 20
-    assert len(list((tmp_path / "streams").glob("oracle-logits*"))) == 2
+    assert len(list((tmp_path / "streams").glob("reference-logits*"))) == 2
 
 
-def test_divergence_against_the_oracle_and_the_null(tmp_path: Path) -> None:
-    for condition in ("oracle", "null", "full_float32"):
+def test_divergence_against_the_reference_and_the_null(tmp_path: Path) -> None:
+    for condition in ("reference", "noise_floor", "full_float32"):
         assert passed(tmp_path, "streams", condition)["shape"] == [12, 2, 4]
     assert passed(tmp_path, "divergence", "full_float32")["diverged"] == 0
-    assert passed(tmp_path, "divergence", "null")["diverged"] == 2
+    assert passed(tmp_path, "divergence", "noise_floor")["diverged"] == 2
 
 
 @pytest.fixture(scope="module")
 def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("run")
-    for condition in ("oracle", "null", "bfloat16"):
+    for condition in ("reference", "noise_floor", "bfloat16"):
         passed(run_dir, "synthesis", condition)
     return run_dir
 
 
 def test_audio_has_the_length_asked_for_and_is_float(spoken: Path) -> None:
-    info = soundfile.info(spoken / "audio" / "oracle.wav")
+    info = soundfile.info(spoken / "audio" / "reference.wav")
     assert (info.frames, info.samplerate, info.channels, info.subtype) == (300 * HOP_SAMPLES, 16_000, 1, "FLOAT")
-    assert np.load(spoken / "audio" / "oracle.npy").shape == (300, 4)
+    assert np.load(spoken / "audio" / "reference.npy").shape == (300, 4)
 
 
 def test_the_same_condition_speaks_the_same_twice(spoken: Path, tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_the_same_condition_speaks_the_same_twice(spoken: Path, tmp_path: Path) 
     )
 
 
-def test_audio_beside_oracle_and_null(spoken: Path) -> None:
-    itself = passed(spoken, "audio", "oracle")["against_oracle"]
+def test_audio_beside_reference_and_null(spoken: Path) -> None:
+    itself = passed(spoken, "audio", "reference")["against_reference"]
     assert itself["log_spectral_distance_db"]["mean"] == 0.0
-    null = passed(spoken, "audio", "null")["against_oracle"]["mel_mcd_db"]
-    assert null["ratio_to_null"] == pytest.approx(1.0)
+    noise_floor = passed(spoken, "audio", "noise_floor")["against_reference"]["mel_mcd_db"]
+    assert noise_floor["ratio_to_null"] == pytest.approx(1.0)
     fix = passed(spoken, "audio", "bfloat16")
-    assert 0 < fix["against_oracle"]["mel_mcd_db"]["ratio_to_null"] < 1
+    assert 0 < fix["against_reference"]["mel_mcd_db"]["ratio_to_null"] < 1
     assert 2 < fix["against_original"]["mel_mcd_db"]["mean"] < 8
     assert fix["phoneme_accuracy"]["value"] > 0.8
     assert fix["phoneme_accuracy"]["original"] > 0.9
@@ -151,7 +151,7 @@ def test_the_wrong_script_is_not_recognised(spoken: Path) -> None:
     from precision_eval.cases.voice.assets import asset_path
     from precision_eval.cases.voice.recogniser import Recogniser
 
-    audio, _ = soundfile.read(spoken / "audio" / "oracle.wav", dtype="float32")
+    audio, _ = soundfile.read(spoken / "audio" / "reference.wav", dtype="float32")
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
     shifted = spoken_script(340)
     late = shifted[shifted[:, 2] > 40].copy()

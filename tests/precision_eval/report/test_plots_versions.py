@@ -12,7 +12,7 @@ from precision_eval.report.plots_versions import STATUS_LOOKS, draw_drift, draw_
 from precision_eval.report.style import LeftOut, save
 from precision_eval.studies.versions.statuses import StatusChange
 
-PART = {"workloads": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
+PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def frames(axes):
 
 
 def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(story):
-    axes = draw_drift(story, story.workloads[0]).axes
+    axes = draw_drift(story, story.cases[0]).axes
     eager, compiled = texts(axes[0]), texts(axes[1])
     assert [eager[0, column] for column in range(10)] == ["R"] * 7 + ["2.0e-7"] * 3
     assert [eager[2, column] for column in range(10)] == ["–"] * 10
@@ -42,7 +42,7 @@ def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(story):
 
 
 def test_more_drift_is_a_darker_cell(story):
-    axes = draw_drift(story, story.workloads[0]).axes[0]
+    axes = draw_drift(story, story.cases[0]).axes[0]
     cells = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): p.get_facecolor() for p in axes.patches if p.get_fill()}
     light = [sum(cells[row, 9][:3]) for row in (0, 1, 3)]  # drift rises with the row
     assert light == sorted(light, reverse=True)
@@ -51,7 +51,7 @@ def test_more_drift_is_a_darker_cell(story):
 
 
 def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
-    story = made.made_story(workloads=("dia-decode", "voice"), fixes=("upstream", "float16"))
+    story = made.made_story(cases=("dia-decode", "voice"), fixes=("upstream", "float16"))
     figure = draw_statuses(story, mode="eager")
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["dia-decode, tiny", "voice, tiny"]
     found = texts(figure.axes[0])
@@ -63,25 +63,25 @@ def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
 
 def test_frames_and_rings_are_where_something_changed(story):
     assert frames(draw_statuses(story, mode="eager").axes[0]) == {(0, 7)}
-    assert frames(draw_drift(story, story.workloads[0]).axes[0]) == set()
-    rings = [line for line in draw_latency(story, story.workloads[0]).axes[0].lines if line.get_markersize() == 10]
+    assert frames(draw_drift(story, story.cases[0]).axes[0]) == set()
+    rings = [line for line in draw_latency(story, story.cases[0]).axes[0].lines if line.get_markersize() == 10]
     assert sum(line.get_xdata().size for line in rings) == 1
     assert [round(float(x)) for line in rings for x in line.get_xdata()] == [4]
 
 
 def test_a_change_of_another_size_or_mode_frames_nothing(story):
-    (workload,) = story.workloads
-    moved = [dataclasses.replace(one, size="full", mode="eager") for one in workload.status_changes]
-    workload = dataclasses.replace(workload, status_changes=tuple(moved))
-    changed = dataclasses.replace(story, workloads=(workload,))
+    (case,) = story.cases
+    moved = [dataclasses.replace(one, size="full", mode="eager") for one in case.status_changes]
+    case = dataclasses.replace(case, status_changes=tuple(moved))
+    changed = dataclasses.replace(story, cases=(case,))
     assert isinstance(moved[0], StatusChange)
     assert frames(draw_statuses(changed, mode="eager").axes[0]) == set()
 
 
 def test_a_latency_line_is_the_storys_ratios_and_intervals(story):
-    (workload,) = story.workloads
-    figure = draw_latency(story, workload)
-    axes, table = figure.axes[0], workload.tables[0]
+    (case,) = story.cases
+    figure = draw_latency(story, case)
+    axes, table = figure.axes[0], case.tables[0]
     lines = [line for line in axes.lines if line.get_linestyle() == "-" and line.get_xdata().size == 10]
     drawn = {tuple(np.nan_to_num(line.get_ydata())) for line in lines}
     wanted = {
@@ -97,24 +97,24 @@ def test_a_latency_line_is_the_storys_ratios_and_intervals(story):
 
 
 def test_a_line_that_ends_early_says_where():
-    story = made.made_story(workloads=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0", "2.14.0"))
-    axes = draw_latency(story, story.workloads[0]).axes[0]
+    story = made.made_story(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0", "2.14.0"))
+    axes = draw_latency(story, story.cases[0]).axes[0]
     assert [text.get_text() for text in axes.texts] == ["upstream (to 2.13)"]
 
 
 def test_ratios_close_together_still_have_numbers_on_the_axis():
-    story = made.made_story(workloads=("voice",), fixes=("full_float32", "bfloat16"))
-    axes = draw_latency(story, story.workloads[0]).axes[0]
+    story = made.made_story(cases=("voice",), fixes=("full_float32", "bfloat16"))
+    axes = draw_latency(story, story.cases[0]).axes[0]
     low, high = axes.get_ylim()
     assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
 
 
 def test_nothing_measured_leaves_the_figure_out():
-    story = made.made_story(workloads=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
+    story = made.made_story(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
     with pytest.raises(LeftOut, match="drift of voice: none was measured"):
-        draw_drift(story, story.workloads[0])
+        draw_drift(story, story.cases[0])
     with pytest.raises(LeftOut, match="latency of voice: none was measured"):
-        draw_latency(story, story.workloads[0])
+        draw_latency(story, story.cases[0])
     with pytest.raises(LeftOut, match="statuses of mode other"):
         draw_statuses(story, mode="other")
     assert [stem for stem, _, _ in drawings(story)] == ["statuses-eager", "statuses-compiled"]
@@ -129,7 +129,7 @@ def test_every_status_has_a_letter_and_a_colour_of_its_own():
 
 
 def test_the_same_story_gives_the_same_bytes(tmp_path):
-    story = made.made_story(workloads=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0"), modes=("eager",))
-    first, second = (save(draw_drift(story, story.workloads[0]), tmp_path / name, "drift") for name in "ab")
+    story = made.made_story(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0"), modes=("eager",))
+    first, second = (save(draw_drift(story, story.cases[0]), tmp_path / name, "drift") for name in "ab")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()

@@ -21,18 +21,18 @@ def environment(commit):
 def run_dir(synthetic, tmp_path):
     """Two environments: all of eager under the first, compiled latency of w2 under the second."""
     made = synthetic(tmp_path)
-    for workload in ("w1", "w2"):
-        made.add(workload, "cpu", "eager", "float16", "drift", {"relative_error": 1e-3})
-        made.add(workload, "cpu", "eager", "float16", "latency", made.latency(1.5, "float16"))
+    for case in ("w1", "w2"):
+        made.add(case, "cpu", "eager", "float16", "drift", {"relative_error": 1e-3})
+        made.add(case, "cpu", "eager", "float16", "latency", made.latency(1.5, "float16"))
         for fix in ("float16", "bfloat16"):
-            made.add(workload, "cpu", "compiled", fix, "latency", made.latency(1.5, fix))
+            made.add(case, "cpu", "compiled", fix, "latency", made.latency(1.5, fix))
     shas = []
     for name, commit in (("environment-old.json", "aaa+changes"), ("environment.json", "bbb")):
         text = json.dumps(environment(commit))
         (tmp_path / name).write_text(text, encoding="utf-8")
         shas.append(hashlib.sha256(text.encode()).hexdigest())
     for record in made.records:
-        late = record["mode"] == "compiled" and record["workload"] == "w2"
+        late = record["mode"] == "compiled" and record["case"] == "w2"
         record["environment"] = shas[late]
         record["started_at"] = f"2026-11-2{1 + late}T10:00:00+00:00"
         if record["measure"] == "latency":
@@ -57,7 +57,7 @@ def test_each_environment_is_said_to_have_measured_what_it_did(run_dir):
     assert new == "commit: bbb: compiled: latency of `w2`"
 
 
-def test_a_page_names_only_those_of_its_own_workloads(run_dir, tmp_path):
+def test_a_page_names_only_those_of_its_own_cases(run_dir, tmp_path):
     (line,) = environment_lines(load_run(run_dir), {"w1"})
     assert line == "torch: 2.13.0; device: cpu; commit: aaa+changes"  # not that of environment.json
     page = tmp_path / "page.md"
@@ -70,7 +70,7 @@ def test_a_page_names_only_those_of_its_own_workloads(run_dir, tmp_path):
     assert "- commit: bbb: compiled: latency of `w2`\n" in markdown_report(load_run(run_dir), figures=[], left_out=[])
 
 
-def test_a_workload_split_between_environments_names_the_fixes(run_dir):
+def test_a_case_split_between_environments_names_the_fixes(run_dir):
     old = hashlib.sha256((run_dir / "environment-old.json").read_bytes()).hexdigest()
     run = rewritten(run_dir, lambda r: r.update(environment=old) if r["fix"] == "bfloat16" else None)
     assert environment_lines(run)[-1] == "commit: bbb: compiled: latency of `w2` (`float16`)"
@@ -86,7 +86,7 @@ def test_an_environment_without_its_file_is_named_by_its_digest(run_dir):
 
 
 def test_how_latency_was_measured(run_dir):
-    sections = [section for section in load_run(run_dir).sections if section.workload == "w1"]
+    sections = [section for section in load_run(run_dir).sections if section.case == "w1"]
     assert latency_notes(sections) == [
         "Latency, eager: 5 processes, 5 s for all fixes and processes together.",
         "Latency, compiled: 1 process, 2 s for all fixes together, its intervals without what differs between "
@@ -104,15 +104,15 @@ def test_doubts_of_any_measure_are_kept_and_alike_ones_share_a_line(run_dir):
 
     def change(record):
         record["data"]["doubts"] = []
-        if record["workload"] == "w1" and record["mode"] == "compiled":
+        if record["case"] == "w1" and record["mode"] == "compiled":
             record["data"]["doubts"] = [said[record["fix"]]]
         if record["measure"] == "drift":
             record["data"]["doubts"] = ["no yardstick\n\nWhile executing 4711"]
 
     run = rewritten(run_dir, change)
-    w1 = [section for section in run.sections if section.workload == "w1"]
+    w1 = [section for section in run.sections if section.case == "w1"]
     assert doubt_notes(w1) == [
         "Doubt, eager drift of `float16`: no yardstick",
         "Doubt, compiled latency of every fix: loaded: 9 to 46 % of 5 blocks, -3.5 to 1 % in float16 (#2)",
     ]
-    assert doubt_notes([section for section in run.sections if section.workload == "w2"][1:]) == []
+    assert doubt_notes([section for section in run.sections if section.case == "w2"][1:]) == []

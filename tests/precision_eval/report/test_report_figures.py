@@ -67,7 +67,7 @@ def test_the_same_records_give_the_same_bytes(synthetic, tmp_path, console):
 
 def test_missing_measures_leave_figures_out_with_a_reason(synthetic, tmp_path, console):
     run = synthetic(tmp_path)
-    run.add("voice", "default", "eager", "as_shipped", "witness", status="raised", reason="no")
+    run.add("voice", "default", "eager", "as_shipped", "trace", status="raised", reason="no")
     run.add("voice", "default", "eager", "float16", "latency", run.latency(1.2, "float16"))
     files = write_report(run.write(), console=console)
     assert [path.name for path in files] == ["report.md", "results.csv"]
@@ -117,10 +117,10 @@ def test_memory_bars_are_storage_and_peak(synthetic, tmp_path):
 
 def test_the_null_is_a_band_and_controls_are_dashed(full_run):
     run = load_run(full_run)
-    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     axes = draw_audio(run, section).axes[1]
-    null = next(row for row in run.references(section, "audio") if row.role == "null")
-    values = null.data("audio")["against_oracle"]["mel_mcd_db"]["series"]["value"]
+    noise_floor = next(row for row in run.comparators(section, "audio") if row.role == "noise_floor")
+    values = noise_floor.data("audio")["against_reference"]["mel_mcd_db"]["series"]["value"]
     (band,) = axes.patches
     assert np.allclose([band.get_y(), band.get_y() + band.get_height()], np.quantile(values, [0.05, 0.95]))
     assert {"--", ":"} <= {line.get_linestyle() for line in axes.lines}
@@ -128,7 +128,7 @@ def test_the_null_is_a_band_and_controls_are_dashed(full_run):
 
 def test_survival_draws_the_recorded_curve_with_the_null(full_run):
     run = load_run(full_run)
-    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     axes = draw_survival(run, section).axes[0]
     row = next(row for row in section.rows if row.fix == "float16")
     curve = row.data("divergence")["survival"]["fraction"]
@@ -138,7 +138,7 @@ def test_survival_draws_the_recorded_curve_with_the_null(full_run):
 
 def test_drift_keeps_every_recorded_step(full_run):
     run = load_run(full_run)
-    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     axes = draw_drift(run, section).axes[0]
     row = next(row for row in section.rows if row.fix == "float16")
     steps = row.drift["series"]["relative_error"]
@@ -148,7 +148,7 @@ def test_drift_keeps_every_recorded_step(full_run):
 
 def test_drift_without_series_is_left_out(synthetic, tmp_path):
     run = synthetic(tmp_path)
-    run.add("voice", "d", "eager", "float16", "witness", {"x": 1})
+    run.add("voice", "d", "eager", "float16", "trace", {"x": 1})
     loaded = load_run(run.write())
     with pytest.raises(LeftOut, match="no teacher-forced series"):
         draw_drift(loaded, loaded.sections[0])
@@ -180,7 +180,7 @@ def test_importing_the_report_loads_no_matplotlib_and_no_torch():
 @pytest.fixture
 def voice_section(full_run):
     run = load_run(full_run)
-    return run, next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    return run, next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
 
 
 def test_leaders_end_at_their_own_label_and_cross_no_other():
@@ -205,7 +205,7 @@ def test_leaders_end_at_their_own_label_and_cross_no_other():
 
 def test_what_does_not_run_is_named_below_the_panel(full_run):
     run = load_run(full_run)
-    sections = [section for section in run.sections if section.workload == "attention-decode"]
+    sections = [section for section in run.sections if section.case == "attention-decode"]
     figure = draw_tradeoff("attention-decode", "cpu", sections)
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
@@ -229,7 +229,7 @@ def test_bands_of_survival_belong_to_fixes_that_still_survive(synthetic, tmp_pat
     }
     divergence = run.divergence(1e-3) | {"survival": lost}
     run.add("voice", "default", "eager", "float16", "divergence", divergence)
-    run.add("voice", "default", "eager", "null", "divergence", divergence, role="null")
+    run.add("voice", "default", "eager", "noise_floor", "divergence", divergence, role="noise_floor")
     run.add("voice", "default", "eager", "control_long_window", "divergence", divergence, role="control")
     loaded = load_run(run.write())
     axes = draw_survival(loaded, loaded.sections[0]).axes[0]
@@ -248,11 +248,11 @@ def test_time_of_short_audio_is_in_seconds(synthetic, tmp_path, minutes, unit, e
     assert 0.9 * end < max(line.get_xdata().max() for line in axes.lines) <= end
 
 
-def test_the_oracle_lies_on_top_against_the_original(voice_section):
+def test_the_reference_lies_on_top_against_the_original(voice_section):
     axes = draw_audio(*voice_section).axes[3]
     assert axes.get_title(loc="left").startswith("MCD to the original speech")
     solid = [line for line in axes.lines if line.get_linestyle() != "None"]
-    assert max(solid, key=lambda line: line.get_zorder()).get_color() == look_of("oracle").colour
+    assert max(solid, key=lambda line: line.get_zorder()).get_color() == look_of("reference").colour
     (band,) = axes.patches
     assert band.get_alpha() < draw_audio(*voice_section).axes[1].patches[0].get_alpha()
 
@@ -262,11 +262,11 @@ def test_no_line_is_drawn_where_the_audio_is_identical(synthetic, tmp_path):
     data = run.audio(0.4, 3.8)
     values = [None if 20 <= t < 40 else 1.0 for t in range(60)]
     series = {"time_s": [float(t) for t in range(60)], "value": values}
-    data["against_oracle"]["si_sdr_db"] |= {"n_windows": 60, "n_infinite": 20, "series": series}
+    data["against_reference"]["si_sdr_db"] |= {"n_windows": 60, "n_infinite": 20, "series": series}
     run.add("voice", "default", "eager", "float16", "audio", data)
     loaded = load_run(run.write())
     axes = draw_audio(loaded, loaded.sections[0]).axes[2]
     times = axes.lines[0].get_xdata()
     assert np.isnan(axes.lines[0].get_ydata()).sum() == 1
     assert not np.any((times >= 20) & (times < 40))
-    assert axes.texts[0].get_text() == "no line where identical to the oracle"
+    assert axes.texts[0].get_text() == "no line where identical to the reference"

@@ -12,8 +12,8 @@ from precision_eval.results.data import load_run
 
 # condition: MCD to the original speech in dB, phonemes right
 AS_ON_A_GOOD_DAY = {
-    "oracle": (5.28, 0.916),
-    "null": (5.31, 0.900),
+    "reference": (5.28, 0.916),
+    "noise_floor": (5.31, 0.900),
     "control_rope_bfloat16": (5.84, 0.869),
     "control_long_window": (5.83, 0.864),
     "full_float32": (5.28, 0.916),
@@ -39,7 +39,7 @@ def voice(synthetic, tmp_path):
             data = run.audio(0.5, mcd)
             data["against_original"]["mel_mcd_db"]["mean"] = mcd
             data["phoneme_accuracy"]["value"] = phonemes
-            role = role if role in ("control", "oracle", "null") else "fix"
+            role = role if role in ("control", "reference", "noise_floor") else "fix"
             run.add("voice", "default", "eager", condition, "audio", data, role=role)
         for fix, ((ratio, low, high), drift, storage, diverged) in costs.items():
             latency = run.latency(ratio, fix) | {"ratio": ratio, "ratio_low": low, "ratio_high": high}
@@ -59,8 +59,8 @@ def voice(synthetic, tmp_path):
 def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
     fixes, controls = sound_sentences(*voice())
     assert fixes == (
-        "No fix differs from the oracle's MCD to the original speech (5.28 dB) or phonemes right (0.916) by more than "
-        "three times the null's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) "
+        "No fix differs from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916) by more than "
+        "three times the noise floor's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) "
         "and float16 (−0.01 dB, −0.006)."
     )
     assert controls == (
@@ -73,9 +73,11 @@ def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
 def test_the_opposite_a_fix_that_is_heard(voice):
     sound = AS_ON_A_GOOD_DAY | {"float16": (5.78, 0.80)}
     fixes, _ = sound_sentences(*voice(sound))
-    assert fixes.startswith("Farther from the oracle's MCD to the original speech (5.28 dB) or phonemes right (0.916)")
+    assert fixes.startswith(
+        "Farther from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916)"
+    )
     assert fixes.endswith(": float16 (+0.50 dB, −0.116).")
-    assert "Sound speaks against float16: worse than the oracle by more than chance" in recommendation(*voice(sound))
+    assert "Sound speaks against float16: worse than the reference by more than chance" in recommendation(*voice(sound))
 
 
 def test_phonemes_alone_can_tell(voice):
@@ -83,7 +85,7 @@ def test_phonemes_alone_can_tell(voice):
     assert worse_by_sound(yardsticks_of(*voice(sound))) == ("kv_to_query",)
 
 
-def test_nearer_than_the_oracle_differs_but_is_not_held_against_it(voice):
+def test_nearer_than_the_reference_differs_but_is_not_held_against_it(voice):
     sound = AS_ON_A_GOOD_DAY | {"float16": (5.10, 0.916)}
     fixes, _ = sound_sentences(*voice(sound))
     assert fixes.endswith("float16 (−0.18 dB, +0.000), none of them for the worse.")
@@ -111,14 +113,14 @@ def test_a_control_that_improves_is_not_a_degradation(voice):
 
 
 def test_without_null_or_controls_it_says_so(voice):
-    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if name not in ("null",)}
+    bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if name not in ("noise_floor",)}
     fixes, controls = sound_sentences(*voice(bare))
-    assert fixes.endswith("without the null no shift can be weighed.")
+    assert fixes.endswith("without the noise floor no shift can be weighed.")
     assert controls == ""
     bare = {name: value for name, value in AS_ON_A_GOOD_DAY.items() if not name.startswith("control")}
     _, controls = sound_sentences(*voice(bare))
     assert controls.startswith("No control was measured")
-    assert "Sound was not measured beside null and controls" in recommendation(*voice(bare))
+    assert "Sound was not measured beside noise floor and controls" in recommendation(*voice(bare))
 
 
 def test_recommendation_by_policy(voice):
@@ -170,11 +172,11 @@ def test_unlike_digests_cost_their_own_section_alone(voice, synthetic, tmp_path)
     run = synthetic(tmp_path / "attention")
     for size in ("dia", "metavoice"):
         run.attention("attention-decode", size, "eager")
-    run.records[-1]["workload_digest"] = "of a later definition"
+    run.records[-1]["case_digest"] = "of a later definition"
     loaded = load_run(run.write())
     good, bad = sorted(loaded.sections, key=lambda section: section.size)
     assert choices_of(loaded, bad) == ()
-    assert recommendation(loaded, bad).startswith(f"No fix is recommended: {bad.title} holds unlike workload digests (")
+    assert recommendation(loaded, bad).startswith(f"No fix is recommended: {bad.title} holds unlike case digests (")
     assert len(choices_of(loaded, good)) == 3
     assert all(findings_of(loaded, section) for section in loaded.sections)
 
@@ -189,7 +191,7 @@ def test_a_compiled_section_keeps_the_null_of_eager(voice):
     sounds = [choices_of(both, one)[0].group.row("float16").sound for one in both.sections]
     assert section.mode == "compiled"
     assert sounds[0] == sounds[1]
-    assert sounds[0].low < sounds[0].high  # resampled together with the null's recording
+    assert sounds[0].low < sounds[0].high  # resampled together with the noise floor's recording
 
 
 def test_a_tie_that_no_figure_breaks_claims_none(voice):

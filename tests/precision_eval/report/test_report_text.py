@@ -26,7 +26,7 @@ from precision_eval.report.tables import (
     cost_table,
     sharpness_note,
     tables_of,
-    witness_table,
+    trace_table,
 )
 from precision_eval.report.text import family_wise_line, markdown_report, markdown_table, print_report, reading_guide
 from precision_eval.results.data import load_run
@@ -136,8 +136,8 @@ def test_a_verdict_is_held_to_what_the_baseline_shows_against_itself(synthetic, 
     run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="slower"))
     section = load_run(run.write()).sections[0]
     assert {row.fix: verdict_of(row, section) for row in section.rows} == {
-        "full_float32": "null off",
-        "kv_to_query": "undecided",  # its interval is the null's own
+        "full_float32": "noise floor off",
+        "kv_to_query": "undecided",  # its interval is the noise floor's own
         "float16": "slower",
     }
 
@@ -197,13 +197,13 @@ def test_raised_fixes_stand_in_the_table_with_their_message(full_run):
     )
 
 
-def test_audio_stands_beside_oracle_null_and_both_controls(full_run):
+def test_audio_stands_beside_reference_null_and_both_controls(full_run):
     run = load_run(full_run)
-    section = next(s for s in run.sections if s.workload == "voice" and s.mode == "eager")
+    section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     table = audio_table(run, section)
     found = [row[0] for row in table.rows]
-    assert found[0] == "oracle"
-    assert found[-3:] == ["null", "control_long_window", "control_rope_bfloat16"]
+    assert found[0] == "reference"
+    assert found[-3:] == ["noise_floor", "control_long_window", "control_rope_bfloat16"]
     assert not any(note.startswith("Not in these records") for note in table.notes)
 
 
@@ -212,12 +212,12 @@ def test_missing_null_and_controls_are_said(synthetic, tmp_path):
     run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
     loaded = load_run(run.write())
     table = audio_table(loaded, loaded.sections[0])
-    assert "Not in these records: oracle, null and control; without them" in table.notes[-1]
+    assert "Not in these records: reference, null and control; without them" in table.notes[-1]
 
 
-def test_witness_shows_what_ran(full_run):
+def test_trace_shows_what_ran(full_run):
     section = load_run(full_run).sections[0]
-    table = witness_table(section)
+    table = trace_table(section)
     row = next(row for row in table.rows if row[0] == "kv_to_query")
     assert row[1:] == ("f32 / f32 / f32 → f32 ×4", "math", "key f16→f32 ×8")
 
@@ -293,25 +293,25 @@ def sound_cells(synthetic, tmp_path, changes, *, minutes=1.0):
 
 def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_path):
     summary = {"mean": None, "whole_file": 5.435, "ratio_to_null": 0.09, "n_windows": 60, "n_infinite": 33}
-    cells, notes = sound_cells(synthetic, tmp_path, {"against_oracle/si_sdr_db": summary})
-    assert cells["SI-SDR to oracle, dB"] == "5.43 (× 0.09)"
+    cells, notes = sound_cells(synthetic, tmp_path, {"against_reference/si_sdr_db": summary})
+    assert cells["SI-SDR to reference, dB"] == "5.43 (× 0.09)"
     assert any(note.startswith("SI-SDR is of the whole file") for note in notes)
 
 
 def test_si_sdr_of_the_very_same_audio_is_called_identical(synthetic, tmp_path):
     summary = {"mean": None, "whole_file": None, "ratio_to_null": 0.0, "n_windows": 60, "n_infinite": 60}
-    same = {"against_oracle/log_spectral_distance_db/mean": 0.0, "against_oracle/si_sdr_db": summary}
+    same = {"against_reference/log_spectral_distance_db/mean": 0.0, "against_reference/si_sdr_db": summary}
     cells, _ = sound_cells(synthetic, tmp_path / "same", same)
-    assert cells["SI-SDR to oracle, dB"] == "identical"
-    scaled = {"against_oracle/si_sdr_db": summary}  # scale-invariant, but the spectrum differs: not identical
+    assert cells["SI-SDR to reference, dB"] == "identical"
+    scaled = {"against_reference/si_sdr_db": summary}  # scale-invariant, but the spectrum differs: not identical
     cells, _ = sound_cells(synthetic, tmp_path / "scaled", scaled)
-    assert "SI-SDR to oracle, dB" not in cells
+    assert "SI-SDR to reference, dB" not in cells
 
 
 def test_a_mean_that_is_missing_gives_way_to_the_whole_file(synthetic, tmp_path):
     summary = {"mean": None, "whole_file": 1.25, "ratio_to_null": 0.5}
-    cells, _ = sound_cells(synthetic, tmp_path, {"against_oracle/mel_mcd_db": summary})
-    assert cells["MCD to oracle, dB"] == "1.25 (× 0.50)"
+    cells, _ = sound_cells(synthetic, tmp_path, {"against_reference/mel_mcd_db": summary})
+    assert cells["MCD to reference, dB"] == "1.25 (× 0.50)"
 
 
 def test_phonemes_show_value_and_thirds_beside_the_original_s(synthetic, tmp_path):

@@ -15,7 +15,7 @@ def test_any_sentence_of_the_family_survives_shortening():
         sentence = member.sentences[0].replace("{#}", "1").replace("{*}", "1x")
         for operand, dtype in zip(member.operands, ("Float", "Half", "Half", "Half"), strict=False):
             sentence = sentence.replace(f"{{{operand.name}}}", dtype)
-        assert short_reason(f"witness: RuntimeError: {'x' * 300} {sentence}\nmore") == sentence, member.id
+        assert short_reason(f"trace: RuntimeError: {'x' * 300} {sentence}\nmore") == sentence, member.id
 
 
 def test_addresses_differ_between_runs_and_are_left_out():

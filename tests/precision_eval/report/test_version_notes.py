@@ -29,9 +29,9 @@ RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 def run_dir(synthetic, tmp_path):
     made = synthetic(tmp_path)
     for mode in ("eager", "compiled"):
-        made.add("dia-decode", "cpu", mode, "as_shipped", "witness", {"backend": "flash"})
-        made.add("dia-decode", "cpu", mode, "float16", "witness", {"backend": "flash"})
-        made.add("dia-decode", "cpu", mode, "autocast", "witness", status="raised", reason="RuntimeError: no")
+        made.add("dia-decode", "cpu", mode, "as_shipped", "trace", {"backend": "flash"})
+        made.add("dia-decode", "cpu", mode, "float16", "trace", {"backend": "flash"})
+        made.add("dia-decode", "cpu", mode, "autocast", "trace", status="raised", reason="RuntimeError: no")
     made.write()
     (tmp_path / "environment.json").write_text(json.dumps({"torch": {"version": "2.13.0+cpu"}}))
     return tmp_path

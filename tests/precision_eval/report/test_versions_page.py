@@ -19,7 +19,7 @@ from tools.torch_versions.publish_offline import remote_tags
 TESTS = Path(__file__).resolve().parents[2]
 
 PART = {
-    "workloads": ("metavoice-decode", "voice"),
+    "cases": ("metavoice-decode", "voice"),
     "fixes": ("as_shipped", "query_to_half", "full_float32", "upstream"),
     "positions": ("2.6.0", "2.9.1", "2.10.0", "2.13.0", "2.14.0"),
 }
@@ -67,14 +67,14 @@ def page(story, tmp_path_factory):
 
 
 def expected(story, read):
-    """{(workload, mode, size): {fix: [number, letter or ""]}} from the story itself."""
+    """{(case, mode, size): {fix: [number, letter or ""]}} from the story itself."""
     letters = {"raised": "R", "non_finite": "N", "not_applicable": "–", None: ""}
     return {
-        (one.workload, table.mode, table.size): {
+        (one.case, table.mode, table.size): {
             fix: [read(table.cells[fix, name]) or letters[table.cells[fix, name].status] for name in story.positions]
             for fix in table.fixes
         }
-        for one in story.workloads
+        for one in story.cases
         for table in one.tables
     }
 
@@ -110,7 +110,7 @@ def test_it_is_one_file_that_loads_nothing(page):
     sources = re.findall(r'<(?:img|script|link)[^>]*(?:src|href)="([^"]*)"', text)
     assert sources
     assert all(source.startswith("data:") for source in sources)
-    assert text.count("<img") == 2 + 2 * 2  # statuses by mode; drift and latency by workload
+    assert text.count("<img") == 2 + 2 * 2  # statuses by mode; drift and latency by case
 
 
 def test_links_within_it_lead_somewhere_and_pictures_have_words(page):
@@ -152,11 +152,11 @@ class TestAnswer:
         assert headline(story) == said + "A known change in torch explains 2 of these 6."
 
     def test_headline_without_changes_or_with_one_position(self):
-        two = made.made_story(workloads=("voice",), positions=("2.6.0", "2.9.1"))
+        two = made.made_story(cases=("voice",), positions=("2.6.0", "2.9.1"))
         assert headline(two) == (
             "Between torch 2.6.0 and 2.9.1, no status turned over and no metric changed beyond its noise."
         )
-        one = made.made_story(workloads=("voice",), positions=("2.6.0",))
+        one = made.made_story(cases=("voice",), positions=("2.6.0",))
         assert headline(one) == "Only torch 2.6.0 was measured: nothing to compare."
 
     def test_changes_of_a_kind_become_one_line(self, story):
@@ -173,25 +173,25 @@ class TestAnswer:
         assert len(status.changes) == second.count == 4
 
     def test_one_change_shows_its_levels_and_interval(self):
-        story = made.made_story(workloads=("voice",), modes=("eager",))
+        story = made.made_story(cases=("voice",), modes=("eager",))
         (group,) = positions_of(story)[0].explained[0][1]
         assert group.change == "27.0 → 0.800, ×0.0296 [0.0285, 0.0306]"
 
     def test_ups_and_downs_are_two_lines_and_the_larger_is_first(self, story):
-        workload = story.workloads[0]
-        (down,) = workload.changes
+        case = story.cases[0]
+        (down,) = case.changes
         up = dataclasses.replace(down, factor=1.1, old=1.0, new=1.1, factor_interval=None, explained_by=())
-        workload = dataclasses.replace(workload, changes=(up, dataclasses.replace(down, explained_by=())))
-        changed = dataclasses.replace(story, workloads=(workload,))
+        case = dataclasses.replace(case, changes=(up, dataclasses.replace(down, explained_by=())))
+        changed = dataclasses.replace(story, cases=(case,))
         groups = positions_of(changed)[0].unexplained
         assert [group.change.rpartition("×")[2][:4] for group in groups] == ["0.02", "1.10"]
 
     def test_lines_say_against_what_where_they_differ_in_it(self, story):
-        workload = story.workloads[0]
-        (first,) = workload.changes
+        case = story.cases[0]
+        (first,) = case.changes
         second = dataclasses.replace(first, before="2.6.0", metric="drift", seeds=8)
-        workload = dataclasses.replace(workload, changes=(first, second))
-        changed = dataclasses.replace(story, workloads=(workload,))
+        case = dataclasses.replace(case, changes=(first, second))
+        changed = dataclasses.replace(story, cases=(case,))
         at = positions_of(changed)[0]
         assert at.since == ""
         groups = [group for _, groups in at.explained for group in groups]
@@ -206,7 +206,7 @@ class TestAnswer:
 
 
 def test_a_story_without_figures_still_makes_a_page(tmp_path):
-    story = made.made_story(workloads=("voice",), fixes=("as_shipped",), positions=("2.6.0",), notes=())
+    story = made.made_story(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0",), notes=())
     text = write_page(story, tmp_path).read_text(encoding="utf-8")
     assert "No figure was measured" in text
     assert "nothing to compare" in text
@@ -240,7 +240,7 @@ def test_a_story_told_from_result_files(tmp_path):
 
 def test_an_axis_of_commits(story):
     commits = dataclasses.replace(story, axis="commit", releases={}, positions=("aaaaaaaa",), sets=story.sets[:1])
-    commits = dataclasses.replace(commits, workloads=())
+    commits = dataclasses.replace(commits, cases=())
     text = render_page(commits, [])
     assert "Only commit aaaaaaaa was measured" in text
     assert "released" not in text

@@ -1,4 +1,4 @@
-"""The expectation table: its arithmetic on tables made by hand, a toy workload, and the table that is committed."""
+"""The expectation table: its arithmetic on tables made by hand, a toy case, and the table that is committed."""
 
 import dataclasses
 import json
@@ -8,8 +8,8 @@ import torch
 import typer
 from torch import nn
 
-from precision_eval.cases.base import Case, Workload
-from precision_eval.cases.systems import WORKLOADS
+from precision_eval.cases.base import BuiltCase, Case
+from precision_eval.cases.systems import CASES
 from precision_eval.cli.expect import Request, expect_command
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.catalog import FIXES
@@ -89,7 +89,7 @@ def test_each_kind_of_difference_is_named():
     found = Column({"toy": "d2"}, {"toy/a/eager": PASSED, "toy/b/eager": PASSED, "toy/d/eager": PASSED})
     notes = {one.cell: one.note for one in differences(expected, found, same_version=True)}
     assert notes == {
-        "toy/a/eager": "another status, and the workload has changed",
+        "toy/a/eager": "another status, and the case has changed",
         "toy/d/eager": "not in the table",
         "toy/c/eager": "no longer there",
     }
@@ -109,7 +109,7 @@ def test_what_was_not_run_is_not_missed():
 
 
 def test_recording_replaces_what_was_run_and_keeps_the_rest():
-    known = WORKLOADS[0].id
+    known = CASES[0].id
     old = Column(
         {known: "d", "gone": "d"},
         {
@@ -143,15 +143,15 @@ class Toy(nn.Module):
         raise UnsupportedError("nothing to apply: the thread is open")
 
 
-TOY = Workload(
+TOY = Case(
     id="toy", title="", explanation="", source="", sizes=("tiny",), default_sizes=("tiny",), measures=(), definition=(),
-    make=lambda size, *, device, seed: Case(Toy().eval(), (torch.ones(2, 4),)),
+    make=lambda size, *, device, seed: BuiltCase(Toy().eval(), (torch.ones(2, 4),)),
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def toy():
-    return observe(("eager", "compiled-aot_eager"), workloads=[TOY])
+    return observe(("eager", "compiled-aot_eager"), cases=[TOY])
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled-aot_eager"])
@@ -170,13 +170,13 @@ def test_a_raised_cell_holds_the_familys_sentence(toy):
     assert toy.digests == {"toy": TOY.digest}
 
 
-def test_a_workload_without_the_size_is_left_out():
-    assert observe(("eager",), workloads=[dataclasses.replace(TOY, sizes=("full",))]) == Column()
+def test_a_case_without_the_size_is_left_out():
+    assert observe(("eager",), cases=[dataclasses.replace(TOY, sizes=("full",))]) == Column()
 
 
 def test_an_unknown_mode_is_named():
     with pytest.raises(ParameterError, match="unknown mode 'compiled'"):
-        observe(("compiled",), workloads=[TOY])
+        observe(("compiled",), cases=[TOY])
 
 
 def test_an_inductor_that_cannot_compile_at_all_is_no_result_of_a_fix(monkeypatch):
@@ -188,7 +188,7 @@ def test_an_inductor_that_cannot_compile_at_all_is_no_result_of_a_fix(monkeypatc
 
     monkeypatch.setattr(torch, "compile", broken)
     with pytest.raises(UnsupportedError, match=r"inductor cannot compile .*C\+\+ compile error.*leave the mode"):
-        observe(("compiled-inductor",), workloads=[TOY])
+        observe(("compiled-inductor",), cases=[TOY])
 
 
 def test_other_messages_are_one_line_without_addresses_and_paths():
@@ -199,7 +199,7 @@ def test_other_messages_are_one_line_without_addresses_and_paths():
 def request(path, **changed):
     given = {
         "modes": ("eager",),
-        "workloads": ("attention-decode",),
+        "cases": ("attention-decode",),
         "record": False,
         "show_changes": False,
         "table": path,
@@ -227,10 +227,10 @@ def test_the_command_records_compares_and_ends_with_1_where_something_differs(tm
 def test_the_command_names_what_it_cannot_use(tmp_path, capsys):
     with pytest.raises(ParameterError, match=r"missing\.json is no file; give a table, or --record"):
         expect_command(request(tmp_path / "missing.json"))
-    with pytest.raises(UnknownNameError, match="unknown workload 'attention-decod'"):
-        expect_command(request(tmp_path / "missing.json", record=True, workloads=("attention-decod",)))
+    with pytest.raises(UnknownNameError, match="unknown case 'attention-decod'"):
+        expect_command(request(tmp_path / "missing.json", record=True, cases=("attention-decod",)))
     save_table(table_by_hand(), tmp_path / "table.json")
-    expect_command(request(tmp_path / "table.json", show_changes=True, workloads=("*",)))
+    expect_command(request(tmp_path / "table.json", show_changes=True, cases=("*",)))
     assert "toy/as_shipped/eager" in "".join(capsys.readouterr().out.split())
 
 
@@ -238,24 +238,24 @@ def test_the_committed_table_is_whole():
     table = load_table()
     for version, column in table.items():
         for key in column.cells:
-            workload, fix, mode = key.split("/")
-            assert workload in column.digests, (version, key)
+            case, fix, mode = key.split("/")
+            assert case in column.digests, (version, key)
             assert fix in {fix.id for fix in FIXES}, (version, key)
             assert mode in MODES, (version, key)
 
 
 def test_eager_is_as_the_committed_table_says():
     recorded, column = column_for(load_table(), torch.__version__)
-    known = [w for w in WORKLOADS if w.id in column.digests]
+    known = [w for w in CASES if w.id in column.digests]
     assert known
-    found = observe(("eager",), workloads=known)
+    found = observe(("eager",), cases=known)
     same_version = recorded == release(torch.__version__)
     differing = differences(column, found, same_version=same_version)
     lines = "\n".join(f"{one.cell}: {one.note}: recorded {one.expected}, found {one.found}" for one in differing)
     assert not differing, f"{lines}\nif that is right: precision-eval expect --record"
 
 
-def test_every_workload_that_has_the_size_is_in_the_committed_table():
+def test_every_case_that_has_the_size_is_in_the_committed_table():
     _, column = column_for(load_table(), torch.__version__)
-    missing = [w.id for w in WORKLOADS if "tiny" in w.sizes and w.id not in column.digests]
+    missing = [w.id for w in CASES if "tiny" in w.sizes and w.id not in column.digests]
     assert missing == [], f"{missing} not recorded: precision-eval expect --record"

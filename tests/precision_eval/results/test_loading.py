@@ -63,11 +63,11 @@ def test_rows_are_those_of_results_csv(run, tmp_path):
 
     path = write_csv(load_run(CPU), tmp_path / "results.csv")
     with path.open(encoding="utf-8", newline="") as file:
-        expected = {(row["workload"], row["size"], row["mode"], row["fix"]): row for row in csv.DictReader(file)}
+        expected = {(row["case"], row["size"], row["mode"], row["fix"]): row for row in csv.DictReader(file)}
     rows = run.to_dicts()
     assert len(rows) == len(expected)
     for row in rows:
-        other = expected[row["workload"], row["size"], row["mode"], row["fix"]]
+        other = expected[row["case"], row["size"], row["mode"], row["fix"]]
         assert set(row) == set(other)
         assert {key: "" if value is None else str(value) for key, value in row.items()} == other
 
@@ -101,7 +101,7 @@ def test_without_pandas_the_remedy_is_named(run, monkeypatch):
 def test_everything_shows_itself(run):
     assert repr(run).startswith(f"<run {CPU}: {len(run.records)} records>\n")
     assert "voice · default · eager · cpu, 1 thread: 6 fixes run, 1 do not run" in repr(run)
-    (voice,) = (one for one in run.comparisons if one.group.workload == "voice" and one.group.mode == "eager")
+    (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
     assert isinstance(voice, Comparison)
     lines = repr(voice).splitlines()
     assert lines[0] == "voice · default · eager · cpu, 1 thread"
@@ -123,7 +123,7 @@ def test_what_does_not_run_says_why_below_the_table(run):
 
 def test_one_comparison_by_its_place(run):
     voice = run.comparison("voice", mode="eager")
-    assert (voice.group.workload, voice.group.mode) == ("voice", "eager")
+    assert (voice.group.case, voice.group.mode) == ("voice", "eager")
     assert run.comparison("attention-dec*", size="dia", mode="eager").group.size == "dia"
     with pytest.raises(ParameterError, match=r"2 comparisons are of voice .* eager · cpu, 1 thread; voice"):
         run.comparison("voice")
@@ -132,7 +132,7 @@ def test_one_comparison_by_its_place(run):
 
 
 def test_a_choice_shows_itself_in_short(run):
-    found = run.choose(workload="voice", mode="eager", policy="quality")
+    found = run.choose(case="voice", mode="eager", policy="quality")
     for choice in (found[0], run.comparison("voice", mode="eager").choose(policy="quality")):
         first, *rest = repr(choice).splitlines()
         assert first == f"voice · default · eager · cpu, 1 thread, quality: {choice.headline}"
@@ -154,14 +154,14 @@ def test_html_is_escaped(run):
 
 
 def test_choosing_in_python(run):
-    found = run.choose(workload="voice", mode="eager", policy="quality")
+    found = run.choose(case="voice", mode="eager", policy="quality")
     assert (len(found), found.fix, found[0].outcome) == (1, "full_float32", "one")
     assert "Take full_float32: smallest drift" in repr(found)
     assert "full_float32" in cells_of(found._repr_html_())
-    assert choose(CPU, workload="voice", max_memory="10MiB", max_drift=1e-3).fix == "float16"
-    assert choose(run, workload="voice", max_memory=10 * 2**20, max_drift=1e-3).fix == "float16"
-    assert choose(run, workload="voice", mode="eager", max_drift=1e-9).fix is None
-    (voice,) = (one for one in run.comparisons if one.group.workload == "voice" and one.group.mode == "eager")
+    assert choose(CPU, case="voice", max_memory="10MiB", max_drift=1e-3).fix == "float16"
+    assert choose(run, case="voice", max_memory=10 * 2**20, max_drift=1e-3).fix == "float16"
+    assert choose(run, case="voice", mode="eager", max_drift=1e-9).fix is None
+    (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
     assert voice.choose(policy="quality").fix == "full_float32"
 
 
@@ -198,13 +198,13 @@ def test_what_cannot_be_compared_is_told_and_blocks_nothing_else(copied):
     path = copied / "records.jsonl"
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     old = next(one for one in lines if one["cell"] == LATENCY)
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in (*lines, old | {"workload_digest": "<old>"})), "utf-8")
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in (*lines, old | {"case_digest": "<old>"})), "utf-8")
     mixed = load(copied)
     (voice,) = (one for one in mixed.comparisons if one.group.fault)
-    assert "voice · default · eager · cpu, 1 thread holds unlike workload digests" in repr(mixed)
+    assert "voice · default · eager · cpu, 1 thread holds unlike case digests" in repr(mixed)
     assert repr(voice) == voice.group.fault
     assert "<old>" not in mixed._repr_html_()
     assert len(mixed.to_dicts()) == len(load(CPU).to_dicts())
-    assert mixed.choose(workload="attention-decode", mode="eager", policy="quality").fix
-    with pytest.raises(RecordError, match="unlike workload digests"):
+    assert mixed.choose(case="attention-decode", mode="eager", policy="quality").fix
+    with pytest.raises(RecordError, match="unlike case digests"):
         voice.choose()

@@ -52,13 +52,13 @@ def test_a_torn_last_line_is_counted_and_left_out(synthetic, tmp_path):
         (("raised", "unsupported"), "raised"),
         (("timed_out", "crashed"), "crashed"),
         (("unsupported",), "unsupported"),
-        (("unsupported", "passed"), "unsupported"),  # the first is the witness's
+        (("unsupported", "passed"), "unsupported"),  # the first is the trace's
         (("unsupported", "non_finite"), "non_finite"),
     ],
 )
 def test_one_status_per_row(synthetic, tmp_path, statuses, expected):
     run = synthetic(tmp_path)
-    for measure, status in zip(("witness", "memory"), statuses, strict=False):
+    for measure, status in zip(("trace", "memory"), statuses, strict=False):
         run.add("w", "s", "eager", "float16", measure, {"x": 1}, status=status, reason=f"why {status}")
     (row,) = load_run(run.write()).sections[0].rows
     assert row.status == expected
@@ -67,7 +67,7 @@ def test_one_status_per_row(synthetic, tmp_path, statuses, expected):
 
 def test_failed_measures_of_a_passing_row_are_kept(synthetic, tmp_path):
     run = synthetic(tmp_path)
-    run.add("w", "s", "eager", "float16", "witness", {"x": 1})
+    run.add("w", "s", "eager", "float16", "trace", {"x": 1})
     run.add("w", "s", "eager", "float16", "latency", status="timed_out", reason="over 60 s")
     (row,) = load_run(run.write()).sections[0].rows
     assert row.incomplete == {"latency": ("timed_out", "over 60 s")}
@@ -80,7 +80,7 @@ def test_compiled_sections_borrow_the_references_of_eager(synthetic, tmp_path):
     loaded = load_run(run.write())
     compiled = next(section for section in loaded.sections if section.mode == "compiled")
     found = [row.fix for row in loaded.references(compiled, "audio")]
-    assert found == ["oracle", "null", "control_long_window", "control_rope_bfloat16"]
+    assert found == ["reference", "noise_floor", "control_long_window", "control_rope_bfloat16"]
 
 
 def test_rows_come_in_the_order_of_the_registry(full_run):
@@ -107,11 +107,11 @@ def test_csv_holds_every_scalar_and_parses_back(full_run):
     line = next(
         found
         for found in lines
-        if all(found[name] == record[name] for name in ("workload", "size", "mode", "device", "fix"))
+        if all(found[name] == record[name] for name in ("case", "size", "mode", "device", "fix"))
     )
     assert float(line["latency.ratio_low"]) == record["data"]["ratio_low"]
     assert "latency.block_median_s" not in line
-    cells = {tuple(r[name] for name in ("workload", "size", "mode", "device", "fix")) for r in records}
+    cells = {tuple(r[name] for name in ("case", "size", "mode", "device", "fix")) for r in records}
     assert len(lines) == len(cells)
     shipped = next(found for found in lines if found["fix"] == "as_shipped")
     assert shipped["status"] == "raised"

@@ -27,7 +27,7 @@ KEYS = [key for scenario in PLAYED for key in dict.fromkeys(scenario.keys)]
 SMALL = Scenario(
     name="small",
     arguments=(
-        *("--workload", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", "witness,drift"),
+        *("--case", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", "trace,drift"),
         *("--workers", "1", "--timeout", "200"),
     ),
     fixes=("full_float32", "bfloat16"),
@@ -38,12 +38,12 @@ SMALL = Scenario(
 HALF_A_FILE = Scenario(
     name="half",
     arguments=(
-        *("--workload", "voice", "--device", "cpu", "--measure", "streams", "--streams", "1", "--steps", "2"),
+        *("--case", "voice", "--device", "cpu", "--measure", "streams", "--streams", "1", "--steps", "2"),
         *("--workers", "3", "--timeout", "200"),
     ),
     fixes=("full_float32",),
     later_fixes=(),
-    faults=(Fault(kind="half_written", stage="streams", fix="oracle"),),
+    faults=(Fault(kind="half_written", stage="streams", fix="reference"),),
     steps=(Step(workers=True),),
 )
 REWRITES = """
@@ -129,5 +129,5 @@ def test_a_runner_that_forgets_what_is_recorded_is_caught(planted):
 
 def test_a_file_written_in_place_is_caught(planted):
     (trial,) = planted["in place"]
-    assert any("oracle.npy is not whole" in problem for problem in trial.problems)
+    assert any("reference.npy is not whole" in problem for problem in trial.problems)
     assert not trial.kept

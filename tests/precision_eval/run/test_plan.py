@@ -19,7 +19,7 @@ class FakeFix:
 
 
 @dataclass(frozen=True)
-class FakeWorkload:
+class FakeCase:
     id: str
     measures: tuple[str, ...]
     sizes: tuple[str, ...] = ("small", "large")
@@ -38,14 +38,14 @@ FIXES = (
     FakeFix("full_float32"),
     FakeFix("dynamo_fallback", ("compiled",)),
 )
-WORKLOADS = (
-    FakeWorkload("attention", ("witness", "latency")),
-    FakeWorkload("voice", ("witness", "synthesis", "audio", "latency")),
+CASES = (
+    FakeCase("attention", ("trace", "latency")),
+    FakeCase("voice", ("trace", "synthesis", "audio", "latency")),
 )
 
 
 def planned(**kwargs):
-    return make_plan(Selection(**kwargs), workloads=WORKLOADS, fixes=FIXES)
+    return make_plan(Selection(**kwargs), cases=CASES, fixes=FIXES)
 
 
 def ids(plan):
@@ -53,50 +53,50 @@ def ids(plan):
 
 
 def test_default_is_eager_and_what_exists_only_compiled_with_the_control():
-    assert ids(planned(workloads=("attention",))) == [
-        "attention/as_shipped/eager@cpu:small#witness",
-        "attention/kv_to_query/eager@cpu:small#witness",
-        "attention/full_float32/eager@cpu:small#witness",
-        "attention/as_shipped/compiled@cpu:small#witness",
-        "attention/dynamo_fallback/compiled@cpu:small#witness",
+    assert ids(planned(cases=("attention",))) == [
+        "attention/as_shipped/eager@cpu:small#trace",
+        "attention/kv_to_query/eager@cpu:small#trace",
+        "attention/full_float32/eager@cpu:small#trace",
+        "attention/as_shipped/compiled@cpu:small#trace",
+        "attention/dynamo_fallback/compiled@cpu:small#trace",
         "attention/as_shipped+kv_to_query+full_float32/eager@cpu:small#latency",
         "attention/as_shipped+dynamo_fallback/compiled@cpu:small#latency",
     ]
 
 
 def test_a_mode_that_a_fix_lacks_is_not_planned():
-    plan = planned(workloads=("attention",), measures=("witness",), modes=("eager",))
+    plan = planned(cases=("attention",), measures=("trace",), modes=("eager",))
     assert {cell.mode for cell in plan.cells} == {"eager"}
     assert not any("dynamo_fallback" in cell.fixes for cell in plan.cells)
-    both = planned(workloads=("attention",), measures=("witness",), modes=("compiled", "eager"))
+    both = planned(cases=("attention",), measures=("trace",), modes=("compiled", "eager"))
     assert len(both.cells) == 3 + 4
     assert both.compiled
 
 
 def test_sizes():
-    plan = planned(workloads=("attention",), fixes=("kv_*",), sizes=("*",), measures=("witness",))
+    plan = planned(cases=("attention",), fixes=("kv_*",), sizes=("*",), measures=("trace",))
     assert [cell.size for cell in plan.cells] == ["small", "large"]
 
 
 def test_what_comes_before():
-    plan = planned(workloads=("voice",), fixes=("kv_to_query",))
+    plan = planned(cases=("voice",), fixes=("kv_to_query",))
     after = plan.after["voice/kv_to_query/eager@cpu:small#audio"]
     assert after == (
-        "voice/oracle/eager@cpu:small#synthesis",
+        "voice/reference/eager@cpu:small#synthesis",
         "voice/null/eager@cpu:small#synthesis",
         "voice/kv_to_query/eager@cpu:small#synthesis",
     )
-    assert plan.after["voice/kv_to_query/eager@cpu:small#synthesis"] == ("voice/kv_to_query/eager@cpu:small#witness",)
-    assert plan.after["voice/oracle/eager@cpu:small#synthesis"] == ()
-    assert plan.after["voice/kv_to_query/eager@cpu:small#latency"] == ("voice/kv_to_query/eager@cpu:small#witness",)
+    assert plan.after["voice/kv_to_query/eager@cpu:small#synthesis"] == ("voice/kv_to_query/eager@cpu:small#trace",)
+    assert plan.after["voice/reference/eager@cpu:small#synthesis"] == ()
+    assert plan.after["voice/kv_to_query/eager@cpu:small#latency"] == ("voice/kv_to_query/eager@cpu:small#trace",)
 
 
 def test_audio_brings_its_synthesis():
-    plan = planned(workloads=("voice",), fixes=("kv_to_query",), measures=("audio",))
+    plan = planned(cases=("voice",), fixes=("kv_to_query",), measures=("audio",))
     assert {cell.measure for cell in plan.cells} == {"synthesis", "audio"}
     assert {fix for cell in plan.cells for fix in cell.fixes} >= {
-        "oracle",
-        "null",
+        "reference",
+        "noise_floor",
         "control_rope_bfloat16",
         "kv_to_query",
     }
@@ -110,7 +110,7 @@ def test_options_threads_and_device_reach_the_cells():
 @pytest.mark.parametrize(
     ("kwargs", "match"),
     [
-        ({"workloads": ("voise",)}, "unknown workload 'voise'; did you mean voice"),
+        ({"cases": ("voise",)}, "unknown case 'voise'; did you mean voice"),
         ({"fixes": ("kv_to_quary",)}, "unknown fix 'kv_to_quary'; did you mean kv_to_query"),
         ({"fixes": ("zz*",)}, r"unknown fix 'zz\*'; known: as_shipped"),
         ({"modes": ("eagre",)}, "unknown mode 'eagre'; did you mean eager"),
@@ -125,7 +125,7 @@ def test_unknown_names(kwargs, match):
 
 def test_empty_and_bad():
     with pytest.raises(ParameterError, match="comes to no cell"):
-        planned(workloads=("attention",), measures=("synthesis",))
+        planned(cases=("attention",), measures=("synthesis",))
     with pytest.raises(ParameterError, match="threads is 0"):
         planned(threads=0)
 
@@ -139,17 +139,17 @@ def test_devices(name):
     assert checked_device(name) == name
 
 
-def test_a_run_that_names_no_workload_has_those_that_are_in_by_default():
-    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), by_default=False))
-    assert {c.workload for c in make_plan(Selection(), workloads=entries, fixes=FIXES).cells} == {"attention"}
-    named = make_plan(Selection(workloads=("*",)), workloads=entries, fixes=FIXES)
-    assert {c.workload for c in named.cells} == {"attention", "dia"}
+def test_a_run_that_names_no_case_has_those_that_are_in_by_default():
+    entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), by_default=False))
+    assert {c.case for c in make_plan(Selection(), cases=entries, fixes=FIXES).cells} == {"attention"}
+    named = make_plan(Selection(cases=("*",)), cases=entries, fixes=FIXES)
+    assert {c.case for c in named.cells} == {"attention", "dia"}
 
 
-def test_what_landed_upstream_is_planned_only_where_the_workload_says_something_about_it():
-    entries = (FakeWorkload("attention", ("witness",)), FakeWorkload("dia", ("witness",), upstream="PR #127"))
-    plan = make_plan(Selection(modes=("eager",)), workloads=entries, fixes=(*FIXES, FakeFix("upstream")))
-    assert {c.workload for c in plan.cells if "upstream" in c.fixes} == {"dia"}
+def test_what_landed_upstream_is_planned_only_where_the_case_says_something_about_it():
+    entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), upstream="PR #127"))
+    plan = make_plan(Selection(modes=("eager",)), cases=entries, fixes=(*FIXES, FakeFix("upstream")))
+    assert {c.case for c in plan.cells if "upstream" in c.fixes} == {"dia"}
 
 
 def test_unknown_device():

@@ -33,7 +33,7 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class Workload:
+class Case:
     id: str = "toy"
     sizes: tuple[str, ...] = ("s",)
     default_sizes: tuple[str, ...] = ("s",)
@@ -68,10 +68,10 @@ def _toy_importable(monkeypatch):
     sys.modules.pop("toy", None)
 
 
-def plan_of(*fixes, measures=("*",), workload=None, **kwargs):
+def plan_of(*fixes, measures=("*",), case=None, **kwargs):
     return make_plan(
         Selection(measures=measures, **kwargs),
-        workloads=[workload or Workload()],
+        cases=[case or Case()],
         fixes=[Fix(name) for name in fixes],
         measures=MEASURES,
     )
@@ -176,7 +176,7 @@ def test_resume_runs_nothing_twice(tmp_path):
         ({"options": Options(minutes=9.0)}, {"second"}),  # only what depends on the option
         ({"options": Options(seed=9)}, {"first", "second", "group"}),
         ({"threads": 2}, {"first", "second", "group"}),
-        ({"workload": Workload(digest="d2")}, {"first", "second", "group"}),
+        ({"case": Case(digest="d2")}, {"first", "second", "group"}),
     ],
 )
 def test_resume_measures_again_what_has_changed(tmp_path, change, expected):

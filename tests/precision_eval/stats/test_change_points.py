@@ -94,9 +94,9 @@ def test_the_p_value_is_that_of_all_permutations(seed):
     for order in set(itertools.permutations((0, 0, 1, 1, 2, 2, 3, 3))):
         versions = [flat[[i for i, v in enumerate(order) if v == version]] for version in range(4)]
         values.append(plain_statistics(versions))
-    null = np.array(values)
+    noise_floor = np.array(values)
     step, bump = plain_statistics(rows)
-    p_step, p_bump = (np.mean(null[:, k] >= one - 1e-12) for k, one in enumerate((step, bump)))
+    p_step, p_bump = (np.mean(noise_floor[:, k] >= one - 1e-12) for k, one in enumerate((step, bump)))
     exact = min(1.0, p_step / 0.8, p_bump / 0.2)
     found = detection._test(detection._table(rows, math.nan), (), np.random.default_rng(1), 9999)[0]
     assert found == pytest.approx(exact, abs=0.025)

@@ -35,20 +35,20 @@ def untimed(candidates, *inputs, **options):
 
 
 def test_drift_by_hand(x):
-    found = untimed({"same": lambda x: x, "half": lambda x: x / 2, "none": lambda x: 0 * x}, x, oracle=lambda x: x)
+    found = untimed({"same": lambda x: x, "half": lambda x: x / 2, "none": lambda x: 0 * x}, x, reference=lambda x: x)
     assert {name: row.drift for name, row in found.items()} == {"same": 0.0, "half": 0.5, "none": 1.0}
-    assert found.oracle == "as given"
+    assert found.reference == "as given"
 
 
 def test_drift_is_the_largest_over_the_outputs(x):
-    found = untimed({"two": lambda x: {"a": x, "b": (2 * x, torch.ones(3).long())}}, x, oracle=lambda x: (x, x))
+    found = untimed({"two": lambda x: {"a": x, "b": (2 * x, torch.ones(3).long())}}, x, reference=lambda x: (x, x))
     assert found["two"].drift == 1.0
 
 
-def test_the_module_that_raises_is_its_own_oracle(linear, x):
+def test_the_module_that_raises_is_its_own_reference(linear, x):
     found = untimed({"as shipped": linear, "up": fixed(linear, "kv_to_query"), "half": fixed(linear, "query_to_half")},
-                    x, oracle=linear)  # fmt: skip
-    assert (found["as shipped"].status, found.oracle) == ("raised", "float64")
+                    x, reference=linear)  # fmt: skip
+    assert (found["as shipped"].status, found.reference) == ("raised", "float64")
     assert found["as shipped"].reason.startswith("RuntimeError: ")
     assert "same dtype" in found["as shipped"].reason
     exact = x.double() @ linear.weight.double().T
@@ -58,25 +58,25 @@ def test_the_module_that_raises_is_its_own_oracle(linear, x):
     assert found["up"].drift < 1e-6 < 1e-5 < found["half"].drift
 
 
-def test_a_tensor_is_an_oracle_too(x):
-    assert untimed({"one": lambda x: x}, x, oracle=x.double())["one"].drift == 0.0
-    with pytest.raises(ParameterError, match="the oracle gives float32; expected float64: compute it from float64"):
-        untimed({"one": lambda x: x}, x, oracle=x)
-    with pytest.raises(ParameterError, match="the oracle gives nothing floating"):
-        untimed({"one": lambda x: x}, x, oracle=lambda x: 3)
-    with pytest.raises(ParameterError, match="the oracle is a str; expected a module, a function or a tensor"):
-        untimed({"one": lambda x: x}, x, oracle="float64")
+def test_a_tensor_is_an_reference_too(x):
+    assert untimed({"one": lambda x: x}, x, reference=x.double())["one"].drift == 0.0
+    with pytest.raises(ParameterError, match="the reference gives float32; expected float64: compute it from float64"):
+        untimed({"one": lambda x: x}, x, reference=x)
+    with pytest.raises(ParameterError, match="the reference gives nothing floating"):
+        untimed({"one": lambda x: x}, x, reference=lambda x: 3)
+    with pytest.raises(ParameterError, match="the reference is a str; expected a module, a function or a tensor"):
+        untimed({"one": lambda x: x}, x, reference="float64")
 
 
-def test_without_an_oracle_there_is_no_drift(x):
+def test_without_an_reference_there_is_no_drift(x):
     found = untimed({"one": lambda x: x}, x)
-    assert (found["one"].drift, found.oracle, found.doubts) == (None, "", ())
+    assert (found["one"].drift, found.reference, found.doubts) == (None, "", ())
 
 
-def test_other_shapes_than_the_oracles_are_a_doubt(x):
-    found = untimed({"one": lambda x: x, "two": lambda x: x[:1]}, x, oracle=lambda x: x)
+def test_other_shapes_than_the_references_are_a_doubt(x):
+    found = untimed({"one": lambda x: x, "two": lambda x: x[:1]}, x, reference=lambda x: x)
     assert (found["one"].drift, found["two"].drift) == (0.0, None)
-    assert found.doubts == ("no drift of two: its outputs have other shapes than the oracle's",)
+    assert found.doubts == ("no drift of two: its outputs have other shapes than the reference's",)
     assert "doubt: no drift of two" in repr(found)
 
 
@@ -86,11 +86,11 @@ def test_what_is_not_finite_is_a_status(x):
     assert found["nan"].reason == f"{2 * W} of {2 * W} output values are not finite"
 
 
-def test_an_infinity_that_the_oracle_has_too_is_meant(x):
+def test_an_infinity_that_the_reference_has_too_is_meant(x):
     def masked(x):
         return x.masked_fill(x > 0, -math.inf)
 
-    found = untimed({"one": masked}, x, oracle=masked)
+    found = untimed({"one": masked}, x, reference=masked)
     assert (found["one"].status, found["one"].drift) == ("passed", 0.0)
 
 
@@ -100,7 +100,7 @@ def test_a_model_that_draws_has_no_drift(x):
             return super().forward(x) + torch.randn_like(x)
 
     model = Draws(W, W)
-    found = untimed({"one": model}, x, oracle=model)
+    found = untimed({"one": model}, x, reference=model)
     assert (found["one"].status, found["one"].drift) == ("passed", None)
     assert "draws random numbers" in found.doubts[0]
     with pytest.raises(CandidateError, match="candidate 'one' is not repeatable"):
@@ -123,7 +123,7 @@ def test_a_single_dict_holds_keyword_arguments(x):
             return values * factor
 
     model = Scaled()
-    found = untimed({"one": model, "kept": fixed(model, "float16")}, {"values": x, "factor": 3.0}, oracle=model)
+    found = untimed({"one": model, "kept": fixed(model, "float16")}, {"values": x, "factor": 3.0}, reference=model)
     assert found["one"].drift < 1e-7
     assert 1e-5 < found["kept"].drift < 1e-3
 
@@ -137,7 +137,7 @@ def test_no_gradients_are_kept():
 
 def test_only_what_passes_is_timed(linear, x):
     candidates = {"as shipped": linear, "up": fixed(linear, "kv_to_query"), "wide": fixed(linear, "full_float32")}
-    found = compare(candidates, x, baseline="wide", oracle=linear, budget_s=0.1)
+    found = compare(candidates, x, baseline="wide", reference=linear, budget_s=0.1)
     assert {name: row.latency.baseline for name, row in found.items() if row.latency is not None} == {"up": "wide"}
     assert found["up"].latency.median_s > 0.0
     assert repr(found).splitlines()[0].split() == ["candidate", "status", "time", "/", "wide", "drift", "memory"]
@@ -151,7 +151,9 @@ def test_one_alone_is_no_ratio(x):
 
 
 def test_a_baseline_that_does_not_run_is_a_doubt(linear, x):
-    found = compare({"as shipped": linear, "up": fixed(linear, "kv_to_query")}, x, baseline="as shipped", oracle=linear)
+    found = compare(
+        {"as shipped": linear, "up": fixed(linear, "kv_to_query")}, x, baseline="as shipped", reference=linear
+    )
     assert found.doubts == ("time was not measured: the baseline as shipped is raised",)
     assert found["up"].latency is None
     assert found.choose(policy="quality").fix == "up"
@@ -167,7 +169,7 @@ def cost(name, *, ratio=None, drift=None, stored=None, peak=None, status="passed
 
 
 def costs(*rows):
-    return Costs(rows={row.name: row for row in rows}, baseline="b", oracle="float64", device="cpu", threads=1)
+    return Costs(rows={row.name: row for row in rows}, baseline="b", reference="float64", device="cpu", threads=1)
 
 
 @pytest.fixture
@@ -201,7 +203,7 @@ def test_differences_that_one_process_cannot_tell_are_ties():
 
 def test_what_a_choice_lacks_is_asked_for_here(three):
     bare = costs(cost("b"), cost("a", ratio=0.5))
-    with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., oracle=model\)"):
+    with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., reference=model\)"):
         bare.choose(policy="quality")
     with pytest.raises(MissingMeasureError, match=r"add it: compare\(\.\.\., memory=True\)"):
         bare.choose(policy="speed", max_memory="1MiB")
@@ -212,7 +214,7 @@ def test_what_a_choice_lacks_is_asked_for_here(three):
 
 
 def test_what_was_not_measured_has_no_column(x):
-    found = untimed({"one": lambda x: x}, x, oracle=lambda x: x)
+    found = untimed({"one": lambda x: x}, x, reference=lambda x: x)
     assert repr(found).splitlines() == ["candidate  status  drift", "one        passed  0"]
 
 

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import Case
+from precision_eval.cases.systems import BuiltCase
 from precision_eval.cases.systems.system import System
 from precision_eval.fixes import fix_by_id
 from precision_eval.fixes.sites import make_agreed
 from precision_eval.measure import system_drift
 from precision_eval.trace import cast_replay
+from precision_eval.trace.capture import OPERANDS, observe
 from precision_eval.trace.cast_replay import SLOTS, Cast, ReplayError, record_casts, run_in_float64, run_shifted
-from precision_eval.trace.witness import OPERANDS, observe
 
 
 class Cached(System):
@@ -47,21 +47,21 @@ class Cached(System):
 
 def case_of(write="slice"):
     torch.manual_seed(5)
-    return Case(Cached(write).eval(), (torch.randn(1, 1, 2, 8),))
+    return BuiltCase(Cached(write).eval(), (torch.randn(1, 1, 2, 8),))
 
 
-def tape_of(case, fix_id):
-    return record_casts(copy.deepcopy(case.model), case.inputs, agreement=fix_by_id(fix_id).agreement)
+def tape_of(built, fix_id):
+    return record_casts(copy.deepcopy(built.model), built.inputs, agreement=fix_by_id(fix_id).agreement)
 
 
 @pytest.mark.parametrize("write", ["slice", "setitem", "index_copy", "index_put"])
 @pytest.mark.parametrize("fix_id", ["query_to_half", "kv_to_query", "autocast"])
-def test_the_tape_agrees_with_the_witness(fix_id, write):
-    case = case_of(write if fix_id != "autocast" else "slice")  # autocast casts no cache write, so others raise
-    tape, output = tape_of(case, fix_id)
+def test_the_tape_agrees_with_the_trace(fix_id, write):
+    built = case_of(write if fix_id != "autocast" else "slice")  # autocast casts no cache write, so others raise
+    tape, output = tape_of(built, fix_id)
     counts = Counter((c.site, k.operand, str(k.before), str(k.after)) for c in tape for k in c.casts)
-    with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-        seen = observe(call, case.inputs)
+    with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+        seen = observe(call, built.inputs)
     assert torch.equal(output, seen.output)
     assert counts == {
         (c["site"], c["operand"], f"torch.{c['from']}", f"torch.{c['to']}"): c["count"] for c in seen.casts
@@ -88,7 +88,7 @@ def test_what_rounds():
     assert not Cast("input", torch.bfloat16, torch.float32).rounds
 
 
-def test_operands_are_the_witness_ones():
+def test_operands_are_the_trace_ones():
     assert {site: tuple(slots) for site, slots in SLOTS.items()} == {
         site: tuple(name for name in names if name) for site, names in OPERANDS.items()
     }
@@ -130,10 +130,10 @@ def test_infinities_of_a_mask_are_not_shifted():
         def forward(self, x):
             return F.scaled_dot_product_attention(x, self.key, self.key, attn_mask=self.mask)
 
-    case = Case(Masked().eval(), case_of().inputs)
-    tape, _ = tape_of(case, "query_to_half")
+    built = BuiltCase(Masked().eval(), case_of().inputs)
+    tape, _ = tape_of(built, "query_to_half")
     assert [cast.operand for cast in tape[0].casts] == ["query", "mask"]
-    exact, shifts = run_in_float64(case.model.in_float64(), (case.inputs[0].double(),), tape=tape)
+    exact, shifts = run_in_float64(built.model.in_float64(), (built.inputs[0].double(),), tape=tape)
     assert exact.isfinite().all()
     assert not shifts[1].any()
 
@@ -145,12 +145,12 @@ def test_a_recorder_that_misses_a_site_is_caught(monkeypatch):
         return make_agreed(site, self.agreement, function) if site.site == "sdpa" else original(self, site, function)
 
     monkeypatch.setattr(cast_replay._Recorder, "recorder", forgetful)
-    case = case_of()
-    tape, _ = tape_of(case, "query_to_half")
+    built = case_of()
+    tape, _ = tape_of(built, "query_to_half")
     with pytest.raises(
         ReplayError, match=r"is scaled_dot_product_attention of query .* but __matmul__ .* was recorded"
     ):
-        run_in_float64(case.model.in_float64(), (case.inputs[0].double(),), tape=tape)
+        run_in_float64(built.model.in_float64(), (built.inputs[0].double(),), tape=tape)
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_tape_out_of_order_is_caught(monkeypatch, fault, message):
         return fault(tape), output
 
     monkeypatch.setattr(system_drift, "record_casts", faulty)
-    case = case_of()
+    built = case_of()
     with (
-        fix_by_id("query_to_half").applied(copy.deepcopy(case.model)) as call,
+        fix_by_id("query_to_half").applied(copy.deepcopy(built.model)) as call,
         pytest.raises(ReplayError, match=message),
     ):
-        system_drift.system_drift(case, call)
+        system_drift.system_drift(built, call)

@@ -19,7 +19,8 @@ from audio_metrics.waveform import snr_db
 
 BITRATES_KBPS = (96, 80, 64, 48)
 """Tried in this order. A copy of the voice has an SNR of 42, 37, 31 and 22 dB and a log-spectral distance of 2.3, 3.5,
-4.9 and 6.4 dB to its WAV; the null has 7.7 dB to the oracle, which at 40 kbit/s (7.9 dB) a copy would exceed."""
+4.9 and 6.4 dB to its WAV; the noise floor has 7.7 dB to the reference, which at 40 kbit/s (7.9 dB) a copy would
+exceed."""
 
 EXCERPT_KBPS = 64
 

@@ -3,8 +3,8 @@
 Conventions: a WAV is taken only where it is whole, has the SHA-256 and the length of its record, and every sample is
 finite; else the condition is *unheard*, with the file, what is wrong with it and the remedy. Two conditions are
 identical where all their samples are; the files differ all the same, since a WAV of floats bears the second in which
-it was written. Conditions of one workload, size, device and pins form a group: they share the script, the frame grid
-and so the cursor. A condition *leaves* the oracle at the first frame of which a token differs.
+it was written. Conditions of one case, size, device and pins form a group: they share the script, the frame grid
+and so the cursor. A condition *leaves* the reference at the first frame of which a token differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ORIGINAL = "original speech"
 
 REMEDY = "the command that made the run makes it again"
 
-_SPOKEN = "voice"  # the workload whose script has a recording
+_SPOKEN = "voice"  # the case whose script has a recording
 _READ_SAMPLES = 1 << 18
 
 
@@ -77,7 +77,7 @@ class Group:
     title : str
         Such as ``voice · default · cpu``.
     sounds : tuple of Sound
-        The oracle first, then fixes, null, controls and the recording; all of one sample rate.
+        The reference first, then fixes, noise floor, controls and the recording; all of one sample rate.
     unheard : tuple of Unheard
     """
 
@@ -86,9 +86,9 @@ class Group:
     unheard: tuple[Unheard, ...]
 
     @property
-    def oracle(self) -> Sound | None:
-        """The oracle, where it can be heard."""
-        return next((sound for sound in self.sounds if sound.role == "oracle"), None)
+    def reference(self) -> Sound | None:
+        """The reference, where it can be heard."""
+        return next((sound for sound in self.sounds if sound.role == "reference"), None)
 
     @property
     def n_samples(self) -> int:
@@ -114,7 +114,7 @@ def groups_of(run: Run) -> tuple[Group, ...]:
     """Read, check and arrange every WAV of a run."""
     places: dict[tuple[str, str, str, str], list[tuple[Section, Row]]] = {}
     for section in run.sections:
-        key = (section.workload, section.size, section.device, section.pins)
+        key = (section.case, section.size, section.device, section.pins)
         places.setdefault(key, []).extend((section, row) for row in section.rows if "synthesis" in row.records)
     groups = (_group(run, key, rows) for key, rows in places.items() if rows)
     return tuple(group for group in groups if group.sounds or group.unheard)
@@ -131,7 +131,7 @@ def opened(sound: Sound) -> Iterator[Source]:
 
 
 def _group(run: Run, key: tuple[str, str, str, str], rows: Sequence[tuple[Section, Row]]) -> Group:
-    workload, size, device, pins = key
+    case, size, device, pins = key
     found = [_examined(run, section, row) for section, row in rows]
     sounds = [one for one in found if isinstance(one, Sound)]
     unheard = [one for one in found if isinstance(one, Unheard)]
@@ -140,12 +140,12 @@ def _group(run: Run, key: tuple[str, str, str, str], rows: Sequence[tuple[Sectio
         sounds.remove(other)
         reason = f"{other.shown_path} has {other.sample_rate_hz} Hz, {sounds[0].shown_path} {rate} Hz; {REMEDY}"
         unheard.append(Unheard(label=other.label, reason=reason))
-    order = ("oracle", "fix", "null", "control")
+    order = ("reference", "fix", "noise_floor", "control")
     sounds.sort(key=lambda sound: order.index(sound.role))  # stable: fixes stay in the order of the tables
     sounds = _with_leaving(run, sounds, rows)
-    if sounds and workload == _SPOKEN and rate == SAMPLE_RATE_HZ:
+    if sounds and case == _SPOKEN and rate == SAMPLE_RATE_HZ:
         sounds.append(_original(max(sound.n_samples for sound in sounds)))
-    title = " · ".join((workload, size, device)) + pins.replace(",", ", ").replace("=", " ")
+    title = " · ".join((case, size, device)) + pins.replace(",", ", ").replace("=", " ")
     return Group(title=title, sounds=tuple(sounds), unheard=tuple(unheard))
 
 
@@ -233,11 +233,11 @@ def _wav_name(record: Record) -> str:
 
 
 def _with_leaving(run: Run, sounds: Sequence[Sound], rows: Iterable[tuple[Section, Row]]) -> list[Sound]:
-    """Add to each sound when its tokens leave the oracle's."""
+    """Add to each sound when its tokens leave the reference's."""
     records = {_wav_name(row.records["synthesis"]): row.records["synthesis"] for _, row in rows}
     tokens = {sound.shown_path: _tokens(run.directory, records[sound.shown_path]) for sound in sounds}
-    oracle = next((tokens[sound.shown_path] for sound in sounds if sound.role == "oracle"), None)
-    return [replace(sound, leaves_s=_leaving_s(tokens[sound.shown_path], oracle)) for sound in sounds]
+    reference = next((tokens[sound.shown_path] for sound in sounds if sound.role == "reference"), None)
+    return [replace(sound, leaves_s=_leaving_s(tokens[sound.shown_path], reference)) for sound in sounds]
 
 
 def _tokens(run_dir: Path, record: Record) -> np.ndarray | None:
@@ -249,24 +249,24 @@ def _tokens(run_dir: Path, record: Record) -> np.ndarray | None:
     return tokens
 
 
-def _leaving_s(tokens: np.ndarray | None, oracle: np.ndarray | None) -> float | None:
-    if tokens is None or oracle is None:
+def _leaving_s(tokens: np.ndarray | None, reference: np.ndarray | None) -> float | None:
+    if tokens is None or reference is None:
         return None
     # one sequence per codebook; NaN where it never differs
     firsts = [
         first_token_divergence(np.ascontiguousarray(expected), np.ascontiguousarray(found))
-        for expected, found in zip(oracle.T, tokens.T, strict=True)
+        for expected, found in zip(reference.T, tokens.T, strict=True)
     ]
     known = [first for first in firsts if not math.isnan(first)]
     return min(known) / FRAME_RATE_HZ if known else math.inf
 
 
 def _explanation(fix: str) -> str:
-    from precision_eval.cases.voice.conditions import reference_by_id
+    from precision_eval.cases.voice.conditions import comparator_by_id
 
-    reference = reference_by_id(fix)
-    if reference is not None:
-        return reference.explanation
+    comparator = comparator_by_id(fix)
+    if comparator is not None:
+        return comparator.explanation
     return next((one.title for one in FIXES if one.id == fix), "")
 
 

@@ -2,7 +2,7 @@
 
 Conventions: shares are of the group's duration, 0 to 1. Numbers that a record holds are
 :class:`~precision_eval.report.html.figures.Figure`, which name where they come from. A strip is the difference to
-the oracle; the oracle's own is its level, as is every one where the oracle cannot be heard.
+the reference; the reference's own is its level, as is every one where the reference cannot be heard.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Shown:
 
     group: Group
     rows: tuple[ShownRow, ...]
-    null_distance: Figure | None
+    noise_floor_distance: Figure | None
     plan: Plan | None = None
     loss: str = ""
     silent: str = ""
@@ -96,14 +96,14 @@ class Shown:
     @property
     def level_name(self) -> str:
         """Whose strip is a level; empty where there is none."""
-        if self.group.oracle:
-            return self.group.oracle.label
+        if self.group.reference:
+            return self.group.reference.label
         return "each condition" if any(row.picture for row in self.rows) else ""
 
     @property
     def differs(self) -> bool:
         """Whether a strip is a difference."""
-        return self.group.oracle is not None and any(row.picture for row in self.rows[1:])
+        return self.group.reference is not None and any(row.picture for row in self.rows[1:])
 
     @property
     def stretches_s(self) -> list[tuple[float, float]]:
@@ -146,13 +146,13 @@ def drawn(group: Group, number: int, tell: Progress) -> Shown:
     for index, sound in enumerate(group.sounds, start=1):
         tell(f"drawing {sound.label} of {group.title}")
         rows.append(_row(group, sound, stream=f"sound-{number}-stream-{index}"))
-    null = next((sound for sound in group.sounds if sound.role == "null"), None)
-    return Shown(group=group, rows=tuple(rows), null_distance=_distance(null) if null else None)
+    noise_floor = next((sound for sound in group.sounds if sound.role == "noise_floor"), None)
+    return Shown(group=group, rows=tuple(rows), noise_floor_distance=_distance(noise_floor) if noise_floor else None)
 
 
 def _row(group: Group, sound: Sound, *, stream: str) -> ShownRow:
     alike, leaves_s = group.first_alike(sound), sound.leaves_s
-    if leaves_s is not None and (math.isinf(leaves_s) or sound.role == "oracle"):
+    if leaves_s is not None and (math.isinf(leaves_s) or sound.role == "reference"):
         leaves_s = None
     same_as = alike.label if alike is not sound else ""
     return ShownRow(
@@ -170,36 +170,36 @@ def _row(group: Group, sound: Sound, *, stream: str) -> ShownRow:
 
 
 def _picture(group: Group, sound: Sound) -> Picture | None:
-    """Draw a sound's difference to the oracle; its level, where it is the oracle or there is none."""
-    oracle = group.oracle
+    """Draw a sound's difference to the reference; its level, where it is the reference or there is none."""
+    reference = group.reference
     if sound.n_samples < FrameGrid(sound.sample_rate_hz, 1 << 30).frame_samples:
         return None
     with opened(sound) as source:
-        if oracle is None or sound is oracle:
+        if reference is None or sound is reference:
             share = sound.n_samples / group.n_samples
             return spectrogram.level_picture(spectrogram.level_columns(source), share=share)
-        with opened(oracle) as reference:
-            columns = spectrogram.difference_columns(reference, source)
-    share = min(sound.n_samples, oracle.n_samples) / group.n_samples
+        with opened(reference) as comparator:
+            columns = spectrogram.difference_columns(comparator, source)
+    share = min(sound.n_samples, reference.n_samples) / group.n_samples
     return spectrogram.difference_picture(columns, share=share)
 
 
 def _distance(sound: Sound) -> Figure | None:
-    path = ("against_oracle", "log_spectral_distance_db", "mean")
+    path = ("against_reference", "log_spectral_distance_db", "mean")
     return figure(sound.measured, *path, write=lambda value: f"{value:.3g} dB")
 
 
 def _lines(group: Group, sound: Sound) -> tuple[Markup, ...]:
     """Say what is known of a sound beside its strip."""
     lines = []
-    if group.oracle is not None and sound.role != "oracle":
+    if group.reference is not None and sound.role != "reference":
         lines += [Markup("{}").format(text) for text in (_leaving_text(sound),) if text]
         distance = _distance(sound)
-        path = ("against_oracle", "log_spectral_distance_db", "ratio_to_null")
+        path = ("against_reference", "log_spectral_distance_db", "ratio_to_null")
         ratio = figure(sound.measured, *path, write=lambda value: f"{value:.2f}")
         if distance is not None:
-            to_null = Markup(", {} of the null's").format(ratio) if ratio and sound.role != "null" else ""
-            lines.append(Markup("LSD to the oracle {}{}").format(distance, to_null))
+            to_null = Markup(", {} of the noise floor's").format(ratio) if ratio and sound.role != "noise_floor" else ""
+            lines.append(Markup("LSD to the reference {}{}").format(distance, to_null))
     if sound.peak > 1.0:
         lines.append(Markup("peaks at {} of full scale, where players clip").format(f"{sound.peak:.2f}"))
     return tuple(lines)
@@ -209,19 +209,19 @@ def _leaving_text(sound: Sound) -> str:
     if sound.role == "original":
         return ""
     if sound.leaves_s is None:
-        return "its tokens are not there, so it is not known when it leaves the oracle's"
+        return "its tokens are not there, so it is not known when it leaves the reference's"
     if math.isinf(sound.leaves_s):
-        return "the oracle's tokens throughout"
-    return f"leaves the oracle's tokens at {sound.leaves_s:.2f} s"
+        return "the reference's tokens throughout"
+    return f"leaves the reference's tokens at {sound.leaves_s:.2f} s"
 
 
 def _alt(group: Group, sound: Sound) -> str:
     length = duration_long(sound.duration_s)
-    if group.oracle is None or sound.role == "oracle":
+    if group.reference is None or sound.role == "reference":
         return f"Spectrogram of {sound.label} over {length}, 80 mel bands."
     distance, leaving = _distance(sound), _leaving_text(sound)
     words: Sequence[str] = (
-        f"Level of {sound.label} less that of the oracle over {length}, 80 mel bands",
+        f"Level of {sound.label} less that of the reference over {length}, 80 mel bands",
         leaving,
         f"log-spectral distance {distance.text}" if distance else "",
     )

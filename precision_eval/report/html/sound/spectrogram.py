@@ -1,4 +1,4 @@
-"""Spectrograms as small pictures: the oracle's level, and how much louder or quieter a condition is, over time.
+"""Spectrograms as small pictures: the reference's level, and how much louder or quieter a condition is, over time.
 
 Conventions: the 80 mel bands and the frames of :mod:`audio_metrics` (a band's power never below its floor, −100 dB),
 a frame at its middle. A column of levels is the mean over its frames, of decibels. One of differences is their root
@@ -51,12 +51,12 @@ def level_columns(source: Source, *, n_columns: int = N_COLUMNS) -> np.ndarray:
     return means
 
 
-def difference_columns(reference: Source, estimate: Source, *, n_columns: int = N_COLUMNS) -> np.ndarray:
+def difference_columns(comparator: Source, estimate: Source, *, n_columns: int = N_COLUMNS) -> np.ndarray:
     """Root mean square of what each band of the estimate has more than the reference's, with the sign of its
     mean, dB.
     """
-    n_samples = min(reference.n_samples, estimate.n_samples)
-    pair = tuple(FirstPart(source, n_samples) for source in (reference, estimate))
+    n_samples = min(comparator.n_samples, estimate.n_samples)
+    pair = tuple(FirstPart(source, n_samples) for source in (comparator, estimate))
     means, squares = _columns(pair, n_columns=n_columns)
     return np.asarray(np.copysign(np.sqrt(squares), means))
 

@@ -16,12 +16,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from precision_eval.cases.adapters import ZOO, ZOO_WORKLOADS, zoo_entry_by_id
+from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
 from precision_eval.cases.adapters import base as zoo_base
 from precision_eval.cases.adapters.base import as_dtype, imported, keeping_float64, load_checked
 from precision_eval.cases.adapters.loaded import check_buffers
 from precision_eval.cases.adapters.stored import StoredTensor, check_dtypes
-from precision_eval.cases.systems import WORKLOADS
+from precision_eval.cases.systems import CASES
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
 T5 = transformers.T5EncoderModel
@@ -211,9 +211,9 @@ def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch, stor
 def test_a_missing_extra_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UnsupportedError, match=r"transformers is not installed; pip install 'precision-eval\[zoo\]'"):
-        zoo_entry_by_id("zoo-dia").tiny()
+        adapter_by_id("zoo-dia").tiny()
     with pytest.raises(UnsupportedError, match="pip install"):
-        zoo_entry_by_id("zoo-dia").from_pretrained("anything", dtype="float16")
+        adapter_by_id("zoo-dia").from_pretrained("anything", dtype="float16")
 
 
 def test_a_broken_package_is_not_called_missing(monkeypatch, tmp_path):
@@ -228,13 +228,13 @@ def test_names():
     with pytest.raises(UnknownNameError, match="did you mean float16"):
         as_dtype("float1")
     with pytest.raises(UnknownNameError, match="did you mean zoo-dia"):
-        zoo_entry_by_id("zoo-di")
-    ids = [entry.id for entry in ZOO]
+        adapter_by_id("zoo-di")
+    ids = [entry.id for entry in ADAPTERS]
     assert ids == ["zoo-dia", "zoo-t5-encoder", "zoo-svd-time-embed"]
-    assert [workload.id for workload in ZOO_WORKLOADS] == ids
-    assert not set(ids) & {workload.id for workload in WORKLOADS if workload not in ZOO_WORKLOADS}
-    assert all(workload.sizes == ("tiny",) and not workload.by_default for workload in ZOO_WORKLOADS)
-    assert len({workload.digest for workload in ZOO_WORKLOADS}) == len(ids)
+    assert [case.id for case in ADAPTED_CASES] == ids
+    assert not set(ids) & {case.id for case in CASES if case not in ADAPTED_CASES}
+    assert all(case.sizes == ("tiny",) and not case.by_default for case in ADAPTED_CASES)
+    assert len({case.digest for case in ADAPTED_CASES}) == len(ids)
 
 
 def test_listing_the_zoo_loads_no_torch_and_no_library():

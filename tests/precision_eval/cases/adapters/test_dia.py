@@ -5,13 +5,13 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from precision_eval.cases.adapters import keeping_float64, zoo_entry_by_id
+from precision_eval.cases.adapters import adapter_by_id, keeping_float64
 from precision_eval.cases.adapters.dia_wrapped import own_decoder, own_encoder
 from precision_eval.cases.systems.dia_model import Attention
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 
-ENTRY = zoo_entry_by_id("zoo-dia")
+ENTRY = adapter_by_id("zoo-dia")
 TOLERANCE = 1e-10
 EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
 #: nn.Linear refuses the float32 that the norm's product has become; without a bias the CPU's words are the first.
@@ -26,83 +26,83 @@ def shared():
 
 
 @pytest.fixture
-def case(shared):
+def built(shared):
     return copy.deepcopy(shared)
 
 
-def run(fix_id, case):
-    with fix_by_id(fix_id).applied(case.model) as call:
-        return call(*call.prepare(case.inputs))
+def run(fix_id, built):
+    with fix_by_id(fix_id).applied(built.model) as call:
+        return call(*call.prepare(built.inputs))
 
 
 def apart(found, expected):
     return ((found - expected).abs().max() / expected.abs().max()).item()
 
 
-def test_the_split_is_dias(case):
-    dia = case.model.dia
+def test_the_split_is_dias(built):
+    dia = built.model.dia
     assert type(dia) is transformers.DiaForConditionalGeneration
     gains = {name for name, p in dia.named_parameters() if p.dtype is torch.float32}
     assert gains == {name for name, _ in dia.named_parameters() if "norm" in name}
     assert all(p.dtype is torch.float16 for name, p in dia.named_parameters() if name not in gains)
-    caches = [b for name, b in case.model.named_buffers() if name.startswith(("self_", "cross_"))]
+    caches = [b for name, b in built.model.named_buffers() if name.startswith(("self_", "cross_"))]
     assert len(caches) == 8
     assert all(cache.dtype is torch.float16 for cache in caches)
-    assert case.model.self_0_key.shape == (2, 2, 256, 32)
-    assert case.model.self_0_key[:, :, :39].any(dim=-1).all()  # the model's own; the step writes slot 39
-    assert not case.model.self_0_key[:, :, 40:].any()
+    assert built.model.self_0_key.shape == (2, 2, 256, 32)
+    assert built.model.self_0_key[:, :, :39].any(dim=-1).all()  # the model's own; the step writes slot 39
+    assert not built.model.self_0_key[:, :, 40:].any()
     assert dia.model.decoder.rotary_emb.inv_freq.dtype is torch.float32
-    assert case.inputs[0].shape == (2, 1, 9)
+    assert built.inputs[0].shape == (2, 1, 9)
 
 
 @pytest.mark.parametrize("fix_id", EAGER)
-def test_status_of_every_fix(fix_id, case):
+def test_status_of_every_fix(fix_id, built):
     if fix_id == "as_shipped":
         with pytest.raises(RuntimeError, match=LINEAR):
-            run(fix_id, case)
+            run(fix_id, built)
     elif fix_id == "autocast":
         with pytest.raises(RuntimeError, match=CACHE_WRITE):
-            run(fix_id, case)
+            run(fix_id, built)
     elif fix_id == "upstream":
         with pytest.raises(UnsupportedError, match="never had the bug"):
-            run(fix_id, case)
+            run(fix_id, built)
     else:
-        output = run(fix_id, case)
+        output = run(fix_id, built)
         assert output.shape == (2, 1, 9, 1028)
         assert torch.isfinite(output).all()
-        expected = case.model.in_float64()(*case.inputs)
+        expected = built.model.in_float64()(*built.inputs)
         assert apart(output.double(), expected) < (0.1 if fix_id == "bfloat16" else 0.02)
 
 
-def test_compiled_the_message_may_be_attentions(case):
+def test_compiled_the_message_may_be_attentions(built):
     # shapes are traced without data, and there a Linear of mixed dtypes may pass
-    call = fix_by_id("as_shipped").applied(case.model, mode="compiled")
+    call = fix_by_id("as_shipped").applied(built.model, mode="compiled")
     with pytest.raises(RuntimeError, match=rf"Expected query, key, and value to have the same dtype|{LINEAR}"), call:
-        call(*case.inputs)
+        call(*built.inputs)
 
 
-def test_a_call_is_repeatable_and_follows_the_seed(case):
-    first, second = run("full_float32", case), run("full_float32", case)
+def test_a_call_is_repeatable_and_follows_the_seed(built):
+    first, second = run("full_float32", built), run("full_float32", built)
     assert torch.equal(first, second)
     other = ENTRY.tiny(seed=1)
-    assert not torch.equal(other.inputs[0], case.inputs[0])
+    assert not torch.equal(other.inputs[0], built.inputs[0])
     assert not torch.equal(run("full_float32", other), first)
     assert torch.equal(run("full_float32", ENTRY.tiny(seed=0)), first)
 
 
 @torch.no_grad()
-def test_own_decoder_equals_transformers(case):
-    twin = case.model.in_float64()
-    expected = twin(*case.inputs)
+def test_own_decoder_equals_transformers(built):
+    twin = built.model.in_float64()
+    expected = twin(*built.inputs)
     assert expected.dtype is torch.float64
-    found = own_decoder(twin)(*case.inputs)
+    found = own_decoder(twin)(*built.inputs)
     assert found.shape == expected.shape
     assert apart(found, expected) < TOLERANCE
 
 
 @torch.no_grad()
-def test_own_encoder_equals_transformers(case):
-    twin = case.model.in_float64()
+def test_own_encoder_equals_transformers(built):
+    twin = built.model.in_float64()
     in_use = twin.in_use.bool()
     ids = torch.randint(1, 256, in_use.shape, generator=torch.Generator().manual_seed(3)) * in_use
     with keeping_float64():
@@ -114,10 +114,10 @@ def test_own_encoder_equals_transformers(case):
 
 
 @torch.no_grad()
-def test_without_keeping_float64_the_twin_is_not_float64s(case):
-    twin = case.model.in_float64()
-    own = own_decoder(twin)(*case.inputs)
-    narrowed = twin.run(*case.inputs)
+def test_without_keeping_float64_the_twin_is_not_float64s(built):
+    twin = built.model.in_float64()
+    own = own_decoder(twin)(*built.inputs)
+    narrowed = twin.run(*built.inputs)
     assert 1e-9 < apart(narrowed, own) < 1e-4
 
 
@@ -148,14 +148,14 @@ def shift_channels(own):
     "plant", [swap_heads, scale_by_head_dim, rotate_in_cross_attention, exchange_gate_and_up, shift_channels]
 )
 @torch.no_grad()
-def test_a_planted_fault_is_seen(plant, case):
-    twin = case.model.in_float64()
+def test_a_planted_fault_is_seen(plant, built):
+    twin = built.model.in_float64()
     own = own_decoder(twin)
     plant(own)
-    assert apart(own(*case.inputs), twin(*case.inputs)) > 1e-6
+    assert apart(own(*built.inputs), twin(*built.inputs)) > 1e-6
 
 
-def test_fixes_reach_the_librarys_own_calls(case, monkeypatch):
+def test_fixes_reach_the_librarys_own_calls(built, monkeypatch):
     seen = []
     real = F.scaled_dot_product_attention
 
@@ -164,22 +164,22 @@ def test_fixes_reach_the_librarys_own_calls(case, monkeypatch):
         return real(query, key, value, *rest, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    run("query_to_half", case)
+    run("query_to_half", built)
     assert set(seen) == {(torch.float16,) * 3}
     seen.clear()
-    run("kv_to_query", case)
+    run("kv_to_query", built)
     assert set(seen) == {(torch.float32,) * 3}
     seen.clear()
-    run("bfloat16", case)
+    run("bfloat16", built)
     assert set(seen) == {(torch.bfloat16,) * 3}
 
 
-def test_a_checkpoint_gives_the_same_split(case, tmp_path):
-    dia = copy.deepcopy(case.model.dia).half()
+def test_a_checkpoint_gives_the_same_split(built, tmp_path):
+    dia = copy.deepcopy(built.model.dia).half()
     dia.config.dtype = torch.float16
     dia.save_pretrained(tmp_path)
     loaded = ENTRY.from_pretrained(tmp_path, dtype="float16")
-    assert torch.equal(loaded.model.dia.logits_dense.weight, case.model.dia.logits_dense.weight)
+    assert torch.equal(loaded.model.dia.logits_dense.weight, built.model.dia.logits_dense.weight)
     assert loaded.model.dia.model.decoder.norm.weight.dtype is torch.float32
     with pytest.raises(RuntimeError, match=LINEAR):
         run("as_shipped", loaded)
@@ -189,8 +189,8 @@ def test_a_checkpoint_gives_the_same_split(case, tmp_path):
         ENTRY.from_pretrained(tmp_path, dtype="float16")
 
 
-def test_a_checkpoint_of_another_shape_is_refused(case, tmp_path):
-    dia = copy.deepcopy(case.model.dia).half()
+def test_a_checkpoint_of_another_shape_is_refused(built, tmp_path):
+    dia = copy.deepcopy(built.model.dia).half()
     dia.config.dtype = torch.float16
     dia.save_pretrained(tmp_path)
     text = (tmp_path / "config.json").read_text()
@@ -203,8 +203,8 @@ def test_a_checkpoint_of_another_shape_is_refused(case, tmp_path):
         ENTRY.from_pretrained(tmp_path, dtype="float16")
 
 
-def test_a_config_with_too_short_a_cache_is_refused(case, tmp_path):
-    dia = copy.deepcopy(case.model.dia).half()
+def test_a_config_with_too_short_a_cache_is_refused(built, tmp_path):
+    dia = copy.deepcopy(built.model.dia).half()
     dia.config.decoder_config.max_position_embeddings = 64
     dia.save_pretrained(tmp_path)
     with pytest.raises(
@@ -213,8 +213,8 @@ def test_a_config_with_too_short_a_cache_is_refused(case, tmp_path):
         ENTRY.from_pretrained(tmp_path, dtype="float16")
 
 
-def test_as_a_workload():
-    workload = ENTRY.workload()
-    case = workload.build("tiny", device="cpu", seed=0)
-    assert torch.equal(case.inputs[0], ENTRY.tiny(seed=0).inputs[0])
-    assert workload.source.endswith("d4790dd")
+def test_as_a_case():
+    case = ENTRY.case()
+    built = case.build("tiny", device="cpu", seed=0)
+    assert torch.equal(built.inputs[0], ENTRY.tiny(seed=0).inputs[0])
+    assert case.source.endswith("d4790dd")

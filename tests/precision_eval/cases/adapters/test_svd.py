@@ -93,20 +93,20 @@ def test_the_real_class_casts_after_the_embedding():
 
 
 def test_as_shipped_raises_at_the_time_embedding():
-    case = SVD_TIME_EMBED.tiny()
-    assert {p.dtype for p in case.model.parameters()} == {torch.float16}
-    assert [x.dtype for x in case.inputs] == [torch.float32, torch.int64, torch.float16, torch.float16]
+    built = SVD_TIME_EMBED.tiny()
+    assert {p.dtype for p in built.model.parameters()} == {torch.float16}
+    assert [x.dtype for x in built.inputs] == [torch.float32, torch.int64, torch.float16, torch.float16]
     reached = []
-    case.model.unet.time_embedding.linear_1.register_forward_pre_hook(lambda _, args: reached.append(args[0].dtype))
-    case.model.unet.conv_in.register_forward_pre_hook(lambda *_: reached.append("convolution"))
+    built.model.unet.time_embedding.linear_1.register_forward_pre_hook(lambda _, args: reached.append(args[0].dtype))
+    built.model.unet.conv_in.register_forward_pre_hook(lambda *_: reached.append("convolution"))
     with pytest.raises(RuntimeError, match=LINEAR):
-        case.model(*case.inputs)
+        built.model(*built.inputs)
     assert reached == [torch.float32]
 
 
 def test_float16_latents_pass():
-    case = SVD_TIME_EMBED.tiny()
-    found = case.model(case.inputs[0].half(), *case.inputs[1:])
+    built = SVD_TIME_EMBED.tiny()
+    found = built.model(built.inputs[0].half(), *built.inputs[1:])
     assert found.dtype is torch.float16
     assert found.isfinite().all()
 
@@ -125,21 +125,21 @@ EXPECTED = {
 
 @pytest.mark.parametrize("fix_id", [fix.id for fix in FIXES if "eager" in fix.modes])
 def test_status_of_every_fix_in_eager(fix_id):
-    case = SVD_TIME_EMBED.tiny()
+    built = SVD_TIME_EMBED.tiny()
     if EXPECTED[fix_id] != "passed":
         kind = UnsupportedError if fix_id == "upstream" else RuntimeError
-        with pytest.raises(kind, match=EXPECTED[fix_id]), fix_by_id(fix_id).applied(case.model) as call:
-            call(*call.prepare(case.inputs))
+        with pytest.raises(kind, match=EXPECTED[fix_id]), fix_by_id(fix_id).applied(built.model) as call:
+            call(*call.prepare(built.inputs))
         return
-    with fix_by_id(fix_id).applied(case.model) as call:
-        assert call(*call.prepare(case.inputs)).isfinite().all()
+    with fix_by_id(fix_id).applied(built.model) as call:
+        assert call(*call.prepare(built.inputs)).isfinite().all()
 
 
 def test_the_twin_is_float64_throughout():
-    case = SVD_TIME_EMBED.tiny()
-    truth = case.model.in_float64()(*(x.double() if x.is_floating_point() else x for x in case.inputs))
-    with fix_by_id("full_float32").applied(copy.deepcopy(case.model)) as call:
-        found = call(*call.prepare(case.inputs))
+    built = SVD_TIME_EMBED.tiny()
+    truth = built.model.in_float64()(*(x.double() if x.is_floating_point() else x for x in built.inputs))
+    with fix_by_id("full_float32").applied(copy.deepcopy(built.model)) as call:
+        found = call(*call.prepare(built.inputs))
     assert truth.dtype is torch.float64
     assert 0 < (found.double() - truth).norm() / truth.norm() < 1e-5
 
@@ -155,10 +155,10 @@ def test_seeds_decide_and_nothing_leaks():
 @pytest.mark.parametrize("inside", ["", "unet"])
 def test_from_pretrained_takes_a_folder_and_a_pipeline(tmp_path, inside):
     SVD_TIME_EMBED.tiny().model.unet.save_pretrained(tmp_path / inside)
-    case = SVD_TIME_EMBED.from_pretrained(tmp_path, dtype="float16")
-    assert {p.dtype for p in case.model.parameters()} == {torch.float16}
+    built = SVD_TIME_EMBED.from_pretrained(tmp_path, dtype="float16")
+    assert {p.dtype for p in built.model.parameters()} == {torch.float16}
     with pytest.raises(RuntimeError, match=LINEAR):
-        case.model(*case.inputs)
+        built.model(*built.inputs)
 
 
 def test_the_class_is_the_librarys():

@@ -40,7 +40,7 @@ def real_name(name):
     return f"{NAMES[stem]}.weight"
 
 
-def real_encoder(case):
+def real_encoder(built):
     """transformers' class with the weights of a case of our own, in the case's dtypes."""
     size = SIZES["tiny"]
     config = transformers.T5Config(
@@ -53,7 +53,7 @@ def real_encoder(case):
         feed_forward_proj="gated-gelu",
     )
     real = transformers.T5EncoderModel(config).eval()
-    own = {real_name(name): p for name, p in case.model.named_parameters()}
+    own = {real_name(name): p for name, p in built.model.named_parameters()}
     names = {name for name, _ in real.named_parameters()}
     assert set(own) == names  # every weight of either has its counterpart
     for name, parameter in real.named_parameters():
@@ -125,16 +125,16 @@ def test_apexs_contract_in_place_of_the_real_norms_gives_the_report(own):
 
 
 def test_the_loader_keeps_wo_in_float32_and_half_does_not():
-    case = T5_ENCODER.tiny()
-    assert len(kept_wide(case.model)) == CONFIG["num_layers"]
-    assert set(kept_wide(case.model).values()) == {torch.float32}
-    others = {p.dtype for name, p in case.model.named_parameters() if name not in kept_wide(case.model)}
+    built = T5_ENCODER.tiny()
+    assert len(kept_wide(built.model)) == CONFIG["num_layers"]
+    assert set(kept_wide(built.model).values()) == {torch.float32}
+    others = {p.dtype for name, p in built.model.named_parameters() if name not in kept_wide(built.model)}
     assert others == {torch.float16}
     residual = []
-    case.model.encoder.encoder.block[0].register_forward_hook(lambda _, __, out: residual.append(out[0].dtype))
-    assert case.model(*case.inputs).dtype is torch.float16
-    assert set(kept_wide(case.model.half()).values()) == {torch.float16}  # the trap: without a word
-    case.model(*case.inputs)
+    built.model.encoder.encoder.block[0].register_forward_hook(lambda _, __, out: residual.append(out[0].dtype))
+    assert built.model(*built.inputs).dtype is torch.float16
+    assert set(kept_wide(built.model.half()).values()) == {torch.float16}  # the trap: without a word
+    built.model(*built.inputs)
     assert residual == [torch.float32, torch.float16]
 
 
@@ -143,10 +143,10 @@ def test_status_of_every_fix_in_eager():
     for fix in FIXES:
         if "eager" not in fix.modes:
             continue
-        case = T5_ENCODER.tiny()
+        built = T5_ENCODER.tiny()
         try:
-            with fix.applied(case.model) as call:
-                found[fix.id] = bool(call(*call.prepare(case.inputs)).isfinite().all())
+            with fix.applied(built.model) as call:
+                found[fix.id] = bool(call(*call.prepare(built.inputs)).isfinite().all())
         except UnsupportedError as error:
             found[fix.id] = str(error)
     upstream = found.pop("upstream")
@@ -155,10 +155,10 @@ def test_status_of_every_fix_in_eager():
 
 
 def test_the_twin_is_float64_throughout():
-    case = T5_ENCODER.tiny()
-    truth = case.model.in_float64()(*case.inputs)
-    with fix_by_id("full_float32").applied(copy.deepcopy(case.model)) as call:
-        found = call(*case.inputs)
+    built = T5_ENCODER.tiny()
+    truth = built.model.in_float64()(*built.inputs)
+    with fix_by_id("full_float32").applied(copy.deepcopy(built.model)) as call:
+        found = call(*built.inputs)
     assert truth.dtype is torch.float64
     assert 0 < (found.double() - truth).norm() / truth.norm() < 1e-5
 
@@ -174,12 +174,12 @@ def test_seeds_decide_and_nothing_leaks():
 @pytest.mark.parametrize("inside", ["", "text_encoder"])
 def test_from_pretrained_takes_a_folder_and_a_pipeline(tmp_path, inside):
     T5_ENCODER.tiny().model.encoder.float().save_pretrained(tmp_path / inside)
-    case = T5_ENCODER.from_pretrained(tmp_path, dtype="float16")
-    assert set(kept_wide(case.model).values()) == {torch.float32}
-    assert case.inputs[0].shape == (1, 226)
-    assert case.model(*case.inputs).isfinite().all()
-    case = T5_ENCODER.from_pretrained(tmp_path, dtype="bfloat16")
-    assert set(kept_wide(case.model).values()) == {torch.bfloat16}
+    built = T5_ENCODER.from_pretrained(tmp_path, dtype="float16")
+    assert set(kept_wide(built.model).values()) == {torch.float32}
+    assert built.inputs[0].shape == (1, 226)
+    assert built.model(*built.inputs).isfinite().all()
+    built = T5_ENCODER.from_pretrained(tmp_path, dtype="bfloat16")
+    assert set(kept_wide(built.model).values()) == {torch.bfloat16}
 
 
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path):

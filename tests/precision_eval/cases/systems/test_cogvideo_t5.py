@@ -26,15 +26,15 @@ NORM = r"^expected scalar type Float but found Half$"
 LARGEST = 65504.0
 
 
-def build(workload=STOCK, size="tiny", seed=0):
-    return workload.build(size, device="cpu", seed=seed)
+def build(case=STOCK, size="tiny", seed=0):
+    return case.build(size, device="cpu", seed=seed)
 
 
-def status(workload, fix_id, size="tiny", seed=0):
-    case = build(workload, size, seed)
+def status(case, fix_id, size="tiny", seed=0):
+    built = build(case, size, seed)
     try:
-        with fix_by_id(fix_id).applied(case.model) as call:
-            return "passed" if call(*call.prepare(case.inputs)).isfinite().all() else "non_finite"
+        with fix_by_id(fix_id).applied(built.model) as call:
+            return "passed" if call(*call.prepare(built.inputs)).isfinite().all() else "non_finite"
     except RuntimeError as error:
         return f"raised: {error}"
 
@@ -53,13 +53,13 @@ def test_published_sizes():
 
 
 def test_only_wo_is_kept_in_float32():
-    case = build(size="cpu")
-    dtypes = {name: p.dtype for name, p in case.model.named_parameters()}
+    built = build(size="cpu")
+    dtypes = {name: p.dtype for name, p in built.model.named_parameters()}
     assert {name for name, dtype in dtypes.items() if dtype is torch.float32} == {
         f"blocks.{block}.feed_forward.wo.weight" for block in range(2)
     }
     assert set(dtypes.values()) == {torch.float16, torch.float32}
-    (ids,) = case.inputs
+    (ids,) = built.inputs
     assert ids.shape == (1, 226)
     assert ids[0, 59] == 1
     assert not ids[0, 60:].any()
@@ -77,14 +77,14 @@ def test_wo_is_kept_for_float16_only():
 
 @pytest.mark.parametrize("size", ["tiny", "cpu"])
 def test_the_second_block_raises_the_reported_message(size):
-    case = build(FUSED, size)
+    built = build(FUSED, size)
     finished, dtypes = [], []
-    case.model.blocks[0].register_forward_hook(lambda _, __, out: finished.append(out.dtype))
-    case.model.blocks[1].attention_norm.register_forward_pre_hook(
+    built.model.blocks[0].register_forward_hook(lambda _, __, out: finished.append(out.dtype))
+    built.model.blocks[1].attention_norm.register_forward_pre_hook(
         lambda m, a: dtypes.append((a[0].dtype, m.weight.dtype))
     )
     with pytest.raises(RuntimeError, match=NORM):
-        case.model(*case.inputs)
+        built.model(*built.inputs)
     assert finished == [torch.float32]
     assert dtypes == [(torch.float32, torch.float16)]
 
@@ -114,10 +114,10 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("workload", [FUSED, STOCK], ids=lambda w: w.id)
-def test_status_of_every_fix_in_eager(workload):
-    found = {fix.id: status(workload, fix.id) for fix in FIXES if "eager" in fix.modes}
-    assert found == EXPECTED[workload.id]
+@pytest.mark.parametrize("case", [FUSED, STOCK], ids=lambda w: w.id)
+def test_status_of_every_fix_in_eager(case):
+    found = {fix.id: status(case, fix.id) for fix in FIXES if "eager" in fix.modes}
+    assert found == EXPECTED[case.id]
 
 
 def test_upstream_is_the_stock_norm():
@@ -172,9 +172,9 @@ def watched(model):
 
 @pytest.mark.parametrize("size", ["tiny", "cpu"])
 def test_magnitudes_with_wo_in_float32(size):
-    case = build(size=size)
-    seen = watched(case.model)
-    case.model(*case.inputs)
+    built = build(size=size)
+    seen = watched(built.model)
+    built.model(*built.inputs)
     assert [name for name, *_ in seen] == ["product", "wo", "hidden"] * 2
     products = [value for name, value, _ in seen if name == "product"]
     hidden = [(value, dtype) for name, value, dtype in seen if name == "hidden"]
@@ -184,9 +184,9 @@ def test_magnitudes_with_wo_in_float32(size):
 
 
 def test_how_float16_comes_to_nan():
-    case = build()
-    seen = watched(case.model.half())
-    case.model(*case.inputs)
+    built = build()
+    seen = watched(built.model.half())
+    built.model(*built.inputs)
     first, second = seen[:3], seen[3:]
     assert [value for _, value, _ in first][1:] == [math.inf, 64512.0]  # wo overflows, the clamp brings it back
     assert first[0][1] < LARGEST / 3
@@ -197,9 +197,9 @@ def test_how_float16_comes_to_nan():
 
 def test_a_missing_clamp_is_seen(monkeypatch):
     monkeypatch.setattr(cogvideo_t5_model, "clamped", lambda hidden: hidden)
-    case = build()
-    seen = watched(case.model.half())
-    case.model(*case.inputs)
+    built = build()
+    seen = watched(built.model.half())
+    built.model(*built.inputs)
     assert seen[2][1] == math.inf
 
 
@@ -286,11 +286,11 @@ def test_buckets_by_hand():
 
 
 def test_a_bucket_off_by_one_is_seen(monkeypatch):
-    case = build()
-    truth = case.model.in_float64()(*case.inputs)
+    built = build()
+    truth = built.model.in_float64()(*built.inputs)
     right = cogvideo_t5_model.relative_buckets
     monkeypatch.setattr(cogvideo_t5_model, "relative_buckets", lambda *args: (right(*args) + 1).clamp(max=31))
-    assert (case.model.in_float64()(*case.inputs) - truth).abs().max() > 1e-3
+    assert (built.model.in_float64()(*built.inputs) - truth).abs().max() > 1e-3
 
 
 def test_gelu_new():
@@ -304,10 +304,10 @@ def test_gelu_new():
 # ---- float64, independently
 
 
-def by_hand(case, *, scale=1.0, far=0, minus_mean=False):
+def by_hand(built, *, scale=1.0, far=0, minus_mean=False):
     """The encoder in float64, head by head; the options plant a fault."""
-    weight = {name: p.double() for name, p in case.model.named_parameters()}
-    ids = case.inputs[0][0]
+    weight = {name: p.double() for name, p in built.model.named_parameters()}
+    ids = built.inputs[0][0]
     length, heads = len(ids), weight["position_bias.weight"].shape[1]
     bias = torch.zeros(heads, length, length, dtype=torch.float64)
     for query in range(length):
@@ -320,7 +320,7 @@ def by_hand(case, *, scale=1.0, far=0, minus_mean=False):
         return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight[f"{name}.weight"]
 
     x = weight["embedding.weight"][ids]
-    for block in range(len(case.model.blocks)):
+    for block in range(len(built.model.blocks)):
         at = f"blocks.{block}."
         normed = norm(x, f"{at}attention_norm")
         q, k, v = ((normed @ weight[f"{at}attention.{p}.weight"].T).chunk(heads, dim=1) for p in "qkv")
@@ -332,28 +332,28 @@ def by_hand(case, *, scale=1.0, far=0, minus_mean=False):
     return norm(x, "final_norm")[None]
 
 
-@pytest.mark.parametrize("workload", [FUSED, STOCK], ids=lambda w: w.id)
-def test_float64_twin_agrees_with_an_independent_one(workload):
-    case = build(workload)
-    truth = case.model.in_float64()(*case.inputs)
+@pytest.mark.parametrize("case", [FUSED, STOCK], ids=lambda w: w.id)
+def test_float64_twin_agrees_with_an_independent_one(case):
+    built = build(case)
+    truth = built.model.in_float64()(*built.inputs)
     assert truth.dtype is torch.float64
-    assert (truth - by_hand(case)).abs().max() < 1e-10
+    assert (truth - by_hand(built)).abs().max() < 1e-10
     assert 0.5 < truth.std() < 2.0
 
 
 @pytest.mark.parametrize("fault", [{"scale": 0.25}, {"far": 1}, {"minus_mean": True}], ids=lambda f: next(iter(f)))
 def test_planted_faults_are_seen(fault):
-    case = build()
-    assert (case.model.in_float64()(*case.inputs) - by_hand(case, **fault)).abs().max() > 1e-3
+    built = build()
+    assert (built.model.in_float64()(*built.inputs) - by_hand(built, **fault)).abs().max() > 1e-3
 
 
 def test_errors_are_ordered_as_the_formats_are():
-    case = build(size="cpu")
-    truth = case.model.in_float64()(*case.inputs)
+    built = build(size="cpu")
+    truth = built.model.in_float64()(*built.inputs)
     error = {}
     for fix_id in ("full_float32", "as_shipped", "bfloat16"):
-        with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-            error[fix_id] = float((call(*case.inputs).double() - truth).norm() / truth.norm())
+        with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+            error[fix_id] = float((call(*built.inputs).double() - truth).norm() / truth.norm())
     assert error["full_float32"] < 1e-5 < error["as_shipped"] < 3e-3 < error["bfloat16"] < 3e-2
 
 
@@ -369,15 +369,15 @@ def test_calls_repeat_and_seeds_decide():
 
 
 def test_the_model_traces_whole():
-    case = build()
-    traced = torch.compile(case.model, backend="eager", fullgraph=True)
-    assert torch.equal(traced(*case.inputs), case.model(*case.inputs))
+    built = build()
+    traced = torch.compile(built.model, backend="eager", fullgraph=True)
+    assert torch.equal(traced(*built.inputs), built.model(*built.inputs))
 
 
 def test_compiled_the_fused_norm_raises_its_own_words():
-    case = build(FUSED)
+    built = build(FUSED)
     with pytest.raises(RuntimeError, match="expected scalar type Float but found Half"):
-        torch.compile(case.model, backend="eager")(*case.inputs)
+        torch.compile(built.model, backend="eager")(*built.inputs)
 
 
 def test_listing_loads_no_torch():

@@ -21,7 +21,7 @@ from precision_eval.fixes import FIXES, fix_by_id
 # torch says so once per process, where its norm gives back a narrower dtype than its gain's
 pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 
-DIA = {workload.id: workload for workload in (DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE)}
+DIA = {case.id: case for case in (DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE)}
 EAGER = [fix.id for fix in FIXES if "eager" in fix.modes]
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 RAISED = (
@@ -64,17 +64,17 @@ def norm_that_returns(kind):
         torch.rms_norm = real
 
 
-def run(fix_id, case):
-    with fix_by_id(fix_id).applied(case.model) as call:
-        return call(*call.prepare(case.inputs))
+def run(fix_id, built):
+    with fix_by_id(fix_id).applied(built.model) as call:
+        return call(*call.prepare(built.inputs))
 
 
-def failures(workload_id, fixes=tuple(EAGER), device="cpu"):
+def failures(case_id, fixes=tuple(EAGER), device="cpu"):
     found = {}
     for fix_id in fixes:
-        case = DIA[workload_id].build("tiny", device=device, seed=0)
+        built = DIA[case_id].build("tiny", device=device, seed=0)
         try:
-            output = run(fix_id, case)
+            output = run(fix_id, built)
         except RuntimeError as error:
             found[fix_id] = str(error)
         else:
@@ -96,25 +96,25 @@ def test_what_torchs_norm_returns_by_version():
         assert found == "narrow"
 
 
-@pytest.mark.parametrize("workload_id", DIA)
-def test_status_of_every_fix_on_the_torch_at_hand(workload_id):
-    agree(failures(workload_id), RAISES[workload_id, norm_returns()])
+@pytest.mark.parametrize("case_id", DIA)
+def test_status_of_every_fix_on_the_torch_at_hand(case_id):
+    agree(failures(case_id), RAISES[case_id, norm_returns()])
 
 
-@pytest.mark.parametrize(("workload_id", "kind"), RAISES)
-def test_status_of_every_fix_under_either_norm(workload_id, kind):
+@pytest.mark.parametrize(("case_id", "kind"), RAISES)
+def test_status_of_every_fix_under_either_norm(case_id, kind):
     with norm_that_returns(kind):
         assert norm_returns() == kind
-        agree(failures(workload_id), RAISES[workload_id, kind])
+        agree(failures(case_id), RAISES[case_id, kind])
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize(("workload_id", "kind"), RAISES)
-def test_status_on_cuda(workload_id, kind):
+@pytest.mark.parametrize(("case_id", "kind"), RAISES)
+def test_status_on_cuda(case_id, kind):
     fixes = [fix_id for fix_id in EAGER if fix_id != "autocast"]
-    expected = {fix_id: message for fix_id, message in RAISES[workload_id, kind].items() if fix_id != "autocast"}
+    expected = {fix_id: message for fix_id, message in RAISES[case_id, kind].items() if fix_id != "autocast"}
     with norm_that_returns(kind):
-        agree(failures(workload_id, fixes, "cuda"), expected)
+        agree(failures(case_id, fixes, "cuda"), expected)
 
 
 def test_the_planted_norm_is_taken_away_again():
@@ -123,14 +123,14 @@ def test_the_planted_norm_is_taken_away_again():
     assert torch.rms_norm.__module__ != __name__
 
 
-@pytest.mark.parametrize("workload_id", DIA)
-def test_what_landed(workload_id):
-    case = DIA[workload_id].build("tiny", device="cpu", seed=0)
-    assert case.model.landed is not None
-    assert case.model.landed.split()[1] in DIA[workload_id].source
-    with case.model.upstream():
-        assert all(module.is_upstream for module in case.model.modules() if hasattr(module, "is_upstream"))
-    assert not any(getattr(module, "is_upstream", False) for module in case.model.modules())
+@pytest.mark.parametrize("case_id", DIA)
+def test_what_landed(case_id):
+    built = DIA[case_id].build("tiny", device="cpu", seed=0)
+    assert built.model.landed is not None
+    assert built.model.landed.split()[1] in DIA[case_id].source
+    with built.model.upstream():
+        assert all(module.is_upstream for module in built.model.modules() if hasattr(module, "is_upstream"))
+    assert not any(getattr(module, "is_upstream", False) for module in built.model.modules())
 
 
 @pytest.mark.parametrize("kind", ["wide", "narrow"])
@@ -148,20 +148,20 @@ def test_pr127_brings_every_operand_to_half(kind, monkeypatch):
         before, address = text_key.dtype, text_key.data_ptr()
         assert before is (torch.float32 if kind == "wide" else torch.float16)  # as the encoder's norm left it
         monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-        for case in (decoder, encoder):
-            with torch.no_grad(), case.model.upstream():
-                case.model(*case.inputs)
+        for built in (decoder, encoder):
+            with torch.no_grad(), built.model.upstream():
+                built.model(*built.inputs)
     assert len(seen) == 6
     assert all(dtypes == {torch.float16} for dtypes in seen)
     assert (text_key.dtype, text_key.data_ptr()) == (before, address)
 
 
 def test_stored_dtypes_as_shipped():
-    for workload_id, weights, embedding, cache in (
+    for case_id, weights, embedding, cache in (
         ("dia-decode", torch.float16, torch.float16, torch.float16),
         ("dia-decode-pr45", torch.float32, torch.bfloat16, torch.float32),
     ):
-        model = DIA[workload_id].build("tiny", device="cpu", seed=0).model
+        model = DIA[case_id].build("tiny", device="cpu", seed=0).model
         layer = model.blocks[0]
         assert {layer.self_attention.query.weight.dtype, model.head.weight.dtype} == {weights}
         assert model.compute_dtype is model.embeddings[0].weight.dtype is embedding
@@ -193,12 +193,12 @@ def test_the_laptop_size_keeps_the_proportions():
             assert sum(t.numel() * t.element_size() for t in stored) < 150e6
 
 
-@pytest.mark.parametrize("workload_id", DIA)
-def test_shape_seed_and_repetition(workload_id):
-    build = DIA[workload_id].build
+@pytest.mark.parametrize("case_id", DIA)
+def test_shape_seed_and_repetition(case_id):
+    build = DIA[case_id].build
     one, same, other = (build("tiny", device="cpu", seed=seed) for seed in (5, 5, 6))
-    outputs = [run("full_float32", case) for case in (one, one, same, other)]
-    expected = (2, 24, 32) if workload_id == "dia-encode" else (2, 1, 9, 1028)
+    outputs = [run("full_float32", built) for built in (one, one, same, other)]
+    expected = (2, 24, 32) if case_id == "dia-encode" else (2, 1, 9, 1028)
     assert outputs[0].shape == expected
     assert outputs[0].dtype is torch.float32
     assert torch.equal(outputs[0], outputs[1])
@@ -207,42 +207,42 @@ def test_shape_seed_and_repetition(workload_id):
 
 
 def test_padding_is_hidden():
-    case = DIA["dia-decode"].build("tiny", device="cpu", seed=0)
-    before = run("full_float32", case)
-    for layer in case.model.blocks:
+    built = DIA["dia-decode"].build("tiny", device="cpu", seed=0)
+    before = run("full_float32", built)
+    for layer in built.model.blocks:
         cache = layer.cross_attention.cache
         cache.key[:, :, 18:], cache.value[:, :, 18:] = 3.0, 3.0  # 18 of 24 bytes are in use
         layer.self_attention.cache.key[:, :, 48:] = 3.0  # slots not yet filled
-    assert torch.equal(run("full_float32", case), before)
-    case.model.blocks[0].cross_attention.cache.value[:, :, 17] += 1.0
-    assert not torch.equal(run("full_float32", case), before)
+    assert torch.equal(run("full_float32", built), before)
+    built.model.blocks[0].cross_attention.cache.value[:, :, 17] += 1.0
+    assert not torch.equal(run("full_float32", built), before)
 
 
 def test_activations_keep_order_one():
-    for workload_id in ("dia-decode", "dia-encode"):
-        output = run("full_float32", DIA[workload_id].build("tiny", device="cpu", seed=0))
+    for case_id in ("dia-decode", "dia-encode"):
+        output = run("full_float32", DIA[case_id].build("tiny", device="cpu", seed=0))
         assert 0.3 < output.std() < 6.0
 
 
-@pytest.mark.parametrize("workload_id", DIA)
-def test_dynamo_traces_the_model_whole(workload_id):
-    case = DIA[workload_id].build("tiny", device="cpu", seed=0)
-    model = case.model.float()
+@pytest.mark.parametrize("case_id", DIA)
+def test_dynamo_traces_the_model_whole(case_id):
+    built = DIA[case_id].build("tiny", device="cpu", seed=0)
+    model = built.model.float()
     with torch.no_grad():
-        traced = torch.compile(model, backend="eager", fullgraph=True)(*case.inputs)
-        assert torch.equal(traced, model(*case.inputs))
+        traced = torch.compile(model, backend="eager", fullgraph=True)(*built.inputs)
+        assert torch.equal(traced, model(*built.inputs))
 
 
 def test_the_message_of_the_compiled_model():
     name = "dia-decode" if norm_returns() == "wide" else "dia-decode-pr45"
-    case = DIA[name].build("tiny", device="cpu", seed=0)
+    built = DIA[name].build("tiny", device="cpu", seed=0)
     with pytest.raises(RuntimeError, match="Expected query, key, and value to have the same dtype"):
-        run_compiled("as_shipped", case)
+        run_compiled("as_shipped", built)
 
 
-def run_compiled(fix_id, case):
-    with fix_by_id(fix_id).applied(case.model, mode="compiled") as call:
-        return call(*call.prepare(case.inputs))
+def run_compiled(fix_id, built):
+    with fix_by_id(fix_id).applied(built.model, mode="compiled") as call:
+        return call(*call.prepare(built.inputs))
 
 
 def test_sizes_that_do_not_fit_are_refused():
@@ -260,5 +260,5 @@ def test_sizes_that_do_not_fit_are_refused():
 
 
 def test_digests_differ():
-    assert len({workload.digest for workload in DIA.values()}) == len(DIA)
-    assert all(not workload.by_default for workload in DIA.values())
+    assert len({case.digest for case in DIA.values()}) == len(DIA)
+    assert all(not case.by_default for case in DIA.values())

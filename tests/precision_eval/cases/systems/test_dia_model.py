@@ -15,9 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Mismatch dtype between input and
 TOLERANCE = 1e-10
 
 
-def built(workload, seed=0):
-    case = workload.build("tiny", device="cpu", seed=seed)
-    return case.model.in_float64(), case.inputs
+def built(case, seed=0):
+    built = case.build("tiny", device="cpu", seed=seed)
+    return built.model.in_float64(), built.inputs
 
 
 # An implementation of its own, head by head and row by row, without SDPA, tensordot or torch's norm.
@@ -114,13 +114,13 @@ def apart(found, expected):
     return ((found - expected).abs().max() / expected.abs().max()).item()
 
 
-REFERENCES = [(DIA_DECODE, decoded), (DIA_DECODE_PR45, decoded), (DIA_ENCODE, encoded)]
+COMPARATORS = [(DIA_DECODE, decoded), (DIA_DECODE_PR45, decoded), (DIA_ENCODE, encoded)]
 
 
-@pytest.mark.parametrize(("workload", "reference"), REFERENCES)
+@pytest.mark.parametrize(("case", "reference"), COMPARATORS)
 @torch.no_grad()
-def test_float64_twin_against_an_implementation_of_its_own(workload, reference):
-    model, inputs = built(workload)
+def test_float64_twin_against_an_implementation_of_its_own(case, reference):
+    model, inputs = built(case)
     expected = reference(model, *inputs)
     found = model(*inputs)
     assert found.dtype is torch.float64
@@ -156,14 +156,14 @@ def gate_and_up_exchanged(model):
 FAULTS = [scaled_by_head_dim, swapped_heads, turned_one_late, interleaved_rotation, gate_and_up_exchanged]
 
 
-@pytest.mark.parametrize(("workload", "reference"), REFERENCES)
+@pytest.mark.parametrize(("case", "reference"), COMPARATORS)
 @pytest.mark.parametrize("plant", FAULTS)
 @torch.no_grad()
-def test_a_planted_fault_is_seen(plant, workload, reference):
-    model, inputs = built(workload)
+def test_a_planted_fault_is_seen(plant, case, reference):
+    model, inputs = built(case)
     faulty = copy.deepcopy(model)
     plant(faulty)
-    if plant is turned_one_late and workload is DIA_ENCODE:
+    if plant is turned_one_late and case is DIA_ENCODE:
         assert apart(faulty(*inputs), reference(model, *inputs)) < TOLERANCE  # rotation is relative, without a cache
     else:
         assert apart(faulty(*inputs), reference(model, *inputs)) > 1e-6
@@ -180,12 +180,14 @@ def test_a_step_in_the_wrong_slot_is_seen():
 
 @torch.no_grad()
 def test_drift_is_that_of_the_format():
-    case = DIA_DECODE.build("tiny", device="cpu", seed=0)
-    oracle = case.model.in_float64()(*case.inputs)
+    built = DIA_DECODE.build("tiny", device="cpu", seed=0)
+    reference = built.model.in_float64()(*built.inputs)
     found = {}
     for fix_id in ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "upstream"):
-        with fix_by_id(fix_id).applied(case.model) as call:
-            found[fix_id] = ((call(*case.inputs).double() - oracle).square().mean() / oracle.square().mean()).sqrt()
+        with fix_by_id(fix_id).applied(built.model) as call:
+            found[fix_id] = (
+                (call(*built.inputs).double() - reference).square().mean() / reference.square().mean()
+            ).sqrt()
     assert found["full_float32"] < 2e-6
     assert 3e-3 < found["bfloat16"] < 6e-2
     for fix_id in ("query_to_half", "kv_to_query", "float16", "upstream"):
@@ -228,8 +230,8 @@ def test_timescales_are_widened_and_never_narrowed():
 
 @torch.no_grad()
 def test_attention_logits_spread_as_chosen():
-    case = DIA_DECODE.build("tiny", device="cpu", seed=0)
-    cache = case.model.blocks[0].self_attention.cache
+    built = DIA_DECODE.build("tiny", device="cpu", seed=0)
+    cache = built.model.blocks[0].self_attention.cache
     keys = cache.key[:, :, :48].float()
     assert keys.std() == pytest.approx(attention_std(16), rel=0.1)
     assert not cache.key[:, :, 48:].any()

@@ -7,12 +7,12 @@ import copy
 import pytest
 import torch
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 
 CASTING = ("query_to_half", "kv_to_query")
-SYSTEMS = [workload_by_id(name) for name in ("metavoice-decode-slice", "dia-decode", "cogvideo-t5-encoder-stock")]
+SYSTEMS = [case_by_id(name) for name in ("metavoice-decode-slice", "dia-decode", "cogvideo-t5-encoder-stock")]
 
 
 def graphs_of(applied: AppliedFix, inputs) -> int:
@@ -32,11 +32,11 @@ def graphs_of(applied: AppliedFix, inputs) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASTING)
-@pytest.mark.parametrize("workload", SYSTEMS, ids=lambda workload: workload.id)
-def test_a_casting_fix_is_one_graph(workload, fix):
-    case = workload.build("tiny", device="cpu", seed=0)
-    applied = AppliedFix(fix_by_id(fix), copy.deepcopy(case.model), mode="compiled", backend="eager")
-    assert graphs_of(applied, case.inputs) == 1
+@pytest.mark.parametrize("case", SYSTEMS, ids=lambda case: case.id)
+def test_a_casting_fix_is_one_graph(case, fix):
+    built = case.build("tiny", device="cpu", seed=0)
+    applied = AppliedFix(fix_by_id(fix), copy.deepcopy(built.model), mode="compiled", backend="eager")
+    assert graphs_of(applied, built.inputs) == 1
 
 
 def test_a_graph_break_would_be_counted():

@@ -23,30 +23,30 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 
 LINEAR = r"^mat1 and mat2 must have the same dtype, but got Float and Half$"
-WORKLOADS = (IMAGINAIRY_TIME_EMBED, IMAGINAIRY_TIME_EMBED_CAST_FIRST)
+CASES = (IMAGINAIRY_TIME_EMBED, IMAGINAIRY_TIME_EMBED_CAST_FIRST)
 
 
-def build(workload=IMAGINAIRY_TIME_EMBED, size="tiny", seed=0):
-    return workload.build(size, device="cpu", seed=seed)
+def build(case=IMAGINAIRY_TIME_EMBED, size="tiny", seed=0):
+    return case.build(size, device="cpu", seed=seed)
 
 
 def wide(inputs):
     return tuple(x.double() if x.is_floating_point() else x for x in inputs)
 
 
-def oracle(case):
-    return case.model.in_float64()(*wide(case.inputs))
+def reference(built):
+    return built.model.in_float64()(*wide(built.inputs))
 
 
 def relative_error(found, truth):
     return float((found.double() - truth).norm() / truth.norm())
 
 
-def status(workload, fix_id):
-    case = build(workload)
+def status(case, fix_id):
+    built = build(case)
     try:
-        with fix_by_id(fix_id).applied(case.model) as call:
-            return "passed" if call(*call.prepare(case.inputs)).isfinite().all() else "non_finite"
+        with fix_by_id(fix_id).applied(built.model) as call:
+            return "passed" if call(*call.prepare(built.inputs)).isfinite().all() else "non_finite"
     except UnsupportedError:
         return "unsupported"
     except RuntimeError:
@@ -57,27 +57,27 @@ def test_published_sizes():
     assert (SIZES["cpu"].channels, SIZES["cpu"].embedding, 3 * SIZES["cpu"].label_channels) == (320, 1280, 768)
     assert (SIZES["cpu"].frames, SIZES["full"].frames) == (14, 25)
     assert SIZES["full"].channels == SIZES["cpu"].channels
-    case = build(size="cpu")
-    assert [tuple(x.shape) for x in case.inputs] == [(28,), (28, 768)]
-    shapes = {name: tuple(p.shape) for name, p in case.model.named_parameters()}
+    built = build(size="cpu")
+    assert [tuple(x.shape) for x in built.inputs] == [(28,), (28, 768)]
+    shapes = {name: tuple(p.shape) for name, p in built.model.named_parameters()}
     assert shapes["time_embed.0.weight"] == (1280, 320)
     assert shapes["time_embed.2.weight"] == (1280, 1280)
     assert shapes["label_embed.0.weight"] == (1280, 768)
-    assert {p.dtype for p in case.model.parameters()} == {torch.float16}
-    assert case.inputs[1].dtype is torch.float32
+    assert {p.dtype for p in built.model.parameters()} == {torch.float16}
+    assert built.inputs[1].dtype is torch.float32
 
 
 def test_activations_have_order_one():
-    assert 0.5 < oracle(build(size="cpu")).std() < 5.0
+    assert 0.5 < reference(build(size="cpu")).std() < 5.0
 
 
 @pytest.mark.parametrize("size", ["tiny", "cpu"])
 def test_as_shipped_raises_the_reported_message_at_the_first_linear(size):
-    case = build(size=size)
+    built = build(size=size)
     reached = []
-    case.model.label_embed.register_forward_pre_hook(lambda *_: reached.append("labels"))
+    built.model.label_embed.register_forward_pre_hook(lambda *_: reached.append("labels"))
     with pytest.raises(RuntimeError, match=LINEAR):
-        case.model(*case.inputs)
+        built.model(*built.inputs)
     assert not reached
 
 
@@ -99,22 +99,22 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
-def test_status_of_every_fix_in_eager(workload):
-    found = {fix.id: status(workload, fix.id) for fix in FIXES if "eager" in fix.modes}
-    assert found == EXPECTED[workload.id]
+@pytest.mark.parametrize("case", CASES, ids=lambda w: w.id)
+def test_status_of_every_fix_in_eager(case):
+    found = {fix.id: status(case, fix.id) for fix in FIXES if "eager" in fix.modes}
+    assert found == EXPECTED[case.id]
 
 
 def test_upstream_is_autocast_on_cuda_only(monkeypatch):
-    case = build()
-    assert "PR #443" in case.model.landed
-    with case.model.upstream():
+    built = build()
+    assert "PR #443" in built.model.landed
+    with built.model.upstream():
         with pytest.raises(RuntimeError, match=LINEAR):
-            case.model(*case.inputs)
+            built.model(*built.inputs)
         monkeypatch.setattr(torch, "autocast", lambda device_type: f"autocast on {device_type}")
-        assert case.model._landed_autocast("cuda") == "autocast on cuda"
-        assert isinstance(case.model._landed_autocast("cpu"), nullcontext)
-    assert isinstance(case.model._landed_autocast("cuda"), nullcontext)
+        assert built.model._landed_autocast("cuda") == "autocast on cuda"
+        assert isinstance(built.model._landed_autocast("cpu"), nullcontext)
+    assert isinstance(built.model._landed_autocast("cuda"), nullcontext)
     fault = build(IMAGINAIRY_TIME_EMBED_CAST_FIRST).model
     with pytest.raises(UnsupportedError, match="a fault to be measured"), fault.upstream():
         pass
@@ -122,9 +122,9 @@ def test_upstream_is_autocast_on_cuda_only(monkeypatch):
 
 @pytest.mark.cuda
 def test_upstream_passes_on_cuda():
-    case = IMAGINAIRY_TIME_EMBED.build("tiny", device="cuda", seed=0)
-    with fix_by_id("upstream").applied(case.model) as call:
-        assert call(*case.inputs).dtype is torch.float16
+    built = IMAGINAIRY_TIME_EMBED.build("tiny", device="cuda", seed=0)
+    with fix_by_id("upstream").applied(built.model) as call:
+        assert call(*built.inputs).dtype is torch.float16
 
 
 # ---- the embedding
@@ -195,13 +195,13 @@ def test_ticks_are_exact_in_float32(size):
 # ---- float64, independently
 
 
-def by_numpy(case, *, shift=0.0, swapped=False, timestep_dtype=None):
+def by_numpy(built, *, shift=0.0, swapped=False, timestep_dtype=None):
     """The whole model in numpy's float64; the options plant a fault."""
-    weight = {name: p.double().numpy() for name, p in case.model.named_parameters()}
-    steps = case.inputs[0].double() / TICKS_PER_STEP
+    weight = {name: p.double().numpy() for name, p in built.model.named_parameters()}
+    steps = built.inputs[0].double() / TICKS_PER_STEP
     if timestep_dtype is not None:
         steps = steps.to(timestep_dtype).double()
-    half = case.model.channels // 2
+    half = built.model.channels // 2
     angles = steps.numpy()[:, None] * 10_000.0 ** (-np.arange(half) / (half - shift))
     parts = [np.cos(angles), np.sin(angles)]
     embedded = np.concatenate(parts[::-1] if swapped else parts, axis=1)
@@ -210,17 +210,17 @@ def by_numpy(case, *, shift=0.0, swapped=False, timestep_dtype=None):
         hidden = x @ weight[f"{name}.0.weight"].T + weight[f"{name}.0.bias"]
         return hidden / (1 + np.exp(-hidden)) @ weight[f"{name}.2.weight"].T + weight[f"{name}.2.bias"]
 
-    labels = case.inputs[1].double().numpy()
+    labels = built.inputs[1].double().numpy()
     return torch.from_numpy(two_linears(embedded, "time_embed") + two_linears(labels, "label_embed"))
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
+@pytest.mark.parametrize("case", CASES, ids=lambda w: w.id)
 @pytest.mark.parametrize("size", ["tiny", "cpu"])
-def test_float64_twin_agrees_with_numpy(workload, size):
-    case = build(workload, size)
-    truth = oracle(case)
+def test_float64_twin_agrees_with_numpy(case, size):
+    built = build(case, size)
+    truth = reference(built)
     assert truth.dtype is torch.float64
-    assert (truth - by_numpy(case)).abs().max() < 1e-10
+    assert (truth - by_numpy(built)).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -229,25 +229,25 @@ def test_float64_twin_agrees_with_numpy(workload, size):
     ids=["frequencies", "sines first", "cast before"],
 )
 def test_planted_faults_are_seen(fault):
-    case = build()
-    assert (oracle(case) - by_numpy(case, **fault)).abs().max() > 1e-3
+    built = build()
+    assert (reference(built) - by_numpy(built, **fault)).abs().max() > 1e-3
 
 
 def test_labels_are_the_conditioners():
-    case = build()
+    built = build()
     expected = timestep_embedding(torch.tensor(LABELS), SIZES["tiny"].label_channels).flatten()
-    assert torch.equal(case.inputs[1], expected.expand(8, -1))
+    assert torch.equal(built.inputs[1], expected.expand(8, -1))
 
 
 # ---- drift
 
 
-def rows_error(workload, fix_id, size="cpu"):
+def rows_error(case, fix_id, size="cpu"):
     """Relative error of the rows with discrete timesteps, and of those with SVD's own."""
-    case = build(workload, size)
-    truth = oracle(case)
-    with fix_by_id(fix_id).applied(copy.deepcopy(case.model)) as call:
-        found = call(*call.prepare(case.inputs))
+    built = build(case, size)
+    truth = reference(built)
+    with fix_by_id(fix_id).applied(copy.deepcopy(built.model)) as call:
+        found = call(*call.prepare(built.inputs))
     half = len(truth) // 2
     return relative_error(found[:half], truth[:half]), relative_error(found[half:], truth[half:])
 
@@ -264,12 +264,12 @@ def test_only_drift_shows_the_cast_before_the_embedding():
 @pytest.mark.slow
 def test_compiled_the_cast_before_the_embedding_rounds_nothing():
     torch._dynamo.reset()
-    case = build(IMAGINAIRY_TIME_EMBED_CAST_FIRST)
-    with fix_by_id("bfloat16").applied(copy.deepcopy(case.model), mode="compiled") as call:
-        found = call(*call.prepare(case.inputs))
-    with fix_by_id("bfloat16").applied(copy.deepcopy(case.model)) as call:
-        eager = call(*call.prepare(case.inputs))
-    truth = oracle(case)
+    built = build(IMAGINAIRY_TIME_EMBED_CAST_FIRST)
+    with fix_by_id("bfloat16").applied(copy.deepcopy(built.model), mode="compiled") as call:
+        found = call(*call.prepare(built.inputs))
+    with fix_by_id("bfloat16").applied(copy.deepcopy(built.model)) as call:
+        eager = call(*call.prepare(built.inputs))
+    truth = reference(built)
     assert relative_error(found, truth) < 0.01 < 0.1 < relative_error(eager, truth)
 
 
@@ -288,22 +288,22 @@ def test_float16_holds_the_timesteps():
 
 def test_calls_repeat_and_seeds_decide():
     one, same, other = (build(seed=seed) for seed in (3, 3, 4))
-    outputs = [case.model.float()(*case.inputs) for case in (one, same, other)]
+    outputs = [built.model.float()(*built.inputs) for built in (one, same, other)]
     assert torch.equal(outputs[0], one.model(*one.inputs))
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.id)
-def test_the_model_traces_whole(workload):
-    case = build(workload)
-    model = case.model.float()
+@pytest.mark.parametrize("case", CASES, ids=lambda w: w.id)
+def test_the_model_traces_whole(case):
+    built = build(case)
+    model = built.model.float()
     traced = torch.compile(model, backend="eager", fullgraph=True)
-    assert torch.equal(traced(*case.inputs), model(*case.inputs))
+    assert torch.equal(traced(*built.inputs), model(*built.inputs))
 
 
 def test_listing_loads_no_torch():
     code = "import sys, precision_eval.cases.systems.imaginairy; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert len({workload.digest for workload in WORKLOADS}) == 2
-    assert not any(workload.by_default for workload in WORKLOADS)
+    assert len({case.digest for case in CASES}) == 2
+    assert not any(case.by_default for case in CASES)

@@ -10,12 +10,12 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import metavoice, metavoice_model
-from precision_eval.cases.systems.metavoice import SIZES, Workload, metavoice_case
+from precision_eval.cases.systems.metavoice import SIZES, Case, metavoice_case
 from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.storage import storage_bytes, stored_as
 
-WORKLOADS = {w.id: w for w in vars(metavoice).values() if isinstance(w, Workload)}
+CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case)}
 GPU_PATH = ("metavoice-decode", "metavoice-prefill", "metavoice-decode-slice")
 CPU_PATH = ("metavoice-decode-float32", "metavoice-prefill-float32")
 SENTENCE = (
@@ -24,14 +24,14 @@ SENTENCE = (
 )
 
 
-def build(workload_id, size="tiny", seed=0):
-    return WORKLOADS[workload_id].build(size, device="cpu", seed=seed)
+def build(case_id, size="tiny", seed=0):
+    return CASES[case_id].build(size, device="cpu", seed=seed)
 
 
-def twin(case):
+def twin(built):
     """Float64 model and inputs."""
-    tokens, speaker, positions = case.inputs
-    return case.model.in_float64(), (tokens, speaker.double(), positions)
+    tokens, speaker, positions = built.inputs
+    return built.model.in_float64(), (tokens, speaker.double(), positions)
 
 
 # --- an independent implementation: numpy, one position and one head at a time, no mask, no cache tensor operations
@@ -56,21 +56,21 @@ def attention_by_heads(x, weights, keys, values, positions, heads):
     return out @ weights["output"].T
 
 
-def independent_logits(case):
-    tokens, speaker, positions = (x.double().numpy() if x.is_floating_point() else x.numpy() for x in case.inputs)
-    state = {name: value.double().numpy() for name, value in case.model.state_dict().items()}
+def independent_logits(built):
+    tokens, speaker, positions = (x.double().numpy() if x.is_floating_point() else x.numpy() for x in built.inputs)
+    state = {name: value.double().numpy() for name, value in built.model.state_dict().items()}
     rows = []
     for row in range(2):
         x = state["token_embedding.weight"][tokens[row]] + state["position_embedding.weight"][positions]
         if row == 0:
             x = x + state["speaker_projection.weight"] @ speaker[0]
-        for index, layer in enumerate(case.model.layers):
+        for index, layer in enumerate(built.model.layers):
             own = {k.split(".", 2)[2]: v for k, v in state.items() if k.startswith(f"layers.{index}.")}
             cache = layer.attention.cache
             keys, values = (x[row].double().numpy().copy() for x in (cache.key, cache.value))
             weights = {k: own[f"attention.{k}.weight"] for k in ("query_key_value", "output")}
             normed = norm(x, own["attention_norm.weight"])
-            x = x + attention_by_heads(normed, weights, keys, values, positions, case.model.size.heads)
+            x = x + attention_by_heads(normed, weights, keys, values, positions, built.model.size.heads)
             normed = norm(x, own["feed_forward_norm.weight"])
             gate = normed @ own["feed_forward.gate.weight"].T
             up = normed @ own["feed_forward.up.weight"].T
@@ -79,11 +79,11 @@ def independent_logits(case):
     return torch.from_numpy(np.stack(rows))
 
 
-@pytest.mark.parametrize("workload_id", WORKLOADS)
-def test_float64_equals_an_independent_implementation(workload_id):
-    case = build(workload_id)
-    expected = independent_logits(case)
-    model, inputs = twin(case)
+@pytest.mark.parametrize("case_id", CASES)
+def test_float64_equals_an_independent_implementation(case_id):
+    built = build(case_id)
+    expected = independent_logits(built)
+    model, inputs = twin(built)
     logits, probabilities = model(*inputs)
     assert logits.dtype is probabilities.dtype is torch.float64
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
@@ -100,18 +100,18 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("workload_id", ["metavoice-decode", "metavoice-prefill"])
-def test_a_planted_fault_breaks_the_equality(workload_id, fault):
-    case = build(workload_id)
-    expected = independent_logits(case)
-    model, inputs = twin(case)
+@pytest.mark.parametrize("case_id", ["metavoice-decode", "metavoice-prefill"])
+def test_a_planted_fault_breaks_the_equality(case_id, fault):
+    built = build(case_id)
+    expected = independent_logits(built)
+    model, inputs = twin(built)
     FAULTS[fault](model)
     assert (model(*inputs)[0] - expected).abs().max() > 1e-10
 
 
 def test_prefill_then_decode_equals_a_longer_prefill():
-    case = build("metavoice-prefill")
-    stepwise, (tokens, speaker, positions) = twin(case)
+    built = build("metavoice-prefill")
+    stepwise, (tokens, speaker, positions) = twin(built)
     whole = copy.deepcopy(stepwise)
     first = stepwise(tokens[:, :-1], speaker, positions[:-1])[0]
     last, probabilities = stepwise(tokens[:, -1:], speaker, positions[-1:])
@@ -123,7 +123,7 @@ def test_prefill_then_decode_equals_a_longer_prefill():
 def test_index_put_and_slice_write_the_same():
     indexed, sliced = build("metavoice-decode"), build("metavoice-decode-slice")
     with stored_as(indexed.model, torch.float16), stored_as(sliced.model, torch.float16):
-        found = [case.model(case.inputs[0], case.inputs[1].half(), case.inputs[2]) for case in (indexed, sliced)]
+        found = [built.model(built.inputs[0], built.inputs[1].half(), built.inputs[2]) for built in (indexed, sliced)]
         for one, other in zip(indexed.model.layers, sliced.model.layers, strict=True):
             assert torch.equal(one.attention.cache.key, other.attention.cache.key)
             assert torch.equal(one.attention.cache.value, other.attention.cache.value)
@@ -140,41 +140,41 @@ def test_only_the_slice_casts():
     assert caches[1].value.count_nonzero() == 8
 
 
-@pytest.mark.parametrize("workload_id", WORKLOADS)
-def test_a_call_is_repeatable_and_writes_only_its_own_slots(workload_id):
-    case = build(workload_id)
-    model, inputs = twin(case)
+@pytest.mark.parametrize("case_id", CASES)
+def test_a_call_is_repeatable_and_writes_only_its_own_slots(case_id):
+    built = build(case_id)
+    model, inputs = twin(built)
     before = [layer.attention.cache.key.clone() for layer in model.layers]
     first, second = model(*inputs), model(*inputs)
     assert torch.equal(first[0], second[0])
     assert torch.equal(first[1], second[1])
     for layer, old in zip(model.layers, before, strict=True):
         changed = (layer.attention.cache.key != old).any(-1).all(1).all(0)
-        assert changed.nonzero().flatten().tolist() == case.inputs[2].tolist()
+        assert changed.nonzero().flatten().tolist() == built.inputs[2].tolist()
 
 
-@pytest.mark.parametrize("workload_id", WORKLOADS)
-def test_dtypes_as_shipped(workload_id):
-    case = build(workload_id)
-    weights, speaker = (torch.float32,) * 2 if workload_id in CPU_PATH else (torch.bfloat16, torch.float16)
-    assert {p.dtype for p in case.model.parameters()} == {weights}
-    assert {b.dtype for b in case.model.buffers()} == {torch.float16, torch.bool}
-    assert [x.dtype for x in case.inputs] == [torch.int64, speaker, torch.int64]
-    assert not case.model.training
+@pytest.mark.parametrize("case_id", CASES)
+def test_dtypes_as_shipped(case_id):
+    built = build(case_id)
+    weights, speaker = (torch.float32,) * 2 if case_id in CPU_PATH else (torch.bfloat16, torch.float16)
+    assert {p.dtype for p in built.model.parameters()} == {weights}
+    assert {b.dtype for b in built.model.buffers()} == {torch.float16, torch.bool}
+    assert [x.dtype for x in built.inputs] == [torch.int64, speaker, torch.int64]
+    assert not built.model.training
 
 
-@pytest.mark.parametrize("workload_id", GPU_PATH)
-def test_gpu_path_raises_in_the_speakers_linear(workload_id):
-    case = build(workload_id)
+@pytest.mark.parametrize("case_id", GPU_PATH)
+def test_gpu_path_raises_in_the_speakers_linear(case_id):
+    built = build(case_id)
     with pytest.raises(RuntimeError, match="expected m1 and m2 to have the same dtype, but got: c10::Half != c10::BFl"):
-        case.model(*case.inputs)
+        built.model(*built.inputs)
 
 
-@pytest.mark.parametrize("workload_id", CPU_PATH)
-def test_cpu_path_raises_the_reported_sentence(workload_id):
-    case = build(workload_id)
+@pytest.mark.parametrize("case_id", CPU_PATH)
+def test_cpu_path_raises_the_reported_sentence(case_id):
+    built = build(case_id)
     with pytest.raises(RuntimeError) as caught:
-        case.model(*case.inputs)
+        built.model(*built.inputs)
     assert str(caught.value) == SENTENCE
 
 
@@ -192,17 +192,17 @@ def attended(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("workload_id", ["metavoice-decode", "metavoice-prefill", *CPU_PATH])
-def test_attention_is_given_what_187_reports(workload_id, attended):
+@pytest.mark.parametrize("case_id", ["metavoice-decode", "metavoice-prefill", *CPU_PATH])
+def test_attention_is_given_what_187_reports(case_id, attended):
     """At the published attention; the GPU path under fake tensors, as the compiler sees it."""
     size = dataclasses.replace(SIZES["full"], layers=1, hidden=64, vocabulary=8)
-    case = metavoice_case(size, device="cpu", seed=0, **WORKLOADS[workload_id].make.keywords)
+    built = metavoice_case(size, device="cpu", seed=0, **CASES[case_id].make.keywords)
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
-        model, inputs = copy.deepcopy(case.model), copy.deepcopy(case.inputs)
+        model, inputs = copy.deepcopy(built.model), copy.deepcopy(built.inputs)
     with mode, pytest.raises(RuntimeError, match=SENTENCE):
         model(*inputs)
-    s = 64 if "prefill" in workload_id else 1
+    s = 64 if "prefill" in case_id else 1
     cache = ((2, 16, 2048, 128), torch.float16)
     assert attended == [[((2, 16, s, 128), torch.float32), cache, cache, ((1, 1, s, 2048), torch.bool)]]
 
@@ -220,9 +220,9 @@ def test_published_size():
 
 
 def test_laptop_size_has_real_proportions_and_fits():
-    case = build("metavoice-prefill-float32", "cpu")
-    assert storage_bytes(case.model) < 150e6
-    model, inputs = twin(case)
+    built = build("metavoice-prefill-float32", "cpu")
+    assert storage_bytes(built.model) < 150e6
+    model, inputs = twin(built)
     logits, probabilities = model(*inputs)
     assert 2 < logits.std() < 5
     assert 1 < (probabilities > 0).sum() < 2562 / 2
@@ -260,5 +260,5 @@ def test_inconsistent_sizes_are_named():
         build("metavoice-decode", "ful")
 
 
-def test_workloads_have_their_own_digests():
-    assert len({workload.digest for workload in WORKLOADS.values()}) == len(WORKLOADS) == 5
+def test_cases_have_their_own_digests():
+    assert len({case.digest for case in CASES.values()}) == len(CASES) == 5

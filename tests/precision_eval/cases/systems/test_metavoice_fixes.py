@@ -8,12 +8,12 @@ import torch
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import metavoice
-from precision_eval.cases.systems.metavoice import Workload
+from precision_eval.cases.systems.metavoice import Case
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.patches import load_dynamo
 
-WORKLOADS = {w.id: w for w in vars(metavoice).values() if isinstance(w, Workload)}
+CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case)}
 GPU_PATH = ("metavoice-decode", "metavoice-prefill", "metavoice-decode-slice")
 
 SDPA = "Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: c10::Half"
@@ -31,33 +31,33 @@ CURED = {  # dtype of the logits, and the largest relative error against float64
 CURED_ON_CPU_PATH = CURED | {"query_to_half": (torch.float32, 4e-3), "kv_to_query": (torch.float32, 4e-3)}
 
 
-def expectation(workload_id, fix_id, mode):
+def expectation(case_id, fix_id, mode):
     """A message, or what a cured call gives."""
-    gpu = workload_id in GPU_PATH
+    gpu = case_id in GPU_PATH
     if fix_id == "as_shipped":
         return LINEAR if gpu and mode == "eager" else SDPA
     if fix_id == "dynamo_fallback":  # falls back to eager, which raises as it does as shipped
         return LINEAR if gpu else SDPA
-    if fix_id == "autocast" and workload_id in ("metavoice-decode", "metavoice-prefill"):
+    if fix_id == "autocast" and case_id in ("metavoice-decode", "metavoice-prefill"):
         return INDEX_PUT  # autocast casts operands of matrix products, not what is written into a cache
     return (CURED if gpu else CURED_ON_CPU_PATH)[fix_id]
 
 
-def relative_error(logits, case):
-    tokens, speaker, positions = case.inputs
-    oracle = case.model.in_float64()(tokens, speaker.double(), positions)[0]
-    return float((logits.double() - oracle).norm() / oracle.norm())
+def relative_error(logits, built):
+    tokens, speaker, positions = built.inputs
+    reference = built.model.in_float64()(tokens, speaker.double(), positions)[0]
+    return float((logits.double() - reference).norm() / reference.norm())
 
 
-def check(workload_id, fix, mode):
-    case = WORKLOADS[workload_id].build("tiny", device="cpu", seed=0)
+def check(case_id, fix, mode):
+    built = CASES[case_id].build("tiny", device="cpu", seed=0)
     if fix.id == "upstream":
-        with pytest.raises(UnsupportedError, match="no fix landed"), fix.applied(case.model, mode=mode):
+        with pytest.raises(UnsupportedError, match="no fix landed"), fix.applied(built.model, mode=mode):
             pass
         return
-    expected = expectation(workload_id, fix.id, mode)
-    with fix.applied(case.model, mode=mode) as call:
-        inputs = call.prepare(case.inputs)
+    expected = expectation(case_id, fix.id, mode)
+    with fix.applied(built.model, mode=mode) as call:
+        inputs = call.prepare(built.inputs)
         if isinstance(expected, str):
             with pytest.raises(RuntimeError, match=re.escape(expected)):
                 call(*inputs)
@@ -67,22 +67,22 @@ def check(workload_id, fix, mode):
     assert torch.equal(logits, again[0])
     assert logits.dtype is probabilities.dtype is expected[0]
     assert logits.isfinite().all()
-    assert relative_error(logits, case) < expected[1]
+    assert relative_error(logits, built) < expected[1]
 
 
 @pytest.mark.parametrize("fix", [fix for fix in FIXES if "eager" in fix.modes], ids=lambda fix: fix.id)
-@pytest.mark.parametrize("workload_id", WORKLOADS)
-def test_eager(workload_id, fix):
-    check(workload_id, fix, "eager")
+@pytest.mark.parametrize("case_id", CASES)
+def test_eager(case_id, fix):
+    check(case_id, fix, "eager")
 
 
 def test_one_dtype_costs_its_own_rounding():
     """FACTS' two rows: float16 throughout and bfloat16 throughout; eight times coarser, so several times the error."""
-    case = WORKLOADS["metavoice-decode"].build("tiny", device="cpu", seed=0)
+    built = CASES["metavoice-decode"].build("tiny", device="cpu", seed=0)
     errors = {}
     for fix_id in ("float16", "bfloat16"):
-        with fix_by_id(fix_id).applied(case.model) as call:
-            errors[fix_id] = relative_error(call(*call.prepare(case.inputs))[0], case)
+        with fix_by_id(fix_id).applied(built.model) as call:
+            errors[fix_id] = relative_error(call(*call.prepare(built.inputs))[0], built)
     assert 3 < errors["bfloat16"] / errors["float16"] < 20
 
 
@@ -118,10 +118,10 @@ COMPILED = [  # the decode of each path; tracing a prefill meets the same operat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workload_id", "fix_id"), COMPILED)
-def test_compiled(workload_id, fix_id, compiler):
+@pytest.mark.parametrize(("case_id", "fix_id"), COMPILED)
+def test_compiled(case_id, fix_id, compiler):
     compiler("aot_eager")
-    check(workload_id, fix_by_id(fix_id), "compiled")
+    check(case_id, fix_by_id(fix_id), "compiled")
 
 
 @pytest.mark.slow
@@ -136,10 +136,10 @@ def test_inductor_raises_the_same(fix_id, compiler):
 def test_inductor_hides_what_index_put_refuses(compiler):
     """Under autocast the write raises in eager; fused into a kernel, it casts in silence."""
     compiler("inductor")
-    case = WORKLOADS["metavoice-decode"].build("tiny", device="cpu", seed=0)
-    with fix_by_id("autocast").applied(case.model, mode="compiled") as call:
-        logits, _ = call(*case.inputs)
-    assert relative_error(logits, case) < 3e-2
+    built = CASES["metavoice-decode"].build("tiny", device="cpu", seed=0)
+    with fix_by_id("autocast").applied(built.model, mode="compiled") as call:
+        logits, _ = call(*built.inputs)
+    assert relative_error(logits, built) < 3e-2
 
 
 def at_attention(cast):
@@ -167,23 +167,23 @@ ROWS = [  # path, cast at attention, suppress_errors, fullgraph, what happens
 ]
 
 
-def run_row(monkeypatch, workload_id, cast, *, compiled, suppress=False, fullgraph=False):
-    case = WORKLOADS[workload_id].build("tiny", device="cpu", seed=0)
+def run_row(monkeypatch, case_id, cast, *, compiled, suppress=False, fullgraph=False):
+    built = CASES[case_id].build("tiny", device="cpu", seed=0)
     monkeypatch.setattr(F, "scaled_dot_product_attention", at_attention(cast))
-    run = torch.compile(case.model, backend="aot_eager", fullgraph=fullgraph) if compiled else case.model
+    run = torch.compile(built.model, backend="aot_eager", fullgraph=fullgraph) if compiled else built.model
     with torch.no_grad(), torch._dynamo.config.patch(suppress_errors=suppress), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch's own parts
-        return run(*case.inputs)
+        return run(*built.inputs)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workload_id", "cast", "suppress", "fullgraph", "message"), ROWS)
-def test_rows_of_the_threads_compiled(workload_id, cast, suppress, fullgraph, message, monkeypatch):
+@pytest.mark.parametrize(("case_id", "cast", "suppress", "fullgraph", "message"), ROWS)
+def test_rows_of_the_threads_compiled(case_id, cast, suppress, fullgraph, message, monkeypatch):
     load_dynamo()
     torch._dynamo.reset()
 
     def run():
-        return run_row(monkeypatch, workload_id, cast, compiled=True, suppress=suppress, fullgraph=fullgraph)
+        return run_row(monkeypatch, case_id, cast, compiled=True, suppress=suppress, fullgraph=fullgraph)
 
     if message is None:
         assert run()[0].dtype is torch.float32

@@ -110,7 +110,7 @@ def test_settings_promote_nothing():
 def test_rounding_alone():
     logits = random_logits(2)
     exact = sampler_rounding(logits, dtype=torch.float64)
-    assert torch.equal(exact.found, exact.oracle)
+    assert torch.equal(exact.found, exact.reference)
     assert {k: v for k, v in exact.to_dict().items() if "flips" in k or "variation" in k} == {
         "boundary_flips": 0, "total_variation": 0, "input_cast_flips": 0, "input_cast_total_variation": 0,
     }  # fmt: skip

@@ -45,25 +45,25 @@ def test_the_two_loaders():
     assert loaded(T4, loader="sample").agrees
 
 
-def test_the_fast_loader_s_state_is_another_workload():
-    case, fast = METAVOICE_DECODE.build("tiny", device="cpu", seed=0), loaded(T4, loader="fast")
-    assert {str(p.dtype) for p in case.model.parameters()} == {f"torch.{fast.weights}"}
-    assert case.inputs[1].dtype is getattr(torch, fast.speaker)
-    assert case.model.layers[0].attention.cache.key.dtype is getattr(torch, fast.cache)
+def test_the_fast_loader_s_state_is_another_case():
+    built, fast = METAVOICE_DECODE.build("tiny", device="cpu", seed=0), loaded(T4, loader="fast")
+    assert {str(p.dtype) for p in built.model.parameters()} == {f"torch.{fast.weights}"}
+    assert built.inputs[1].dtype is getattr(torch, fast.speaker)
+    assert built.model.layers[0].attention.cache.key.dtype is getattr(torch, fast.cache)
 
 
 def test_the_case_is_stored_as_loaded():
-    case, state = tiny(), loaded(T4, loader="sample")
-    assert {str(p.dtype) for p in case.model.parameters()} == {f"torch.{state.weights}"}
-    assert all(p.requires_grad for p in case.model.parameters())
-    assert case.model.model.layers[0].attention.cache.key.dtype is torch.float16
-    assert case.inputs[1].dtype is torch.float32
-    assert not case.model.training
+    built, state = tiny(), loaded(T4, loader="sample")
+    assert {str(p.dtype) for p in built.model.parameters()} == {f"torch.{state.weights}"}
+    assert all(p.requires_grad for p in built.model.parameters())
+    assert built.model.model.layers[0].attention.cache.key.dtype is torch.float16
+    assert built.inputs[1].dtype is torch.float32
+    assert not built.model.training
 
 
 def test_it_runs_in_the_source_s_autocast_and_repeats():
-    case = tiny()
-    first, again = case.model(*case.inputs), case.model(*case.inputs)
+    built = tiny()
+    first, again = built.model(*built.inputs), built.model(*built.inputs)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     logits, probabilities = first
     assert logits.dtype is torch.float16
@@ -78,11 +78,11 @@ def test_it_runs_in_the_source_s_autocast_and_repeats():
 
 
 def test_the_float64_twin_agrees_with_the_plain_decoder_s():
-    case, plain = tiny(), METAVOICE_DECODE_FLOAT32.build("tiny", device="cpu", seed=0)
-    tokens, speaker, positions = case.inputs
+    built, plain = tiny(), METAVOICE_DECODE_FLOAT32.build("tiny", device="cpu", seed=0)
+    tokens, speaker, positions = built.inputs
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error")
-        found = case.model.in_float64()(tokens, speaker.double(), positions)
+        found = built.model.in_float64()(tokens, speaker.double(), positions)
         expected = plain.model.in_float64()(tokens, speaker.double(), positions)
     for one, other in zip(found, expected, strict=True):
         assert one.dtype is torch.float64
@@ -91,31 +91,31 @@ def test_the_float64_twin_agrees_with_the_plain_decoder_s():
 
 @pytest.mark.parametrize("fix", ["as_shipped", "query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"])
 def test_fixes_that_run(fix):
-    case = tiny()
-    applied = fix_by_id(fix).applied(case.model)
+    built = tiny()
+    applied = fix_by_id(fix).applied(built.model)
     with applied as call:
-        assert call(*applied.prepare(case.inputs))[0].isfinite().all()
+        assert call(*applied.prepare(built.inputs))[0].isfinite().all()
 
 
 def test_nothing_landed():
-    case = tiny()
-    with pytest.raises(UnsupportedError, match="#27"), case.model.upstream():
+    built = tiny()
+    with pytest.raises(UnsupportedError, match="#27"), built.model.upstream():
         pass
 
 
 def test_autocast_keeps_half_copies_of_all_weights():
-    case = tiny()
-    trainable = cpu_allocated_peak_bytes(case.model, case.inputs)
-    linear = sum(p.numel() for name, p in case.model.named_parameters() if p.dim() == 2 and "embedding" not in name)
+    built = tiny()
+    trainable = cpu_allocated_peak_bytes(built.model, built.inputs)
+    linear = sum(p.numel() for name, p in built.model.named_parameters() if p.dim() == 2 and "embedding" not in name)
     assert trainable > 2 * linear
-    case.model.requires_grad_(False)
-    assert trainable - cpu_allocated_peak_bytes(case.model, case.inputs) > linear
+    built.model.requires_grad_(False)
+    assert trainable - cpu_allocated_peak_bytes(built.model, built.inputs) > linear
 
 
 def test_it_can_be_compiled():
-    case = tiny()
-    compiled = torch.compile(case.model, backend="eager")
-    for one, other in zip(compiled(*case.inputs), case.model(*case.inputs), strict=True):
+    built = tiny()
+    compiled = torch.compile(built.model, backend="eager")
+    for one, other in zip(compiled(*built.inputs), built.model(*built.inputs), strict=True):
         assert torch.allclose(one.float(), other.float(), atol=2e-2)
 
 
@@ -136,7 +136,7 @@ def test_the_page_shows_the_exact_message():
     quoted = next(line for line in page.splitlines() if line.startswith("> "))
     found = explain(quoted)
     assert found.member == "autocast_no_bfloat16"
-    assert found.causes[0].workload == METAVOICE_T4.id
+    assert found.causes[0].case == METAVOICE_T4.id
 
 
 def test_wording_is_no_part_of_the_digest():
@@ -144,7 +144,7 @@ def test_wording_is_no_part_of_the_digest():
     assert {column.digests["metavoice-t4"] for column in load_table().values()} == {METAVOICE_T4.digest}
 
 
-def test_the_workload():
+def test_the_case():
     assert not METAVOICE_T4.by_default
     assert "nothing landed for #27" in METAVOICE_T4.upstream
     assert METAVOICE_T4.default_sizes == ("cpu",)

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from precision_eval.cases.systems import (
-    WORKLOADS,
-    all_workloads,
+    CASES,
+    all_cases,
+    case_by_id,
     cogvideo_t5,
     dia,
     imaginairy,
     metavoice,
-    workload_by_id,
 )
 from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
 from precision_eval.cases.systems.dia_model import DiaDecoder, DiaEncoder
@@ -38,21 +38,21 @@ def test_a_size_that_contradicts_itself_is_named(size, change, text):
 
 
 def test_a_size_that_cannot_fit_is_refused_before_it_is_built():
-    workload = workload_by_id("metavoice-decode")
-    with pytest.raises(ParameterError, match=r"size 'full' of the workload 'metavoice-decode' needs 2.33 GiB .* 1 GiB"):
-        workload.check_fits("full", available_bytes=2**30)
-    workload.check_fits("full", available_bytes=2**33)
-    workload.check_fits("cpu", available_bytes=0)
+    case = case_by_id("metavoice-decode")
+    with pytest.raises(ParameterError, match=r"size 'full' of the case 'metavoice-decode' needs 2.33 GiB .* 1 GiB"):
+        case.check_fits("full", available_bytes=2**30)
+    case.check_fits("full", available_bytes=2**33)
+    case.check_fits("cpu", available_bytes=0)
 
 
 def test_copies_that_cannot_fit_are_refused_with_what_holds_them():
-    workload = workload_by_id("cogvideo-t5-encoder")
-    held = {"available_bytes": 20 * 2**30, "holder": "witness of full_float32", "remedy": "--size cpu, leave it out"}
-    workload.check_fits("full", copies=0.0, **held)
+    case = case_by_id("cogvideo-t5-encoder")
+    held = {"available_bytes": 20 * 2**30, "holder": "trace of full_float32", "remedy": "--size cpu, leave it out"}
+    case.check_fits("full", copies=0.0, **held)
     with pytest.raises(ParameterError) as refusal:
-        workload.check_fits("full", copies=4.0, **held)
+        case.check_fits("full", copies=4.0, **held)
     assert str(refusal.value) == (
-        "size 'full' of the workload 'cogvideo-t5-encoder' needs 28.4 GiB for its weights and those that witness of "
+        "size 'full' of the case 'cogvideo-t5-encoder' needs 28.4 GiB for its weights and those that trace of "
         "full_float32 copies, 20 GiB are free; take --size cpu, leave it out, or a larger machine"
     )
 
@@ -60,8 +60,8 @@ def test_copies_that_cannot_fit_are_refused_with_what_holds_them():
 @pytest.mark.parametrize(
     ("measure", "fixes", "copies"),
     [
-        ("witness", ("kv_to_query",), 0.0),
-        ("witness", ("full_float32",), 4.0),
+        ("trace", ("kv_to_query",), 0.0),
+        ("trace", ("full_float32",), 4.0),
         ("memory", ("bfloat16",), 0.0),  # as wide as shipped
         ("drift", ("full_float32",), 4.0 + 8.0 + 4.0),  # the fix, the float64 twin, and what both are made from
         ("latency", ("kv_to_query", "full_float32"), 4.0 + 2.0 + 2.0),
@@ -73,26 +73,26 @@ def test_what_a_cell_holds_beside_the_model(measure, fixes, copies):
     from precision_eval.fixes.catalog import FIXES
 
     cell = Cell(
-        workload="metavoice-decode", fixes=fixes, mode="eager", device="cpu", size="full", threads=1, measure=measure,
+        case="metavoice-decode", fixes=fixes, mode="eager", device="cpu", size="full", threads=1, measure=measure,
         options=Options(),
     )  # fmt: skip
     assert _copies(cell, 2.0, {fix.id: fix.storage for fix in FIXES}) == copies
 
 
-def on_meta(workload):
+def on_meta(case):
     """Parameters of the size ``full``, without memory; and the dtype that each is stored in."""
     with torch.device("meta"):
-        if workload.id.startswith("metavoice"):
+        if case.id.startswith("metavoice"):
             size = metavoice.SIZES["full"]
             shape = (metavoice.GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
             caches = [StaticCache(torch.empty(shape), torch.empty(shape), first_slot=0) for _ in range(size.layers)]
             model, stored = MetaVoice(size, caches), {}
-        elif workload.id.startswith("cogvideo"):
+        elif case.id.startswith("cogvideo"):
             model = T5Encoder(cogvideo_t5.SIZES["full"], fused=False)
             stored = {n: torch.float32 if "wo" in n.split(".") else torch.float16 for n, _ in model.named_parameters()}
         else:
-            state = dia.BEFORE_PR45 if workload.id.endswith("pr45") else dia.D4790DD
-            encodes = workload.id == "dia-encode"
+            state = dia.BEFORE_PR45 if case.id.endswith("pr45") else dia.D4790DD
+            encodes = case.id == "dia-encode"
             model = (
                 DiaEncoder(dia.ENCODER_SIZES["full"], state)
                 if encodes
@@ -102,20 +102,20 @@ def on_meta(workload):
     return {name: (parameter.numel(), stored.get(name)) for name, parameter in model.named_parameters()}
 
 
-COUNTED = [workload for workload in WORKLOADS if workload.full_parameters]
+COUNTED = [case for case in CASES if case.full_parameters]
 
 
-@pytest.mark.parametrize("workload", COUNTED, ids=lambda workload: workload.id)
-def test_full_sizes_state_what_their_models_hold(workload):
-    parameters = on_meta(workload)
-    assert workload.full_parameters == sum(count for count, _ in parameters.values())
+@pytest.mark.parametrize("case", COUNTED, ids=lambda case: case.id)
+def test_full_sizes_state_what_their_models_hold(case):
+    parameters = on_meta(case)
+    assert case.full_parameters == sum(count for count, _ in parameters.values())
     held_bytes = sum(count * dtype.itemsize for count, dtype in parameters.values() if dtype)
-    if not workload.id.startswith("metavoice"):  # whose dtypes are given at building: see test_metavoice
-        assert workload.bytes_per_parameter * workload.full_parameters == pytest.approx(held_bytes, rel=0.01)
+    if not case.id.startswith("metavoice"):  # whose dtypes are given at building: see test_metavoice
+        assert case.bytes_per_parameter * case.full_parameters == pytest.approx(held_bytes, rel=0.01)
 
 
 def test_every_full_size_that_may_not_fit_states_a_count():
-    small = {workload.id for workload in WORKLOADS if "full" in workload.sizes} - {workload.id for workload in COUNTED}
+    small = {case.id for case in CASES if "full" in case.sizes} - {case.id for case in COUNTED}
     assert small == {"imaginairy-time-embed", "imaginairy-time-embed-cast-first"}
 
 
@@ -132,22 +132,22 @@ def test_full_sizes_are_the_published_ones(counts, model):
 
 
 @pytest.mark.parametrize(
-    ("workload_id", "copies", "needed"),
+    ("case_id", "copies", "needed"),
     [
         ("dia-encode", 4.0 + 8.0 + 4.0, "4.22"),  # drift of full_float32, which a count of both halves refused
         ("dia-decode", 0.0, "2.53"),
         ("dia-decode-pr45", 0.0, "5.06"),  # float32 weights: the model on meta holds 5.03
     ],
 )
-def test_what_dias_halves_need(workload_id, copies, needed):
+def test_what_dias_halves_need(case_id, copies, needed):
     with pytest.raises(ParameterError, match=rf"needs {needed} GiB"):
-        workload_by_id(workload_id).check_fits("full", available_bytes=2**30, copies=copies, holder="drift")
+        case_by_id(case_id).check_fits("full", available_bytes=2**30, copies=copies, holder="drift")
 
 
 def test_the_zoo_can_be_asked_for_by_name():
-    assert {workload.id for workload in all_workloads()} - {workload.id for workload in WORKLOADS} == {
+    assert {case.id for case in all_cases()} - {case.id for case in CASES} == {
         "zoo-dia",
         "zoo-t5-encoder",
         "zoo-svd-time-embed",
     }
-    assert not any(workload.by_default for workload in all_workloads() if workload.id.startswith("zoo-"))
+    assert not any(case.by_default for case in all_cases() if case.id.startswith("zoo-"))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from precision_eval.cases.voice.assets import load_streams
-from precision_eval.cases.voice.conditions import REFERENCES, noise_seed, opened
+from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, opened
 from precision_eval.cases.voice.synthesis import free_run, teacher_forced
 from precision_eval.core.cells import PSEUDO_FIXES
 from precision_eval.measure.teacher_forced import DriftSeries
@@ -18,10 +18,10 @@ MESSAGE = "Expected query, key, and value to have the same dtype"
 
 def drift(condition: str) -> float:
     streams = load_streams(2, n_frames=N_FRAMES)
-    with opened("oracle", n_streams=2) as decoder:
-        oracle = list(teacher_forced(decoder, streams, n_frames=N_FRAMES))
+    with opened("reference", n_streams=2) as decoder:
+        reference = list(teacher_forced(decoder, streams, n_frames=N_FRAMES))
     with opened(condition, n_streams=2) as decoder:
-        series = DriftSeries.collect(teacher_forced(decoder, streams, n_frames=N_FRAMES), oracle)
+        series = DriftSeries.collect(teacher_forced(decoder, streams, n_frames=N_FRAMES), reference)
     return float(series.values["relative_error"].mean())
 
 
@@ -37,8 +37,8 @@ def test_fixes_order_as_their_formats_do() -> None:
     assert max(errors["kv_to_query"], errors["query_to_half"]) < errors["float16"] < errors["bfloat16"] < 0.1
 
 
-def test_the_oracle_has_no_drift_against_itself() -> None:
-    assert drift("oracle") == 0.0
+def test_the_reference_has_no_drift_against_itself() -> None:
+    assert drift("reference") == 0.0
 
 
 def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
@@ -47,10 +47,10 @@ def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
     streams = load_streams(1, n_frames=n_frames)
 
     def last_error(condition: str) -> float:
-        with opened("oracle", n_streams=1) as oracle, opened(condition, n_streams=1) as decoder:
+        with opened("reference", n_streams=1) as reference, opened(condition, n_streams=1) as decoder:
             pair = zip(
                 teacher_forced(decoder, streams, n_frames=n_frames),
-                teacher_forced(oracle, streams, n_frames=n_frames),
+                teacher_forced(reference, streams, n_frames=n_frames),
                 strict=True,
             )
             errors = [float((x.double() - o).norm() / o.norm()) for x, o in pair]
@@ -60,9 +60,9 @@ def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
     assert last_error("control_rope_bfloat16") > 0.02
 
 
-def test_null_is_the_oracle_with_other_noise() -> None:
-    assert noise_seed("null", 3) != noise_seed("oracle", 3) == noise_seed("kv_to_query", 3) == 3
-    assert {reference.id: reference.role for reference in REFERENCES} == dict(PSEUDO_FIXES)
+def test_null_is_the_reference_with_other_noise() -> None:
+    assert noise_seed("noise_floor", 3) != noise_seed("reference", 3) == noise_seed("kv_to_query", 3) == 3
+    assert {comparator.id: comparator.role for comparator in COMPARATORS} == dict(PSEUDO_FIXES)
 
 
 def test_a_long_window_runs_past_the_trained_one() -> None:

@@ -12,7 +12,7 @@ from torch.nn.modules import module as module_hooks
 
 import precision_eval.diagnose.doctor
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor import oracle, remedies
+from precision_eval.diagnose.doctor import reference, remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.findings import owner_of
@@ -156,7 +156,7 @@ def test_plain_attributes_of_every_module_are_named_and_widened():
     model = nn.Sequential(Attributed(), Attributed(), Attributed())
     named = [name for kind, name, _ in named_tensors(model, ()) if kind == "attribute"]
     assert named == [f"{i}.{name}" for i in range(3) for name in ("scale", "deeper.shifts[0]")]
-    exact = oracle.reference_of(subject_of(model, (torch.ones(2, D),)), available_bytes=2**30).outputs[0]
+    exact = reference.reference_of(subject_of(model, (torch.ones(2, D),)), available_bytes=2**30).outputs[0]
     third = float(torch.tensor(1 / 3))  # as stored
     assert float(exact[0, 0]) == pytest.approx(((1 / third + 1) / third + 1) / third + 1, rel=1e-15)
 
@@ -188,8 +188,8 @@ def test_layer_by_layer_is_float64_and_gives_the_same_numbers():
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(D, D), nn.Tanh()) for _ in range(3))).half()
     subject = subject_of(model, (torch.randn(4, D).half(),))
-    whole = oracle.reference_of(subject, available_bytes=2**30)
-    layers = oracle.reference_of(subject, available_bytes=0)
+    whole = reference.reference_of(subject, available_bytes=2**30)
+    layers = reference.reference_of(subject, available_bytes=0)
     assert (whole.name, layers.name) == ("float64", "float64, layer by layer")
     assert whole.outputs[0].dtype is layers.outputs[0].dtype is torch.float64
     assert torch.equal(whole.outputs[0], layers.outputs[0])
@@ -209,7 +209,7 @@ def test_float32_is_the_last_resort_and_says_so():
                 raise RuntimeError("no kernel for float64")
             return x * self.gain
 
-    found = oracle.reference_of(subject_of(Refusing(), (torch.ones(2, D),)), available_bytes=2**30)
+    found = reference.reference_of(subject_of(Refusing(), (torch.ones(2, D),)), available_bytes=2**30)
     assert found.name == "float32"
     assert "no kernel for float64" in found.doubts[0]
     assert "held to float32" in found.doubts[-1]

@@ -6,7 +6,7 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.examination import examine
-from precision_eval.diagnose.doctor.oracle import reference_of
+from precision_eval.diagnose.doctor.reference import reference_of
 from precision_eval.diagnose.doctor.subject import (
     Outcome,
     Subject,
@@ -76,7 +76,7 @@ def test_drift_of_what_draws_numbers_is_not_measured(split):
     assert all(remedy.relative_error is None for remedy in found.remedies)
     assert sum("draws random numbers" in doubt for doubt in found.doubts) == 1
     quiet = examine(Noisy(split=split, noise=0.0), x, compiled=False, latency=False)
-    assert quiet.oracle == "float64"
+    assert quiet.reference == "float64"
     assert any(remedy.relative_error is not None for remedy in quiet.remedies)
     assert not any("draws random numbers" in doubt for doubt in quiet.doubts)
 
@@ -139,7 +139,7 @@ class Masked(nn.Module):
 def test_infinities_that_the_reference_has_too_are_meant():
     for fixes in (False, True):
         found = examine(Masked(), torch.ones(3, D), fixes=fixes, latency=False)
-        assert (found.status, found.message, found.faults, found.oracle) == ("passed", "", (), "float64")
+        assert (found.status, found.message, found.faults, found.reference) == ("passed", "", (), "float64")
         assert found.compiled.status == "passed"
         assert "6 of 24 output values are infinite in the reference too, and taken as meant" in found.doubts
     by_id = {remedy.fix: remedy for remedy in found.remedies}

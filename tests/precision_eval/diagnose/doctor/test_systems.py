@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.diagnose.doctor.examination import examine
 
 
-def told(workload, **options):
-    case = workload_by_id(workload).build("tiny", device="cpu", seed=0)
-    return examine(case.model, *case.inputs, **{"fixes": False, "compiled": False} | options)
+def told(case, **options):
+    built = case_by_id(case).build("tiny", device="cpu", seed=0)
+    return examine(built.model, *built.inputs, **{"fixes": False, "compiled": False} | options)
 
 
 def operands(finding):
@@ -116,7 +116,7 @@ def test_fixes_on_the_cpu_path_are_ranked_and_those_that_do_not_cure_say_why():
     cures = {fix for fix, remedy in by_id.items() if remedy.cures}
     assert cures == {"query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16"}
     assert found.remedies[0].fix == "full_float32"
-    assert found.oracle == "float64"
+    assert found.reference == "float64"
     assert (
         by_id["full_float32"].relative_error < 1e-4 < by_id["float16"].relative_error < by_id["bfloat16"].relative_error
     )

@@ -171,19 +171,19 @@ def test_each_fix_is_judged_for_the_call(text, fix, expected):
 
 def test_what_is_said_to_apply_at_attention_does_in_a_run():
     """The judgement is checked on the bare call: what applies cures it, what does not cure raises it again."""
-    from precision_eval.cases.systems import workload_by_id
+    from precision_eval.cases.systems import case_by_id
     from precision_eval.fixes.apply import AppliedFix
 
-    case = workload_by_id("attention-decode").build("tiny", device="cpu", seed=0)
-    with pytest.raises(RuntimeError) as caught, AppliedFix(FIXES[0], case.model) as call:
-        call(*case.inputs)
+    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=0)
+    with pytest.raises(RuntimeError) as caught, AppliedFix(FIXES[0], built.model) as call:
+        call(*built.inputs)
     verdicts = {one.fix: one.verdict for one in explain(caught.value).fixes}
     for fix in FIXES:
         if "eager" not in fix.modes or fix.id in ("as_shipped", "upstream"):
             continue
         assert verdicts[fix.id] in ("applies", "depends"), fix.id
-        with AppliedFix(fix, case.model) as call:
-            call(*call.prepare(case.inputs))
+        with AppliedFix(fix, built.model) as call:
+            call(*call.prepare(built.inputs))
 
 
 def test_every_fix_but_the_control_is_judged_for_every_member():

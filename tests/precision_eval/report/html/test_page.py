@@ -171,9 +171,9 @@ VOICE = "voice/{}/eager@cpu:default#{}"
         (ATTENTION.format("float16", "drift"), ("relative_error",)),
         (ATTENTION.format("bfloat16", "memory"), ("storage_bytes",)),
         (VOICE.format("autocast", "teacher_forced_drift"), ("series", "kl_nats", 0)),
-        (VOICE.format("null", "audio"), ("against_original", "mel_mcd_db", "mean")),
-        (VOICE.format("oracle", "audio"), ("phoneme_accuracy", "value")),
-        (VOICE.format("float16", "audio"), ("against_oracle", "mel_mcd_db", "series", "value", 0)),
+        (VOICE.format("noise_floor", "audio"), ("against_original", "mel_mcd_db", "mean")),
+        (VOICE.format("reference", "audio"), ("phoneme_accuracy", "value")),
+        (VOICE.format("float16", "audio"), ("against_reference", "mel_mcd_db", "series", "value", 0)),
     ],
 )
 def test_a_record_that_says_otherwise_is_noticed(root, run_dir, counts, said, tmp_path, cell, path):
@@ -214,7 +214,7 @@ def test_the_answer_is_the_engines(root, run_dir):
     rows = table.having("data-group")
     assert len(rows) == 3
     for row in rows:
-        said = f"{row.attrs['data-workload']} · {row.having('data-said')[0].text}"
+        said = f"{row.attrs['data-case']} · {row.having('data-said')[0].text}"
         (title,) = [one for one in expected["speed"] if one.startswith(f"{said} · ")]
         cells = [node for node in row.walk() if node.tag == "td"]
         taken = [cell.attrs["data-take"] for cell in cells for _ in range(int(cell.attrs["colspan"]))]
@@ -315,7 +315,7 @@ def test_a_folder_without_records(tmp_path):
 
 def test_statuses_alone_make_a_page(tmp_path):
     run = made.Synthetic(tmp_path / "statuses")
-    run.add("attention-decode", "metavoice", "eager", "as_shipped", "witness", status="raised", reason=made.RAISED)
+    run.add("attention-decode", "metavoice", "eager", "as_shipped", "trace", status="raised", reason=made.RAISED)
     root = reading.read(render_page(run.write()))
     assert "No fix can be recommended" in root.text
     assert "Nothing measured here cures these" in root.text
@@ -326,11 +326,11 @@ def test_statuses_alone_make_a_page(tmp_path):
 def test_groups_that_lack_a_measure_say_so(tmp_path):
     run = made.Synthetic(tmp_path / "lacking")
     run.attention("attention-decode", "metavoice", "eager")
-    run.records = [record for record in run.records if record["measure"] in ("witness", "memory")]
+    run.records = [record for record in run.records if record["measure"] in ("trace", "memory")]
     root = reading.read(render_page(run.write()))
     (said,) = root.having("data-said", "lacks")
     assert "the choice needs the measure 'drift'" in said.text
-    assert "precision-eval run --workload attention-decode" in said.text
+    assert "precision-eval run --case attention-decode" in said.text
 
 
 def test_thread_counts_are_groups_of_their_own(tmp_path):

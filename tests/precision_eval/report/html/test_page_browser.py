@@ -52,8 +52,8 @@ addEventListener("load", () => {
   const choice = document.querySelector("#fixes select");
   choice.value = "voice";
   choice.dispatchEvent(new Event("change"));
-  const left = [...document.querySelectorAll("[data-workload]:not([hidden])")];
-  found.workloads = [...new Set(left.map((one) => one.dataset.workload))];
+  const left = [...document.querySelectorAll("[data-case]:not([hidden])")];
+  found.cases = [...new Set(left.map((one) => one.dataset.case))];
   choice.value = "";
   choice.dispatchEvent(new Event("change"));
   location.hash = "#" + document.querySelector("details.group").id;
@@ -146,9 +146,9 @@ class TestInABrowser:
             assert count == 7  # six fixes and a control
             assert "full_float32" in lines
 
-    def test_fixes_are_picked_out_and_workloads_chosen(self, probed):
+    def test_fixes_are_picked_out_and_cases_chosen(self, probed):
         assert (probed["pressed"], probed["picked"], probed["dim"]) == ("true", ["kv_to_query"], False)
-        assert probed["workloads"] == ["voice"]
+        assert probed["cases"] == ["voice"]
 
     def test_a_link_to_a_group_opens_it_and_nothing_is_too_wide(self, probed):
         assert probed["opened"]

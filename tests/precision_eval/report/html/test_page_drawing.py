@@ -156,7 +156,7 @@ class TestFigures:
 
     def test_a_series_keeps_the_places_of_its_values(self):
         record = Record(
-            cell="w/f/eager@cpu:s#audio", workload="w", workload_digest="d", fix="f", role="fix", mode="eager",
+            cell="w/f/eager@cpu:s#audio", case="w", case_digest="d", fix="f", role="fix", mode="eager",
             device="cpu", size="s", threads=1, measure="audio", status="passed", reason=None, wall_s=1.0,
             started_at="2026-01-01T00:00:00+00:00", environment="e",
             data={"a": {"series": {"time_s": [0, 1, 2, 3], "value": [1.0, None, 3.0, 4.0]}}},

@@ -105,12 +105,12 @@ def section(tmp_path_factory):
 LISTENING = """report(async () => {
       said.hidden = audios.every((one) => one.hidden) && !root.querySelector(".sound-bar").hidden;
       root.querySelector(".sound-play").click();
-      await until(() => player("oracle").currentTime > 0.3, "the oracle to play");
-      said.first = { time: player("oracle").currentTime, ready: player("oracle").readyState, cursor: at(),
+      await until(() => player("reference").currentTime > 0.3, "the reference to play");
+      said.first = { time: player("reference").currentTime, ready: player("reference").readyState, cursor: at(),
         button: root.querySelector(".sound-play").textContent };
       said.switches = [];
-      let current = "oracle";
-      for (const [digit, name] of [["2", "kv_to_query"], ["4", "null"], ["5", "original speech"], ["1", "oracle"]]) {
+      let current = "reference";
+      for (const [digit, name] of [["2", "kv_to_query"], ["4", "null"], ["5", "original speech"], ["1", "reference"]]) {
         const before = player(current), after = player(name), left = before.currentTime;
         key(digit, `Digit${digit}`);
         await settled(after, name);
@@ -120,13 +120,13 @@ LISTENING = """report(async () => {
           ready: after.readyState, pressed: row(name).querySelector(".sound-pick").getAttribute("aria-pressed") });
         current = name;
       }
-      const oracle = player("oracle"), before = oracle.currentTime;
+      const reference = player("reference"), before = reference.currentTime;
       let paused = 0;
-      oracle.addEventListener("pause", () => { paused += 1; });
-      key("3", "Digit3");  // full_float32, whose samples are the oracle's
-      await until(() => oracle.currentTime > before + 0.2, "the shared stream to go on");
+      reference.addEventListener("pause", () => { paused += 1; });
+      key("3", "Digit3");  // full_float32, whose samples are the reference's
+      await until(() => reference.currentTime > before + 0.2, "the shared stream to go on");
       const now = () => root.querySelector(".sound-now").dataset.name;
-      said.shared = { same: player("full_float32") === oracle, paused, name: now() };
+      said.shared = { same: player("full_float32") === reference, paused, name: now() };
       key(" ", "Space");
       await until(() => root.querySelector(".sound-play").textContent === "Play", "a pause");
       const still = at();
@@ -171,7 +171,12 @@ class TestOneCursor:
         assert said["first"]["cursor"] == pytest.approx(said["first"]["time"], abs=0.25)
 
     def test_switching_keeps_the_position(self, said):
-        assert [one["name"] for one in said["switches"]] == ["kv_to_query", "null", "original speech", "oracle"]
+        assert [one["name"] for one in said["switches"]] == [
+            "kv_to_query",
+            "noise_floor",
+            "original speech",
+            "reference",
+        ]
         for one in said["switches"]:
             assert one["reached"] - one["left"] == pytest.approx(0.0, abs=0.05), one
             assert one["ready"] >= 3
@@ -182,7 +187,7 @@ class TestOneCursor:
         assert said["shared"] == {"same": True, "paused": 0, "name": "full_float32"}
 
     def test_keys_strips_and_the_end(self, said):
-        assert said["down"] == "null"
+        assert said["down"] == "noise_floor"
         assert said["clicked"] == {"name": "kv_to_query", "focus": True}
         assert abs(said["cursor"]) <= 1.5  # pixels
         assert said["valuetext"].endswith("s of 20 s")
@@ -202,9 +207,9 @@ def test_an_excerpt_is_placed_in_the_run(tmp_path):
           const to = (t) => { range.value = String(t); range.dispatchEvent(new Event("input")); };
           to(38);
           root.querySelector(".sound-play").click();
-          await until(() => player("oracle").currentTime > 0, "a start");
-          await settled(player("oracle"), "the late part");
-          said.late = [player("oracle").currentTime, at()];
+          await until(() => player("reference").currentTime > 0, "a start");
+          await settled(player("reference"), "the late part");
+          said.late = [player("reference").currentTime, at()];
           key("2", "Digit2");
           await settled(player("kv_to_query"), "the other one");
           said.other = player("kv_to_query").currentTime;
@@ -227,8 +232,8 @@ def test_what_is_heard_is_what_the_cursor_shows(tmp_path):
     seconds, low_hz, rise = 40.0, 500.0, 100.0  # Hz, Hz per s
     time_s = np.arange(round(seconds * made.RATE_HZ)) / made.RATE_HZ
     tone = (0.3 * np.sin(2 * np.pi * (low_hz * time_s + rise * time_s**2 / 2))).astype(np.float32)
-    made.add(tmp_path, "oracle", tone, made.tokens(seconds), workload="tone")
-    made.add(tmp_path, "bfloat16", (0.5 * tone).astype(np.float32), made.tokens(seconds), workload="tone")
+    made.add(tmp_path, "reference", tone, made.tokens(seconds), case="tone")
+    made.add(tmp_path, "bfloat16", (0.5 * tone).astype(np.float32), made.tokens(seconds), case="tone")
     said = played(
         sound_section(load_run(tmp_path), budget_bytes=5_000_000),
         """report(async () => {
@@ -256,7 +261,7 @@ def test_what_is_heard_is_what_the_cursor_shows(tmp_path):
             return offsets.sort((a, b) => a - b)[4];
           };
           root.querySelector(".sound-play").click();
-          said.offsets = [await hear("oracle", 0), await hear("oracle", 31.37), await hear("oracle", 17.21)];
+          said.offsets = [await hear("reference", 0), await hear("reference", 31.37), await hear("reference", 17.21)];
           key("2", "Digit2");
           said.offsets.push(await hear("bfloat16", 29.83), await hear("bfloat16", 8.05));
         });""",

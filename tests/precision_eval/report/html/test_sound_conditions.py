@@ -34,7 +34,7 @@ def reason_of(run_dir, label):
 
 def test_the_order_and_what_raised(run_dir):
     group = group_of(run_dir)
-    assert [s.label for s in group.sounds] == ["oracle", "kv_to_query", "full_float32", "null", ORIGINAL]
+    assert [s.label for s in group.sounds] == ["reference", "kv_to_query", "full_float32", "noise_floor", ORIGINAL]
     assert group.title == "voice · default · cpu"
     assert group.duration_s == 12.0
     assert reason_of(run_dir, "as_shipped") == f"not synthesised, raised: {made.RAISED.removeprefix('RuntimeError: ')}"
@@ -42,9 +42,9 @@ def test_the_order_and_what_raised(run_dir):
 
 def test_identical_samples_in_different_files_are_found(run_dir):
     group, sounds = group_of(run_dir), sounds_of(run_dir)
-    files = [(run_dir / "audio" / f"{name}.wav").read_bytes() for name in ("oracle", "full_float32")]
+    files = [(run_dir / "audio" / f"{name}.wav").read_bytes() for name in ("reference", "full_float32")]
     assert files[0] != files[1]
-    assert group.first_alike(sounds["full_float32"]).label == "oracle"
+    assert group.first_alike(sounds["full_float32"]).label == "reference"
     assert group.first_alike(sounds["kv_to_query"]).label == "kv_to_query"
 
 
@@ -52,16 +52,16 @@ def test_one_other_sample_is_not_identical(tmp_path):
     sound = made.speech(2.0)
     other = sound.copy()
     other[20_000] += np.float32(1e-7)
-    made.add(tmp_path, "oracle", sound, made.tokens(2.0))
+    made.add(tmp_path, "reference", sound, made.tokens(2.0))
     made.add(tmp_path, "full_float32", other, made.tokens(2.0))
     sounds = sounds_of(tmp_path)
-    assert sounds["oracle"].digest != sounds["full_float32"].digest
+    assert sounds["reference"].digest != sounds["full_float32"].digest
 
 
-def test_when_the_tokens_leave_the_oracle(run_dir):
+def test_when_the_tokens_leave_the_reference(run_dir):
     sounds = sounds_of(run_dir)
     assert sounds["kv_to_query"].leaves_s == 300 / 50  # frame 300 of 50 a second
-    assert sounds["null"].leaves_s == 0.0
+    assert sounds["noise_floor"].leaves_s == 0.0
     assert math.isinf(sounds["full_float32"].leaves_s)
     assert sounds[ORIGINAL].leaves_s is None
 
@@ -71,17 +71,17 @@ def test_tokens_that_are_not_there_or_not_those_recorded_are_not_read(run_dir):
     np.save(run_dir / "audio" / "null.npy", made.tokens(12.0))
     sounds = sounds_of(run_dir)
     assert sounds["kv_to_query"].leaves_s is None
-    assert sounds["null"].leaves_s is None
+    assert sounds["noise_floor"].leaves_s is None
 
 
 def test_the_recording_starts_after_the_prompt_and_ends_with_the_run(run_dir):
     original = sounds_of(run_dir)[ORIGINAL]
     assert original.n_samples == 12 * made.RATE_HZ
-    # the made oracle is the recording from 6 s on; the prompt has 4 s
+    # the made reference is the recording from 6 s on; the prompt has 4 s
     (run_dir / "records.jsonl").unlink()
-    made.add(run_dir, "oracle", made.speech(12.0, 4.0), made.tokens(12.0))
+    made.add(run_dir, "reference", made.speech(12.0, 4.0), made.tokens(12.0))
     sounds = sounds_of(run_dir)
-    assert sounds["oracle"].digest == sounds[ORIGINAL].digest
+    assert sounds["reference"].digest == sounds[ORIGINAL].digest
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,11 @@ def test_a_file_that_cannot_be_used_is_named_and_the_rest_goes_on(run_dir, harm,
     assert re.search(said, reason), reason
     assert "audio/kv_to_query.wav" in reason
     assert str(run_dir) not in reason
-    assert set(sounds_of(run_dir)) == {"oracle", "full_float32", "null", ORIGINAL}
+    assert set(sounds_of(run_dir)) == {"reference", "full_float32", "noise_floor", ORIGINAL}
 
 
 def test_a_sample_that_is_not_finite_cannot_be_played(tmp_path):
-    made.add(tmp_path, "oracle", made.speech(2.0), made.tokens(2.0))
+    made.add(tmp_path, "reference", made.speech(2.0), made.tokens(2.0))
     bad = made.speech(2.0).copy()
     bad[8000] = np.nan
     made.add(tmp_path, "bfloat16", bad, made.tokens(2.0))
@@ -125,15 +125,15 @@ def test_a_sample_that_is_not_finite_cannot_be_played(tmp_path):
 
 
 def test_another_sample_rate_is_left_out(tmp_path):
-    made.add(tmp_path, "oracle", made.speech(2.0), made.tokens(2.0), workload="other")
-    made.add(tmp_path, "null", made.speech(2.0), made.tokens(2.0), workload="other", seconds=4.0)
+    made.add(tmp_path, "reference", made.speech(2.0), made.tokens(2.0), case="other")
+    made.add(tmp_path, "noise_floor", made.speech(2.0), made.tokens(2.0), case="other", seconds=4.0)
     path = tmp_path / "audio" / "null.wav"
     soundfile.write(path, made.speech(2.0), 8000, subtype="FLOAT")
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     records[2]["data"]["files"] = made.described(tmp_path, "audio/null.wav")
     (tmp_path / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    assert reason_of(tmp_path, "null").startswith("audio/null.wav has 8000 Hz, audio/oracle.wav 16000 Hz; ")
+    assert reason_of(tmp_path, "noise_floor").startswith("audio/null.wav has 8000 Hz, audio/reference.wav 16000 Hz; ")
 
 
 def test_both_modes_stand_beside_each_other(run_dir):

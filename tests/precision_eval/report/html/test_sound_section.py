@@ -45,12 +45,12 @@ def pointed_at(run, attributes):
 
 def test_identical_sounds_share_one_stream_and_say_so(section):
     rows = rows_of(section.html)
-    assert list(rows) == ["oracle", "kv_to_query", "full_float32", "null", "original speech"]
+    assert list(rows) == ["reference", "kv_to_query", "full_float32", "noise_floor", "original speech"]
     assert len(streams_of(section.html)) == len(set(streams_of(section.html))) == 4
     played = {name: re.search(r'data-stream="([^"]+)"', row).group(1) for name, row in rows.items()}
-    assert played["full_float32"] == played["oracle"]
+    assert played["full_float32"] == played["reference"]
     assert len(set(played.values())) == 4
-    assert "every sample equals oracle's" in rows["full_float32"]
+    assert "every sample equals reference's" in rows["full_float32"]
     assert "<img" not in rows["full_float32"]
     assert all("<img" in row for name, row in rows.items() if name != "full_float32")
 
@@ -123,10 +123,10 @@ def test_numbers_are_those_of_the_records(run, section):
 def test_marks_and_words_of_the_divergence(section):
     rows = rows_of(section.html)
     assert 'data-leaves="4.0"' in rows["kv_to_query"]
-    assert "leaves the oracle&#39;s tokens at 4.00 s" in rows["kv_to_query"]
+    assert "leaves the reference&#39;s tokens at 4.00 s" in rows["kv_to_query"]
     assert 'class="sound-mark" style="left:50.000%"' in rows["kv_to_query"]
-    assert "sound-mark" not in rows["full_float32"] + rows["oracle"] + rows["original speech"]
-    assert "the oracle&#39;s tokens throughout" in rows["full_float32"]
+    assert "sound-mark" not in rows["full_float32"] + rows["reference"] + rows["original speech"]
+    assert "the reference&#39;s tokens throughout" in rows["full_float32"]
 
 
 def test_every_picture_and_player_has_words_and_every_id_its_prefix(section):
@@ -156,16 +156,16 @@ def test_a_lost_file_costs_its_row_only(tmp_path):
     made.made_run(tmp_path, seconds=3.0)
     (tmp_path / "audio" / "kv_to_query.wav").unlink()
     html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
-    assert list(rows_of(html)) == ["oracle", "full_float32", "null", "original speech"]
+    assert list(rows_of(html)) == ["reference", "full_float32", "noise_floor", "original speech"]
     assert "<b>kv_to_query</b>: audio/kv_to_query.wav is missing; the command" in html
 
 
-def test_without_the_oracle_every_strip_is_a_level(tmp_path):
+def test_without_the_reference_every_strip_is_a_level(tmp_path):
     made.made_run(tmp_path, seconds=3.0)
-    (tmp_path / "audio" / "oracle.wav").unlink()
+    (tmp_path / "audio" / "reference.wav").unlink()
     html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
     assert "level of each condition" in html
-    assert "difference to the oracle:" not in html
+    assert "difference to the reference:" not in html
     assert html.count('alt="Spectrogram of') == 4
 
 
@@ -187,9 +187,9 @@ def test_a_machine_that_cannot_compress_still_shows_the_strips(run, monkeypatch)
     assert html.count("<img") == 4
 
 
-def test_two_workloads_have_a_cursor_each(tmp_path):
+def test_two_cases_have_a_cursor_each(tmp_path):
     made.made_run(tmp_path, seconds=3.0)
-    made.add(tmp_path, "oracle", made.speech(3.0), made.tokens(3.0), workload="another")
+    made.add(tmp_path, "reference", made.speech(3.0), made.tokens(3.0), case="another")
     html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
     assert re.findall(r'id="(sound-\d)"', html) == ["sound-1", "sound-2"]
     assert re.findall(r"<h3>([^<]+)</h3>", html) == ["another · default · cpu", "voice · default · cpu"]

@@ -63,10 +63,10 @@ def test_sizes_state_their_extents():
     assert extent_of("dia-decode", "nothing") is None
 
 
-def test_every_workload_of_the_registry_has_an_extent_or_none_by_intent():
-    from precision_eval.cases.systems import WORKLOADS
+def test_every_case_of_the_registry_has_an_extent_or_none_by_intent():
+    from precision_eval.cases.systems import CASES
 
-    without = {one.id for one in WORKLOADS if extent_of(one.id, one.default_sizes[0]) is None}
+    without = {one.id for one in CASES if extent_of(one.id, one.default_sizes[0]) is None}
     assert without == {"voice", "imaginairy-time-embed", "imaginairy-time-embed-cast-first"}
 
 
@@ -163,8 +163,8 @@ def test_a_sweep_that_does_not_reach_is_refused(sweep, tmp_path):
         asked([group()], length=64, sweep=tmp_path / "nowhere")
 
 
-def test_other_workloads_get_the_sweep_as_a_note(sweep):
-    (choice,) = asked([group(workload="metavoice-decode", size="cpu")], sweep=sweep).choices
+def test_other_cases_get_the_sweep_as_a_note(sweep):
+    (choice,) = asked([group(case="metavoice-decode", size="cpu")], sweep=sweep).choices
     assert choice.group.notes[-1].startswith("sweep of attention alone")
     assert choice.group.row("bfloat16").time is not None
 
@@ -201,8 +201,8 @@ def test_memory_from_a_plan(tmp_path):
 
 
 def test_nothing_of_that_name():
-    with pytest.raises(UnknownNameError, match="unknown workload 'voice'; known: attention-decode"):
-        asked([group()], workloads=("voice",))
+    with pytest.raises(UnknownNameError, match="unknown case 'voice'; known: attention-decode"):
+        asked([group()], cases=("voice",))
     with pytest.raises(ParameterError, match="nothing of device 'cuda', only cpu"):
         asked([group()], device="cuda")
     with pytest.raises(ParameterError, match=r"nothing with 4 threads, only \[1\]"):
@@ -220,7 +220,7 @@ def test_a_group_that_lacks_a_measure_does_not_hide_one_that_has_it():
         asked([bare], policy="quality")
 
 
-def test_found_is_by_workload():
+def test_found_is_by_case():
     nothing = made.group(mode="compiled")
     assert asked([group(), nothing]).found
     limits = Constraints(min_speed=1000.0)
@@ -239,11 +239,11 @@ def committed(request):
 
 
 @pytest.mark.parametrize("policy", ["quality", "balanced", "speed"])
-def test_committed_results_answer_for_every_workload(committed, policy):
+def test_committed_results_answer_for_every_case(committed, policy):
     groups, _ = committed
     found = asked(groups, policy=policy)
     assert found.found
-    assert {choice.group.workload for choice in found.choices} == {one.workload for one in groups}
+    assert {choice.group.case for choice in found.choices} == {one.case for one in groups}
     for choice in found.choices:
         assert choice.fix is None or choice.fix in {row.fix for row in choice.group.contenders}
         assert (choice.outcome == "tie") == (len(choice.tied) > 1 or bool(choice.contested) or not choice.surely)
@@ -260,7 +260,7 @@ def test_the_figures_of_an_answer_are_those_of_the_records(committed):
     for choice in asked(groups, policy="speed").choices:
         place = choice.group
         for plain in choice.to_dict()["fixes"]:
-            cell = f"{place.workload}/{plain['fix']}/{place.mode}@{place.device}:{place.size}#"
+            cell = f"{place.case}/{plain['fix']}/{place.mode}@{place.device}:{place.size}#"
             for measure, axis, field in (
                 ("latency", "time", "ratio"), ("drift", "drift", "relative_error"),
                 ("teacher_forced_drift", "drift", "relative_error"),

@@ -124,11 +124,11 @@ def test_one_process_calls_no_small_difference():
 
 def test_a_null_that_is_off_reaches_the_choice():
     fast = contender("float16", logs=around(0.93), drift=1e-3)
-    null = Estimate(value=0.95, low=0.92, high=0.98, degrees=3.0)
+    noise_floor = Estimate(value=0.95, low=0.92, high=0.98, degrees=3.0)
     assert choose_from(group(base(), fast), policy="speed").outcome == "one"
-    off = group(base(), fast, null=null, null_off=True, doubts=("the null is off",))
+    off = group(base(), fast, noise_floor=noise_floor, noise_floor_off=True, doubts=("the noise floor is off",))
     found = choose_from(off, policy="speed")
-    assert (found.outcome, found.doubts) == ("tie", ("the null is off",))
+    assert (found.outcome, found.doubts) == ("tie", ("the noise floor is off",))
 
 
 def test_limits_hold_by_their_intervals():
@@ -198,7 +198,7 @@ def test_a_missing_measure_is_named_with_its_command(policy, limits, measure):
     with pytest.raises(MissingMeasureError) as raised:
         choose_from(bare, Constraints(**limits), policy=policy)
     assert f"the measure '{measure}'" in str(raised.value)
-    assert "precision-eval run --workload attention-decode --size dia --mode eager --device cpu" in str(raised.value)
+    assert "precision-eval run --case attention-decode --size dia --mode eager --device cpu" in str(raised.value)
     assert f"--measure {measure} --out runs/x" in str(raised.value)
     assert isinstance(raised.value, LookupError)
 

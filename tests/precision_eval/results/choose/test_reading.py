@@ -60,19 +60,19 @@ def test_the_last_record_of_a_cell_counts():
 
 
 def test_non_finite_rules_and_a_measure_that_raised_is_named():
-    broken = record("float16", "witness", status="non_finite", reason="3 of 9 output values are NaN")
+    broken = record("float16", "trace", status="non_finite", reason="3 of 9 output values are NaN")
     (group,) = groups_of([*records(), broken])
     assert group.row("float16").status == "non_finite"
     lacking = [one for one in records() if (one.fix, one.measure) != ("float16", "drift")]
-    lacking.append(record("float16", "drift", status="raised", reason="no oracle"))
+    lacking.append(record("float16", "drift", status="raised", reason="no reference"))
     (group,) = groups_of(lacking)
-    assert group.row("float16").missing == {"drift": "drift raised: no oracle"}
+    assert group.row("float16").missing == {"drift": "drift raised: no reference"}
 
 
-def test_what_the_witness_does_not_support_is_not_taken_whatever_else_passed():
+def test_what_the_trace_does_not_support_is_not_taken_whatever_else_passed():
     """A pinned kernel that float32 lacks, with a latency that was measured without the pin."""
     flash = {"options": {"sdpa_backend": "flash"}}
-    refused = record("full_float32", "witness", status="unsupported", reason="No available kernel", **flash)
+    refused = record("full_float32", "trace", status="unsupported", reason="No available kernel", **flash)
     (before,) = groups_of(records(**flash))
     assert choose_from(before, policy="speed").fix == "full_float32"
     for found in ([refused, *records(**flash)], [*records(**flash), refused]):
@@ -89,9 +89,9 @@ def test_what_the_witness_does_not_support_is_not_taken_whatever_else_passed():
 
 
 def test_a_null_that_is_off_is_told_by_the_fix_where_the_group_has_none():
-    off = latency(RATIOS, doubts=["the null is off: 1.05"])
+    off = latency(RATIOS, doubts=["the noise floor is off: 1.05"])
     (group,) = groups_of([record("float16", "latency", off)])
-    assert any("null is off" in doubt for doubt in group.row("float16").doubts)
+    assert any("noise floor is off" in doubt for doubt in group.row("float16").doubts)
     (group,) = groups_of([records()[0], record("float16", "latency", off)])
     assert group.row("float16").doubts == ()
 
@@ -100,14 +100,14 @@ def test_a_null_that_is_off_is_told_by_the_fix_where_the_group_has_none():
     ("other", "reason"),
     [
         (
-            record("bfloat16", "drift", {"relative_error": 1.0}, workload_digest="d1"),
-            "cpu, 1 thread holds unlike workload digests (d0, d1), which are not compared; measure again what is old: "
-            "precision-eval run --workload attention-decode --size dia --mode eager --device cpu --threads 1 --out x",
+            record("bfloat16", "drift", {"relative_error": 1.0}, case_digest="d1"),
+            "cpu, 1 thread holds unlike case digests (d0, d1), which are not compared; measure again what is old: "
+            "precision-eval run --case attention-decode --size dia --mode eager --device cpu --threads 1 --out x",
         ),
         (
             record("bfloat16", "latency", latency(RATIOS, baseline="float16")),
             "unlike baselines (float16, full_float32), which are not compared; measure it anew: precision-eval run "
-            "--workload attention-decode --size dia --mode eager --device cpu --threads 1 --out NEW",
+            "--case attention-decode --size dia --mode eager --device cpu --threads 1 --out NEW",
         ),
     ],
 )
@@ -120,8 +120,8 @@ def test_unlike_digests_and_baselines_are_not_compared_and_block_nothing_else(ot
     found = answer((bad, good), Question(policy="speed"))
     assert [choice.group for choice in found.choices] == [good]
     assert found.unanswered == ((bad, bad.fault),)
-    assert found.found  # of another size the workload has an answer
-    assert not answer((bad, replace(good, workload="voice")), Question(policy="speed")).found
+    assert found.found  # of another size the case has an answer
+    assert not answer((bad, replace(good, case="voice")), Question(policy="speed")).found
     nearest = answer((bad, good), Question(policy="speed", length=3072))  # dia, the bad one, has that length
     assert [choice.group.size for choice in nearest.choices] == ["metavoice"]
     with pytest.raises(RecordError, match="which are not compared"):
@@ -135,7 +135,7 @@ def test_doubts_reach_the_answer():
     found[4] = record("float16", "drift", {"relative_error": 2 * TWO_DIGITS}, environment="e1")
     (group,) = groups_of(found)
     doubts = choose_from(group, policy="speed").doubts
-    assert any(doubt.startswith("the null is off: full_float32 against itself gave 1.05") for doubt in doubts)
+    assert any(doubt.startswith("the noise floor is off: full_float32 against itself gave 1.05") for doubt in doubts)
     assert any("drift is of one seeded input" in doubt for doubt in doubts)
     assert any("unlike environments" in doubt for doubt in doubts)
     own = group.row("float16").doubts
@@ -151,15 +151,15 @@ def test_threads_modes_and_sizes_are_groups_of_their_own():
 def test_the_voice_reads_streams_survival_and_sound():
     series = {"time_s": [0.0, 1.0, 2.0, 3.0], "value": [1.0, 2.0, 1.0, 2.0]}
     chance = {"time_s": [0.0, 1.0, 2.0, 3.0], "value": [4.0, 4.0, 4.0, 4.0]}
-    voice = {"workload": "voice", "size": "default"}
+    voice = {"case": "voice", "size": "default"}
     drift = {"streams": 12, "relative_error": 1e-3, "relative_error_low": 0.9e-3, "relative_error_high": 1.1e-3}
     survival = {"fraction": [1.0, 0.89], "low": [0.9, 0.79], "high": [1.0, 0.95]}
-    distance, null = {"series": series, "ratio_to_null": 0.375}, {"series": chance}
+    distance, noise_floor = {"series": series, "ratio_to_null": 0.375}, {"series": chance}
     found = [
         record("float16", "teacher_forced_drift", drift, **voice),
         record("float16", "divergence", {"streams": 64, "diverged": 7, "survival": survival}, **voice),
-        record("float16", "audio", {"against_oracle": {"mel_mcd_db": distance}}, **voice),
-        record("null", "audio", {"against_oracle": {"mel_mcd_db": null}}, role="null", **voice),
+        record("float16", "audio", {"against_reference": {"mel_mcd_db": distance}}, **voice),
+        record("noise_floor", "audio", {"against_reference": {"mel_mcd_db": noise_floor}}, role="noise_floor", **voice),
     ]
     (group,) = groups_of(found)
     row = group.row("float16")
@@ -178,11 +178,11 @@ def test_the_ratio_of_sounds_covers_what_is_true():
     for n in (100, 900):
         held = []
         for _ in range(60):
-            fix, null = (
-                {"against_oracle": {"mel_mcd_db": {"series": {"value": (level + rng.normal(size=n)).tolist()}}}}
+            fix, noise_floor = (
+                {"against_reference": {"mel_mcd_db": {"series": {"value": (level + rng.normal(size=n)).tolist()}}}}
                 for level in (6.0, 12.0)
             )
-            found = sound_ratio(fix, null)
+            found = sound_ratio(fix, noise_floor)
             held.append(found.low <= 0.5 <= found.high)
             widths[n] = found.high - found.low
         assert np.mean(held) > 0.8
@@ -190,7 +190,7 @@ def test_the_ratio_of_sounds_covers_what_is_true():
 
 
 def test_sound_without_a_null_is_the_recorded_ratio():
-    data = {"against_oracle": {"mel_mcd_db": {"ratio_to_null": 0.4, "series": {"value": [1.0] * 9}}}}
+    data = {"against_reference": {"mel_mcd_db": {"ratio_to_null": 0.4, "series": {"value": [1.0] * 9}}}}
     found = sound_ratio(data, {})
     assert (found.value, found.low, found.high) == (0.4, 0.4, 0.4)
     assert sound_ratio({}, {}) is None

@@ -148,13 +148,13 @@ def test_what_is_on_one_side_is_listed():
 
 def test_unlike_figures_are_set_aside_by_name():
     before, after = (
-        Figure(state="measured", value=1e-6, identity={"digest of the workload": digest, "threads": "1"})
+        Figure(state="measured", value=1e-6, identity={"digest of the case": digest, "threads": "1"})
         for digest in ("a", "b")
     )
     found = compare_sides(side(drift=before, peak_bytes=10), side(drift=after, peak_bytes=10), margins=Margins())
-    assert found.set_aside == (((PLACE, "drift"), "digest of the workload"),)
+    assert found.set_aside == (((PLACE, "drift"), "digest of the case"),)
     assert [one.metric for one in found.changes] == ["peak_bytes"]
-    with pytest.raises(ParameterError, match="differ in digest of the workload"):
+    with pytest.raises(ParameterError, match="differ in digest of the case"):
         compare_sides(side(drift=before), side(drift=after), margins=Margins())
 
 

@@ -73,7 +73,7 @@ def test_a_run_of_two_machines_is_refused(made, tmp_path):
 
 def test_another_digest_is_named(made, tmp_path):
     a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", digest="e" * 64)
-    with pytest.raises(ParameterError, match="differ in digest of the workload"):
+    with pytest.raises(ParameterError, match="differ in digest of the case"):
         compare_sides(*open_sides(str(a), str(b), results=None), margins=Margins())
 
 

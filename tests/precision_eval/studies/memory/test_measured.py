@@ -1,4 +1,4 @@
-"""Plans against measured peaks: real workloads at size ``cpu``, every fix, put on from outside.
+"""Plans against measured peaks: real cases at size ``cpu``, every fix, put on from outside.
 
 A total within 5 %, and the call's own peak within 5 % or 256 KiB: the sampler and the CPU's bfloat16 products take
 scratch that no plan has, 0.15 MB at most where it was looked at.
@@ -22,9 +22,9 @@ FUSED_NORM_PROMOTES = norm_promotes(torch.__version__)
 SLACK_BYTES = 256 * 1024
 
 
-def metavoice_request(workload):
+def metavoice_request(case):
     size, base = metavoice.SIZES["cpu"], model_by_name("metavoice-1b")
-    narrow = workload.id in ("metavoice-decode", "metavoice-prefill")
+    narrow = case.id in ("metavoice-decode", "metavoice-prefill")
     stack = dataclasses.replace(
         base.decoder, layers=size.layers, width=size.dim, heads=size.heads, kv_heads=size.heads,
         head_dim=size.head_dim, mlp_width=size.hidden, max_length=size.slots,
@@ -32,8 +32,8 @@ def metavoice_request(workload):
     )  # fmt: skip
     wide = Shipped(weights="float32", norms="float32", cache="float16", condition="float32")
     config = dataclasses.replace(base, decoder=stack, shipped=base.shipped if narrow else wide)
-    tokens = size.prompt if "prefill" in workload.id else 1
-    t4 = {"trainable": True, "autocast_dtype": "float16"} if workload.id == "metavoice-t4" else {"trainable": False}
+    tokens = size.prompt if "prefill" in case.id else 1
+    t4 = {"trainable": True, "autocast_dtype": "float16"} if case.id == "metavoice-t4" else {"trainable": False}
     return Request(config=config, length=size.slots, tokens=tokens, cpu=True, **t4)
 
 
@@ -86,14 +86,14 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def measured(fix, case):
+def measured(fix, built):
     """Memory of a call under a fix, or None where it raises or is unsupported."""
-    applied = fix.applied(case.model)
+    applied = fix.applied(built.model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch on mixed dtypes in its norm
         try:
             with applied:
-                return call_memory(applied, applied.prepare(case.inputs), model=case.model, device="cpu")
+                return call_memory(applied, applied.prepare(built.inputs), model=built.model, device="cpu")
         except (RuntimeError, UnsupportedError):
             return None
 
@@ -105,16 +105,16 @@ def check(plan, memory):
     assert abs(plan.call_bytes - memory.allocated_peak_bytes) <= slack
 
 
-@pytest.mark.parametrize(("workload", "asked"), CASES, ids=[workload.id for workload, _ in CASES])
-def test_every_fix_within_five_per_cent(workload, asked):
+@pytest.mark.parametrize(("case", "asked"), CASES, ids=[case.id for case, _ in CASES])
+def test_every_fix_within_five_per_cent(case, asked):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch on mixed dtypes in its norm
-        case = workload.build("cpu", device="cpu", seed=0)
+        built = case.build("cpu", device="cpu", seed=0)
     runs = 0
     for fix in FIXES:
         if "eager" not in fix.modes:
             continue
-        plan, memory = plan_fix(asked, fix), measured(fix, case)
+        plan, memory = plan_fix(asked, fix), measured(fix, built)
         assert (plan.status == "runs") == (memory is not None), (fix.id, plan.reason)
         if memory is not None:
             check(plan, memory)
@@ -123,14 +123,14 @@ def test_every_fix_within_five_per_cent(workload, asked):
 
 
 def test_the_source_s_own_autocast_on_a_t4():
-    workload = metavoice_t4.METAVOICE_T4
-    memory = measured(fix_by_id("as_shipped"), workload.build("cpu", device="cpu", seed=0))
-    check(plan_fix(metavoice_request(workload), fix_by_id("autocast")), memory)
+    case = metavoice_t4.METAVOICE_T4
+    memory = measured(fix_by_id("as_shipped"), case.build("cpu", device="cpu", seed=0))
+    check(plan_fix(metavoice_request(case), fix_by_id("autocast")), memory)
 
 
 def test_a_plan_that_ignores_the_cast_would_be_noticed():
-    case = metavoice.METAVOICE_DECODE_FLOAT32.build("cpu", device="cpu", seed=0)
-    memory = measured(fix_by_id("kv_to_query"), case)
+    built = metavoice.METAVOICE_DECODE_FLOAT32.build("cpu", device="cpu", seed=0)
+    memory = measured(fix_by_id("kv_to_query"), built)
     asked = metavoice_request(metavoice.METAVOICE_DECODE_FLOAT32)
     uncast = plan_fix(asked, fix_by_id("query_to_half"))
     with pytest.raises(AssertionError):

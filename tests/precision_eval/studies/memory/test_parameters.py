@@ -72,7 +72,7 @@ def test_ignored_kv_heads_would_be_noticed():
     assert parameter_count(ModelConfig(name="t", source="", decoder=ignored)) != counted(stack_module(TINY))
 
 
-def test_against_the_workload_s_own_class():
+def test_against_the_case_s_own_class():
     from precision_eval.cases.systems.metavoice import SIZES
     from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache
 

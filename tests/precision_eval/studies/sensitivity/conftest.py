@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.studies.sensitivity.mapping import Mapped, check_oracle
+from precision_eval.studies.sensitivity.mapping import Mapped, check_reference
 from precision_eval.studies.sensitivity.sites import Rule
 from precision_eval.studies.sensitivity.subject import Subject
 from precision_eval.studies.sensitivity.targets import Target
@@ -92,9 +92,9 @@ def mapped():
 
 def _mapped(subject, format="bfloat16", name="own"):
     tape = record(subject.model, subject.inputs, format=format, rules=subject.rules)
-    oracle = subject.oracle()
-    check_oracle(tape, subject, oracle)
-    return Mapped(name, "tiny", 0, "digest", subject, tape, oracle)
+    reference = subject.reference()
+    check_reference(tape, subject, reference)
+    return Mapped(name, "tiny", 0, "digest", subject, tape, reference)
 
 
 @pytest.fixture

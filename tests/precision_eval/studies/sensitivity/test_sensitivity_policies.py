@@ -44,10 +44,10 @@ def test_both_ends_are_the_uniform_fixes_bit_for_bit(one):
 
 
 def test_the_map_foretells_what_a_policy_that_runs_drifts(one):
-    narrow = one.subject.drift(executed(one.subject, Policy()), one.oracle).mean()
+    narrow = one.subject.drift(executed(one.subject, Policy()), one.reference).mean()
     for held in (("residual", "stem"), ("mlp",), ("residual", "stem", "norm", "output", "mlp")):
         policy = Policy(held=held)
-        found = one.subject.drift(executed(one.subject, policy), one.oracle).mean()
+        found = one.subject.drift(executed(one.subject, policy), one.reference).mean()
         assert found == pytest.approx(one.drift(policy.foretold(one.tape.sites)).mean(), rel=0.5)
         assert found < narrow
 

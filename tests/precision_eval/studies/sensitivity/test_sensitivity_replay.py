@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.studies.sensitivity.mapping import check_oracle, prepare
+from precision_eval.studies.sensitivity.mapping import check_reference, prepare
 from precision_eval.studies.sensitivity.sites import Rule, SensitivityError, Site
 from precision_eval.studies.sensitivity.subject import unit_drift
 from precision_eval.studies.sensitivity.targets import target_by_id
@@ -54,7 +54,9 @@ def test_nothing_narrow_is_the_float32_call_and_everything_narrow_the_uniform_fo
     assert torch.equal(replay(one.tape, attends.model, attends.inputs, narrow=()), plain)
     uniform = replay(one.tape, attends.model, attends.inputs, narrow=one.tape.sites).to(one.tape.found.dtype)
     assert float((uniform == one.tape.found).float().mean()) > 0.98  # a sum in another order may round otherwise
-    assert one.drift(one.tape.sites).mean() == pytest.approx(attends.drift(one.tape.found, one.oracle).mean(), rel=0.02)
+    assert one.drift(one.tape.sites).mean() == pytest.approx(
+        attends.drift(one.tape.found, one.reference).mean(), rel=0.02
+    )
 
 
 def second_implementation(model, x, format, narrow):
@@ -118,15 +120,15 @@ def test_the_model_is_left_as_it_was(attends, mapped):
     assert all(torch.equal(before[name], after[name]) and before[name].dtype is after[name].dtype for name in before)
 
 
-def test_a_wrong_oracle_is_caught(attends, mapped):
+def test_a_wrong_reference_is_caught(attends, mapped):
     one = mapped(attends)
-    assert check_oracle(one.tape, attends, one.oracle) < 1e-12
+    assert check_reference(one.tape, attends, one.reference) < 1e-12
     rounded_weights = dataclasses.replace(attends, model=copy.deepcopy(attends.model))
     rounded_weights.model.out.weight.data = attends.model.out.weight.data.bfloat16().float()
     with pytest.raises(SensitivityError, match=r"not the same function.*build both from one model"):
-        check_oracle(one.tape, attends, rounded_weights.oracle())
+        check_reference(one.tape, attends, rounded_weights.reference())
     with pytest.raises(SensitivityError, match="differ by"):
-        check_oracle(one.tape, attends, one.oracle + 1e-8 * one.oracle.abs().max())
+        check_reference(one.tape, attends, one.reference + 1e-8 * one.reference.abs().max())
 
 
 def test_unknown_sites_and_unlike_outputs_are_refused(attends, mapped):
@@ -134,17 +136,17 @@ def test_unknown_sites_and_unlike_outputs_are_refused(attends, mapped):
     with pytest.raises(SensitivityError, match=r"no operation of this call is at 7\.q; its sites: "):
         replay(one.tape, attends.model, attends.inputs, narrow=[Site("7", "q")])
     with pytest.raises(ParameterError, match="expected outputs of the same call"):
-        unit_drift(one.oracle[:1], one.oracle)
+        unit_drift(one.reference[:1], one.reference)
 
 
 def test_drift_by_hand_and_where_it_is_not_finite():
-    oracle = torch.tensor([[[3.0, 4.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
-    found = oracle.clone()
+    reference = torch.tensor([[[3.0, 4.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
+    found = reference.clone()
     found[0, 0, 0] += 0.5  # 0.5 / 5
     found[0, 1, 1] -= 0.4  # 0.4 / 2
-    assert unit_drift(found, oracle) == pytest.approx([0.15, 0.0])
+    assert unit_drift(found, reference) == pytest.approx([0.15, 0.0])
     found[1, 0, 0] = math.nan
-    assert unit_drift(found, oracle)[1] == math.inf
+    assert unit_drift(found, reference)[1] == math.inf
 
 
 def test_shared_dimension_is_rounded_in_parts():
@@ -162,7 +164,7 @@ def test_real_classes_keep_both_identities(target):
     subject = one.subject
     plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
     assert torch.equal(replay(one.tape, subject.model, subject.inputs, narrow=()), plain)
-    uniform, native = one.drift(one.tape.sites).mean(), subject.drift(one.tape.found, one.oracle).mean()
+    uniform, native = one.drift(one.tape.sites).mean(), subject.drift(one.tape.found, one.reference).mean()
     assert uniform == pytest.approx(native, rel=0.03)
 
 
@@ -171,7 +173,9 @@ def test_the_voice_keeps_both_identities_and_its_cache_is_a_site():
     subject = one.subject
     plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
     assert torch.equal(replay(one.tape, subject.model, subject.inputs, narrow=()), plain)
-    assert one.drift(one.tape.sites).mean() == pytest.approx(subject.drift(one.tape.found, one.oracle).mean(), rel=0.03)
+    assert one.drift(one.tape.sites).mean() == pytest.approx(
+        subject.drift(one.tape.found, one.reference).mean(), rel=0.03
+    )
     caches = [site for site in one.tape.sites if site.role == "cache"]
     assert len(caches) == 4
     assert one.drift(caches).mean() > 20 * one.drift(()).mean()

@@ -9,7 +9,7 @@ import pytest
 
 from precision_eval.core.cells import passed
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.sweep.lines import CASTS, NULL, line_of
+from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, line_of
 from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Sweep
 
 
@@ -27,14 +27,14 @@ def ratio(value, *, baseline, seed, noise=0.01):
     )
 
 
-def line(job, length, *, half=3.0, casts=1.5, faults=0.0, null=1.0, seed=0):
+def line(job, length, *, half=3.0, casts=1.5, faults=0.0, noise_floor=1.0, seed=0):
     """One line: `half` = query_to_half over full_float32, `casts` = kv_to_query over query_to_half, `null`."""
     own = 100 * job.process + length + seed
     ratios = {
         TO_HALF: ratio(half, baseline=BASELINE, seed=own),
         TO_QUERY: ratio(half * casts, baseline=BASELINE, seed=own + 1),
         CASTS: ratio(casts, baseline=TO_HALF, seed=own + 2),
-        NULL: ratio(null, baseline=BASELINE, seed=own + 3),
+        NOISE_FLOOR: ratio(noise_floor, baseline=BASELINE, seed=own + 3),
     }
     outcomes = {fix: passed(fix, {}) for fix in FIXES}
     return line_of(job, length, outcomes, ratios=ratios, page_faults={TO_QUERY: faults})

@@ -155,7 +155,7 @@ def test_a_jump_has_no_place_on_a_straight_line(made, tmp_path):
 def test_the_null_and_the_processes_are_stated(made):
     sweep = made.small(processes=3)
     lines = [
-        made.line(job, length, null=1.1 if length == 256 else 1.0)
+        made.line(job, length, noise_floor=1.1 if length == 256 else 1.0)
         for job in sweep.jobs(ENVIRONMENT)
         for length in job.lengths
     ]
@@ -174,7 +174,7 @@ def test_the_null_and_the_processes_are_stated(made):
     fewer = summary_markdown(findings_of(series_of(lines[:-1])), campaign="c")
     assert "Every ratio is over 2 to 3 processes." in fewer
     for line in lines:
-        del line["ratios"]["null"]
+        del line["ratios"]["noise_floor"]
     assert "Null" not in "".join(answer(findings_of(series_of(lines))))
 
 

@@ -18,7 +18,7 @@ from precision_eval.core.trials import TrialFile
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring, memory
-from precision_eval.studies.sweep.lines import CASTS, NULL, series_of
+from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, series_of
 from precision_eval.studies.sweep.measuring import build_case, measure_job
 from precision_eval.studies.sweep.plan import BASELINE, FIXES, FULL, QUICK, TO_HALF, TO_QUERY, Configuration, Job
 
@@ -50,7 +50,7 @@ def test_from_end_to_end(tmp_path, capsys):
     for series in found.values():
         if series.configuration.memory == "grown" or platform.libc_ver()[0] == "glibc":
             assert [point.failures for point in series.points] == [{}, {}]
-            assert all(set(point.ratios) == {TO_HALF, TO_QUERY, CASTS, NULL} for point in series.points)
+            assert all(set(point.ratios) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for point in series.points)
     if platform.libc_ver()[0] == "glibc":  # the copies: two of 1 MiB, 512 pages of 4 KiB
         copies = {state: one.points[1].page_faults[TO_QUERY] for state, one in found.items()}
         assert min(copies["returned"]) > 250
@@ -137,7 +137,7 @@ def given_by_a_job(monkeypatch, change=lambda candidates, options: None):
 
 
 def check_own_tensors(given):
-    """The null of the first group is a further candidate, and nobody shares a cache with anybody."""
+    """The noise floor of the first group is a further candidate, and nobody shares a cache with anybody."""
     (candidates, _, storages), _ = given
     assert len(storages) == len(candidates) + 1
     assert min(map(len, storages)) >= 2  # key and value
@@ -148,19 +148,19 @@ def test_the_null_is_a_copy_with_tensors_of_its_own(monkeypatch):
     given = given_by_a_job(monkeypatch)
     check_own_tensors(given)
     (candidates, options, _), (casts, others, _) = given
-    assert options["null"].call.func.fix == candidates[BASELINE].call.func.fix
-    assert (list(casts), "null" in others) == ([TO_HALF, TO_QUERY], False)
+    assert options["noise_floor"].call.func.fix == candidates[BASELINE].call.func.fix
+    assert (list(casts), "noise_floor" in others) == ([TO_HALF, TO_QUERY], False)
 
 
 def itself(candidates, options):
-    if "null" in options:
-        options["null"] = True
+    if "noise_floor" in options:
+        options["noise_floor"] = True
 
 
 def on_its_tensors(candidates, options):
-    if "null" in options:
+    if "noise_floor" in options:
         own = candidates[BASELINE]
-        options["null"] = Candidate(partial(own.call.func, *own.call.args), own.block)
+        options["noise_floor"] = Candidate(partial(own.call.func, *own.call.args), own.block)
 
 
 @pytest.mark.parametrize("fault", [itself, on_its_tensors])
@@ -244,7 +244,7 @@ def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
     (line,) = measure_job(job_of(64))
     assert line["status"] == {fix: "raised" if fix == TO_QUERY else "passed" for fix in FIXES}
     assert line["reason"] == {TO_QUERY: "RuntimeError: planted"}
-    assert set(line["ratios"]) == {TO_HALF, NULL}
+    assert set(line["ratios"]) == {TO_HALF, NOISE_FLOOR}
     assert set(line["page_faults"]) == set(FIXES) - {TO_QUERY}
 
 
@@ -274,7 +274,7 @@ def test_states_of_memory_need_glibc(monkeypatch):
 def test_compiled_job():
     lines = measure_job(job_of(32, 64, configuration=Configuration(**(vars(TINY) | {"mode": "compiled"}))))
     assert [set(line["status"].values()) for line in lines] == [{"passed"}] * 2
-    assert all(set(line["ratios"]) == {TO_HALF, TO_QUERY, CASTS, NULL} for line in lines)
+    assert all(set(line["ratios"]) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for line in lines)
 
 
 def test_planning_and_reading_load_no_torch():

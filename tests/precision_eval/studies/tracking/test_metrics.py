@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.cases.systems import all_workloads, workload_by_id
+from precision_eval.cases.systems import all_cases, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.fixes import FIXES, fix_by_id
@@ -20,7 +20,7 @@ from precision_eval.studies.tracking import (
 )
 from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
 from precision_eval.studies.tracking.place import fix_of_label
-from precision_eval.studies.tracking.selection import COMPILED, SIZES, TIMED_WORKLOADS
+from precision_eval.studies.tracking.selection import COMPILED, SIZES, TIMED_CASES
 from precision_eval.studies.tracking.torch_build import torch_version_number
 
 FIX_DIGESTS = {
@@ -61,34 +61,34 @@ def test_a_second_revision_has_a_label_of_its_own():
         fix_of_label("kv_to_query~2")
 
 
-def test_metrics_name_measures_that_exist_and_each_workload_has_the_common_ones():
+def test_metrics_name_measures_that_exist_and_each_case_has_the_common_ones():
     known = {measure.name for measure in MEASURES}
     assert {name for metric in METRICS for name in metric.measures} <= known
-    for workload in all_workloads():
-        ids = {metric.id for metric in metrics_of(workload, "eager")}
-        assert {"status", "drift", "peak_bytes", "stored_bytes"} <= ids, workload.id
-    assert metric_by_id("drift").measure_of(workload_by_id("voice").measures) == "teacher_forced_drift"
+    for case in all_cases():
+        ids = {metric.id for metric in metrics_of(case, "eager")}
+        assert {"status", "drift", "peak_bytes", "stored_bytes"} <= ids, case.id
+    assert metric_by_id("drift").measure_of(case_by_id("voice").measures) == "teacher_forced_drift"
     assert [metric.method for metric in METRICS[:3]] == ["time_call", "peakmem_call", "track_status"]
     with pytest.raises(UnknownNameError, match=r"did you mean .*drift"):
         metric_by_id("drifd")
 
 
 def test_the_literal_selections_name_what_exists():
-    names = {workload.id for workload in all_workloads()}
-    assert {*TIMED_WORKLOADS, *COMPILED, *SIZES} <= names
+    names = {case.id for case in all_cases()}
+    assert {*TIMED_CASES, *COMPILED, *SIZES} <= names
     assert {name for metrics in COMPILED.values() for name in metrics} <= {metric.id for metric in METRICS}
     for name, sizes in SIZES.items():
-        assert set(sizes) <= set(workload_by_id(name).default_sizes)
+        assert set(sizes) <= set(case_by_id(name).default_sizes)
 
 
-def test_a_workload_lists_the_fixes_that_it_takes():
-    assert "upstream" not in fix_labels(workload_by_id("attention-decode"))
-    assert "upstream" in fix_labels(workload_by_id("metavoice-decode"))
-    assert "dynamo_fallback" in fix_labels(workload_by_id("attention-decode"))  # n/a in eager, not left out
+def test_a_case_lists_the_fixes_that_it_takes():
+    assert "upstream" not in fix_labels(case_by_id("attention-decode"))
+    assert "upstream" in fix_labels(case_by_id("metavoice-decode"))
+    assert "dynamo_fallback" in fix_labels(case_by_id("attention-decode"))  # n/a in eager, not left out
 
 
 def test_figures_are_read_from_where_they_stand():
-    data = {"against_oracle": {"log_spectral_distance_db": {"ratio_to_null": 0.5}}, "ratio_to_anchor": [1.0, 3, 2.0]}
+    data = {"against_reference": {"log_spectral_distance_db": {"ratio_to_null": 0.5}}, "ratio_to_anchor": [1.0, 3, 2.0]}
     outcome = passed("bfloat16", data)
     assert metric_by_id("audio_degradation").read(outcome) == 0.5
     assert metric_by_id("latency_to_anchor").read(outcome) == (1.0, 3.0, 2.0)
@@ -100,7 +100,7 @@ def test_figures_are_read_from_where_they_stand():
         metric_by_id("drift").read(missing)
 
 
-VOICE, DECODE = workload_by_id("voice"), workload_by_id("attention-decode")
+VOICE, DECODE = case_by_id("voice"), case_by_id("attention-decode")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from precision_eval.studies.tracking import (
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE, process_numbers
 from precision_eval.studies.tracking.paired import timed_in_process
 
-DECODE = Place(workload="attention-decode", mode="eager", size="dia")
-VOICE = Place(workload="voice", mode="eager", size="default")
+DECODE = Place(case="attention-decode", mode="eager", size="dia")
+VOICE = Place(case="voice", mode="eager", size="default")
 
 
 @pytest.fixture
@@ -57,17 +57,17 @@ def measured(cells, measure):
 
 
 def test_a_measure_is_run_once_for_all_fixes_and_kept(cells, tmp_path):
-    first = outcomes_of(DECODE, "witness", folder=tmp_path, effort=FULL)
+    first = outcomes_of(DECODE, "trace", folder=tmp_path, effort=FULL)
     count = len(cells.cells)
     assert count == len(first) == 7  # every fix that has the mode; no one project is meant, so no upstream
-    assert outcomes_of(DECODE, "witness", folder=tmp_path, effort=FULL) == first
+    assert outcomes_of(DECODE, "trace", folder=tmp_path, effort=FULL) == first
     assert len(cells.cells) == count
     (kept,) = tmp_path.glob("*.json")
     assert json.loads(kept.read_text())["float16"]["status"] == "passed"
 
 
 def test_a_fix_that_raises_is_not_measured_on_and_keeps_its_reason(cells, tmp_path):
-    cells.statuses["as_shipped", "witness"] = "raised"
+    cells.statuses["as_shipped", "trace"] = "raised"
     found = outcomes_of(DECODE, "drift", folder=tmp_path, effort=FULL)
     assert found["as_shipped"].status == "raised"
     assert found["as_shipped"].reason == "because"
@@ -97,7 +97,7 @@ def test_a_round_of_a_sweep_times_one_process_by_its_number(cells, tmp_path, mon
 
 
 def test_latency_times_what_runs_in_several_processes(cells, tmp_path):
-    cells.statuses["as_shipped", "witness"] = "raised"
+    cells.statuses["as_shipped", "trace"] = "raised"
     found = figure(DECODE, "bfloat16", metric_by_id("latency_ratio"), folder=tmp_path, effort=FULL)
     assert found == (1.0, 2.0, 3.0)
     timed = [(cell, process) for cell, process in cells.cells if cell.measure == "latency"]
@@ -107,33 +107,33 @@ def test_latency_times_what_runs_in_several_processes(cells, tmp_path):
 
 def test_the_voice_is_held_to_references_and_they_are_no_fixes(cells, tmp_path):
     outcomes_of(VOICE, "divergence", folder=tmp_path, effort=FULL)
-    assert measured(cells, "streams")[0] == "oracle"
-    assert "null" not in measured(cells, "streams")
-    assert "oracle" not in measured(cells, "divergence")
+    assert measured(cells, "streams")[0] == "reference"
+    assert "noise_floor" not in measured(cells, "streams")
+    assert "reference" not in measured(cells, "divergence")
     outcomes_of(VOICE, "audio", folder=tmp_path, effort=FULL)
-    assert measured(cells, "synthesis")[:2] == ["oracle", "null"]
+    assert measured(cells, "synthesis")[:2] == ["reference", "noise_floor"]
 
 
 def test_without_its_reference_nothing_is_compared(cells, tmp_path):
-    cells.statuses["oracle", "streams"] = "out_of_memory"
+    cells.statuses["reference", "streams"] = "out_of_memory"
     found = outcomes_of(VOICE, "divergence", folder=tmp_path, effort=FULL)
     assert {outcome.status for outcome in found.values()} == {"crashed"}
-    assert found["bfloat16"].reason == "its reference oracle out_of_memory: because"
+    assert found["bfloat16"].reason == "its reference reference out_of_memory: because"
     assert not measured(cells, "divergence")
 
 
 def test_quick_measures_the_tiny_size_and_few_compiled(cells, tmp_path):
     figure(DECODE, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert {cell.size for cell, _ in cells.cells} == {"tiny"}
-    compiled = Place(workload="attention-decode", mode="compiled", size="dia")
+    compiled = Place(case="attention-decode", mode="compiled", size="dia")
     with pytest.raises(NotApplicableError, match="left out of a quick run, compiled"):
         figure(compiled, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert figure(compiled, "full_float32", metric_by_id("status"), folder=tmp_path, effort=QUICK) == 1
 
 
 def test_quick_and_full_outcomes_are_kept_apart(cells, tmp_path):
-    tiny = Place(workload="attention-decode", mode="eager", size="tiny")
-    outcomes_of(tiny, "witness", folder=tmp_path, effort=QUICK)
+    tiny = Place(case="attention-decode", mode="eager", size="tiny")
+    outcomes_of(tiny, "trace", folder=tmp_path, effort=QUICK)
     count = len(cells.cells)
-    outcomes_of(tiny, "witness", folder=tmp_path, effort=FULL)
+    outcomes_of(tiny, "trace", folder=tmp_path, effort=FULL)
     assert len(cells.cells) == 2 * count

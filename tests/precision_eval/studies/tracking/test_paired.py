@@ -8,7 +8,7 @@ from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.studies.tracking import FULL, Place, paired
 from precision_eval.studies.tracking.anchor import anchor_call
 
-TINY = Place(workload="attention-decode", mode="eager", size="tiny")
+TINY = Place(case="attention-decode", mode="eager", size="tiny")
 
 
 def rounds_of(times_s):

@@ -189,8 +189,8 @@ def few_versions(path, write, run_type, *, versions, moved, fixes=FIXES, **more)
 def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, write, run_type):
     """p ≥ 2/20, however large the step and however many series take it."""
     story = tell(few_versions(tmp_path, write, run_type, versions=2, moved=6))
-    assert story.workloads[0].changes == ()
-    found = reach(story.workloads[0].series)
+    assert story.cases[0].changes == ()
+    found = reach(story.cases[0].series)
     assert (found.tested, found.smallest, found.clear) == (6, pytest.approx(0.1), pytest.approx(0.1))
     assert found.none
     (note,) = [one for one in story.notes if "too few" in one]
@@ -205,18 +205,18 @@ def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, w
 def test_three_versions_of_three_processes_take_luck(tmp_path, write, run_type):
     """A clear step has p = 2/84/0.8 = 0.030, so 0.18 where it is one of 6; where all take it together, 0.030."""
     story = tell(few_versions(tmp_path, write, run_type, versions=3, moved=0))
-    found = reach(story.workloads[0].series)
+    found = reach(story.cases[0].series)
     assert (found.none, found.unsure) == (False, True)
     (note,) = [one for one in story.notes if "too few" in one]
     assert "to call any paired change in dia-decode without luck: one series' step" in note
     assert "p of about 0.03, times 6 series" in note
     assert headline(story).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
-    assert len(tell(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).workloads[0].changes) >= 4
+    assert len(tell(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).cases[0].changes) >= 4
 
 
 def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
     story = tell(few_versions(tmp_path, write, run_type, versions=5, moved=0))
-    assert not reach(story.workloads[0].series).unsure
+    assert not reach(story.cases[0].series).unsure
     assert not any("too few" in note for note in story.notes)
     assert headline(story).endswith("no metric changed beyond its noise.")
 
@@ -224,7 +224,7 @@ def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
 def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, write, run_type):
     values = {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}, DRIFT: {CELL: [1.0] * 4 + [2.0] * 4}}
     story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
-    assert reach(story.workloads[0].series) is None
+    assert reach(story.cases[0].series) is None
     assert headline(story).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
 
 
@@ -251,8 +251,8 @@ def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type
         }
     }
     story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
-    (workload,) = story.workloads
-    found = {(one.fix, one.before, one.at, one.old, one.new): one.explained_by for one in workload.status_changes}
+    (case,) = story.cases
+    found = {(one.fix, one.before, one.at, one.old, one.new): one.explained_by for one in case.status_changes}
     assert {key: [one.id for one in causes] for key, causes in found.items()} == {
         ("as_shipped", "2.6.0", "2.7.1", "raised", "passed"): ["rms-norm-keeps-input-dtype"],
         ("autocast", "2.6.0", "2.7.1", "passed", "raised"): ["rms-norm-half-meets-autocast"],
@@ -260,9 +260,9 @@ def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type
         ("bfloat16", "2.7.1", "2.9.1", "passed", "failed"): [],
         ("bfloat16", "2.9.1", "2.10.0", "failed", "passed"): [],
     }
-    cells = workload.tables[0].cells
+    cells = case.tables[0].cells
     assert cells["bfloat16", "2.8.0"].status == "not_applicable"
-    assert workload.tables[0].fixes == ("as_shipped", "bfloat16", "float16", "autocast")
+    assert case.tables[0].fixes == ("as_shipped", "bfloat16", "float16", "autocast")
     assert {one.id for one in story.upstream} == {"rms-norm-keeps-input-dtype", "rms-norm-half-meets-autocast"}
     text = markdown(story)
     assert "| as_shipped | eager, tiny | 2.6.0 → 2.7.1 (2025-06) | raised → passed | rms-norm-keeps-input-dtype" in text
@@ -278,7 +278,7 @@ def test_a_change_on_cuda_explains_nothing_that_ran_on_the_cpu(tmp_path, write, 
     for cuda in (False, True):
         folder = folder_of(tmp_path / str(cuda), write, run_type, values, cuda=cuda)
         explained = {
-            name: [one.id for one in tell(read_results(folder), upstream=known).workloads[0].changes[0].explained_by]
+            name: [one.id for one in tell(read_results(folder), upstream=known).cases[0].changes[0].explained_by]
             for name, known in (("as it is", upstream), ("planted", on_cpu))
         }
         assert explained == {"as it is": [], "planted": ["rms-norm-autocast-float32"]}
@@ -290,8 +290,8 @@ def test_every_status_change_on_record_is_explained():
     recorded = expected_changes(load_table())
     assert recorded
     for change in recorded:
-        workload, fix, mode = change.cell.split("/")
-        key = (mode.partition("-")[0], workload, "status", fix, "tiny")
+        case, fix, mode = change.cell.split("/")
+        key = (mode.partition("-")[0], case, "status", fix, "tiny")
         for (before, old), (at, new) in zip(change.by_version[:-1], change.by_version[1:], strict=True):
             if old.status != new.status:
                 assert explanations(known, key, before=before, at=at, statuses=(old.status, new.status)), change.cell
@@ -339,9 +339,9 @@ def test_commits_are_an_axis_too(tmp_path, write, run_type):
     assert story.positions == ("11111111", "22222222", "33333333")
     assert {one.torch_version for one in story.sets} == {"2.9.1"}
     assert story.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
-    (workload,) = story.workloads
-    assert [(one.at, one.explained_by) for one in workload.changes] == [("22222222", ())]
-    assert [(one.at, one.explained_by) for one in workload.status_changes] == [("22222222", ())]
+    (case,) = story.cases
+    assert [(one.at, one.explained_by) for one in case.changes] == [("22222222", ())]
+    assert [(one.at, one.explained_by) for one in case.status_changes] == [("22222222", ())]
     assert "unexplained" not in markdown(story)
     by_torch = tell(sets)
     assert by_torch.positions == ("2.8.0", "2.9.1")
@@ -358,15 +358,15 @@ def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
     sets = read_results(folder)
     with pytest.raises(ParameterError, match="unknown axis 'time'; expected torch or commit"):
         tell(sets, Choice(axis="time"))
-    with pytest.raises(UnknownNameError, match="unknown workload 'svd-"):
-        tell(sets, Choice(workloads=("svd-*",)))
+    with pytest.raises(UnknownNameError, match="unknown case 'svd-"):
+        tell(sets, Choice(cases=("svd-*",)))
     with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
         tell(sets, Choice(metrics=("drifts",)))
     twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
     with pytest.raises(ParameterError, match=r"are both 2\.6\.0; keep one of the two"):
         tell(twice)
     write(tmp_path / "bare", [run_type(torch="2.8.0", values={})])
-    with pytest.raises(RecordError, match="hold no benchmark of a workload"):
+    with pytest.raises(RecordError, match="hold no benchmark of a case"):
         tell(read_results(tmp_path / "bare"))
 
 
@@ -375,7 +375,7 @@ def test_json_is_strict_and_csv_holds_every_value(tmp_path, write, run_type):
     story = tell(read_results(folder_of(tmp_path / "in", write, run_type, values)))
     found = json.loads(as_json(story), parse_constant=lambda name: pytest.fail(name))
     assert [one["released"] for one in found["positions"]][:2] == ["2025-01-29", "2025-06-04"]
-    (change,) = found["workloads"][0]["changes"]
+    (change,) = found["cases"][0]["changes"]
     assert (change["at"], change["factor"], change["explained_by"]) == ("2.7.1", None, ["rms-norm-keeps-input-dtype"])
     write_csv(story, tmp_path / "out" / "values.csv")
     lines = (tmp_path / "out" / "values.csv").read_text().splitlines()

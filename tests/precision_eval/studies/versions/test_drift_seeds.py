@@ -24,7 +24,7 @@ def write_seeds(folder, values, *, definition="v1", cpu="Testium 1"):
     """Write torch version → seed → drift as the command does."""
     lines = []
     for version, drift in values.items():
-        line = {"key": version, "mode": "eager", "workload": "dia-decode", "fix": CELL[0], "size": CELL[1]}
+        line = {"key": version, "mode": "eager", "case": "dia-decode", "fix": CELL[0], "size": CELL[1]}
         line |= {"torch_version": version, "benchmark_version": definition, "cpu": cpu, "torch_build": "any"}
         lines.append(json.dumps(line | {"drift": {str(seed): value for seed, value in drift.items()}}) + "\n")
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def scattered(factor):
 def test_a_small_change_that_the_seeds_confirm_is_called_with_their_factor(tmp_path, write, run_type):
     seeds = {"2.8.0": OLD, "2.9.1": {seed: 1.2 * value for seed, value in OLD.items()}}
     story = story_of(tmp_path, write, run_type, (1.0, 1.25), seeds)
-    (found,) = story.workloads[0].changes
+    (found,) = story.cases[0].changes
     assert (found.seeds, found.factor, found.p_value) == (8, pytest.approx(1.2), None)
     assert found.factor_interval == pytest.approx((1.2, 1.2))
     assert [one.id for one in found.explained_by] == ["cpu-flash-takes-grouped-heads"]
@@ -102,17 +102,17 @@ def test_a_small_change_that_the_seeds_confirm_is_called_with_their_factor(tmp_p
 def test_one_seeds_luck_is_no_change_and_says_what_the_seeds_say(tmp_path, write, run_type):
     for number, tracked in enumerate(((1.0, 1.28), (1.0, 1.6))):
         story = story_of(tmp_path / str(number), write, run_type, tracked, scattered(1.0))
-        assert story.workloads[0].changes == ()
+        assert story.cases[0].changes == ()
         (note,) = [note for note in story.notes if "of one seed" in note]
         assert f"×{tracked[1]:g} at 2.9.1, over 8 seeds ×" in note
-    assert len(story_of(tmp_path / "bare", write, run_type, (1.0, 1.6), None).workloads[0].changes) == 1
+    assert len(story_of(tmp_path / "bare", write, run_type, (1.0, 1.6), None).cases[0].changes) == 1
 
 
 def test_seeds_of_another_processor_or_definition_are_not_used(tmp_path, write, run_type):
     confirmed = {"2.8.0": OLD, "2.9.1": {seed: 1.2 * value for seed, value in OLD.items()}}
     for number, more in enumerate(({"cpu": "other"}, {"definition": "v0"})):
         story = story_of(tmp_path / str(number), write, run_type, (1.0, 1.2), confirmed, **more)
-        assert story.workloads[0].changes == ()
+        assert story.cases[0].changes == ()
 
 
 def test_the_committed_seeds_confirm_grouped_heads_and_not_the_luck_of_seed_0():
@@ -121,9 +121,9 @@ def test_the_committed_seeds_confirm_grouped_heads_and_not_the_luck_of_seed_0():
     assert entry.explains((*key, "dia"), before="2.8.0", at="2.9.1")
     assert not entry.explains((*key, "metavoice"), before="2.8.0", at="2.9.1")  # no grouped heads
     story = tell(read_results(ROOT / "results" / "torch-versions"))
-    called = {change.key: change for one in story.workloads for change in one.changes if change.metric == "drift"}
+    called = {change.key: change for one in story.cases for change in one.changes if change.metric == "drift"}
     dia = called[*key, "dia"]
     assert (dia.at, dia.seeds) == ("2.9.1", 8)
     assert dia.explained_by == (entry,)
     assert (*key, "metavoice") not in called
-    assert not any(workload == "metavoice-decode-float32" for _, workload, *_ in called)
+    assert not any(case == "metavoice-decode-float32" for _, case, *_ in called)

@@ -5,15 +5,15 @@ import struct
 import pytest
 
 from precision_eval.core.errors import IntegrityError
-from tools.torch_versions import stand_ins
-from tools.torch_versions.stand_ins import elf_hash, put_stand_ins, read_object, stand_in
+from tools.torch_versions import stubs
+from tools.torch_versions.stubs import elf_hash, put_stubs, read_object, stub
 
 LOADS = (platform.system(), platform.machine()) == ("Linux", "x86_64")
 
 
 def wanting(needed, loose=()):
     """The bytes of a library that needs others: needed = {library: {version: [names]}}; loose names have no version."""
-    strings = stand_ins._Strings()
+    strings = stubs._Strings()
     symbols = [(name, version) for versions in needed.values() for version, names in versions.items() for name in names]
     versions = [version for found in needed.values() for version in found]
     symbols += [(name, None) for name in loose]
@@ -31,7 +31,7 @@ def wanting(needed, loose=()):
     origin_at = strings.add("$ORIGIN")
     parts = {
         6: table,
-        4: stand_ins._hash_table([name for name, _ in symbols]),
+        4: stubs._hash_table([name for name, _ in symbols]),
         0x6FFFFFFE: needs,
         0x6FFFFFF0: struct.pack(f"<{len(numbers)}H", *numbers),
         5: bytes(strings.data),
@@ -50,7 +50,7 @@ def wanting(needed, loose=()):
         struct.pack("<QQq", slots + 8 * i, (i + 1) << 32 | 6, 0) for i in range(len(symbols))
     )
     body = body[: -len(relocations)] + relocations if relocations else body
-    return stand_ins._framed(body, start, dynamic + bytes(16 * len(symbols)))
+    return stubs._framed(body, start, dynamic + bytes(16 * len(symbols)))
 
 
 NEEDED = {
@@ -64,7 +64,7 @@ def torch_folder(tmp_path):
     library = tmp_path / "torch" / "lib"
     library.mkdir(parents=True)
     (library / "libtorch_cuda.so").write_bytes(wanting(NEEDED, loose=["nvrtcVersion", "ours", "PyNumber_Add"]))
-    (library / "libours.so").write_bytes(stand_in("libours.so", [("ours", "")]))
+    (library / "libours.so").write_bytes(stub("libours.so", [("ours", "")]))
     return tmp_path / "torch"
 
 
@@ -83,7 +83,7 @@ def test_reader_sees_what_a_stand_in_defines(torch_folder):
 
 
 def test_each_missing_library_gets_its_symbols(torch_folder):
-    assert put_stand_ins(torch_folder) == ("libcublas.so.12", "libcudart.so.12")
+    assert put_stubs(torch_folder) == ("libcublas.so.12", "libcudart.so.12")
     made = {name: read_object(torch_folder / "lib" / name) for name in NEEDED}
     assert made["libcudart.so.12"].defined == {"cudaGetDeviceCount", "cudaMalloc"}
     # symbols of no version go to the first library, except those that torch itself or Python defines
@@ -92,16 +92,16 @@ def test_each_missing_library_gets_its_symbols(torch_folder):
 
 def test_what_is_there_is_left_alone(torch_folder):
     own = torch_folder / "lib" / "libcudart.so.12"
-    own.write_bytes(stand_in("libcudart.so.12", []))
+    own.write_bytes(stub("libcudart.so.12", []))
     before = own.read_bytes()
-    assert put_stand_ins(torch_folder) == ("libcublas.so.12",)
+    assert put_stubs(torch_folder) == ("libcublas.so.12",)
     assert own.read_bytes() == before
 
 
 def test_a_cpu_build_needs_none(tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libtorch_cpu.so").write_bytes(wanting({"libc.so.6": {"GLIBC_2.2.5": ["malloc"]}}))
-    assert put_stand_ins(tmp_path) == ()
+    assert put_stubs(tmp_path) == ()
 
 
 def test_hash_of_names_is_the_published_one():
@@ -124,7 +124,7 @@ class TestLoader:
         path.write_bytes(wanting(NEEDED))
         with pytest.raises(OSError, match="cannot open shared object file"):
             ctypes.CDLL(str(path))
-        put_stand_ins(torch_folder)
+        put_stubs(torch_folder)
         ctypes.CDLL(str(path))  # every symbol of every version is found
         runtime = ctypes.CDLL(str(torch_folder / "lib" / "libcudart.so.12"))
         assert runtime.cudaGetDeviceCount() == 100
@@ -138,6 +138,6 @@ class TestLoader:
     )
     def test_a_planted_fault_is_seen_by_the_loader(self, tmp_path, symbols, message):
         (tmp_path / "libasks.so").write_bytes(wanting({"libfault.so.1": {"one": ["cudaGetDeviceCount", "cudaMalloc"]}}))
-        (tmp_path / "libfault.so.1").write_bytes(stand_in("libfault.so.1", symbols))
+        (tmp_path / "libfault.so.1").write_bytes(stub("libfault.so.1", symbols))
         with pytest.raises(OSError, match=message):
             ctypes.CDLL(str(tmp_path / "libasks.so"))

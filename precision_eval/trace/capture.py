@@ -1,4 +1,4 @@
-"""The witness: dtypes of operands and outputs, casts, and the attention backend that really ran.
+"""The trace: dtypes of operands and outputs, casts, and the attention backend that really ran.
 
 Nothing here runs while timing. Observation changes no result: sites are recorded by functions put in the place of the
 originals for one call, below the casts that a fix has installed, and no function mode is pushed (one would send
@@ -48,7 +48,7 @@ BACKENDS: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Witness:
+class Trace:
     """What really ran in one call."""
 
     sites: dict[str, list[dict[str, Any]]]
@@ -169,14 +169,14 @@ class Observer(TorchDispatchMode):
             dtypes["output"] = _name(found.dtype)
         self.entries[site.site, tuple(dtypes.items())] += 1
 
-    def witness(self, *, backend: str, observed: str, graphs: int | None, output: Any) -> Witness:
+    def trace(self, *, backend: str, observed: str, graphs: int | None, output: Any) -> Trace:
         """Sum up."""
         sites: dict[str, list[dict[str, Any]]] = {site.site: [] for site in SITES}
         for (site, dtypes), count in sorted(self.entries.items()):
             sites[site].append({**dict(dtypes), "count": count})
         keys = ("site", "operand", "from", "to", "count")
         casts = [dict(zip(keys, (*cast, count), strict=True)) for cast, count in sorted(self.casts.items())]
-        return Witness(sites, backend, casts, observed, graphs, output)
+        return Trace(sites, backend, casts, observed, graphs, output)
 
 
 def _joined(backends: Iterable[str], *, attention: bool) -> str:
@@ -185,7 +185,7 @@ def _joined(backends: Iterable[str], *, attention: bool) -> str:
     return "+".join(fused) or ("math" if attention and "softmax" in set(backends) else "unknown")
 
 
-def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Witness:
+def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Trace:
     """Run a call once and report which dtypes and which attention backend really ran."""
     if isinstance(call, AppliedFix) and call.mode == "compiled":
         return _observe_compiled(call, inputs)
@@ -194,7 +194,7 @@ def observe(call: Callable[..., Any], inputs: tuple[Any, ...]) -> Witness:
         output = call(*inputs)
     attention = any(site == "sdpa" for site, _ in observer.entries)
     backend = _joined(observer.backends, attention=attention)
-    return observer.witness(backend=backend, observed="call", graphs=None, output=output)
+    return observer.trace(backend=backend, observed="call", graphs=None, output=output)
 
 
 def _swaps(call: Callable[..., Any], observer: Observer) -> list[Swap]:
@@ -234,7 +234,7 @@ class _ObservingInterpreter(fx.Interpreter):
         return (self._observer.recorder(site, method) if site else method)(*args, **kwargs)
 
 
-def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Witness:
+def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Trace:
     observer, graphs = Observer(), 0
 
     def observing_backend(graph: fx.GraphModule, _: Any) -> Callable[..., Any]:
@@ -251,4 +251,4 @@ def _observe_compiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Witness:
     attention = any(site == "sdpa" for site, _ in observer.entries)
     # the compiler may fuse the softmax of plain matrix products into a loop of its own, but no attention kernel
     backend = _joined(fused or {"softmax"}, attention=attention)
-    return observer.witness(backend=backend, observed="graph", graphs=graphs, output=seen.output)
+    return observer.trace(backend=backend, observed="graph", graphs=graphs, output=seen.output)

@@ -1,4 +1,4 @@
-"""Empty stand-ins for CUDA's libraries, so that a CUDA build of torch imports on a machine that has none of them.
+"""Empty stub libraries for CUDA's libraries, so that a CUDA build of torch imports on a machine that has none of them.
 
 A wheel of torch from the default index of Linux needs 2 to 5 GB of NVIDIA's libraries, of which the CPU's code calls
 none; but the loader wants each library by its name, and in it each symbol by its name and version.
@@ -44,15 +44,15 @@ class SharedObject:
     defined: frozenset[str]
 
 
-def put_stand_ins(torch_folder: Path) -> tuple[str, ...]:
-    """Write a stand-in for every CUDA library that torch needs and does not carry."""
+def put_stubs(torch_folder: Path) -> tuple[str, ...]:
+    """Write a stub library for every CUDA library that torch needs and does not carry."""
     library = torch_folder / "lib"
     paths = [*sorted(library.glob("*.so*")), *sorted(torch_folder.glob("*.so"))]
     objects = [read_object(path) for path in paths]
     present = {path.name for path in paths}
     missing = sorted({name for one in objects for name in one.needed if CUDA_LIBRARY.match(name)} - present)
     for name, symbols in _shares(objects, missing).items():
-        (library / name).write_bytes(stand_in(name, symbols))
+        (library / name).write_bytes(stub(name, symbols))
     return tuple(missing)
 
 
@@ -160,7 +160,7 @@ class _Reader:
         )
 
 
-def stand_in(soname: str, symbols: Iterable[Symbol]) -> bytes:
+def stub(soname: str, symbols: Iterable[Symbol]) -> bytes:
     """Return a shared object for x86-64 whose every symbol is one function that returns :data:`NO_DEVICE`."""
     ordered = sorted(set(symbols))
     versions = sorted({version for _, version in ordered if version})

@@ -14,7 +14,7 @@ import torch
 
 from precision_eval.cases.adapters.base import imported
 from precision_eval.cases.adapters.t5 import T5_ENCODER
-from precision_eval.cases.adapters.wrapped import ZooModel
+from precision_eval.cases.adapters.wrapped import WrappedModel
 from precision_eval.studies.sensitivity.sites import Rule
 from precision_eval.studies.sensitivity.subject import Subject
 
@@ -45,7 +45,7 @@ def t5_subject(
     return Subject(model, (ids,), rules, units, lambda hidden_states: hidden_states)
 
 
-class DiaText(ZooModel):
+class DiaText(WrappedModel):
     """Bytes in, the encoder's last hidden states out."""
 
     in_use: torch.Tensor

@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from precision_eval.cases.systems import workload_by_id
+from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.fixes.sites import SITES
-from precision_eval.trace.witness import observe
+from precision_eval.trace.capture import observe
 
 CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback", "upstream")]
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -31,8 +31,8 @@ COMPILED = [
 
 
 @pytest.fixture
-def case():
-    return workload_by_id("attention-decode").build("tiny", device="cpu", seed=3)
+def built():
+    return case_by_id("attention-decode").build("tiny", device="cpu", seed=3)
 
 
 def names():
@@ -41,10 +41,10 @@ def names():
 
 @pytest.mark.parametrize("mode", ["eager", pytest.param("compiled", marks=COMPILED)])
 @pytest.mark.parametrize("fix_id", CURES)
-def test_attention_under_every_fix(case, fix_id, mode):
+def test_attention_under_every_fix(built, fix_id, mode):
     before = names()
-    with fix_by_id(fix_id).applied(case.model, mode=mode) as call:
-        inputs = call.prepare(case.inputs)
+    with fix_by_id(fix_id).applied(built.model, mode=mode) as call:
+        inputs = call.prepare(built.inputs)
         seen = observe(call, inputs)
         assert torch.equal(call(*inputs), seen.output)
     assert names() == before
@@ -58,9 +58,9 @@ def test_attention_under_every_fix(case, fix_id, mode):
     assert (found["observed"], found["graphs"]) == (("call", None) if mode == "eager" else ("graph", 1))
 
 
-def test_the_math_backend_is_told_from_the_fused_one(case):
-    with fix_by_id("full_float32").applied(case.model) as call:
-        inputs = call.prepare(case.inputs)
+def test_the_math_backend_is_told_from_the_fused_one(built):
+    with fix_by_id("full_float32").applied(built.model) as call:
+        inputs = call.prepare(built.inputs)
         if TORCH >= (2, 13):
             assert observe(call, inputs).backend == "flash"
         with sdpa_kernel(SDPBackend.MATH):
@@ -141,17 +141,17 @@ def test_observation_does_not_change_the_path_of_stock_modules(kind, fix_id):
     assert torch.equal(found, expected)
 
 
-def test_what_raises_raises_and_everything_is_put_back(case):
+def test_what_raises_raises_and_everything_is_put_back(built):
     before = names()
     with (
-        fix_by_id("as_shipped").applied(case.model) as call,
+        fix_by_id("as_shipped").applied(built.model) as call,
         pytest.raises(RuntimeError, match="Expected query, key, and value to have the same dtype"),
     ):
-        observe(call, case.inputs)
+        observe(call, built.inputs)
     assert names() == before
 
 
-def test_a_planted_silent_cast_is_caught(case):
+def test_a_planted_silent_cast_is_caught(built):
     """A component declared half that computes in float32 (sglang-omni #1713) shows in the record."""
 
     class Silent(nn.Module):
@@ -165,8 +165,8 @@ def test_a_planted_silent_cast_is_caught(case):
                 query.float(), m.key.float(), m.value.float(), m.mask, enable_gqa=True
             )
 
-    with fix_by_id("float16").applied(Silent(case.model)) as call:
-        inputs = call.prepare(case.inputs)
+    with fix_by_id("float16").applied(Silent(built.model)) as call:
+        inputs = call.prepare(built.inputs)
         seen = observe(call, inputs)
     assert inputs[0].dtype is torch.float16
     assert seen.sites["sdpa"][0]["key"] == "float32"

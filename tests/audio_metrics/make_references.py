@@ -1,4 +1,4 @@
-"""Make oracles.json: what auraloss, torchmetrics and mir_eval say of signals that the tests can make again.
+"""Make references.json: what auraloss, torchmetrics and mir_eval say of signals that the tests can make again.
 
 The libraries are no dependencies of this package; install them beside it and run this file from its folder:
 
@@ -74,6 +74,6 @@ if __name__ == "__main__":
         "waveform": waveform(),
         "pitch": pitch(),
     }
-    path = Path(__file__).with_name("oracles.json")
+    path = Path(__file__).with_name("references.json")
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(path.read_text())

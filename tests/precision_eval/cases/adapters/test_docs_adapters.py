@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cases.adapters import ZOO
+from precision_eval.cases.adapters import ADAPTERS
 from precision_eval.results.expectations import observe
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
@@ -22,14 +22,14 @@ def shown(entry_id):
 
 
 def test_every_entry_has_its_page():
-    assert set(PAGES) == {entry.id for entry in ZOO}
+    assert set(PAGES) == {entry.id for entry in ADAPTERS}
 
 
-@pytest.mark.parametrize("entry", ZOO, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", ADAPTERS, ids=lambda entry: entry.id)
 def test_the_page_says_what_the_class_does(entry):
     for library in entry.needs:
         pytest.importorskip(library)
-    cells = observe(("eager",), workloads=(entry.workload(),)).cells
+    cells = observe(("eager",), cases=(entry.case(),)).cells
     found = {
         key.split("/")[1]: f"raised: {cell.message}" if cell.status == "raised" else cell.status
         for key, cell in cells.items()
