@@ -1,16 +1,15 @@
-"""How figures are written in tables, on axes and in sentences.
+"""How figures are written in tables, on axes and in sentences: the one place that decides it.
 
 Numbers carry as many digits as their interval supports at a glance: ratios three decimals, drifts two significant
-digits, memory in powers of 1024. A missing figure is ``–``, never 0.
+digits, memory in powers of 1024. A missing figure is ``–``, never 0. A minus sign is ``−`` wherever a person reads it.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-
-from precision_eval.diagnose.explain.reading import cleaned, find_members
+import unicodedata
+from collections.abc import Callable, Sequence
 
 MISSING = "–"
 
@@ -21,8 +20,7 @@ METRIC_TITLES = {
 }
 """Metric key to (short name, unit, full name)."""
 
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
-_LONGEST_REASON = 200
+_SPACES = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 
 
 def scientific(value: float | None, *, digits: int = 2) -> str:
@@ -37,6 +35,20 @@ def scientific(value: float | None, *, digits: int = 2) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def significant(value: float | None, *, digits: int = 3) -> str:
+    """Write a number to `digits` significant digits, without an exponent between 0.001 and 100,000."""
+    if value is None or math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0.0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.{digits - 2}e}".replace("-", "−")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}".replace("-", "−")
+
+
 def fixed(value: float | None, *, decimals: int) -> str:
     """Write a number with a fixed count of decimals; negative zero loses its sign."""
     return MISSING if value is None else f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
@@ -45,6 +57,27 @@ def fixed(value: float | None, *, decimals: int) -> str:
 def with_interval(middle: str, low: str, high: str) -> str:
     """Write ``0.83 [0.82, 0.84]``, or the middle alone where either end is missing."""
     return middle if MISSING in (middle, low, high) else f"{middle} [{low}, {high}]"
+
+
+def estimate(
+    middle: float | None, low: float | None, high: float | None, *, write: Callable[[float | None], str]
+) -> str:
+    """Write a figure and its interval, each number as `write` does."""
+    return with_interval(write(middle), write(low), write(high))
+
+
+def ratio_text(ratio: float | None, low: float | None = None, high: float | None = None, *, decimals: int = 3) -> str:
+    """Write a ratio, with its interval where it has one: ``0.830 [0.820, 0.840]``."""
+    return estimate(ratio, low, high, write=lambda value: fixed(value, decimals=decimals))
+
+
+def factor_text(factor: float | None, low: float | None = None, high: float | None = None, *, digits: int = 3) -> str:
+    """Write new over old: ``×0.030 [0.028, 0.031]``; from 0 there is no factor."""
+    if factor is None:
+        return MISSING
+    if not math.isfinite(factor):
+        return "from 0"
+    return f"×{estimate(factor, low, high, write=lambda value: scientific(value, digits=digits))}"
 
 
 def memory_text(size_bytes: float | None) -> str:
@@ -73,6 +106,15 @@ def duration_long(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
+def clock(seconds: float) -> str:
+    """Write a position in audio: ``1:01.5``, ``1:00:01.5``; tenths that round up carry over."""
+    tenths = round(seconds * 10)
+    minutes, tenths = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    start = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    return f"{start}:{tenths // 10:02d}.{tenths % 10}"
+
+
 def times_text(factor: float) -> str:
     """Write a factor for a sentence: ``1.2 times``, ``26,000 times``."""
     if factor < 10:
@@ -81,22 +123,43 @@ def times_text(factor: float) -> str:
     return f"{round(factor / step) * step:,} times"
 
 
-def percent(value: float | None) -> str:
-    """Write a fraction as per cent with two significant digits."""
-    if value is None:
+def percent(fraction: float | None, *, decimals: int | None = None) -> str:
+    """Write a fraction in per cent, with two significant digits or with a fixed count of decimals."""
+    if fraction is None:
         return MISSING
-    return f"{value * 100:.2g} %" if value < 0.995 else f"{value * 100:.0f} %"
+    if decimals is not None:
+        return f"{fixed(100.0 * fraction, decimals=decimals)} %"
+    return f"{fraction * 100:.2g} %" if fraction < 0.995 else f"{fraction * 100:.0f} %"
 
 
-def short_reason(reason: str | None) -> str:
-    """Shorten an error message so that it stays recognisable."""
-    if not reason:
-        return "no reason recorded"
-    found, _ = find_members(cleaned(reason))
-    if found:
-        return found[-1].sentence
-    first = _ADDRESS.sub("0x…", reason.strip().splitlines()[0])
-    return first if len(first) <= _LONGEST_REASON else first[: _LONGEST_REASON - 1] + "…"
+def percent_change(ratio: float | None, *, decimals: int = 2) -> str:
+    """Write new over old as a change: ``+1.20 %`` for 1.012."""
+    if ratio is None:
+        return MISSING
+    text = fixed(100.0 * (ratio - 1.0), decimals=decimals)
+    return f"{'' if text.startswith('−') else '+'}{text} %"
+
+
+def rate_text(rate: float, low: float, high: float, *, decimals: int = 1) -> str:
+    """Write a rate with its interval, all in per cent: ``90.0 % [59.6, 98.2]``."""
+    ends = (fixed(100.0 * end, decimals=decimals) for end in (low, high))
+    return with_interval(percent(rate, decimals=decimals), *ends)
+
+
+def range_text(values: Sequence[float], *, write: Callable[[float], str]) -> str:
+    """Write ``least to largest``, or the one value where both read the same."""
+    low, high = write(min(values)), write(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def status_text(status: str) -> str:
+    """Write a status or another name in words: ``out of memory``."""
+    return status.replace("_", " ")
+
+
+def yes_no(value: bool | None) -> str:
+    """Write ``yes`` or ``no``, and a dash where nobody knows."""
+    return MISSING if value is None else "yes" if value else "no"
 
 
 def join(names: Sequence[str]) -> str:
@@ -109,6 +172,32 @@ def join(names: Sequence[str]) -> str:
 def plural(count: int, singular: str, many: str) -> str:
     """Choose the verb or noun that goes with `count`."""
     return singular if count == 1 else many
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a count and its noun: ``1 version``, ``1,200 versions``."""
+    return f"{count:,} {plural(count, noun, f'{noun}s')}"
+
+
+def shortened(text: str, *, limit: int) -> str:
+    """Cut a text to `limit` characters, the last of them ``…``."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks, and with every character visible that a terminal would obey."""
+    return visible(_SPACES.sub(" ", text))
+
+
+def visible(text: str) -> str:
+    r"""Write control, escape and direction characters as ``\x1b``, ``\u202e``; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" or not _is_control(char) else ascii(char)[1:-1] for char in text)
+
+
+def _is_control(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def decade_floor(value: float) -> float:

@@ -15,10 +15,10 @@ from precision_eval.core.formatting import (
     memory_text,
     plural,
     scientific,
-    short_reason,
     times_text,
     with_interval,
 )
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.results.choose import Answer, Change, Choice, Contender, Estimate, Group
 from precision_eval.results.choose.constraints import FLAGS
 from precision_eval.results.choose.policies import BITS_PER_HALVING

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, short_reason, times_text
+from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.findings_sound import sound_sentences
 from precision_eval.report.ranking import (
     SAME_MEMORY,

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, short_reason, with_interval
+from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, with_interval
 from precision_eval.core.records import Record
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows
 from precision_eval.report.notebook import html_table, text_table
 from precision_eval.results.choose import Choice, Constraints, Contender, Group, choose_from

@@ -22,9 +22,9 @@ from precision_eval.core.formatting import (
     memory_text,
     percent,
     scientific,
-    short_reason,
     with_interval,
 )
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.ranking import verdict_of
 from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, memory_bytes
 

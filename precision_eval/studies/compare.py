@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.formatting import short_reason
 from precision_eval.core.records import Record
 from precision_eval.diagnose.doctor.reference import check_available, reference_of
 from precision_eval.diagnose.doctor.subject import Outcome, attempt, floating_leaves, relative_error, subject_of
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.latency import Candidate, compare_latency

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
-from precision_eval.core.formatting import MISSING, fixed, memory_text, scientific, short_reason, with_interval
+from precision_eval.core.formatting import MISSING, fixed, memory_text, scientific, with_interval
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.provenance import doubt_notes, latency_notes
 from precision_eval.report.tables import Table, confidence_text
 from precision_eval.report.tables_parts import sampler_text, shares_text

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from precision_eval.core.formatting import shortened
 from precision_eval.diagnose.explain.dtypes import dtype_name, is_floating, lowered
 from precision_eval.diagnose.explain.family import FAMILY
 from precision_eval.diagnose.explain.members import WHITE_SPACE, Member, compiled_sentence
@@ -48,6 +49,8 @@ class Near:
 
 
 _FRAME_IN_ONE_LINE = re.compile(r'\\n\s*File \\?"')
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
+_LONGEST_REASON = 200
 _ESCAPED = re.compile(r"\\([\\nrt\"'])")
 _UNESCAPED = {"n": "\n", "r": "", "t": " "}
 
@@ -210,3 +213,13 @@ def nearest(text: str) -> Near:
             if ratio > best.likeness:
                 best = Near(sentence, ratio)
     return best
+
+
+def short_reason(reason: str | None) -> str:
+    """Shorten an error message to the known sentence in it, or else to its first line."""
+    if not reason:
+        return "no reason recorded"
+    members, _ = find_members(cleaned(reason))
+    if members:
+        return members[-1].sentence
+    return shortened(_ADDRESS.sub("0x…", reason.strip().splitlines()[0]), limit=_LONGEST_REASON)

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.core.formatting import METRIC_TITLES, fixed, short_reason
+from precision_eval.core.formatting import METRIC_TITLES, fixed
 from precision_eval.core.records import Record
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.html.facts import COSTS, Cell, record_of
 from precision_eval.report.html.figures import Figure, figure, pointer, ranged

@@ -14,10 +14,10 @@ from precision_eval.core.formatting import (
     join,
     memory_text,
     scientific,
-    short_reason,
     times_text,
     with_interval,
 )
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.findings import findings_of
 from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
 from precision_eval.report.tables import (

@@ -1,7 +1,7 @@
 """A recorded reason in a line: every sentence of the message family survives, addresses do not."""
 
-from precision_eval.core.formatting import short_reason
 from precision_eval.diagnose.explain import FAMILY
+from precision_eval.diagnose.explain.reading import short_reason
 
 
 def test_any_sentence_of_the_family_survives_shortening():

@@ -23,8 +23,8 @@ from audio_metrics.errors import AudioMetricsError
 from audio_metrics.signal import ArraySource, FileSource, FirstPart, Source, clean
 from audio_metrics.tokens import first_token_divergence
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_RATE_HZ
-from precision_eval.core.formatting import short_reason
 from precision_eval.core.records import Record
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.data import Row, Run, Section
 

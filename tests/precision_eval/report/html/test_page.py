@@ -13,8 +13,8 @@ import page_reading as reading
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.formatting import short_reason
 from precision_eval.core.records import Record
+from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline
 from precision_eval.report.findings_sound import sound_sentences
 from precision_eval.report.html import LARGEST_BYTES, PAGE_NAME, render_page, write_page, writing
