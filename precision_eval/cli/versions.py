@@ -18,7 +18,7 @@ from rich.table import Table
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from precision_eval.studies.versions.story import VersionsStory
+    from precision_eval.studies.versions.history import VersionHistory
     from precision_eval.studies.versions.table import Grid
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
@@ -42,10 +42,10 @@ class Request:
 
 def versions_command(request: Request) -> None:
     """Read, judge and show."""
+    from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.export import as_json, write_csv
-    from precision_eval.studies.versions.results import read_results
+    from precision_eval.studies.versions.history import HistoryChoice, history_of
     from precision_eval.studies.versions.table import markdown
-    from precision_eval.studies.versions.telling import Choice, tell
 
     if request.html is not None and request.html.exists() and not request.html.is_dir():
         raise ParameterError(f"--html {request.html} is a file; give a folder")
@@ -56,42 +56,42 @@ def versions_command(request: Request) -> None:
                 f"{option} {value} would choose one place on the axis, and all of them are shown; leave it out, or "
                 f"give --by {other}"
             )
-    choice = Choice(
+    choice = HistoryChoice(
         axis=request.axis,
         cases=request.cases,
         metrics=request.metrics,
         commit=request.commit,
         torch=request.torch,
     )
-    story = tell(read_results(request.results, machine=request.machine), choice)
+    history = history_of(read_results(request.results, machine=request.machine), choice)
     console, notes = Console(), Console(stderr=True)
     if request.as_json:
-        typer.echo(as_json(story), nl=False)
+        typer.echo(as_json(history), nl=False)
     elif console.is_terminal:
-        _show(story, console)
+        _show(history, console)
     else:
-        typer.echo(markdown(story), nl=False)
+        typer.echo(markdown(history), nl=False)
     if request.csv is not None:
-        write_csv(story, request.csv)
+        write_csv(history, request.csv)
         notes.print(f"wrote {request.csv}", highlight=False, markup=False)
     if request.html is not None:
         from precision_eval.report.versions_page import write_page
 
-        notes.print(f"wrote {write_page(story, request.html)}", highlight=False, markup=False)
+        notes.print(f"wrote {write_page(history, request.html)}", highlight=False, markup=False)
 
 
-def _show(story: VersionsStory, console: Console) -> None:
+def _show(history: VersionHistory, console: Console) -> None:
     """Print tables, then what upstream says, then what to know."""
     from precision_eval.studies.versions.table import grids, heading
 
-    console.print(heading(story), highlight=False, markup=False)
-    for case in story.cases:
-        for grid in grids(story, case):
+    console.print(heading(history), highlight=False, markup=False)
+    for case in history.cases:
+        for grid in grids(history, case):
             console.print(_rich_table(grid))
-    for one in story.upstream:
+    for one in history.upstream:
         console.print(f"[bold]{escape(one.id)}[/bold] (since {one.since}): {escape(one.text)}", highlight=False)
         console.print(f"  {one.reference}\n  {one.confirmed}", highlight=False, markup=False, style="dim")
-    for note in story.notes:
+    for note in history.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
 
 

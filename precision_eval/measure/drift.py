@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import BuiltCase
+from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import ulp
 from precision_eval.fixes.apply import AppliedFix

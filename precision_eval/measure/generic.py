@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import BuiltCase, case_by_id
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.cases.systems import BuiltCase
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.apply import AppliedFix

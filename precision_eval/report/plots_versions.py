@@ -24,9 +24,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from precision_eval.core.formatting import scientific
 from precision_eval.report.style import FAINT, INK, LeftOut, dress, label_line_ends, look_of, new_figure
-from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
+from precision_eval.studies.versions.changes import ChangePoint, StatusChange
+from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"
@@ -62,61 +61,61 @@ STATUS_LOOKS = {
 """Of each status that a cell can have; none is blank."""
 
 
-def drawings(story: VersionsStory) -> Iterator[tuple[str, str, Figure]]:
-    """Draw every figure of a story that its results allow."""
-    for mode in dict.fromkeys(table.mode for one in story.cases for table in one.tables):
-        yield f"statuses-{mode}", "", draw_statuses(story, mode=mode)
-    for case in story.cases:
+def drawings(history: VersionHistory) -> Iterator[tuple[str, str, Figure]]:
+    """Draw every figure of a history that its results allow."""
+    for mode in dict.fromkeys(table.mode for one in history.cases for table in one.tables):
+        yield f"statuses-{mode}", "", draw_statuses(history, mode=mode)
+    for case in history.cases:
         for kind, draw in ((DRIFT, draw_drift), ("latency", draw_latency)):
             try:
-                figure = draw(story, case)
+                figure = draw(history, case)
             except LeftOut:
                 continue
             yield f"{kind}-{case.case}", case.case, figure
 
 
-def draw_drift(story: VersionsStory, case: CaseStory) -> Figure:
+def draw_drift(history: VersionHistory, case: CaseHistory) -> Figure:
     """Draw drift by fix and version, colour on a logarithmic scale shared by the panels."""
     tables = [table for table in case.tables if _drifts(table)]
     if not tables:
         raise LeftOut(f"drift of {case.case}: none was measured")
     found = [value for table in tables for value in _drifts(table)]
     norm = LogNorm(min(found) / 1.01, max(found) * 1.01)
-    figure, panels = _grid_figure(tables, story.positions, cell_in=(0.52, 0.29))
+    figure, panels = _grid_figure(tables, history.positions, cell_in=(0.52, 0.29))
     changes = False
     for axes, table in zip(panels, tables, strict=True):
         framed = {(one.fix, one.at) for one in case.changes if _same(one, table, DRIFT)}
         changes |= bool(framed)
-        _cells(axes, table, story.positions, norm=norm, framed=framed)
+        _cells(axes, table, history.positions, norm=norm, framed=framed)
         dress_grid(axes, title=f"{table.mode}, {table.size}")
     bar = figure.colorbar(ScalarMappable(norm, _SHADES), ax=panels, aspect=30, pad=0.01)
     bar.set_label("relative error to float64", fontsize=8.5, color=INK)
     bar.ax.tick_params(labelsize=8)
-    _title(figure, f"{case.case}: drift over {_axis_title(story)}{_FRAMED if changes else ''}")
+    _title(figure, f"{case.case}: drift over {_axis_title(history)}{_FRAMED if changes else ''}")
     _legend(figure, {_status(cell) for table in tables for cell in table.cells.values()} - {"passed", None})
     return figure
 
 
-def draw_statuses(story: VersionsStory, *, mode: str) -> Figure:
+def draw_statuses(history: VersionHistory, *, mode: str) -> Figure:
     """Draw what every fix came to in one mode, a panel per case and size."""
-    found = [(one, table) for one in story.cases for table in one.tables if table.mode == mode]
+    found = [(one, table) for one in history.cases for table in one.tables if table.mode == mode]
     if not found:
         raise LeftOut(f"statuses of mode {mode}: there are none")
     columns = min(_STATUS_COLUMNS, len(found))
     rows = math.ceil(len(found) / columns)
     longest = max(len(table.fixes) for _, table in found)
-    width = columns * (0.27 * len(story.positions) + 1.55) + 0.3
+    width = columns * (0.27 * len(history.positions) + 1.55) + 0.3
     figure = new_figure(max(width, 6.4), rows * (0.2 * longest + 0.75) + 0.9)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     any_framed = False
     for axes, (case, table) in zip(panels, found, strict=False):
         framed = {(one.fix, one.at) for one in case.status_changes if _same(one, table)}
         any_framed |= bool(framed)
-        _cells(axes, table, story.positions, norm=None, framed=framed)
+        _cells(axes, table, history.positions, norm=None, framed=framed)
         dress_grid(axes, title=f"{case.case}, {table.size}", small=True)
     for axes in panels[len(found) :]:
         axes.set_visible(False)
-    _title(figure, f"Statuses over {_axis_title(story)}, {mode}{_FRAMED if any_framed else ''}")
+    _title(figure, f"Statuses over {_axis_title(history)}, {mode}{_FRAMED if any_framed else ''}")
     _legend(figure, {_status(cell) for _, table in found for cell in table.cells.values()} - {None})
     return figure
 
@@ -126,23 +125,23 @@ def _same(change: ChangePoint | StatusChange, table: FixTable, metric: str | Non
     return change.key[0] == table.mode and change.key[4] == table.size and metric in (None, change.key[2])
 
 
-def draw_latency(story: VersionsStory, case: CaseStory) -> Figure:
+def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
     """Draw the latency ratio of every fix as a line with 95 % intervals."""
     tables = [table for table in case.tables if _ratios(table)]
     if not tables:
         raise LeftOut(f"latency of {case.case}: none was measured")
     columns = min(2, len(tables))
     rows = math.ceil(len(tables) / columns)
-    figure = new_figure(max(5.6, (0.42 * len(story.positions) + 2.6) * columns), 4.1 * rows)
+    figure = new_figure(max(5.6, (0.42 * len(history.positions) + 2.6) * columns), 4.1 * rows)
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     ends, changes = [], False
     for axes, table in zip(panels, tables, strict=False):
         changed = {(one.fix, one.at) for one in case.changes if _same(one, table, LATENCY)}
         changes |= bool(changed)
-        ends.append(_lines(axes, table, story.positions, changed))
+        ends.append(_lines(axes, table, history.positions, changed))
     for axes in panels[len(tables) :]:
         axes.set_visible(False)
-    _title(figure, f"{case.case}: latency over {_axis_title(story)}, below 1 is faster; ringed: it changed here")
+    _title(figure, f"{case.case}: latency over {_axis_title(history)}, below 1 is faster; ringed: it changed here")
     figure.draw_without_rendering()
     for axes, names in zip(panels, ends, strict=False):
         label_line_ends(axes, names, fontsize=8.5)
@@ -283,8 +282,8 @@ def _short(position: str) -> str:
     return position.removesuffix(".0") if position.count(".") == 2 else position
 
 
-def _axis_title(story: VersionsStory) -> str:
-    return "torch versions" if story.axis == "torch" else "commits"
+def _axis_title(history: VersionHistory) -> str:
+    return "torch versions" if history.axis == "torch" else "commits"
 
 
 def _title(figure: Figure, text: str) -> None:

@@ -30,9 +30,9 @@ from precision_eval.report.versions_text import (
     status_text,
     value_text,
 )
+from precision_eval.results.asv import build_words
 from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.points import build_words
-from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
+from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 
 PAGE_NAME = "versions.html"
 FIGURES_NAME = "figures"
@@ -83,38 +83,38 @@ _QUANTITIES = (
 )
 
 
-def write_page(story: VersionsStory, folder: Path, *, command: str = COMMAND) -> Path:
+def write_page(history: VersionHistory, folder: Path, *, command: str = COMMAND) -> Path:
     """Draw the figures and write the page."""
     pictures = []
-    for stem, case, figure in drawings(story):
+    for stem, case, figure in drawings(history):
         png = save(figure, folder / FIGURES_NAME, stem)[0]
-        pictures.append(_picture(png, stem, case, axis=_axis(story)))
+        pictures.append(_picture(png, stem, case, axis=_axis(history)))
     page = folder / PAGE_NAME
     with written_whole(page) as path:
-        path.write_text(render_page(story, pictures, command=command), encoding="utf-8")
+        path.write_text(render_page(history, pictures, command=command), encoding="utf-8")
     return page
 
 
-def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
+def render_page(history: VersionHistory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
     """Return the page's text."""
     return (
         template_environment()
         .get_template(TEMPLATE_NAME)
         .render(
-            story=story,
-            axis=_axis(story),
-            headline=headline(story),
-            positions=positions_of(story),
-            dates=dates_of(story),
-            build=build_words(story.sets),
-            hardware=_hardware(story.hardware),
-            pythons=", ".join(sorted({one.python for one in story.sets})),
+            history=history,
+            axis=_axis(history),
+            headline=headline(history),
+            positions=positions_of(history),
+            dates=dates_of(history),
+            build=build_words(history.sets),
+            hardware=_hardware(history.hardware),
+            pythons=", ".join(sorted({one.python for one in history.sets})),
             statuses=[one for one in pictures if not one.case],
-            cases=[_case(story, one, pictures) for one in story.cases],
-            every_change=[_row(change) for change in all_changes(story)],
+            cases=[_case(history, one, pictures) for one in history.cases],
+            every_change=[_row(change) for change in all_changes(history)],
             sources=[
                 (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
-                for name, one in zip(story.positions, story.sets, strict=True)
+                for name, one in zip(history.positions, history.sets, strict=True)
             ],
             looks=STATUS_LOOKS,
             command=command,
@@ -122,8 +122,8 @@ def render_page(story: VersionsStory, pictures: Sequence[Picture], *, command: s
     )
 
 
-def _axis(story: VersionsStory) -> str:
-    return "torch version" if story.axis == "torch" else "commit"
+def _axis(history: VersionHistory) -> str:
+    return "torch version" if history.axis == "torch" else "commit"
 
 
 def _hardware(known: Mapping[str, str]) -> str:
@@ -132,9 +132,9 @@ def _hardware(known: Mapping[str, str]) -> str:
     return ", ".join(part for part in (known.get("cpu", ""), cores, known.get("arch", ""), known.get("os", "")) if part)
 
 
-def dates_of(story: VersionsStory) -> Mapping[str, str]:
+def dates_of(history: VersionHistory) -> Mapping[str, str]:
     """Return the day of each release that is known."""
-    known = ((name, story.releases.get(name)) for name in story.positions)
+    known = ((name, history.releases.get(name)) for name in history.positions)
     return {name: one.date.isoformat() for name, one in known if one is not None and one.date is not None}
 
 
@@ -165,12 +165,12 @@ def _picture(png: Path, stem: str, case: str, *, axis: str) -> Picture:
     )
 
 
-def _case(story: VersionsStory, case: CaseStory, pictures: Sequence[Picture]) -> dict[str, object]:
+def _case(history: VersionHistory, case: CaseHistory, pictures: Sequence[Picture]) -> dict[str, object]:
     """Return what the template shows of a case: figures, then tables that have a figure in them."""
     tables = []
     for table in case.tables:
         for shows in _QUANTITIES:
-            rows = [(fix, [_shown(case, table, fix, name, shows) for name in story.positions]) for fix in table.fixes]
+            rows = [(fix, [_shown(case, table, fix, name, shows) for name in history.positions]) for fix in table.fixes]
             if any(cell.value for _, cells in rows for cell in cells):
                 tables.append({"mode": table.mode, "size": table.size, "shows": shows, "rows": rows})
     return {
@@ -181,7 +181,7 @@ def _case(story: VersionsStory, case: CaseStory, pictures: Sequence[Picture]) ->
     }
 
 
-def _shown(case: CaseStory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
+def _shown(case: CaseHistory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
     """Return one cell of a table."""
     cell = table.cells[fix, position]
     metrics = {

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from precision_eval.core.formatting import join, memory_text, scientific
-from precision_eval.studies.versions.changes import ChangePoint, reach
-from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import CaseStory, VersionsStory
+from precision_eval.studies.versions.changes import ChangePoint, StatusChange, reach
+from precision_eval.studies.versions.history import CaseHistory, VersionHistory
 from precision_eval.studies.versions.upstream import UpstreamChange
 
 Change = ChangePoint | StatusChange
@@ -70,21 +69,21 @@ class Position:
     count: int
 
 
-def changes_of(case: CaseStory) -> tuple[Change, ...]:
+def changes_of(case: CaseHistory) -> tuple[Change, ...]:
     """Return every change of a case, statuses first."""
     found: list[Change] = [*case.status_changes, *case.changes]
     return tuple(found)
 
 
-def all_changes(story: VersionsStory) -> tuple[Change, ...]:
-    """Return every change of a story."""
-    return tuple(change for one in story.cases for change in changes_of(one))
+def all_changes(history: VersionHistory) -> tuple[Change, ...]:
+    """Return every change of a history."""
+    return tuple(change for one in history.cases for change in changes_of(one))
 
 
-def positions_of(story: VersionsStory) -> tuple[Position, ...]:
+def positions_of(history: VersionHistory) -> tuple[Position, ...]:
     """Return what changed at each position, in the order of the axis; positions without changes are left out."""
-    changes = all_changes(story)
-    by_name = {name: [change for change in changes if change.at == name] for name in story.positions}
+    changes = all_changes(history)
+    by_name = {name: [change for change in changes if change.at == name] for name in history.positions}
     return tuple(_position(name, found) for name, found in by_name.items() if found)
 
 
@@ -163,14 +162,14 @@ def _where(members: Sequence[Change]) -> str:
     return f"{_names(cases)}; {join(modes)}"
 
 
-def headline(story: VersionsStory) -> str:
+def headline(history: VersionHistory) -> str:
     """Return the answer in one or two sentences."""
-    changes = all_changes(story)
-    axis = "torch " if story.axis == "torch" else "commit "
-    if len(story.positions) < 2:
-        return f"Only {axis}{story.positions[0]} was measured: nothing to compare."
-    span = f"Between {axis}{story.positions[0]} and {story.positions[-1]}"
-    unjudged = _unjudged(story)
+    changes = all_changes(history)
+    axis = "torch " if history.axis == "torch" else "commit "
+    if len(history.positions) < 2:
+        return f"Only {axis}{history.positions[0]} was measured: nothing to compare."
+    span = f"Between {axis}{history.positions[0]} and {history.positions[-1]}"
+    unjudged = _unjudged(history)
     if not changes:
         what = "exact metric changed" if unjudged else "metric changed beyond its noise"
         return f"{span}, no status turned over and no {what}.{unjudged}"
@@ -178,16 +177,16 @@ def headline(story: VersionsStory) -> str:
     places = len({change.at for change in changes})
     known = sum(bool(change.explained_by) for change in changes)
     told = f"{span}, {_count(statuses, 'status')} turned over and {_count(len(changes) - statuses, 'metric')} changed, "
-    told += f"at {places} of {len(story.positions) - 1} steps."
-    if story.axis == "torch":
+    told += f"at {places} of {len(history.positions) - 1} steps."
+    if history.axis == "torch":
         told += f" A known change in torch explains {known} of these {len(changes)}."
     return told + unjudged
 
 
-def _unjudged(story: VersionsStory) -> str:
+def _unjudged(history: VersionHistory) -> str:
     """Say where paired latencies could not be judged, or only with luck; empty where they could."""
     lines: dict[str, list[str]] = {}
-    for one in story.cases:
+    for one in history.cases:
         found, paired = reach(one.series), [series for series in one.series if series.kind == "paired"]
         if found is None and not any(len(run) > 1 for series in paired for run in series.runs):
             continue

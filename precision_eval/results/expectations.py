@@ -24,7 +24,7 @@ from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
 
 if TYPE_CHECKING:
-    from precision_eval.cases.systems import BuiltCase
+    from precision_eval.cases.base import BuiltCase
 
 TABLE = Path(__file__).with_name("expectations.json")
 SCHEMA_VERSION = 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.studies.versions.series import PRIOR_DEGREES, locations, padded, pair_scale
+from precision_eval.stats.robust import PRIOR_DEGREES, locations, padded, pair_scale
 
 Floats = NDArray[np.float64]
 

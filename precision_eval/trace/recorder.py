@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from precision_eval.fixes.storage import stored_as
-from precision_eval.studies.sensitivity.sites import Rule, Site, sites_of
 from precision_eval.trace.attention import written_out
+from precision_eval.trace.sites import Rule, Site, sites_of
 from precision_eval.trace.tape import WRITING, Leaf, Node, Ref, Tape, mapped
 
 #: Operations that make no new number: each value they return is one that they were given, or its negative.

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from precision_eval.studies.sensitivity.sites import SensitivityError, Site
+from precision_eval.trace.sites import SensitivityError, Site
 from precision_eval.trace.tape import WRITING, Leaf, Node, Ref, Tape, mapped
 
 

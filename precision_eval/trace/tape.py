@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.studies.sensitivity.sites import Site
+from precision_eval.trace.sites import Site
 
 WRITING = frozenset(("copy_", "index_copy_", "index_put_"))
 """Operations that only put a tensor into another one."""

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from benchmarks import generator
-from precision_eval.cases.systems import BuiltCase, Case, case_by_id
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import Case, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
 from precision_eval.studies.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
-from precision_eval.studies.versions.results import read_results
+from precision_eval.results.asv import read_results
 from tools.torch_versions import publish_rekey
 from tools.torch_versions.asv_page import Request, asv_page_command
 from tools.torch_versions.publish import CONFIGURATION, PROJECT, copy_offline, publish

@@ -5,20 +5,16 @@ import json
 import pytest
 
 from precision_eval.core.errors import RecordError
+from precision_eval.results.asv import ROUNDS_NAME, Visit, read_results, read_visits, visit_times
 from precision_eval.studies.versions.changes import TURN_MARGIN, change_points
-from precision_eval.studies.versions.results import read_results
+from precision_eval.studies.versions.history import history_of
 from precision_eval.studies.versions.series import build_series
-from precision_eval.studies.versions.telling import tell
 from tools.torch_versions.sweep_rounds import (
-    ROUNDS_NAME,
-    Visit,
     is_turned,
     note_visit,
     order_of,
-    read_visits,
     rounds_done,
     unfinished,
-    visit_times,
 )
 
 RATIO = "eager.dia_decode.track_latency_ratio"
@@ -124,7 +120,7 @@ def test_the_margin_in_turn_is_small_and_still_one(tmp_path, write, run_type):
 
 def test_the_notes_say_which_it_was(tmp_path, write, run_type):
     told = {
-        name: " ".join(tell(swept(tmp_path / name, write, run_type, factor=1.0, **more)).notes)
+        name: " ".join(history_of(swept(tmp_path / name, write, run_type, factor=1.0, **more)).notes)
         for name, more in (("turned", {"times": turned}), ("alone", {}))
     }
     assert "latencies of dia-decode: versions were measured in turn" in told["turned"]

@@ -7,9 +7,9 @@ import fake_machine
 import pytest
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.results.asv import read_visits
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
 from tools.torch_versions import torch_sweep
-from tools.torch_versions.sweep_rounds import read_visits
 from tools.torch_versions.torch_sweep import plan_sweep, run_sweep, torch_sweep_command
 
 OTHERS = vars(fake_machine)

@@ -16,39 +16,39 @@ from tools.readme.parts import table
 
 if TYPE_CHECKING:
     from precision_eval.report.versions_text import Group, Position
-    from precision_eval.studies.versions.story import VersionsStory
+    from precision_eval.studies.versions.history import VersionHistory
     from precision_eval.studies.versions.upstream import UpstreamChange
 
 UNEXPLAINED = "unexplained"
 MOST_SEEN = 4
-"""Lines that a story is told with."""
+"""Lines that a history is told with."""
 
 
 def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     """Return what changed between torch versions, what is known of the cause first, and what the sweep cost."""
     from precision_eval.report.versions_text import headline, positions_of
-    from precision_eval.studies.versions.results import read_results
-    from precision_eval.studies.versions.telling import tell
+    from precision_eval.results.asv import read_results
+    from precision_eval.studies.versions.history import history_of
 
     place = Path(os.path.relpath(folder, relative_to)).as_posix()
-    story = tell(read_results(folder))
-    positions = positions_of(story)
-    told = "\n".join(_stories(story, positions))
+    history = history_of(read_results(folder))
+    positions = positions_of(history)
+    told = "\n".join(_stories(history, positions))
     rows = [row for position in positions for row in _rows(position)]
     parts = [
-        headline(story),
+        headline(history),
         f"Of these causes, tried and not only read:\n\n{told}" if told else "",
         table(("torch", "what changed", "where", "upstream"), rows) if rows else "",
-        "\n".join(f"- {note}" for note in story.notes),
+        "\n".join(f"- {note}" for note in history.notes),
         f"From the asv results in `{place}`.",
         sweep_cost_markdown(folder),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _stories(story: VersionsStory, positions: Sequence[Position]) -> Iterator[str]:
+def _stories(history: VersionHistory, positions: Sequence[Position]) -> Iterator[str]:
     """Yield a line for each upstream change that is certain, with the largest of what it did here."""
-    for change in story.upstream:
+    for change in history.upstream:
         if not change.certain:
             continue
         seen = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.studies.versions.results import read_results
+from precision_eval.results.asv import read_results
 from tools.torch_versions.publish_offline import PageError, make_offline
 from tools.torch_versions.publish_rekey import BRANCH, REPOSITORY, RESULTS, Choice, choose, rekey
 

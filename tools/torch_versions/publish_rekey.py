@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
+from precision_eval.results.asv import ResultSet, check_one_machine
 from precision_eval.results.expectations import version_key
-from precision_eval.studies.versions.points import ResultSet, check_one_machine
 
 BUILDS = ("cpu", "cuda")
 NEWEST = "newest"

@@ -11,30 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import RecordError
 from precision_eval.core.files import written_whole
+from precision_eval.results.asv import ROUNDS_NAME, Visit
 from precision_eval.studies.tracking.metrics import METRICS
 from tools.torch_versions.sweep_plan import result_rows
 
-ROUNDS_NAME = "rounds.jsonl"
 _TURNED = tuple(metric.method for metric in METRICS if metric.samples)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Visit:
-    """A run of asv in one version's turn."""
-
-    machine: str
-    commit: str
-    environment: str
-    round: int
-    at_s: float
-    benchmarks: Mapping[str, str]
 
 
 def is_turned(name: str) -> bool:
@@ -52,39 +39,6 @@ def note_visit(results: Path, visit: Visit) -> None:
     results.mkdir(parents=True, exist_ok=True)
     with (results / ROUNDS_NAME).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(visit), sort_keys=True) + "\n")
-
-
-def read_visits(results: Path) -> tuple[Visit, ...]:
-    """Return all visits; none where no sweep was in rounds."""
-    path = results / ROUNDS_NAME
-    if not path.is_file():
-        return ()
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            one = Visit(**json.loads(line))
-            found.append(one)
-            sorted(one.benchmarks.items())
-            one.round + one.at_s
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RecordError(f"{path} line {number} is no visit of a sweep ({error!r}); remove that line") from error
-    return tuple(found)
-
-
-def visit_times(
-    visits: Iterable[Visit], *, machine: str, commit: str, environment: str
-) -> dict[tuple[str, str], tuple[float, ...]]:
-    """Return when each benchmark of a result file was measured, round by round."""
-    times: dict[tuple[str, str], dict[int, float]] = {}
-    for visit in visits:
-        if (visit.machine, visit.commit, visit.environment) == (machine, commit, environment):
-            for one in visit.benchmarks.items():
-                times.setdefault(one, {})[visit.round] = visit.at_s
-    found = {}
-    for one, by_round in times.items():
-        whole = next(number for number in range(1, len(by_round) + 2) if number not in by_round)
-        found[one] = tuple(by_round[number] for number in range(1, whole))
-    return found
 
 
 def rounds_done(benchmarks: Mapping[str, str], files: Iterable[Path]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from precision_eval.cli import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from precision_eval.results.asv import read_visits, visit_times
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
 from tools.torch_versions.environments import Note, TorchEnvironment, build_environment, read_note, serves
 from tools.torch_versions.installing import BUILD_VARIABLE, Installer, build_for_here, find_installer
@@ -44,7 +45,7 @@ from tools.torch_versions.sweep_plan import (
     selection,
 )
 from tools.torch_versions.sweep_room import gigabytes
-from tools.torch_versions.sweep_rounds import read_visits, unfinished, visit_times
+from tools.torch_versions.sweep_rounds import unfinished
 from tools.torch_versions.torch_sweep_asv import know_machine, last_words, machine_file
 from tools.torch_versions.torch_sweep_rounds import measure_in_turn, measured_otherwise
 from tools.torch_versions.torch_sweep_shown import show_plan, show_tally

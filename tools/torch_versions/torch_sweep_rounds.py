@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from precision_eval.results.asv import Visit
 from tools.torch_versions.sweep_costs import cost_kept
 from tools.torch_versions.sweep_plan import environment_name, read_durations, runs, selection
-from tools.torch_versions.sweep_rounds import Visit, note_visit, order_of, put_back_lost
+from tools.torch_versions.sweep_rounds import note_visit, order_of, put_back_lost
 
 if TYPE_CHECKING:
     from tools.torch_versions.torch_sweep import Sweep

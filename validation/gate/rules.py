@@ -18,9 +18,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from precision_eval.results.asv import read_results
 from precision_eval.results.gate import Margins, Side, compare_sides
 from precision_eval.results.gate.asv_results import side_of_sets
-from precision_eval.studies.versions.results import read_results
 from validation.gate.asv_files import ENVIRONMENT, MACHINE, VARIANTS, commit_of, finish, written
 from validation.gate.cells import PLAIN
 from validation.timing.tools import installed

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_eval.results.asv import AsvPoint, ResultSet
 from precision_eval.studies.versions.changes import SESSION_MARGIN, change_points
-from precision_eval.studies.versions.points import Point, ResultSet
 from precision_eval.studies.versions.series import build_series
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,8 @@ def _result_set(table: Table, number: int, metric: str) -> ResultSet:
     )
 
 
-def _point(name: str, samples: Floats, metric: str) -> Point:
-    return Point(
+def _point(name: str, samples: Floats, metric: str) -> AsvPoint:
+    return AsvPoint(
         mode="eager",
         case="trial",
         metric=metric,

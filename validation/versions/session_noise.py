@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_eval.stats.robust import pair_scale
 from precision_eval.studies.versions.changes import SESSION_MARGIN
-from precision_eval.studies.versions.series import pair_scale
 from validation.versions.rivals import Table
 
 Floats = NDArray[np.float64]

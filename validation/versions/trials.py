@@ -65,7 +65,7 @@ CONDITIONS = (
 
 def real_residuals(path: Path) -> list[tuple[Floats, float]]:
     """Return the noise of processes on record, cell by cell."""
-    from precision_eval.studies.versions.series import pair_scale
+    from precision_eval.stats.robust import pair_scale
 
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -108,7 +108,7 @@ def _content(run: Run, versions_dir: Path | None) -> dict[str, Any]:
         "survival": _parts(places, lambda p: _one(survival_chart(p, palette)), "survival", ("streams", "divergence")),
         "memory": _parts(places, lambda p: _one(memory_chart(p, palette)), "memory", ("memory",)),
         "versions": versions,
-        "dates": {} if versions is None else dates_of(versions.story),
+        "dates": {} if versions is None else dates_of(versions.history),
         "statuses": status_table(places),
         "messages": messages_of(places),
         "groups": [(place, cost_grid(place)) for place in places],

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
 from precision_eval.results.gate.sides import Figure, Place, Side, check_alike
-from precision_eval.studies.versions.points import compared_hardware
-from precision_eval.studies.versions.results import Point, ResultSet, read_results, status_of
 
 Pair = tuple[ResultSet, ResultSet]
 
@@ -161,7 +160,7 @@ def side_of_sets(name: str, sets: Sequence[ResultSet]) -> Side:
     return Side(name=name, facts=_facts(sets[0]), remarks=remarks, figures=figures)
 
 
-def _figure(point: Point) -> Figure:
+def _figure(point: AsvPoint) -> Figure:
     identity = {"version of the benchmark": point.benchmark_version, "unit": point.unit}
     if point.metric == "status" and point.state == "measured":
         return Figure(state="measured", status=status_of(point), identity=identity)

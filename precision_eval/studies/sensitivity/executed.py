@@ -21,8 +21,8 @@ from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import Function, make_agreed
 from precision_eval.fixes.sites import Site as CallSite
 from precision_eval.studies.sensitivity.policy import Policy
-from precision_eval.studies.sensitivity.sites import Rule, Site, sites_of
 from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.trace.sites import Rule, Site, sites_of
 
 ENDS = ("out", "o", "o_proj", "down", "wo", "down_proj")
 """Names of the projections whose result is added to the residual."""

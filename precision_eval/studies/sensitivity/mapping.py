@@ -19,11 +19,11 @@ import torch
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.trials import TrialFile
 from precision_eval.fixes.storage import stored_as
-from precision_eval.studies.sensitivity.sites import FORMATS, SensitivityError, Site
 from precision_eval.studies.sensitivity.subject import Subject
 from precision_eval.studies.sensitivity.targets import Target
 from precision_eval.trace.recorder import record
 from precision_eval.trace.replay import replay
+from precision_eval.trace.sites import FORMATS, SensitivityError, Site
 from precision_eval.trace.tape import Tape
 
 SAME_FUNCTION = 1e-9

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.studies.sensitivity.sites import FORMATS
 from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, target_by_id
+from precision_eval.trace.sites import FORMATS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.studies.sensitivity.sites import ROLES, Site
+from precision_eval.trace.sites import ROLES, Site
 
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 

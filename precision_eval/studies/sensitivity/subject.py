@@ -14,7 +14,7 @@ from torch import nn
 
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
-from precision_eval.studies.sensitivity.sites import Rule
+from precision_eval.trace.sites import Rule
 
 
 def float64_twin(model: nn.Module) -> nn.Module:

@@ -15,8 +15,8 @@ import torch
 from precision_eval.cases.adapters.base import imported
 from precision_eval.cases.adapters.t5 import T5_ENCODER
 from precision_eval.cases.adapters.wrapped import WrappedModel
-from precision_eval.studies.sensitivity.sites import Rule
 from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.trace.sites import Rule
 
 T5_VOCABULARY = 512
 BYTES = 256

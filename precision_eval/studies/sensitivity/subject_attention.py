@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from precision_eval.cases.systems.attention import SHAPES, build_attention
-from precision_eval.studies.sensitivity.sites import Rule
 from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.trace.sites import Rule
 
 
 def attention_subject(*, shape: str, rules: tuple[Rule, ...], seed: int) -> Subject:

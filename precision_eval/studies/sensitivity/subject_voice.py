@@ -9,8 +9,8 @@ import torch
 
 from precision_eval.cases.systems.system import System
 from precision_eval.cases.voice.model import Positions, VoiceModel
-from precision_eval.studies.sensitivity.sites import Rule
 from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.trace.sites import Rule
 
 
 class VoiceWindow(System):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.studies.sensitivity.sites import Rule
+from precision_eval.trace.sites import Rule
 
 if TYPE_CHECKING:
     from precision_eval.studies.sensitivity.subject import Subject

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from precision_eval.cases.systems import BuiltCase
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.attention import SHAPES, attention_case
 from precision_eval.core.cells import Cell, Options, Outcome, failure_of, passed
 from precision_eval.core.errors import CandidateError, UnsupportedError

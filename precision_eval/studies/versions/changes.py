@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
 from precision_eval.studies.versions.drift_seeds import SeedDrift, SeedStep, seed_step
-from precision_eval.studies.versions.points import Key
 from precision_eval.studies.versions.series import EXACT, SEEDED, Series, SeriesPoint, in_turn
 from precision_eval.studies.versions.upstream import UpstreamChange, explanations
 
@@ -277,3 +277,67 @@ def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple
     )
     found = explanations(known, change.key, before=change.before, at=change.at) if known else ()
     return replace(change, with_baseline=with_baseline, explained_by=found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusChange:
+    """A status that is another one from some position on."""
+
+    mode: str
+    case: str
+    fix: str
+    size: str
+    before: str
+    at: str
+    old: str
+    new: str
+    explained_by: tuple[UpstreamChange, ...]
+
+    @property
+    def key(self) -> Key:
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, "status", self.fix, self.size)
+
+
+def status_at(point: SeriesPoint | AsvPoint | None) -> str | None:
+    """Return the status of a point of a status series."""
+    if point is None or point.state == "absent":
+        return None
+    if point.state != "measured" or point.value is None:
+        return point.state
+    return status_name(point.value)
+
+
+def status_changes(
+    series: Iterable[Series], upstream: Iterable[UpstreamChange], *, axis: str
+) -> tuple[StatusChange, ...]:
+    """List where the statuses turn over."""
+    upstream = tuple(upstream)
+    found = []
+    for one in series:
+        if one.kind != "status":
+            continue
+        run = [(point, status) for point in one.points if (status := status_at(point)) not in (None, "not_applicable")]
+        for (earlier, old), (later, new) in pairwise(run):
+            if old != new and earlier.benchmark_version == later.benchmark_version:
+                found.append(
+                    _status_change(one, earlier.position, later.position, (str(old), str(new)), upstream, axis)
+                )
+    return tuple(found)
+
+
+def _status_change(
+    series: Series, before: str, at: str, statuses: tuple[str, str], upstream: tuple[UpstreamChange, ...], axis: str
+) -> StatusChange:
+    known = upstream if axis == "torch" else ()
+    return StatusChange(
+        mode=series.mode,
+        case=series.case,
+        fix=series.fix,
+        size=series.size,
+        before=before,
+        at=at,
+        old=statuses[0],
+        new=statuses[1],
+        explained_by=explanations(known, series.key, before=before, at=at, statuses=statuses),
+    )

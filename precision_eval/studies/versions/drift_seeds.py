@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from precision_eval.core.errors import RecordError
+from precision_eval.results.asv import Key
 from precision_eval.stats import student_quantile
-from precision_eval.studies.versions.points import Key
 
 SEEDS_NAME = "drift-seeds.jsonl"
 LEAST_SEEDS = 5

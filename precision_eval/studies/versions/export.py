@@ -1,4 +1,4 @@
-"""The story over torch versions for other programs: strict JSON, and CSV with one line per value.
+"""The history over torch versions for other programs: strict JSON, and CSV with one line per value.
 
 Conventions: numbers are full precision; what is not finite is null in JSON and empty in CSV. An upstream change is told
 once and named by its id elsewhere.
@@ -17,10 +17,9 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import written_whole
-from precision_eval.studies.versions.changes import ChangePoint
+from precision_eval.studies.versions.changes import ChangePoint, StatusChange, status_at
+from precision_eval.studies.versions.history import CaseHistory, VersionHistory
 from precision_eval.studies.versions.series import Series, SeriesPoint
-from precision_eval.studies.versions.statuses import StatusChange, status_at
-from precision_eval.studies.versions.story import CaseStory, VersionsStory
 
 SCHEMA_VERSION = 1
 CSV_COLUMNS = (
@@ -41,28 +40,28 @@ CSV_COLUMNS = (
 )
 
 
-def as_json(story: VersionsStory) -> str:
-    """Return the story as one JSON object, ended by a newline."""
+def as_json(history: VersionHistory) -> str:
+    """Return the history as one JSON object, ended by a newline."""
     content = {
         "schema_version": SCHEMA_VERSION,
-        "axis": story.axis,
-        "machine": story.machine,
-        "hardware": dict(story.hardware),
-        "cuda_build": story.cuda_build,
-        "positions": [_position(story, number) for number in range(len(story.positions))],
-        "cases": [_case(one) for one in story.cases],
-        "upstream": [asdict(one) for one in story.upstream],
-        "notes": list(story.notes),
+        "axis": history.axis,
+        "machine": history.machine,
+        "hardware": dict(history.hardware),
+        "cuda_build": history.cuda_build,
+        "positions": [_position(history, number) for number in range(len(history.positions))],
+        "cases": [_case(one) for one in history.cases],
+        "upstream": [asdict(one) for one in history.upstream],
+        "notes": list(history.notes),
     }
     return json.dumps(_plain(content), allow_nan=False, ensure_ascii=False, indent=1) + "\n"
 
 
-def write_csv(story: VersionsStory, path: Path) -> None:
+def write_csv(history: VersionHistory, path: Path) -> None:
     """Write every point of every series."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for case in story.cases:
+    for case in history.cases:
         for series in case.series:
             writer.writerows(_csv_row(series, point) for point in series.points if point.state != "absent")
     try:
@@ -80,10 +79,10 @@ def _csv_row(series: Series, point: SeriesPoint) -> list[Any]:
     return [*where, value, low, high, len(point.samples) or "", series.unit, status, point.benchmark_version]
 
 
-def _position(story: VersionsStory, number: int) -> dict[str, Any]:
-    one, release = story.sets[number], story.releases.get(story.sets[number].torch_version)
+def _position(history: VersionHistory, number: int) -> dict[str, Any]:
+    one, release = history.sets[number], history.releases.get(history.sets[number].torch_version)
     return {
-        "name": story.positions[number],
+        "name": history.positions[number],
         "torch": one.torch_version,
         "released": release.date.isoformat() if release and release.date else None,
         "commit": one.commit,
@@ -94,7 +93,7 @@ def _position(story: VersionsStory, number: int) -> dict[str, Any]:
     }
 
 
-def _case(case: CaseStory) -> dict[str, Any]:
+def _case(case: CaseHistory) -> dict[str, Any]:
     return {
         "case": case.case,
         "series": [_series(one) for one in case.series],

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.results.asv import AsvPoint, Key, ResultSet
 from precision_eval.stats import student_quantile
-from precision_eval.studies.versions.points import Key, Point, ResultSet
-
-Floats = NDArray[np.float64]
+from precision_eval.stats.robust import PRIOR_DEGREES, locations, padded, pair_scale
 
 PAIRED = ("latency_ratio", "latency_to_anchor")
 EXACT: Mapping[str, float] = {"drift": 1.5, "peak_bytes": 1.01, "stored_bytes": 1.01}
@@ -30,18 +29,6 @@ SEEDED = 1.1
 """Factor that the interval of a drift over several seeds must lie beyond; smaller changes are shown and not called."""
 
 CONFIDENCE = 0.95
-PRIOR_DEGREES = 5.0
-"""What the other fixes' noise is worth. Chosen beforehand: little beside ten versions of three processes (20)."""
-
-CUT = 3.0
-HUBER = 1.5
-"""Residuals beyond so many spreads lose weight in a location; 96 % efficient on normal noise."""
-
-_PAIR_MEDIAN = 1.0483
-"""Spread over the median of |a − b|: 1/(√2 · 0.6745)."""
-
-_TIED = 1e-6
-"""A robust spread below so much of the plain one is rounding among equal samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +126,7 @@ def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[S
     return tuple(_with_noise(bare))
 
 
-def _bare(key: Key, points: Sequence[Point | None], positions: Sequence[str]) -> Series:
+def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> Series:
     """Return a series before its noise is known."""
     mode, case, metric, fix, size = key
     found = tuple(
@@ -199,7 +186,7 @@ def _own_scale(series: Series) -> tuple[float, float] | None:
     return float(pair_scale(padded(logs)[None])[0]), float(sum(one.size - 1 for one in logs))
 
 
-def _positive(series: Series, point: SeriesPoint) -> Floats:
+def _positive(series: Series, point: SeriesPoint) -> NDArray[np.float64]:
     samples = np.asarray(point.samples, dtype=np.float64)
     if not (np.isfinite(samples).all() and (samples > 0.0).all()):
         raise ParameterError(
@@ -217,52 +204,3 @@ def _located(point: SeriesPoint, noise: Noise) -> SeriesPoint:
     middle = float(locations(logs[None, None], np.array([noise.scale]))[0, 0])
     half = student_quantile(1.0 - CONFIDENCE, noise.degrees_of_freedom) * noise.scale / math.sqrt(logs.size)
     return replace(point, value=math.exp(middle), interval=(math.exp(middle - half), math.exp(middle + half)))
-
-
-def padded(rows: Sequence[Floats]) -> Floats:
-    """Return rows of different lengths as one array, NaN beyond each; shape (n_rows, longest)."""
-    table = np.full((len(rows), max((len(row) for row in rows), default=0)), np.nan)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return table
-
-
-def pair_scale(values: Floats) -> Floats:
-    """Spread of one sample within its row, from the differences between two samples of a row."""
-    first, second = np.triu_indices(values.shape[2], k=1)
-    used = ~np.isnan(values[0][:, first] - values[0][:, second]).ravel()
-    differences = np.abs(values[:, :, first] - values[:, :, second]).reshape(len(values), -1)[
-        :, used
-    ]  # (tables, pairs)
-    if not differences.shape[1]:
-        return np.zeros(len(values))
-    robust = _PAIR_MEDIAN * np.median(differences, axis=1)
-    plain = np.sqrt(np.mean(differences**2, axis=1) / 2.0)
-    limit = CUT * math.sqrt(2.0) * robust[:, None]
-    cut = np.sqrt(np.mean(np.minimum(differences, limit) ** 2, axis=1) / (2.0 * _cut_moment(CUT)))
-    return np.where(robust > _TIED * plain, cut, plain)
-
-
-def _cut_moment(limit: float) -> float:
-    """E[min(Z², limit²)] of a standard normal Z."""
-    tail = math.erfc(limit / math.sqrt(2.0))  # both sides
-    density = math.exp(-0.5 * limit**2) / math.sqrt(2.0 * math.pi)
-    return 1.0 - tail - 2.0 * limit * density + limit**2 * tail
-
-
-def locations(values: Floats, scale: Floats, *, steps: int = 4) -> Floats:
-    """Huber location of each row at a given spread."""
-    ordered = np.sort(values, axis=2)  # NaN last
-    count = np.count_nonzero(~np.isnan(values[0]), axis=1)[None, :, None]
-    shape = (len(values), values.shape[1], 1)
-    low, high = (
-        np.take_along_axis(ordered, np.broadcast_to(at, shape), axis=2) for at in ((count - 1) // 2, count // 2)
-    )
-    middle = 0.5 * (low + high)
-    limit = HUBER * np.where(scale > 0.0, scale, 1.0)[:, None, None]
-    filled = np.where(np.isnan(values), np.inf, values)  # weight 0
-    finite = np.where(np.isnan(values), 0.0, values)
-    for _ in range(steps):
-        weight = limit / np.maximum(np.abs(filled - middle), limit)
-        middle = np.sum(weight * finite, axis=2, keepdims=True) / np.sum(weight, axis=2, keepdims=True)
-    return np.where(scale[:, None] > 0.0, middle[..., 0], 0.5 * (low + high)[..., 0])

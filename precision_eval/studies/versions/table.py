@@ -1,4 +1,4 @@
-"""The story over torch versions as rows of text: what a terminal and Markdown show alike.
+"""The history over torch versions as rows of text: what a terminal and Markdown show alike.
 
 Conventions: a fix has a row per quantity: status, drift, latency ratio with the half of its 95 % interval in per cent,
 bytes. An en dash is *nothing here*. A factor stands for new over old. Markup is left to the caller.
@@ -10,10 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.points import build_words
-from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
+from precision_eval.results.asv import build_words
+from precision_eval.studies.versions.changes import ChangePoint, StatusChange
+from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 from precision_eval.studies.versions.upstream import UpstreamChange
 
 NOTHING = "–"
@@ -33,16 +32,16 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def grids(story: VersionsStory, case: CaseStory) -> Iterator[Grid]:
+def grids(history: VersionHistory, case: CaseHistory) -> Iterator[Grid]:
     """Yield the tables of a case: fix × position for each mode and size, changes of status, change points."""
     for table in case.tables:
         title = f"{case.case}, {table.mode}, {table.size}"
-        yield Grid(title, ("fix", "", *story.positions), tuple(_rows(table, story.positions)))
+        yield Grid(title, ("fix", "", *history.positions), tuple(_rows(table, history.positions)))
     if case.status_changes:
-        rows = tuple(status_rows(story, case.status_changes))
+        rows = tuple(status_rows(history, case.status_changes))
         yield Grid(f"{case.case}: changes of status", STATUS_COLUMNS, rows)
     if case.changes:
-        yield Grid(f"{case.case}: change points", CHANGE_COLUMNS, tuple(change_rows(story, case.changes)))
+        yield Grid(f"{case.case}: change points", CHANGE_COLUMNS, tuple(change_rows(history, case.changes)))
 
 
 def _rows(table: FixTable, positions: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -99,60 +98,61 @@ def change_text(change: ChangePoint) -> str:
     return f"{levels} (×{change.factor:.3g} [{low:.3g}, {high:.3g}]{seeds})"
 
 
-def change_rows(story: VersionsStory, changes: Sequence[ChangePoint]) -> Iterator[tuple[str, ...]]:
+def change_rows(history: VersionHistory, changes: Sequence[ChangePoint]) -> Iterator[tuple[str, ...]]:
     """Yield a row of text per change point; see ``CHANGE_COLUMNS``."""
     for one in changes:
         exact = "of its seeds" if one.seeds > 1 else "exact"
         p_value = exact if one.adjusted_p_value is None else f"{one.adjusted_p_value:.1g}"
-        cause = _cause(story, one.explained_by)
+        cause = _cause(history, one.explained_by)
         if one.with_baseline:
             cause = f"float32 itself changed here; {cause}"
         place = f"{one.mode}, {one.size}"
-        yield (one.metric.replace("_", " "), one.fix, place, _between(story, one), change_text(one), p_value, cause)
+        yield (one.metric.replace("_", " "), one.fix, place, _between(history, one), change_text(one), p_value, cause)
 
 
-def status_rows(story: VersionsStory, changes: Sequence[StatusChange]) -> Iterator[tuple[str, ...]]:
+def status_rows(history: VersionHistory, changes: Sequence[StatusChange]) -> Iterator[tuple[str, ...]]:
     """Yield a row of text per change of status; see ``STATUS_COLUMNS``."""
     for one in changes:
-        cause = _cause(story, one.explained_by)
-        yield (one.fix, f"{one.mode}, {one.size}", _between(story, one), f"{one.old} → {one.new}", cause)
+        cause = _cause(history, one.explained_by)
+        yield (one.fix, f"{one.mode}, {one.size}", _between(history, one), f"{one.old} → {one.new}", cause)
 
 
-def _between(story: VersionsStory, change: ChangePoint | StatusChange) -> str:
+def _between(history: VersionHistory, change: ChangePoint | StatusChange) -> str:
     """Where a change lies, with the month of the release that has it."""
-    release = story.releases.get(change.at) if story.axis == "torch" else None
+    release = history.releases.get(change.at) if history.axis == "torch" else None
     when = f" ({release.date:%Y-%m})" if release is not None and release.date is not None else ""
     return f"{change.before} → {change.at}{when}"
 
 
-def _cause(story: VersionsStory, explained_by: Sequence[UpstreamChange]) -> str:
-    if story.axis != "torch":
+def _cause(history: VersionHistory, explained_by: Sequence[UpstreamChange]) -> str:
+    if history.axis != "torch":
         return NOTHING
     return "; ".join(f"{one.id} (since {one.since})" for one in explained_by) or UNEXPLAINED
 
 
-def heading(story: VersionsStory) -> str:
+def heading(history: VersionHistory) -> str:
     """Say in one line what was read."""
-    what = "torch version" if story.axis == "torch" else "commit"
-    count = f"{len(story.positions)} {what}{'' if len(story.positions) == 1 else 's'}"
-    cpu = story.hardware.get("cpu")
-    return f"{count} on {story.machine}{f' ({cpu})' if cpu else ''}, {build_words(story.sets)}"
+    what = "torch version" if history.axis == "torch" else "commit"
+    count = f"{len(history.positions)} {what}{'' if len(history.positions) == 1 else 's'}"
+    cpu = history.hardware.get("cpu")
+    return f"{count} on {history.machine}{f' ({cpu})' if cpu else ''}, {build_words(history.sets)}"
 
 
-def markdown(story: VersionsStory) -> str:
-    """Return the whole story as Markdown."""
-    lines = [heading(story), ""]
-    for case in story.cases:
+def markdown(history: VersionHistory) -> str:
+    """Return the whole history as Markdown."""
+    lines = [heading(history), ""]
+    for case in history.cases:
         lines += [f"## {case.case}", ""]
-        for grid in grids(story, case):
+        for grid in grids(history, case):
             lines += [f"### {grid.title}", "", *_markdown_table(grid), ""]
-    if story.upstream:
+    if history.upstream:
         lines += ["## Upstream", ""]
         lines += [
-            f"- **{one.id}** (since {one.since}): {one.text} {one.reference} {one.confirmed}" for one in story.upstream
+            f"- **{one.id}** (since {one.since}): {one.text} {one.reference} {one.confirmed}"
+            for one in history.upstream
         ]
         lines.append("")
-    lines += [f"- {note}" for note in story.notes]
+    lines += [f"- {note}" for note in history.notes]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import CASES, BuiltCase, case_by_id
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import CASES, case_by_id
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError

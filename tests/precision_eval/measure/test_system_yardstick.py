@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.cases.systems import BuiltCase
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.system_drift import system_drift

@@ -1,8 +1,8 @@
-"""Figures over torch versions: every cell, line, frame and ring is where the story has it."""
+"""Figures over torch versions: every cell, line, frame and ring is where the history has it."""
 
 import dataclasses
 
-import made_story as made
+import made_history as made
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -10,14 +10,14 @@ from matplotlib.patches import Rectangle
 
 from precision_eval.report.plots_versions import STATUS_LOOKS, draw_drift, draw_latency, draw_statuses, drawings
 from precision_eval.report.style import LeftOut, save
-from precision_eval.studies.versions.statuses import StatusChange
+from precision_eval.studies.versions.changes import StatusChange
 
 PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
 
 @pytest.fixture
-def story():
-    return made.made_story(**PART)
+def history():
+    return made.made_history(**PART)
 
 
 def texts(axes):
@@ -31,8 +31,8 @@ def frames(axes):
     return {(round(p.get_y() + p.get_height() / 2), round(p.get_x() + p.get_width() / 2)) for p in found}
 
 
-def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(story):
-    axes = draw_drift(story, story.cases[0]).axes
+def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(history):
+    axes = draw_drift(history, history.cases[0]).axes
     eager, compiled = texts(axes[0]), texts(axes[1])
     assert [eager[0, column] for column in range(10)] == ["R"] * 7 + ["2.0e-7"] * 3
     assert [eager[2, column] for column in range(10)] == ["–"] * 10
@@ -41,8 +41,8 @@ def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(story):
     assert eager[3, 1] == "8.2e-4"
 
 
-def test_more_drift_is_a_darker_cell(story):
-    axes = draw_drift(story, story.cases[0]).axes[0]
+def test_more_drift_is_a_darker_cell(history):
+    axes = draw_drift(history, history.cases[0]).axes[0]
     cells = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): p.get_facecolor() for p in axes.patches if p.get_fill()}
     light = [sum(cells[row, 9][:3]) for row in (0, 1, 3)]  # drift rises with the row
     assert light == sorted(light, reverse=True)
@@ -51,8 +51,8 @@ def test_more_drift_is_a_darker_cell(story):
 
 
 def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
-    story = made.made_story(cases=("dia-decode", "voice"), fixes=("upstream", "float16"))
-    figure = draw_statuses(story, mode="eager")
+    history = made.made_history(cases=("dia-decode", "voice"), fixes=("upstream", "float16"))
+    figure = draw_statuses(history, mode="eager")
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["dia-decode, tiny", "voice, tiny"]
     found = texts(figure.axes[0])
     assert [found.get((0, column)) for column in range(10)] == ["P"] * 8 + [None, "P"]
@@ -61,31 +61,31 @@ def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
     assert legend == ["P = passed", "N = not finite"]
 
 
-def test_frames_and_rings_are_where_something_changed(story):
-    assert frames(draw_statuses(story, mode="eager").axes[0]) == {(0, 7)}
-    assert frames(draw_drift(story, story.cases[0]).axes[0]) == set()
-    rings = [line for line in draw_latency(story, story.cases[0]).axes[0].lines if line.get_markersize() == 10]
+def test_frames_and_rings_are_where_something_changed(history):
+    assert frames(draw_statuses(history, mode="eager").axes[0]) == {(0, 7)}
+    assert frames(draw_drift(history, history.cases[0]).axes[0]) == set()
+    rings = [line for line in draw_latency(history, history.cases[0]).axes[0].lines if line.get_markersize() == 10]
     assert sum(line.get_xdata().size for line in rings) == 1
     assert [round(float(x)) for line in rings for x in line.get_xdata()] == [4]
 
 
-def test_a_change_of_another_size_or_mode_frames_nothing(story):
-    (case,) = story.cases
+def test_a_change_of_another_size_or_mode_frames_nothing(history):
+    (case,) = history.cases
     moved = [dataclasses.replace(one, size="full", mode="eager") for one in case.status_changes]
     case = dataclasses.replace(case, status_changes=tuple(moved))
-    changed = dataclasses.replace(story, cases=(case,))
+    changed = dataclasses.replace(history, cases=(case,))
     assert isinstance(moved[0], StatusChange)
     assert frames(draw_statuses(changed, mode="eager").axes[0]) == set()
 
 
-def test_a_latency_line_is_the_storys_ratios_and_intervals(story):
-    (case,) = story.cases
-    figure = draw_latency(story, case)
+def test_a_latency_line_is_the_storys_ratios_and_intervals(history):
+    (case,) = history.cases
+    figure = draw_latency(history, case)
     axes, table = figure.axes[0], case.tables[0]
     lines = [line for line in axes.lines if line.get_linestyle() == "-" and line.get_xdata().size == 10]
     drawn = {tuple(np.nan_to_num(line.get_ydata())) for line in lines}
     wanted = {
-        tuple(table.cells[fix, name].ratio or 0.0 for name in story.positions)
+        tuple(table.cells[fix, name].ratio or 0.0 for name in history.positions)
         for fix in ("as_shipped", "query_to_half", "float16")
     }
     assert drawn == wanted
@@ -97,27 +97,27 @@ def test_a_latency_line_is_the_storys_ratios_and_intervals(story):
 
 
 def test_a_line_that_ends_early_says_where():
-    story = made.made_story(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0", "2.14.0"))
-    axes = draw_latency(story, story.cases[0]).axes[0]
+    history = made.made_history(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0", "2.14.0"))
+    axes = draw_latency(history, history.cases[0]).axes[0]
     assert [text.get_text() for text in axes.texts] == ["upstream (to 2.13)"]
 
 
 def test_ratios_close_together_still_have_numbers_on_the_axis():
-    story = made.made_story(cases=("voice",), fixes=("full_float32", "bfloat16"))
-    axes = draw_latency(story, story.cases[0]).axes[0]
+    history = made.made_history(cases=("voice",), fixes=("full_float32", "bfloat16"))
+    axes = draw_latency(history, history.cases[0]).axes[0]
     low, high = axes.get_ylim()
     assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
 
 
 def test_nothing_measured_leaves_the_figure_out():
-    story = made.made_story(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
+    history = made.made_history(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
     with pytest.raises(LeftOut, match="drift of voice: none was measured"):
-        draw_drift(story, story.cases[0])
+        draw_drift(history, history.cases[0])
     with pytest.raises(LeftOut, match="latency of voice: none was measured"):
-        draw_latency(story, story.cases[0])
+        draw_latency(history, history.cases[0])
     with pytest.raises(LeftOut, match="statuses of mode other"):
-        draw_statuses(story, mode="other")
-    assert [stem for stem, _, _ in drawings(story)] == ["statuses-eager", "statuses-compiled"]
+        draw_statuses(history, mode="other")
+    assert [stem for stem, _, _ in drawings(history)] == ["statuses-eager", "statuses-compiled"]
 
 
 def test_every_status_has_a_letter_and_a_colour_of_its_own():
@@ -129,7 +129,7 @@ def test_every_status_has_a_letter_and_a_colour_of_its_own():
 
 
 def test_the_same_story_gives_the_same_bytes(tmp_path):
-    story = made.made_story(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0"), modes=("eager",))
-    first, second = (save(draw_drift(story, story.cases[0]), tmp_path / name, "drift") for name in "ab")
+    history = made.made_history(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0"), modes=("eager",))
+    first, second = (save(draw_drift(history, history.cases[0]), tmp_path / name, "drift") for name in "ab")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()

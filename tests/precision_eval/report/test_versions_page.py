@@ -1,4 +1,4 @@
-"""The page over torch versions: its numbers are the story's, it needs nothing else, and it opens quickly."""
+"""The page over torch versions: its numbers are the history's, it needs nothing else, and it opens quickly."""
 
 import dataclasses
 import html
@@ -7,13 +7,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import browser
-import made_story as made
+import made_history as made
 import pytest
 
 from precision_eval.report.versions_page import render_page, write_page
 from precision_eval.report.versions_text import factor_text, headline, positions_of
-from precision_eval.studies.versions.results import read_results
-from precision_eval.studies.versions.telling import tell
+from precision_eval.results.asv import read_results
+from precision_eval.studies.versions.history import history_of
 from tools.torch_versions.publish_offline import remote_tags
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -57,34 +57,34 @@ class Tables(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def story():
-    return made.made_story(**PART)
+def history():
+    return made.made_history(**PART)
 
 
 @pytest.fixture(scope="module")
-def page(story, tmp_path_factory):
-    return write_page(story, tmp_path_factory.mktemp("page"))
+def page(history, tmp_path_factory):
+    return write_page(history, tmp_path_factory.mktemp("page"))
 
 
-def expected(story, read):
-    """{(case, mode, size): {fix: [number, letter or ""]}} from the story itself."""
+def expected(history, read):
+    """{(case, mode, size): {fix: [number, letter or ""]}} from the history itself."""
     letters = {"raised": "R", "non_finite": "N", "not_applicable": "–", None: ""}
     return {
         (one.case, table.mode, table.size): {
-            fix: [read(table.cells[fix, name]) or letters[table.cells[fix, name].status] for name in story.positions]
+            fix: [read(table.cells[fix, name]) or letters[table.cells[fix, name].status] for name in history.positions]
             for fix in table.fixes
         }
-        for one in story.cases
+        for one in history.cases
         for table in one.tables
     }
 
 
-def same_numbers(text, story):
-    """Hold every table of a page to the story; return how many cells were compared."""
+def same_numbers(text, history):
+    """Hold every table of a page to the history; return how many cells were compared."""
     tables, count = Tables(text).tables, 0
     readers = {"latency_ratio": lambda c: c.ratio, "drift": lambda c: c.drift, "peak_bytes": lambda c: c.peak_bytes}
     for metric, read in readers.items():
-        for place, rows in expected(story, read).items():
+        for place, rows in expected(history, read).items():
             shown = tables["|".join((*place, metric))]
             assert list(shown) == list(rows)
             for fix, cells in rows.items():
@@ -93,15 +93,15 @@ def same_numbers(text, story):
     return count
 
 
-def test_the_numbers_are_the_storys(page, story):
-    assert same_numbers(page.read_text(encoding="utf-8"), story) == 3 * 2 * 2 * 4 * 5
+def test_the_numbers_are_the_storys(page, history):
+    assert same_numbers(page.read_text(encoding="utf-8"), history) == 3 * 2 * 2 * 4 * 5
 
 
-def test_a_wrong_number_would_be_noticed(page, story):
+def test_a_wrong_number_would_be_noticed(page, history):
     text = page.read_text(encoding="utf-8")
     value = re.search(r'data-v="(0\.8\d+)"', text).group(1)
     with pytest.raises(AssertionError):
-        same_numbers(text.replace(f'data-v="{value}"', 'data-v="0.9"', 1), story)
+        same_numbers(text.replace(f'data-v="{value}"', 'data-v="0.9"', 1), history)
 
 
 def test_it_is_one_file_that_loads_nothing(page):
@@ -119,10 +119,10 @@ def test_links_within_it_lead_somewhere_and_pictures_have_words(page):
     assert len(re.findall(r"<img[^>]* alt=\"[^\"]{30,}\"", text)) == text.count("<img")
 
 
-def test_the_answer_comes_first_and_names_upstreams_change(page, story):
+def test_the_answer_comes_first_and_names_upstreams_change(page, history):
     text = page.read_text(encoding="utf-8")
     answer = text[text.index('id="answer"') : text.index('id="statuses"')]
-    assert html.escape(headline(story)) in answer
+    assert html.escape(headline(history)) in answer
     assert html.escape(made.MADE_UP.text) in answer  # escaped: its text holds a tag and an ampersand
     assert "<b>its own</b>" not in text
     assert 'href="https://example.org/pull/2"' in answer
@@ -131,7 +131,7 @@ def test_the_answer_comes_first_and_names_upstreams_change(page, story):
     assert "No change upstream is known for this" in answer
 
 
-def test_cells_are_framed_where_something_changed(page, story):
+def test_cells_are_framed_where_something_changed(page, history):
     text = page.read_text(encoding="utf-8")
     ratio, drift = (
         text.partition(f'data-table="voice|eager|tiny|{metric}"')[2].partition("</table>")[0]
@@ -147,20 +147,20 @@ def test_figures_lie_beside_it(page):
 
 
 class TestAnswer:
-    def test_headline_counts(self, story):
+    def test_headline_counts(self, history):
         said = "Between torch 2.6.0 and 2.14.0, 4 statuses turned over and 2 metrics changed, at 2 of 4 steps. "
-        assert headline(story) == said + "A known change in torch explains 2 of these 6."
+        assert headline(history) == said + "A known change in torch explains 2 of these 6."
 
     def test_headline_without_changes_or_with_one_position(self):
-        two = made.made_story(cases=("voice",), positions=("2.6.0", "2.9.1"))
+        two = made.made_history(cases=("voice",), positions=("2.6.0", "2.9.1"))
         assert headline(two) == (
             "Between torch 2.6.0 and 2.9.1, no status turned over and no metric changed beyond its noise."
         )
-        one = made.made_story(cases=("voice",), positions=("2.6.0",))
+        one = made.made_history(cases=("voice",), positions=("2.6.0",))
         assert headline(one) == "Only torch 2.6.0 was measured: nothing to compare."
 
-    def test_changes_of_a_kind_become_one_line(self, story):
-        first, second = positions_of(story)
+    def test_changes_of_a_kind_become_one_line(self, history):
+        first, second = positions_of(history)
         assert (first.name, first.since, first.count) == ("2.10.0", "2.9.1", 2)
         ((upstream, groups),) = first.explained
         assert upstream is made.MADE_UP
@@ -173,25 +173,25 @@ class TestAnswer:
         assert len(status.changes) == second.count == 4
 
     def test_one_change_shows_its_levels_and_interval(self):
-        story = made.made_story(cases=("voice",), modes=("eager",))
-        (group,) = positions_of(story)[0].explained[0][1]
+        history = made.made_history(cases=("voice",), modes=("eager",))
+        (group,) = positions_of(history)[0].explained[0][1]
         assert group.change == "27.0 → 0.800, ×0.0296 [0.0285, 0.0306]"
 
-    def test_ups_and_downs_are_two_lines_and_the_larger_is_first(self, story):
-        case = story.cases[0]
+    def test_ups_and_downs_are_two_lines_and_the_larger_is_first(self, history):
+        case = history.cases[0]
         (down,) = case.changes
         up = dataclasses.replace(down, factor=1.1, old=1.0, new=1.1, factor_interval=None, explained_by=())
         case = dataclasses.replace(case, changes=(up, dataclasses.replace(down, explained_by=())))
-        changed = dataclasses.replace(story, cases=(case,))
+        changed = dataclasses.replace(history, cases=(case,))
         groups = positions_of(changed)[0].unexplained
         assert [group.change.rpartition("×")[2][:4] for group in groups] == ["0.02", "1.10"]
 
-    def test_lines_say_against_what_where_they_differ_in_it(self, story):
-        case = story.cases[0]
+    def test_lines_say_against_what_where_they_differ_in_it(self, history):
+        case = history.cases[0]
         (first,) = case.changes
         second = dataclasses.replace(first, before="2.6.0", metric="drift", seeds=8)
         case = dataclasses.replace(case, changes=(first, second))
-        changed = dataclasses.replace(story, cases=(case,))
+        changed = dataclasses.replace(history, cases=(case,))
         at = positions_of(changed)[0]
         assert at.since == ""
         groups = [group for _, groups in at.explained for group in groups]
@@ -199,15 +199,15 @@ class TestAnswer:
         text = render_page(changed, ())
         assert all(f"; against {before})" in text for before in ("2.6.0", "2.9.1"))
         assert "over 8 seeds" in text
-        assert "; against" not in render_page(story, ())
+        assert "; against" not in render_page(history, ())
 
     def test_from_nothing_has_no_factor(self):
         assert factor_text(float("inf")) == "from 0"
 
 
 def test_a_story_without_figures_still_makes_a_page(tmp_path):
-    story = made.made_story(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0",), notes=())
-    text = write_page(story, tmp_path).read_text(encoding="utf-8")
+    history = made.made_history(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0",), notes=())
+    text = write_page(history, tmp_path).read_text(encoding="utf-8")
     assert "No figure was measured" in text
     assert "nothing to compare" in text
     assert "None." in text[text.index('id="every-change"') :]
@@ -229,8 +229,8 @@ def test_a_story_told_from_result_files(tmp_path):
         for version, drift in (("2.8.0", 8e-6), ("2.9.0", 8e-6), ("2.10.0", 1e-6))
     ]
     (tmp_path / "results").mkdir()
-    story = tell(read_results(files.write_runs(tmp_path / "results", runs)))
-    text = write_page(story, tmp_path / "page").read_text(encoding="utf-8")
+    history = history_of(read_results(files.write_runs(tmp_path / "results", runs)))
+    text = write_page(history, tmp_path / "page").read_text(encoding="utf-8")
     assert "0 statuses turned over and 1 metric changed, at 1 of 2 steps" in text
     assert "8.00e-6 → 1.00e-6, ×0.125" in text
     tables = Tables(text).tables
@@ -238,8 +238,8 @@ def test_a_story_told_from_result_files(tmp_path):
     assert remote_tags(text) == ()
 
 
-def test_an_axis_of_commits(story):
-    commits = dataclasses.replace(story, axis="commit", releases={}, positions=("aaaaaaaa",), sets=story.sets[:1])
+def test_an_axis_of_commits(history):
+    commits = dataclasses.replace(history, axis="commit", releases={}, positions=("aaaaaaaa",), sets=history.sets[:1])
     commits = dataclasses.replace(commits, cases=())
     text = render_page(commits, [])
     assert "Only commit aaaaaaaa was measured" in text
@@ -251,11 +251,11 @@ def test_an_axis_of_commits(story):
 @pytest.mark.skipif(browser.find_chromium() is None, reason=browser.NO_BROWSER)
 class TestInABrowser:
     @pytest.mark.parametrize("dark", [False, True])
-    def test_it_opens_without_a_word_on_the_console(self, page, story, dark):
+    def test_it_opens_without_a_word_on_the_console(self, page, history, dark):
         visit = browser.visit(page.as_uri(), dark=dark, virtual_ms=1000)
         assert visit.console == ()
         assert visit.asked == ()
-        assert same_numbers(visit.dom, story) == 240
+        assert same_numbers(visit.dom, history) == 240
 
     def test_dark_is_dark(self, page, tmp_path):
         from PIL import Image

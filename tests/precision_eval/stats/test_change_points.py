@@ -9,7 +9,7 @@ import pytest
 from precision_eval.core.errors import ParameterError
 from precision_eval.stats import change_points as detection
 from precision_eval.stats.change_points import best_partition, detect, no_change_p_value, reachable_p_values
-from precision_eval.studies.versions.series import locations, padded, pair_scale
+from precision_eval.stats.robust import locations, padded, pair_scale
 
 
 def noisy(means, *, processes=3, scale=1.0, seed=0):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import BuiltCase
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import System
 from precision_eval.fixes import fix_by_id
 from precision_eval.fixes.sites import make_agreed

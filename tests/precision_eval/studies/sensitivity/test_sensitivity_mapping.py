@@ -11,7 +11,7 @@ from precision_eval.core.trials import TrialFile
 from precision_eval.studies.sensitivity.campaign import summary_of
 from precision_eval.studies.sensitivity.mapping import groups_of, map_target, prepare
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
-from precision_eval.studies.sensitivity.sites import Site
+from precision_eval.trace.sites import Site
 
 
 def made(target, folder, formats=("bfloat16",)):

@@ -4,8 +4,8 @@ import pytest
 
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.studies.sensitivity.policy import Policy
-from precision_eval.studies.sensitivity.sites import Rule, SensitivityError, Site, selected, sites_of
 from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, TARGETS, VOICE_RULES, target_by_id
+from precision_eval.trace.sites import Rule, SensitivityError, Site, selected, sites_of
 
 SITES = (Site("0", "q"), Site("0", "norm"), Site("1", "q"), Site("all", "head"))
 

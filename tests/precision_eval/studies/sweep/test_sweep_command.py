@@ -173,11 +173,11 @@ def test_a_null_on_the_baselines_own_tensors_would_be_seen(monkeypatch, fault):
 def test_a_baseline_that_cannot_be_copied_is_not_timed(monkeypatch):
     measured, calls = generic.prepared, []
 
-    def once(cell, fix, case, stack):
+    def once(cell, fix, built, stack):
         calls.append(fix)
         if calls.count("full_float32") > 1:
             return generic.failed(fix, "out_of_memory", "planted")
-        return measured(cell, fix, case, stack)
+        return measured(cell, fix, built=built, stack=stack)
 
     monkeypatch.setattr(generic, "prepared", once)
     (line,) = measure_job(job_of(64))
@@ -233,11 +233,11 @@ def test_a_heap_that_never_maps_is_not_filled_without_end():
 def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
     measured = generic.prepared
 
-    def broken(cell, fix, case, stack):
+    def broken(cell, fix, built, stack):
         return (
             generic.failed(fix, "raised", "RuntimeError: planted")
             if fix == TO_QUERY
-            else measured(cell, fix, case, stack)
+            else measured(cell, fix, built=built, stack=stack)
         )
 
     monkeypatch.setattr(generic, "prepared", broken)

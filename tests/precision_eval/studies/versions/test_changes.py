@@ -9,6 +9,7 @@ import pytest
 
 from precision_eval.core.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
 from precision_eval.report.versions_text import headline
+from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
 from precision_eval.results.expectations import load_table, version_key
 from precision_eval.studies.versions.changes import (
@@ -19,10 +20,9 @@ from precision_eval.studies.versions.changes import (
     reach,
 )
 from precision_eval.studies.versions.export import as_json, write_csv
-from precision_eval.studies.versions.results import read_results
+from precision_eval.studies.versions.history import HistoryChoice, history_of
 from precision_eval.studies.versions.series import PAIRED, build_series
 from precision_eval.studies.versions.table import markdown, number
-from precision_eval.studies.versions.telling import Choice, tell
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")
@@ -63,7 +63,7 @@ def test_a_drift_that_moves_by_more_than_half_is_a_change_and_one_by_a_quarter_i
     (found,) = changes_of(folder)
     assert (found.before, found.at, found.old, found.new) == ("2.8.0", "2.9.1", 1e-3, 1.6e-3)
     assert found.factor == pytest.approx(1.6)
-    (note,) = [one for one in tell(read_results(folder)).notes if "of one seed" in one]
+    (note,) = [one for one in history_of(read_results(folder)).notes if "of one seed" in one]
     assert note.endswith("were measured: dia-decode/kv_to_query (eager, tiny) ×1.28 at 2.8.0")
     assert found.factor_interval is None
     assert found.p_value is None
@@ -95,7 +95,7 @@ def test_a_step_in_latency_is_found_with_its_size(tmp_path, write, run_type):
 def test_without_samples_latency_is_not_judged(tmp_path, write, run_type):
     folder = folder_of(tmp_path, write, run_type, {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}})
     assert changes_of(folder) == ()
-    assert any("latency_ratio without samples" in note for note in tell(read_results(folder)).notes)
+    assert any("latency_ratio without samples" in note for note in history_of(read_results(folder)).notes)
 
 
 def test_a_benchmark_defined_anew_is_no_change(tmp_path, write, run_type):
@@ -105,7 +105,7 @@ def test_a_benchmark_defined_anew_is_no_change(tmp_path, write, run_type):
         digest = "v2" if late else "v1"
         write(tmp_path, [run_type(torch=version, values=values, versions={DRIFT: digest, RATIO: digest})])
     assert changes_of(tmp_path) == ()
-    assert any("defined anew" in note for note in tell(read_results(tmp_path)).notes)
+    assert any("defined anew" in note for note in history_of(read_results(tmp_path)).notes)
 
 
 def test_a_ratio_that_moves_with_its_baseline_says_so(tmp_path, write, run_type):
@@ -141,7 +141,7 @@ def test_a_step_that_sessions_may_differ_by_is_not_called(tmp_path, write, run_t
     assert [one.factor for one in found] == ([pytest.approx(factor)] if called else [])
     (without,) = changes_of(folder, margins={})  # the noise of its processes alone would call each
     assert without.factor == pytest.approx(factor)
-    (note,) = [one for one in tell(read_results(folder)).notes if "session" in one]
+    (note,) = [one for one in history_of(read_results(folder)).notes if "session" in one]
     assert "beyond 25 %, chosen after" in note
 
 
@@ -188,44 +188,44 @@ def few_versions(path, write, run_type, *, versions, moved, fixes=FIXES, **more)
 
 def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, write, run_type):
     """p ≥ 2/20, however large the step and however many series take it."""
-    story = tell(few_versions(tmp_path, write, run_type, versions=2, moved=6))
-    assert story.cases[0].changes == ()
-    found = reach(story.cases[0].series)
+    history = history_of(few_versions(tmp_path, write, run_type, versions=2, moved=6))
+    assert history.cases[0].changes == ()
+    found = reach(history.cases[0].series)
     assert (found.tested, found.smallest, found.clear) == (6, pytest.approx(0.1), pytest.approx(0.1))
     assert found.none
-    (note,) = [one for one in story.notes if "too few" in one]
+    (note,) = [one for one in history.notes if "too few" in one]
     assert note == (
         "too few versions or processes to call any paired change in dia-decode: p is 0.1 or more, 0.05 at most would "
         "be called"
     )
     said = "Between torch 2.6.0 and 2.7.1, no status turned over and no exact metric changed."
-    assert headline(story) == f"{said} Paired latencies could not be judged: dia-decode."
+    assert headline(history) == f"{said} Paired latencies could not be judged: dia-decode."
 
 
 def test_three_versions_of_three_processes_take_luck(tmp_path, write, run_type):
     """A clear step has p = 2/84/0.8 = 0.030, so 0.18 where it is one of 6; where all take it together, 0.030."""
-    story = tell(few_versions(tmp_path, write, run_type, versions=3, moved=0))
-    found = reach(story.cases[0].series)
+    history = history_of(few_versions(tmp_path, write, run_type, versions=3, moved=0))
+    found = reach(history.cases[0].series)
     assert (found.none, found.unsure) == (False, True)
-    (note,) = [one for one in story.notes if "too few" in one]
+    (note,) = [one for one in history.notes if "too few" in one]
     assert "to call any paired change in dia-decode without luck: one series' step" in note
     assert "p of about 0.03, times 6 series" in note
-    assert headline(story).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
-    assert len(tell(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).cases[0].changes) >= 4
+    assert headline(history).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
+    assert len(history_of(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).cases[0].changes) >= 4
 
 
 def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
-    story = tell(few_versions(tmp_path, write, run_type, versions=5, moved=0))
-    assert not reach(story.cases[0].series).unsure
-    assert not any("too few" in note for note in story.notes)
-    assert headline(story).endswith("no metric changed beyond its noise.")
+    history = history_of(few_versions(tmp_path, write, run_type, versions=5, moved=0))
+    assert not reach(history.cases[0].series).unsure
+    assert not any("too few" in note for note in history.notes)
+    assert headline(history).endswith("no metric changed beyond its noise.")
 
 
 def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, write, run_type):
     values = {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}, DRIFT: {CELL: [1.0] * 4 + [2.0] * 4}}
-    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
-    assert reach(story.cases[0].series) is None
-    assert headline(story).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
+    history = history_of(read_results(folder_of(tmp_path, write, run_type, values)))
+    assert reach(history.cases[0].series) is None
+    assert headline(history).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
 
 
 def test_benjamini_hochberg_by_hand_and_by_definition():
@@ -250,8 +250,8 @@ def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type
             ("bfloat16", "tiny"): [1, 1, math.nan, None, 1, 1, 1, 1],
         }
     }
-    story = tell(read_results(folder_of(tmp_path, write, run_type, values)))
-    (case,) = story.cases
+    history = history_of(read_results(folder_of(tmp_path, write, run_type, values)))
+    (case,) = history.cases
     found = {(one.fix, one.before, one.at, one.old, one.new): one.explained_by for one in case.status_changes}
     assert {key: [one.id for one in causes] for key, causes in found.items()} == {
         ("as_shipped", "2.6.0", "2.7.1", "raised", "passed"): ["rms-norm-keeps-input-dtype"],
@@ -263,8 +263,8 @@ def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type
     cells = case.tables[0].cells
     assert cells["bfloat16", "2.8.0"].status == "not_applicable"
     assert case.tables[0].fixes == ("as_shipped", "bfloat16", "float16", "autocast")
-    assert {one.id for one in story.upstream} == {"rms-norm-keeps-input-dtype", "rms-norm-half-meets-autocast"}
-    text = markdown(story)
+    assert {one.id for one in history.upstream} == {"rms-norm-keeps-input-dtype", "rms-norm-half-meets-autocast"}
+    text = markdown(history)
     assert "| as_shipped | eager, tiny | 2.6.0 → 2.7.1 (2025-06) | raised → passed | rms-norm-keeps-input-dtype" in text
     assert "passed → non_finite | unexplained |" in text
 
@@ -278,7 +278,7 @@ def test_a_change_on_cuda_explains_nothing_that_ran_on_the_cpu(tmp_path, write, 
     for cuda in (False, True):
         folder = folder_of(tmp_path / str(cuda), write, run_type, values, cuda=cuda)
         explained = {
-            name: [one.id for one in tell(read_results(folder), upstream=known).cases[0].changes[0].explained_by]
+            name: [one.id for one in history_of(read_results(folder), upstream=known).cases[0].changes[0].explained_by]
             for name, known in (("as it is", upstream), ("planted", on_cpu))
         }
         assert explained == {"as it is": [], "planted": ["rms-norm-autocast-float32"]}
@@ -335,54 +335,54 @@ def test_commits_are_an_axis_too(tmp_path, write, run_type):
             values = {DRIFT: {CELL: 2.0 if number_ else 1.0}, STATUS: {CELL: 1 if number_ else 2}}
             write(tmp_path, [run_type(torch=torch, values=values, commit=commit, date_ms=1000 + number_)])
     sets = read_results(tmp_path)
-    story = tell(sets, Choice(axis="commit"))
-    assert story.positions == ("11111111", "22222222", "33333333")
-    assert {one.torch_version for one in story.sets} == {"2.9.1"}
-    assert story.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
-    (case,) = story.cases
+    history = history_of(sets, HistoryChoice(axis="commit"))
+    assert history.positions == ("11111111", "22222222", "33333333")
+    assert {one.torch_version for one in history.sets} == {"2.9.1"}
+    assert history.notes[0] == "torch version 2.9.1 is shown; --torch shows another: 2.8.0"
+    (case,) = history.cases
     assert [(one.at, one.explained_by) for one in case.changes] == [("22222222", ())]
     assert [(one.at, one.explained_by) for one in case.status_changes] == [("22222222", ())]
-    assert "unexplained" not in markdown(story)
-    by_torch = tell(sets)
+    assert "unexplained" not in markdown(history)
+    by_torch = history_of(sets)
     assert by_torch.positions == ("2.8.0", "2.9.1")
     assert {one.commit for one in by_torch.sets} == {commits[1]}
-    assert tell(sets, Choice(commit="111")).sets[0].commit == commits[0]
+    assert history_of(sets, HistoryChoice(commit="111")).sets[0].commit == commits[0]
     with pytest.raises(UnknownNameError, match="unknown commit 'f00'"):
-        tell(sets, Choice(commit="f00"))
+        history_of(sets, HistoryChoice(commit="f00"))
     with pytest.raises(UnknownNameError, match=r"unknown torch version '2\.9\.0'"):
-        tell(sets, Choice(axis="commit", torch="2.9.0"))
+        history_of(sets, HistoryChoice(axis="commit", torch="2.9.0"))
 
 
 def test_what_cannot_be_told_is_named(tmp_path, write, run_type):
     folder = folder_of(tmp_path, write, run_type, {DRIFT: {CELL: [1.0] * 8}})
     sets = read_results(folder)
     with pytest.raises(ParameterError, match="unknown axis 'time'; expected torch or commit"):
-        tell(sets, Choice(axis="time"))
+        history_of(sets, HistoryChoice(axis="time"))
     with pytest.raises(UnknownNameError, match="unknown case 'svd-"):
-        tell(sets, Choice(cases=("svd-*",)))
+        history_of(sets, HistoryChoice(cases=("svd-*",)))
     with pytest.raises(UnknownNameError, match="unknown metric 'drifts'; did you mean drift"):
-        tell(sets, Choice(metrics=("drifts",)))
+        history_of(sets, HistoryChoice(metrics=("drifts",)))
     twice = [*sets, replace(sets[0], environment="virtualenv-py3.12")]
     with pytest.raises(ParameterError, match=r"are both 2\.6\.0; keep one of the two"):
-        tell(twice)
+        history_of(twice)
     write(tmp_path / "bare", [run_type(torch="2.8.0", values={})])
     with pytest.raises(RecordError, match="hold no benchmark of a case"):
-        tell(read_results(tmp_path / "bare"))
+        history_of(read_results(tmp_path / "bare"))
 
 
 def test_json_is_strict_and_csv_holds_every_value(tmp_path, write, run_type):
     values = {BYTES: {CELL: [0.0] + [2048.0] * 7}, RATIO: {CELL: noisy([2.0] * 8)}, STATUS: {CELL: [1] * 8}}
-    story = tell(read_results(folder_of(tmp_path / "in", write, run_type, values)))
-    found = json.loads(as_json(story), parse_constant=lambda name: pytest.fail(name))
+    history = history_of(read_results(folder_of(tmp_path / "in", write, run_type, values)))
+    found = json.loads(as_json(history), parse_constant=lambda name: pytest.fail(name))
     assert [one["released"] for one in found["positions"]][:2] == ["2025-01-29", "2025-06-04"]
     (change,) = found["cases"][0]["changes"]
     assert (change["at"], change["factor"], change["explained_by"]) == ("2.7.1", None, ["rms-norm-keeps-input-dtype"])
-    write_csv(story, tmp_path / "out" / "values.csv")
+    write_csv(history, tmp_path / "out" / "values.csv")
     lines = (tmp_path / "out" / "values.csv").read_text().splitlines()
     assert len(lines) == 1 + 3 * 8
     assert lines[1].startswith("dia-decode,eager,tiny,kv_to_query,latency_ratio,2.6.0,measured,")
     with pytest.raises(ParameterError, match="cannot be written"):
-        write_csv(story, tmp_path / "out" / "values.csv" / "below.csv")
+        write_csv(history, tmp_path / "out" / "values.csv" / "below.csv")
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_numbers_are_written_short(metric, value, text):
 
 def test_the_heading_counts_and_names_the_build(tmp_path, write, run_type):
     def heading_of(path, *sets, axis="torch"):
-        return markdown(tell(sets or read_results(path), Choice(axis=axis))).splitlines()[0]
+        return markdown(history_of(sets or read_results(path), HistoryChoice(axis=axis))).splitlines()[0]
 
     folder = folder_of(tmp_path / "all", write, run_type, {DRIFT: {CELL: [1.0] * 8}}, cuda=True)
     assert heading_of(folder) == "8 torch versions on lab (Testium 1), CUDA builds, run on the CPU"

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
-from precision_eval.studies.versions.results import check_one_build, check_one_machine, read_results, status_of
+from precision_eval.results.asv import check_one_build, check_one_machine, read_results, status_of
 
 DRIFT = "eager.metavoice_decode.track_drift"
 STATUS = "compiled.dia_decode.track_status"

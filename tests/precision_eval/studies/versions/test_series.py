@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.results.asv import read_results
 from precision_eval.stats import student_quantile
-from precision_eval.studies.versions.results import read_results
 from precision_eval.studies.versions.series import build_series, kind_of, padded, pair_scale
 
 RATIO = "eager.dia_decode.track_latency_ratio"

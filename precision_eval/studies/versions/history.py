@@ -1,4 +1,4 @@
-"""From result sets to the story: positions of the axis, tables, series, changes, and what upstream explains.
+"""A result folder over torch versions or commits: tables, series, changes, and what upstream explains.
 
 Conventions: on the axis of torch versions all sets are of one commit; on the axis of commits all are of one torch
 version. Where the folder holds more, the commit with the most versions (the version with the most commits) is taken,
@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
 from precision_eval.results.expectations import version_key
 from precision_eval.studies.tracking.effort import DEVICE
 from precision_eval.studies.versions.changes import (
@@ -22,16 +23,16 @@ from precision_eval.studies.versions.changes import (
     TURN_MARGIN,
     ChangePoint,
     SmallDrift,
+    StatusChange,
     change_points,
     drifts_of_one_seed,
     reach,
+    status_at,
+    status_changes,
 )
 from precision_eval.studies.versions.drift_seeds import SeedDrift, read_drift_seeds
-from precision_eval.studies.versions.points import ResultSet, check_one_build, check_one_machine
 from precision_eval.studies.versions.series import EXACT, PAIRED, Series, SeriesPoint, build_series, in_turn
-from precision_eval.studies.versions.statuses import StatusChange, status_at, status_changes
-from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
-from precision_eval.studies.versions.upstream import Upstream, UpstreamChange, load_upstream
+from precision_eval.studies.versions.upstream import Release, Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")
 SHORT_COMMIT = 8
@@ -40,7 +41,57 @@ MOST_SMALL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class Cell:
+    """What a fix comes to at one position."""
+
+    status: str | None
+    drift: float | None
+    ratio: float | None
+    ratio_interval: tuple[float, float] | None
+    peak_bytes: float | None
+    stored_bytes: float | None
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixTable:
+    """Fix × position, for one mode and size of a case."""
+
+    mode: str
+    size: str
+    fixes: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseHistory:
+    """One case over all positions."""
+
+    case: str
+    tables: tuple[FixTable, ...]
+    series: tuple[Series, ...]
+    changes: tuple[ChangePoint, ...]
+    status_changes: tuple[StatusChange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionHistory:
+    """A result folder over its axis."""
+
+    axis: str
+    positions: tuple[str, ...]
+    sets: tuple[ResultSet, ...]
+    releases: Mapping[str, Release]
+    machine: str
+    hardware: Mapping[str, str]
+    cuda_build: bool | None
+    cases: tuple[CaseHistory, ...]
+    upstream: tuple[UpstreamChange, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryChoice:
     """What to tell of a folder.
 
     Attributes
@@ -62,9 +113,11 @@ class Choice:
     torch: str | None = None
 
 
-def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: Upstream | None = None) -> VersionsStory:
+def history_of(
+    sets: Sequence[ResultSet], choice: HistoryChoice | None = None, *, upstream: Upstream | None = None
+) -> VersionHistory:
     """Put together what result sets say over their axis."""
-    choice = choice or Choice()
+    choice = choice or HistoryChoice()
     upstream = upstream or load_upstream()
     if choice.axis not in AXES:
         raise ParameterError(f"unknown axis '{choice.axis}'; expected {' or '.join(AXES)}")
@@ -78,7 +131,7 @@ def tell(sets: Sequence[ResultSet], choice: Choice | None = None, *, upstream: U
     turned = status_changes(series, known, axis=choice.axis)
     names = dict.fromkeys(one.case for one in series)
     cases = tuple(_case(name, series, positions, changes, turned) for name in names)
-    return VersionsStory(
+    return VersionHistory(
         axis=choice.axis,
         positions=positions,
         sets=tuple(chosen),
@@ -132,7 +185,7 @@ def _position(one: ResultSet, axis: str) -> str:
     return one.torch_version if axis == "torch" else one.commit[:SHORT_COMMIT]
 
 
-def _chosen(sets: Sequence[ResultSet], choice: Choice) -> tuple[list[ResultSet], list[str]]:
+def _chosen(sets: Sequence[ResultSet], choice: HistoryChoice) -> tuple[list[ResultSet], list[str]]:
     """Return the sets along the axis, in order, and what was left aside."""
     by_torch = choice.axis == "torch"
     groups: dict[str, list[ResultSet]] = {}
@@ -150,7 +203,7 @@ def _chosen(sets: Sequence[ResultSet], choice: Choice) -> tuple[list[ResultSet],
     return kept, [f"{what} {taken} is shown; {option} shows another: {', '.join(shown)}"]
 
 
-def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: Choice) -> str:
+def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: HistoryChoice) -> str:
     """Return the group to show: the one asked for, else the largest, else the newest."""
     asked = choice.commit if choice.axis == "torch" else choice.torch
     if asked is None:
@@ -178,7 +231,7 @@ def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
             )
 
 
-def _named(series: Sequence[Series], choice: Choice) -> list[Series]:
+def _named(series: Sequence[Series], choice: HistoryChoice) -> list[Series]:
     if not series:
         raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
     for kind, globs in (("case", choice.cases), ("metric", choice.metrics)):
@@ -200,11 +253,11 @@ def _case(
     positions: Sequence[str],
     changes: Iterable[ChangePoint],
     turned: Iterable[StatusChange],
-) -> CaseStory:
+) -> CaseHistory:
     own = tuple(one for one in series if one.case == name)
     places = sorted({(one.mode, one.size) for one in own}, key=lambda place: (place[0] != "eager", place))
     order = {position: number for number, position in enumerate(positions)}
-    return CaseStory(
+    return CaseHistory(
         case=name,
         tables=tuple(_table(mode, size, own, positions) for mode, size in places),
         series=own,

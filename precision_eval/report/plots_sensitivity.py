@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from precision_eval.report.style import FAINT, INK, dress, look_of, new_figure, save
-from precision_eval.studies.sensitivity.sites import ROLES
+from precision_eval.trace.sites import ROLES
 
 BARS = 14
 

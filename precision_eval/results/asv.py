@@ -1,11 +1,12 @@
-"""Result folders of asv, read without asv.
+"""Result folders of asv, read without asv: every machine, commit and environment as frozen data.
 
 Conventions: a *folder* is asv's ``results_dir``: one folder per machine with ``machine.json`` and one JSON file per
 commit and environment, format version 2, and ``benchmarks.json`` beside the machines. A benchmark is named
 ``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
-are left alone. ``null`` is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a file does not
-hold is *absent*. When samples were taken, where a sweep was in rounds, is in its ``rounds.jsonl``. Times are seconds,
-sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
+are left alone. A *point* is one fix at one size of one benchmark: ``null`` in a file is *failed*, NaN is
+*not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*. When samples were taken,
+where versions were measured in turn, is in ``rounds.jsonl``. Times are seconds, sizes bytes. Files are only read.
+Importing this loads neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -14,34 +15,22 @@ import ast
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import RecordError, unknown_name
+from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.records import STATUSES
 from precision_eval.results.expectations import release, version_key
-from precision_eval.studies.versions.points import (
-    STATES,
-    Key,
-    Point,
-    ResultSet,
-    check_one_build,
-    check_one_machine,
-    status_of,
-)
-from tools.torch_versions.sweep_rounds import Visit, read_visits, visit_times
 
-__all__ = [
-    "STATES",
-    "Key",
-    "Point",
-    "ResultSet",
-    "check_one_build",
-    "check_one_machine",
-    "read_results",
-    "status_of",
-]
+STATES = ("measured", "failed", "not_applicable", "absent")
+
+COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")
+"""What makes a machine another one; the system's version and the memory it reports change with a kernel."""
+
+Key = tuple[str, str, str, str, str]
+"""Mode, case, metric, fix, size."""
 
 FORMAT_VERSION = 2
 MODES = ("eager", "compiled")
@@ -60,6 +49,115 @@ UNITS: Mapping[str, str] = {
     "latency_to_anchor": "ratio to the anchor",
 }
 """Of a metric where the folder has no ``benchmarks.json``."""
+
+
+ROUNDS_NAME = "rounds.jsonl"
+"""Beside asv's results; asv takes every ``.json`` there for a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsvPoint:
+    """One parameter combination of one benchmark."""
+
+    mode: str
+    case: str
+    metric: str
+    fix: str
+    size: str
+    state: str
+    value: float | None
+    samples: tuple[float, ...]
+    interval_99: tuple[float, float] | None
+    unit: str
+    benchmark_version: str
+    visits: tuple[float, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Where it lies in :attr:`ResultSet.points`."""
+        return (self.mode, self.case, self.metric, self.fix, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultSet:
+    """One result file: a machine, a commit and an environment."""
+
+    machine: str
+    commit: str
+    environment: str
+    python: str
+    torch_version: str
+    cuda_build: bool | None
+    date_ms: int
+    source: Path
+    hardware: Mapping[str, str]
+    points: Mapping[Key, AsvPoint]
+    build: str | None = None
+
+
+def compared_hardware(one: ResultSet) -> dict[str, str]:
+    """Return what is known of :data:`COMPARED_HARDWARE`."""
+    return {name: one.hardware[name] for name in COMPARED_HARDWARE if one.hardware.get(name)}
+
+
+def check_one_machine(sets: Iterable[ResultSet]) -> str:
+    """Return the machine of all sets; hardware that a set does not state is not held against it."""
+    sets = tuple(sets)
+    names = sorted({one.machine for one in sets})
+    if len(names) != 1:
+        raise ParameterError(
+            f"results of {len(names)} machines ({', '.join(names) or 'none'}) where one is needed; "
+            f"name one with --machine{' ' + names[0] if names else ''}"
+        )
+    for fact in COMPARED_HARDWARE:
+        files = {one.hardware[fact]: one.source.name for one in sets if one.hardware.get(fact)}
+        if len(files) > 1:
+            described = " against ".join(f"{value} ({files[value]})" for value in sorted(files))
+            raise ParameterError(
+                f"machine {names[0]} is several machines: {fact} {described}; keep the results of one, and give each "
+                "machine its own name with asv's --machine"
+            )
+    return names[0]
+
+
+def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
+    """Say whether all sets ran a CUDA build of torch; None where that was never recorded."""
+    sets = tuple(sets)
+    cuda, cpu = ([one for one in sets if one.cuda_build is kind] for kind in (True, False))
+    if cuda and cpu:
+        raise ParameterError(
+            f"{cpu[0].environment} is a CPU build of torch and {cuda[0].environment} a CUDA build, which differ in "
+            "speed and memory on the same CPU; compare builds of one kind, each from its own results folder"
+        )
+    return True if cuda else False if cpu else None
+
+
+def build_words(sets: Iterable[ResultSet]) -> str:
+    """Return which builds of torch ran, for a heading."""
+    sets = tuple(sets)
+    cuda, kinds = check_one_build(sets), {one.build for one in sets}
+    if kinds == {"slim"}:
+        return "slim builds (CUDA builds without CUDA's libraries)"
+    if cuda is None and len(kinds) == 1:
+        cuda = {"cpu": False, "cuda": True}.get(str(*kinds))
+    return {True: "CUDA builds, run on the CPU", False: "CPU builds", None: "build not recorded"}[cuda]
+
+
+def status_of(point: AsvPoint | None) -> str | None:
+    """Return the status that a point of the metric ``status`` holds; None where it holds none."""
+    if point is None or point.value is None:
+        return None
+    try:
+        return status_name(point.value)
+    except RecordError as error:
+        raise RecordError(f"{point.mode} {point.case}/{point.fix}:{point.size}: {error}") from error
+
+
+def status_name(number: float) -> str:
+    """Return the status that a number stands for."""
+    if number != int(number) or not 1 <= number <= len(STATUSES):
+        raise RecordError(f"{number:g} is no status; expected 1 to {len(STATUSES)} ({', '.join(STATUSES)})")
+    return STATUSES[int(number) - 1]
 
 
 def read_results(folder: Path, *, machine: str | None = None) -> tuple[ResultSet, ...]:
@@ -228,9 +326,9 @@ Times = Mapping[tuple[str, str], tuple[float, ...]]
 
 def _points(
     rows: Mapping[str, dict[str, Any]], benchmarks: Mapping[str, dict[str, Any]], times: Times
-) -> dict[Key, Point]:
+) -> dict[Key, AsvPoint]:
     """Return the points of a file, and those that ``benchmarks.json`` names beyond them as absent."""
-    points: dict[Key, Point] = {}
+    points: dict[Key, AsvPoint] = {}
     for name in sorted({*rows, *benchmarks}):
         place = _place(name)
         if place is None:
@@ -276,7 +374,7 @@ def _text(value: str) -> str:
 
 def _points_of(
     name: str, place: tuple[str, str, str], row: Mapping[str, Any], known: Mapping[str, Any], times: Times
-) -> list[Point]:
+) -> list[AsvPoint]:
     combinations = _combinations(name, row["params"], known)
     size = len(combinations)
     values, samples, low, high = (
@@ -317,9 +415,9 @@ def _point(
     value: float | None = None,
     samples: tuple[float, ...] = (),
     interval: tuple[float, float] | None = None,
-) -> Point:
+) -> AsvPoint:
     mode, case, metric = place
-    return Point(
+    return AsvPoint(
         mode=mode,
         case=case,
         metric=metric,
@@ -332,3 +430,48 @@ def _point(
         unit=str(known.get("unit") or UNITS.get(metric, "")),
         benchmark_version=version,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """A run of asv in one version's turn."""
+
+    machine: str
+    commit: str
+    environment: str
+    round: int
+    at_s: float
+    benchmarks: Mapping[str, str]
+
+
+def read_visits(results: Path) -> tuple[Visit, ...]:
+    """Return all visits; none where no sweep was in rounds."""
+    path = results / ROUNDS_NAME
+    if not path.is_file():
+        return ()
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            one = Visit(**json.loads(line))
+            found.append(one)
+            sorted(one.benchmarks.items())
+            one.round + one.at_s
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RecordError(f"{path} line {number} is no visit of a sweep ({error!r}); remove that line") from error
+    return tuple(found)
+
+
+def visit_times(
+    visits: Iterable[Visit], *, machine: str, commit: str, environment: str
+) -> dict[tuple[str, str], tuple[float, ...]]:
+    """Return when each benchmark of a result file was measured, round by round."""
+    times: dict[tuple[str, str], dict[int, float]] = {}
+    for visit in visits:
+        if (visit.machine, visit.commit, visit.environment) == (machine, commit, environment):
+            for one in visit.benchmarks.items():
+                times.setdefault(one, {})[visit.round] = visit.at_s
+    found = {}
+    for one, by_round in times.items():
+        whole = next(number for number in range(1, len(by_round) + 2) if number not in by_round)
+        found[one] = tuple(by_round[number] for number in range(1, whole))
+    return found

@@ -1,6 +1,6 @@
-"""A story over torch versions, made up: every figure in it is known, nothing was measured.
+"""A history over torch versions, made up: every figure in it is known, nothing was measured.
 
-Elsewhere: ``runpy.run_path("tests/precision_eval/report/made_story.py")["made_story"]``.
+Elsewhere: ``runpy.run_path("tests/precision_eval/report/made_history.py")["made_history"]``.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.points import ResultSet
-from precision_eval.studies.versions.statuses import StatusChange
-from precision_eval.studies.versions.story import CaseStory, Cell, FixTable, VersionsStory
+from precision_eval.results.asv import ResultSet
+from precision_eval.studies.versions.changes import ChangePoint, StatusChange
+from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 from precision_eval.studies.versions.upstream import Release, UpstreamChange
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
@@ -113,7 +112,7 @@ def case(name, number, positions, fixes, modes):
         for mode in modes
     ]
     known = "2.10.0" in positions and "2.13.0" in positions
-    return CaseStory(
+    return CaseHistory(
         case=name,
         tables=tuple(table(mode, number, positions, fixes) for mode in modes),
         series=(),
@@ -122,13 +121,13 @@ def case(name, number, positions, fixes, modes):
     )
 
 
-def made_story(
+def made_history(
     *, cases=CASES, positions=VERSIONS, fixes=FIXES, modes=("eager", "compiled"), notes=("one set left aside",)
 ):
-    """The whole story, or a part of it."""
+    """The whole history, or a part of it."""
     made = tuple(case(name, number, positions, fixes, modes) for number, name in enumerate(cases))
     first = datetime.date(2025, 1, 29)
-    return VersionsStory(
+    return VersionHistory(
         axis="torch",
         positions=tuple(positions),
         sets=tuple(result_set(version) for version in positions),
