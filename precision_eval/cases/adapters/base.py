@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from precision_eval.cases.adapters.loaded import check_buffers, check_finite, check_whole, held_back
 from precision_eval.cases.adapters.stored import (
+    WIDTHS,
     check_dtypes,
     check_family,
+    check_fits,
     check_memory,
     one_line,
     read_config,
@@ -119,7 +121,7 @@ def load_checked(
     example: str = "",
 ) -> nn.Module:
     """Load a checkpoint whole, or refuse it."""
-    folder = _folder(path_or_name, subfolder)
+    folder = checkpoint_folder(path_or_name, subfolder)
     config = read_config(folder)
     check_family(model_class, config, folder, example=example)
     tensors = stored_tensors(folder)
@@ -129,6 +131,7 @@ def load_checked(
     with held_back(*LIBRARIES):
         if check is not None:
             check(_class_config(model_class, config, folder), folder / "config.json")
+        _check_config_fits(model_class, config, folder, dtype)
         model, info = _built(model_class, folder, dtype)
         check_whole(model_class.__name__, info, folder)
         check_buffers(model, tensors, folder)
@@ -150,12 +153,28 @@ def _class_config(model_class: Any, config: Mapping[str, Any], folder: Path) -> 
         defaults = {known.name: known.default for known in arguments if known.default is not known.empty}
         return SimpleNamespace(**{**defaults, **config})
     try:
-        return model_class.config_class.from_pretrained(folder, local_files_only=True)
+        return model_class.config_class.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except _refusals() as error:
         raise ParameterError(
             f"{folder / 'config.json'} is no {model_class.config_class.__name__}: {one_line(error)}; expected a config "
             "that the class takes: fetch it again, or correct it"
         ) from error
+
+
+def _check_config_fits(model_class: Any, config: Mapping[str, Any], folder: Path, dtype: torch.dtype) -> None:
+    """Refuse a config of a model that main memory does not hold; sizes are read off a model without storage."""
+    import torch
+
+    of_transformers = getattr(model_class, "config_class", None) is not None
+    complete = _class_config(model_class, config, folder) if of_transformers else config
+    try:
+        with torch.device("meta"):
+            model = model_class(complete) if of_transformers else model_class.from_config(complete)
+    except _refusals():
+        return  # what does not fit together is named when the library loads
+    name = str(dtype).removeprefix("torch.")
+    elements = sum(parameter.numel() for parameter in model.parameters())
+    check_fits(f"{folder / 'config.json'} asks for", f"weights in {name}", elements * WIDTHS[name])
 
 
 def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Mapping[str, Any]]:
@@ -171,6 +190,7 @@ def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Map
             ignore_mismatched_sizes=True,  # else both raise without a name; refused by check_whole
             output_loading_info=True,
             local_files_only=True,
+            **({"trust_remote_code": False} if getattr(model_class, "config_class", None) is not None else {}),
         )
     except _refusals() as error:
         raise ParameterError(
@@ -182,7 +202,7 @@ def _built(model_class: Any, folder: Path, dtype: torch.dtype) -> tuple[Any, Map
     return model, info
 
 
-def _folder(path_or_name: str | Path, subfolder: str) -> Path:
+def checkpoint_folder(path_or_name: str | Path, subfolder: str = "") -> Path:
     """Find the folder of a checkpoint, fetched from the hub where no such folder exists here."""
     local = Path(path_or_name).expanduser()
     if local.is_dir():

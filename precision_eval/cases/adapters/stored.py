@@ -67,6 +67,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ParameterError(f"{path} is no JSON ({error}); fetch it again") from error
     if not isinstance(config, dict):
         raise ParameterError(f"{path} holds a {type(config).__name__}; expected an object; fetch it again")
+    if _names_code(config):
+        raise ParameterError(
+            f"{path} has an auto_map, which names Python code of the checkpoint; expected data, none of it runs here: "
+            "give a checkpoint whose class the library has itself, or write a factory that imports your own class"
+        )
     for key in PACKED_BY:
         if config.get(key) is not None:
             how = config[key].get("quant_method", "") if isinstance(config[key], dict) else config[key]
@@ -75,6 +80,12 @@ def read_config(folder: Path) -> dict[str, Any]:
                 "checkpoint that was quantised, as it was before"
             )
     return config
+
+
+def _names_code(config: Mapping[str, Any]) -> bool:
+    """Say whether a config, or one inside it, names classes in the checkpoint's own Python files."""
+    inner = (part for part in config.values() if isinstance(part, dict))
+    return bool(config.get("auto_map")) or any(_names_code(part) for part in inner)
 
 
 def check_family(model_class: Any, config: Mapping[str, Any], folder: Path, *, example: str = "") -> None:
@@ -180,12 +191,17 @@ def check_memory(folder: Path, tensors: Mapping[str, StoredTensor], *, dtype: st
     for name, held in tensors.items():
         stays = dtype == "float16" and set(kept_wide) & set(name.split("."))
         needed_bytes += held.elements * (WIDTHS["float32"] if stays else WIDTHS[dtype])
+    check_fits(f"{folder} needs", f"its weights in {dtype}", needed_bytes, is_wide=WIDTHS[dtype] > WIDTHS["float16"])
+
+
+def check_fits(what: str, whose: str, needed_bytes: int, *, is_wide: bool = False) -> None:
+    """Refuse what does not fit in the main memory that is free."""
     available_bytes = free_bytes()
     if needed_bytes > available_bytes:
-        remedy = "load it in float16 or bfloat16, or take" if WIDTHS[dtype] > WIDTHS["float16"] else "take"
+        remedy = "load it in float16 or bfloat16, or take" if is_wide else "take"
         raise ParameterError(
-            f"{folder} needs {needed_bytes / 2**30:.3g} GiB for its weights in {dtype}, "
-            f"{available_bytes / 2**30:.3g} GiB are free; {remedy} a larger machine"
+            f"{what} {needed_bytes / 2**30:.3g} GiB for {whose}, {available_bytes / 2**30:.3g} GiB are free; "
+            f"{remedy} a larger machine"
         )
 
 

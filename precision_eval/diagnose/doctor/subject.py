@@ -195,6 +195,8 @@ def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> O
     try:
         with seeded(seed), torch.no_grad():
             return Outcome(tuple(output.detach().clone() for output in call()), None)
+    except SystemExit as error:
+        raise ParameterError("the model ends the program when it is called; expected that it returns") from error
     except Exception as error:  # noqa: BLE001 - whatever a model raises is what is examined
         return Outcome(None, error)
 

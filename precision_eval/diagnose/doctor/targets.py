@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ def from_factory(path: str) -> Target:
         )
     try:
         made = factory()
+    except SystemExit as error:
+        raise ParameterError(
+            f"the factory {path} ends the program; expected that it returns (model, inputs)"
+        ) from error
     except Exception as error:
         raise ParameterError(f"the factory {path} raises {type(error).__name__}: {_first_line(error)}") from error
     return _checked(path, made)
@@ -70,6 +75,10 @@ def _found(module_name: str, function: str, path: str) -> Any:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
+    except SystemExit as error:
+        raise ParameterError(
+            f"importing {module_name} ends the program; put what it runs under `if __name__ == '__main__'`"
+        ) from error
     except Exception as error:
         raise ParameterError(
             f"{module_name} does not import: {type(error).__name__}: {_first_line(error)}; run where "
@@ -121,22 +130,25 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
     """Load a checkpoint of transformers, and make inputs for it."""
     import torch
 
-    from precision_eval.cases.adapters.base import as_dtype, imported, load_checked
+    from precision_eval.cases.adapters.base import as_dtype, checkpoint_folder, imported, load_checked
+    from precision_eval.cases.adapters.stored import read_config
 
     transformers = imported("transformers")
+    folder = checkpoint_folder(path_or_name)
+    read_config(folder)  # refuses a checkpoint that names code of its own
     try:
-        config = transformers.AutoConfig.from_pretrained(path_or_name)
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ParameterError(
             f"no configuration of a transformers model at '{path_or_name}': {_first_line(error)}; give a folder with "
             "config.json and safetensors files, or a name on the hub"
         ) from error
     names = list(config.architectures or ())
-    model_class = getattr(transformers, names[0], None) if names else None
-    if model_class is None:
+    model_class = getattr(transformers, str(names[0]), None) if names else None
+    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
         raise ParameterError(f"{path_or_name}: config.json names no class of transformers ({names or 'none'})")
     wanted = dtype or str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    model = load_checked(model_class, path_or_name, dtype=as_dtype(wanted)).to(device)
+    model = load_checked(model_class, folder, dtype=as_dtype(wanted)).to(device)
     generator = torch.Generator().manual_seed(seed)
     inputs = {name: value.to(device) for name, value in example_inputs(model, generator).items()}
     return Target(Path(path_or_name).name, model, (inputs,))
@@ -145,6 +157,8 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
 def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
     """Make inputs for a model of transformers from its config."""
     import torch
+
+    from precision_eval.cases.adapters.stored import check_fits
 
     config, main = model.config, model.main_input_name
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
@@ -161,6 +175,7 @@ def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
     if main == "input_ids":
         found = {main: ids(TOKENS)}
     elif main in shapes and all(isinstance(size, int) for size in shapes[main]):
+        check_fits("config.json asks for", f"an example of {main}", 4 * math.prod(shapes[main]))
         found = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
     else:
         raise ParameterError(

@@ -1,6 +1,7 @@
 """``precision-eval doctor``: what it prints, its exit codes, and one line for bad input."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -51,6 +52,17 @@ def short():
 
 def eight():
     return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
+
+def leaving():
+    import sys
+    sys.exit(0)
+
+class Leaving(nn.Module):
+    def forward(self, x):
+        raise SystemExit(0)
+
+def left():
+    return Leaving(), (torch.ones(2),)
 
 constant = 3
 """
@@ -114,9 +126,9 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
         (("doctor_factories:eight",), "the input 'input' is float8_e4m3fn; expected float16"),
         (("--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
         (("--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
-        pytest.param(
-            ("--hf", "./nowhere"), "no configuration of a transformers model at './nowhere'", marks=pytest.mark.slow
-        ),
+        (("doctor_factories:leaving",), "ends the program; expected (model, inputs)"),
+        (("doctor_factories:left",), "the model ends the program when it is called"),
+        (("--hf", "./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
     ],
 )
 def test_bad_input_is_one_line_and_exits_with_2(monkeypatch, capsys, arguments, message):
@@ -137,7 +149,6 @@ def test_a_case(monkeypatch, capsys):
     assert "time_embed.0" in out
 
 
-@pytest.mark.slow
 def test_a_checkpoint_folder(monkeypatch, capsys, tmp_path):
     import torch
     import transformers
@@ -149,3 +160,37 @@ def test_a_checkpoint_folder(monkeypatch, capsys, tmp_path):
     data = json.loads(out)
     assert (code, data["is_clean"], data["base_dtype"]) == (0, True, "float16")
     assert [held["modules"] for held in data["held"]] == [["encoder.block.0.layer.1.DenseReluDense.wo"]]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A small GPT-2 as transformers writes it."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path / "checkpoint"
+    config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=16, n_positions=32)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            lambda config: config | {"auto_map": {"AutoConfig": "evil.Evil"}, "model_type": "evil"},
+            "has an auto_map, which names Python code of the checkpoint",
+        ),
+        (lambda config: config | {"inner": {"auto_map": {"AutoModel": "evil.Evil"}}}, "has an auto_map"),
+        (lambda config: config | {"vocab_size": 10**12}, r"asks for .* GiB for weights in float32, .* GiB are free"),
+        (lambda config: config | {"architectures": ["pipeline"]}, "names no class of transformers"),
+    ],
+)
+def test_a_checkpoint_is_data_that_neither_runs_nor_asks_for_more_than_there_is(
+    edit, message, checkpoint, monkeypatch, capsys
+):
+    (checkpoint / "evil.py").write_text("raise SystemExit('the code of a checkpoint ran')\n", encoding="utf-8")
+    path = checkpoint / "config.json"
+    path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether the checkpoint's code may run"))
+    code, out, err = run(monkeypatch, capsys, "--hf", str(checkpoint), *FAST)
+    assert (code, out) == (2, "")
+    assert re.search(message, " ".join(err.split()))
