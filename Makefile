@@ -1,20 +1,17 @@
-# make run    measure every fix on every case, on this machine, and print the report (runs/main)
+# make run    measure every fix on every shipped case, on this machine, and write the report (runs/main)
 # make test   lint, types and tests
 # make lint   lint and types only
-# make prove  how far the measuring can be trusted: error rates beside other tools, at reduced size (runs/proof)
+# make validation  error rates of the instrument beside other tools, at reduced size (runs/validation)
 # make systems  the five systems, every fix, eager and compiled (runs/systems); fills the tables of docs/
 # make asv    the history over commits: an environment at torch 2.13.0, every tracked figure (about ten minutes)
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
-# make bench-audio   audio_metrics beside its peers, as ratios; installs auraloss and torchmetrics (about ten minutes)
-# make bench-doctor  planted dtype faults, located or not; clean models; what observation costs
-# make docs-examples  run the worked examples and write what they print into their pages
-# make sensitivity  which layers and roles carry the drift, and a mixed policy made of that (about ten minutes)
-# make audio-ladder  what known degradations do to each audio metric (runs/audio-ladder)
+# make docs   write the blocks of docs/ that results fill, and what the worked examples print
+# make test-validation, make test-slow  tests of validation/ and tools/ that train, time or inject faults
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
 # PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
-# OUT=runs/other keeps several runs apart.
+# OUT=runs/other keeps several runs apart; PYTEST_ARGS="-k gate" goes to pytest.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -23,81 +20,82 @@ RUN_ARGS ?=
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed-dev
+RUN_STAMP := $(VENV)/.installed
+DEV_STAMP := $(VENV)/.installed-dev
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint prove systems asv asv-versions bench clean bench-audio bench-doctor docs-examples sensitivity audio-ladder
+.PHONY: help install run test lint test-validation test-slow validation prove systems asv asv-versions bench docs clean
 
 help:
 	@awk '!/^#/ { exit } { sub(/^# ?/, ""); print }' Makefile
 
-install: $(STAMP)
+install: $(DEV_STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 11) <= v[:2] <= (3, 13) else \
 	    f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make PYTHON=python3.12 ...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	@touch $(STAMP)
+	$(PYTHON) -m venv $(VENV)
 
-run: $(STAMP)
+$(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(RUN_STAMP)
+
+run: $(RUN_STAMP)
 	$(BIN)/precision-eval run --out $(OUT) $(RUN_ARGS)
 
-prove: $(STAMP)
-	$(BIN)/python -m validation prove --size quick --out runs/proof
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Lint and types run beside the tests; what they print comes after the tests' own output.
+test: $(DEV_STAMP)
+	@log=$$(mktemp); $(MAKE) --no-print-directory lint >"$$log" 2>&1 & lint=$$!; \
+	    $(PYTEST) -m "not slow" $(PYTEST_ARGS); tests=$$?; wait $$lint; types=$$?; cat "$$log"; rm -f "$$log"; \
+	    [ $$tests -eq 0 ] && [ $$types -eq 0 ]
+
+test-slow: $(DEV_STAMP)
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+test-validation: $(DEV_STAMP)
+	$(PYTEST) tests/validation $(PYTEST_ARGS)
+
+validation: $(DEV_STAMP)
+	$(BIN)/python -m validation prove --size quick --out runs/validation
+
+prove: validation
 
 SYSTEMS := metavoice-*,dia-*,imaginairy-*,cogvideo-*
 SYSTEMS_OUT ?= runs/systems
 PAGES := $(addprefix docs/,cogvideo-t5.md dia.md imaginairy.md metavoice-t4.md metavoice.md)
 
-systems: $(STAMP)
+systems: $(DEV_STAMP)
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode eager --out $(SYSTEMS_OUT) --processes 5 --budget 5
 	$(BIN)/precision-eval run --case '$(SYSTEMS)' --mode compiled --measure trace,latency --out $(SYSTEMS_OUT) --budget 2
-	$(BIN)/python -m tools.readme.pages $(SYSTEMS_OUT) $(PAGES)
 
-lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-
-test: lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark $(PYTEST_ARGS)
-
-asv: $(STAMP)
+asv: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --record-samples --show-stderr
 
 # On Linux, where the index offers CUDA builds only: SWEEP_ARGS="--torch-build slim"
 SWEEP_ARGS ?=
 
-asv-versions: $(STAMP)
+asv-versions: $(DEV_STAMP)
 	$(BIN)/python -m tools torch-sweep $(SWEEP_ARGS)
 
-bench: $(STAMP)
+bench: $(DEV_STAMP)
 	$(BIN)/asv machine --yes
 	$(BIN)/asv run --python=same --quick --show-stderr
 	$(BIN)/python -m pytest benchmarks/pytest --benchmark-columns=median,iqr,rounds
 
-$(VENV)/.installed-bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
-	@touch $@
-
-bench-audio: $(VENV)/.installed-bench
-	$(BIN)/python -m validation.audio --out runs/audio-bench/bench.json
-
-bench-doctor: $(STAMP)
-	$(BIN)/python -W ignore -m validation.doctor --out runs/doctor.json
-
-docs-examples: $(STAMP)
+docs: $(DEV_STAMP)
+	$(BIN)/python -m tools docs
 	$(BIN)/python -m tools.docs_examples docs/example-*.md
-
-sensitivity: $(STAMP)
-	$(BIN)/precision-eval sensitivity --out runs/sensitivity
-
-audio-ladder: $(STAMP)
-	$(BIN)/precision-eval run --case voice --fix full_float32 --measure synthesis --minutes 5 --out runs/audio-ladder
-	$(BIN)/python -m validation.audio_ladder --reference runs/audio-ladder/audio/reference.wav \
-	    --null runs/audio-ladder/audio/null.wav --out runs/audio-ladder/ladder
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .asv .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -40,7 +40,7 @@ def extended(tmp_path_factory):
     root = tmp_path_factory.mktemp("extended")
     for package in ("precision_eval", "audio_metrics", "benchmarks"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "data"))
-    (root / "precision_eval" / "voice" / "data").symlink_to(ROOT / "precision_eval" / "voice" / "data")
+    (root / "precision_eval" / "cases" / "voice" / "data").symlink_to(ROOT / "precision_eval" / "cases" / "voice" / "data")
     for kind, place, registry, text in blocks():
         path = root / place
         if kind == "file":
@@ -88,7 +88,7 @@ def test_an_entry_is_put_inside_the_tuple_that_is_named():
 @pytest.mark.slow
 def test_the_new_case_fix_and_measure_run(extended):
     # a case names its measures; this one is given the new one as the page says
-    path = extended / "precision_eval" / "cases" / "cross_attention.py"
+    path = extended / "precision_eval" / "cases" / "systems" / "cross_attention.py"
     path.write_text(path.read_text().replace("measures=MEASURES", 'measures=(*MEASURES, "largest")'))
     arguments = "run --case cross-attention --fix as_shipped,bfloat16_cast_in --measure trace,drift,largest"
     python(extended, "-m", "precision_eval.cli", *arguments.split(), "--out", "out")
@@ -118,7 +118,7 @@ def test_the_new_figure_becomes_a_benchmark(extended):
 
 def test_a_torch_version_is_two_entries(tmp_path):
     shutil.copy(ROOT / "asv.versions.json", tmp_path)
-    shutil.copy(ROOT / "precision_eval" / "versions" / "upstream.json", tmp_path)
+    shutil.copy(ROOT / "precision_eval" / "studies" / "versions" / "upstream.json", tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     for kind, before in (("version", '"2.15.0"'), ("release", '"2.15.0": "2026-10-28"')):
         place, entry = re.search(rf"<!-- {kind}: (\S+) -->\n```json\n(.*?)\n```", text, re.S).groups()

@@ -161,6 +161,23 @@ def asv_page(
 
 
 @app.command(
+    name="docs",
+    help=(
+        "Write the blocks of docs/ that results fill.\n\n"
+        "[bold]Example[/bold]\n\n[cyan]python -m tools docs docs/results.md --results results[/cyan]"
+    ),
+)
+def docs(
+    pages: Annotated[list[Path] | None, typer.Argument(help="Pages with markers; [dim]default: all[/dim]")] = None,
+    results: Annotated[Path, typer.Option(help="Folder of results.")] = Path("results"),
+) -> None:
+    """Write the blocks."""
+    from tools.docs.pages import PAGES, write_docs
+
+    write_docs(pages or [Path("docs") / name for name in PAGES], results)
+
+
+@app.command(
     name="train-voice",
     help=(
         "Train the miniature voice anew: corpus from espeak-ng, codec, model.\n\n"

@@ -6,11 +6,11 @@ import hashlib
 import json
 
 import pytest
+from tools.readme.pages import main
 
 from precision_eval.report.provenance import doubt_notes, environment_lines, latency_notes
 from precision_eval.report.text import markdown_report
 from precision_eval.results.data import load_run
-from tools.readme.pages import main
 
 
 def environment(commit):

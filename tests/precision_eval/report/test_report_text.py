@@ -6,6 +6,7 @@ import re
 
 import pytest
 from rich.console import Console
+from tools.readme.blocks import audio_markdown, main, sweep_markdown, update_readme, write_block
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import (
@@ -30,7 +31,6 @@ from precision_eval.report.tables import (
 )
 from precision_eval.report.text import family_wise_line, markdown_report, markdown_table, print_report, reading_guide
 from precision_eval.results.data import load_run
-from tools.readme.blocks import audio_markdown, main, sweep_markdown, update_readme, write_block
 
 
 def latency(ratio, low, high, *, verdict="faster", baseline="full_float32"):

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from rich.console import Console
+from tools.readme.pages import main
 
 from precision_eval.report.text import markdown_report, print_report
 from precision_eval.report.version_notes import (
@@ -20,7 +21,6 @@ from precision_eval.report.version_notes import (
 from precision_eval.results.data import load_run
 from precision_eval.results.expectations import MODES, Change, Column, Expectation
 from precision_eval.studies.versions.operations import PROBES
-from tools.readme.pages import main
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 

@@ -1,6 +1,6 @@
-"""README block of what changed between torch versions: the stories whose cause was tried, then every kind of change.
+"""What changed between torch versions: the stories whose cause was tried, then every kind of change.
 
-Conventions: as :mod:`.readme_parts`. A row is one kind of change between two versions under one explanation; of several
+Conventions: as :mod:`.figures`. A row is one kind of change between two versions under one explanation; of several
 fixes the one that is largest and most frequent is shown, and the others are counted.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.readme.costs import sweep_cost_markdown
-from tools.readme.parts import table
+from tools.docs.figures import sweep_cost_markdown, table
 
 if TYPE_CHECKING:
     from precision_eval.report.versions_text import Group, Position

@@ -1,4 +1,4 @@
-"""README blocks of the gate, of change points and of ``choose``, from small made-up files."""
+"""Blocks of the gate, of change points and of ``choose``, from small made-up files."""
 
 import copy
 import hashlib
@@ -10,9 +10,8 @@ import pytest
 
 from precision_eval.core.environment import environment_json, environment_sha
 from precision_eval.core.errors import RecordError
-from tools.readme.blocks import main
-from tools.readme.parts import measured_with, percent, share_text, span, table
-from tools.readme.trials import change_points_markdown, choose_markdown, gate_markdown
+from tools.docs.figures import measured_with, percent, share_text, span, table
+from tools.docs.trials import change_points_markdown, choose_markdown, gate_markdown
 
 ENVIRONMENT = {
     "cpu": {"model": "Testium", "logical_cores": 4, "usable_cores": 2},
@@ -122,7 +121,7 @@ def change_points():
         "as_measured": {"with": [0, 9], "without": [3, 9]},
     }
     return {
-        "settings": {"tables": 60, "null_tables": 100, "seed": 0},
+        "settings": {"tables": 60, "noise_floor_tables": 100, "seed": 0},
         "targets": {"recall": 0.9, "false": 0.05},
         "conditions": {"normal noise": {"rules": rules}, "sessions": {"rules": short}},
         "sessions": {
@@ -215,7 +214,7 @@ MAKERS = {"gate": gate_markdown, "change-points": change_points_markdown, "choos
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_file_that_is_not_there_is_not_measured(tmp_path, name):
     text = MAKERS[name](tmp_path / f"{name}.json")
-    assert text.startswith(f"Not measured: there is no `{name}.json` yet. `python -m benchmarks.")
+    assert text.startswith(f"Not measured: there is no `{name}.json` yet. `python -m validation.")
     assert re.search(rf"--out results/(\w+/)?{name}\.json`", text)
 
 
@@ -224,7 +223,7 @@ def test_a_file_that_is_not_there_is_not_measured(tmp_path, name):
 def test_a_file_of_another_format_is_named(tmp_path, name, content, message):
     path = tmp_path / "other.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(RecordError, match=rf"other\.json {message}.*python -m benchmarks\."):
+    with pytest.raises(RecordError, match=rf"other\.json {message}.*python -m validation\."):
         MAKERS[name](path)
 
 
@@ -248,30 +247,8 @@ def test_a_file_that_is_spoilt_inside_is_an_error_and_no_half_a_block(tmp_path, 
     assert MAKERS[name.replace("_", "-")](path)
     spoil(content)
     write(path, content)
-    with pytest.raises(RecordError, match=r"found\.json is not as `python -m benchmarks\.\S+ --out \S+` writes it"):
+    with pytest.raises(RecordError, match=r"found\.json is not as `python -m validation\.\S+ --out \S+` writes it"):
         MAKERS[name.replace("_", "-")](path)
-
-
-def test_the_command_writes_the_blocks(tmp_path, full_run, gate, choose, capsys):
-    readme = tmp_path / "README.md"
-    names = ("results", "gate", "change-points", "choose", "asv-cost")
-    readme.write_text("".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in names), encoding="utf-8")
-    write(tmp_path / "gate.json", gate)
-    write(tmp_path / "choose.json", choose)
-    options = [word for name in names[1:] for word in (f"--{name}", str(tmp_path / f"{name}.json"))]
-    assert main([str(full_run), "--readme", str(readme), *options]) == 0
-    text = readme.read_text(encoding="utf-8")
-    assert "93 of 100, 93.0 % [41.0, 99.0] | **no** |" in text
-    assert "| agree | ≥ 95 %" in text
-    assert "<!-- change-points:begin -->\nNot measured: there is no `change-points.json` yet." in text
-    assert "<!-- asv-cost:begin -->\nNot measured: there is no `asv-cost.json` yet." in text
-    write(tmp_path / "gate.json", {"figures": []})
-    capsys.readouterr()
-    assert main([str(full_run), "--readme", str(readme), *options]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "gate.json lacks conditions, simulated, spreads, environment" in said
-    assert readme.read_text(encoding="utf-8") == text
 
 
 def test_the_parts():

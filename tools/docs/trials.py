@@ -1,6 +1,6 @@
-"""README blocks of trials whose truth is known: the gate, change points, and the answers of ``choose``.
+"""Trials whose truth is known: the gate, change points, and the answers of ``choose``.
 
-Conventions: as :mod:`.readme_parts`. Targets and whether they are met stand in the files (those of change points as
+Conventions: as :mod:`.figures`. Targets and whether they are met stand in the files (those of change points as
 shares, judged here by the estimate); nothing is judged by an interval's better end. Rivals are given the same trials.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.readme.parts import (
+from tools.docs.figures import (
     SHORT_SHA,
     as_written,
     measured_with,

@@ -1,0 +1,101 @@
+"""The blocks of ``docs/``: markers, one line per fix over both modes, committed pages against committed results."""
+
+import re
+from pathlib import Path
+
+import pytest
+from made_runs import full_run, synthetic
+
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.results.data import load_run
+from tools.docs.pages import BLOCKS, PAGES, page_text, results_markdown, write_page
+from tools.docs.systems import system_table
+from tools.docs.versions import versions_markdown
+
+__all__ = ["full_run", "synthetic"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SPLIT = {
+    "input_cast_mse": 6.0,
+    "compute_mse": 2.5,
+    "output_rounding_mse": 1.0,
+    "cross_mse": 0.5,
+    "total_mse": 10.0,
+}
+
+
+@pytest.fixture
+def results(synthetic, tmp_path):
+    """A folder of results whose systems are a made-up run."""
+    run = synthetic(tmp_path / "results" / "systems")
+    run.attention("dia-decode", "cpu", "eager")
+    run.attention("dia-decode", "cpu", "compiled")
+    for record in run.records:
+        if record["measure"] == "drift" and record["fix"] == "kv_to_query":
+            record["data"] |= {"relative_error": 1.25e-3, "split": SPLIT}
+    run.write()
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "dia.md"
+    path.write_text("# Dia\n\n<!-- dia-decode:begin -->\nold\n<!-- dia-decode:end -->\n\nafter\n", encoding="utf-8")
+    return path
+
+
+def test_one_line_per_fix_over_both_modes(results):
+    table = system_table(load_run(results / "systems"), "dia-decode")
+    assert table.columns[:5] == ("fix", "eager", "compiled", "drift", "cast / compute / rounding / cross, %")
+    cells = {row[0]: row for row in table.rows}
+    assert cells["kv_to_query"][1:5] == ("passed", "passed", "1.3e-3", "60 / 25 / 10 / 5")
+    assert cells["dynamo_fallback"][1:4] == ("–", "raised", "–")
+    assert cells["full_float32"][5].startswith("A/A 1.00 [")
+
+
+def test_what_stands_outside_the_markers_stays(results, page):
+    assert write_page(page, results)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Dia\n\n<!-- dia-decode:begin -->\n")
+    assert text.endswith("<!-- dia-decode:end -->\n\nafter\n")
+    assert "old" not in text
+    assert not write_page(page, results)
+
+
+def test_bad_input_is_named(results, page):
+    page.write_text("<!-- metavoice:begin -->\n<!-- metavoice:end -->\n", encoding="utf-8")
+    with pytest.raises(ParameterError, match="holds nothing of the case 'metavoice'; it holds dia-decode"):
+        write_page(page, results)
+    page.write_text("no markers", encoding="utf-8")
+    with pytest.raises(ParameterError, match="has no markers"):
+        write_page(page, results)
+    with pytest.raises(RecordError, match=re.escape(str(results))):
+        versions_markdown(results, relative_to=results)
+
+
+def test_what_was_not_measured_is_said(results, page):
+    page.write_text("<!-- gate:begin -->\n<!-- gate:end -->\n", encoding="utf-8")
+    assert write_page(page, results)
+    assert "Not measured: there is no `gate.json` yet." in page.read_text(encoding="utf-8")
+
+
+def test_a_runs_block_holds_its_tables(full_run):
+    text = results_markdown(load_run(full_run), relative_to=full_run.parent)
+    assert text.startswith(f"From the records in `{full_run.name}`.")
+    assert "| `kv_to_query` | passed |" in text
+
+
+def test_every_block_stands_in_one_page():
+    found = [name for page in PAGES for name in re.findall(r"<!-- ([\w-]+):begin -->", read(page))]
+    assert set(BLOCKS) <= set(found)
+    assert all(found.count(name) == 1 for name in BLOCKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_the_committed_page_is_what_the_committed_results_give(name):
+    assert page_text(ROOT / "docs" / name, ROOT / "results") == read(name), "run `make docs`"
+
+
+def read(page):
+    return (ROOT / "docs" / page).read_text(encoding="utf-8")

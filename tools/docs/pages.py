@@ -1,0 +1,108 @@
+"""Writes the blocks of ``docs/`` that results fill, so that their numbers are regenerated and never typed.
+
+A block stands between ``<!-- NAME:begin -->`` and ``<!-- NAME:end -->``; everything outside is left byte for byte. On a
+system's page the names are cases.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.report.tables import audio_table, cost_table
+from precision_eval.report.text import environment_line, findings, markdown_table
+from precision_eval.results.data import Run, load_run
+from tools.docs.figures import (
+    asv_cost_markdown,
+    audio_markdown,
+    claims_markdown,
+    doctor_markdown,
+    sweep_markdown,
+    voice_markdown,
+)
+from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
+from tools.docs.trials import change_points_markdown, choose_markdown, gate_markdown
+from tools.docs.versions import versions_markdown
+from validation.tables import proofs_markdown
+
+FIGURES_SHOWN = ("tradeoff-", "audio-")
+SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
+PAGES = ("results.md", "validation.md", *SYSTEM_PAGES)
+_MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
+
+# Name of a block → what it is made from, below the folder of results, and how.
+BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
+    "results": ("cpu", lambda source, page: results_markdown(load_run(source), relative_to=page.parent)),
+    "sweep": ("sweep", lambda source, page: sweep_markdown(source, relative_to=page.parent)),
+    "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
+    "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
+    "claims": ("claims.json", lambda source, page: claims_markdown(source)),
+    "proof": ("proof/figures.json", lambda source, page: proofs_markdown(source)),
+    "audio": ("audio-bench.json", lambda source, page: audio_markdown(source)),
+    "doctor": ("doctor.json", lambda source, page: doctor_markdown(source)),
+    "gate": ("gate.json", lambda source, page: gate_markdown(source)),
+    "change-points": ("change-points.json", lambda source, page: change_points_markdown(source)),
+    "choose": ("choose/choose.json", lambda source, page: choose_markdown(source)),
+    "asv-cost": ("asv-cost.json", lambda source, page: asv_cost_markdown(source)),
+}
+
+
+def results_markdown(run: Run, *, relative_to: Path) -> str:
+    """Return findings, tables and main figures of a run as Markdown."""
+    place = Path(os.path.relpath(run.directory, relative_to)).as_posix()
+    parts = [f"From the records in `{place}`. {environment_line(run)}".strip()]
+    parts.append("\n".join(f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)))
+    for section in run.sections:
+        for table in (cost_table(section), audio_table(run, section)):
+            if table is not None:
+                parts.append(markdown_table(table, heading=True))
+    drawn = sorted((run.directory / "figures").glob("*.png"))
+    shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
+    parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
+    return "\n\n".join(part for part in parts if part)
+
+
+def replaced(text: str, name: str, content: str, *, page: Path) -> str:
+    """Return the text with what stands between the markers of `name` replaced."""
+    first, last = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    begin, end = text.find(first), text.find(last)
+    if text.count(first) != 1 or text.count(last) != 1 or end < begin:
+        raise ParameterError(f"{page} must hold {first} and then {last}, once each; add these two lines")
+    return f"{text[: begin + len(first)]}\n{content}\n{text[end:]}"
+
+
+def page_text(page: Path, results: Path) -> str:
+    """Return a page with every block made anew from a folder of results."""
+    text = page.read_text(encoding="utf-8")
+    names = _MARKER.findall(text)
+    if not names:
+        raise ParameterError(f"{page} has no markers; put <!-- NAME:begin --> and <!-- NAME:end --> in it")
+    is_case = [name for name in names if name not in (ENVIRONMENT, OPERATIONS) and not name.endswith(VERSIONS)]
+    systems = cache(lambda: load_run(results / "systems"))
+    for name in names:
+        if name in BLOCKS:
+            source, make = BLOCKS[name]
+            content = make((results / source).resolve(), page.resolve())
+        else:
+            content = system_markdown(systems(), name, is_case)
+        text = replaced(text, name, content, page=page)
+    return text
+
+
+def write_page(page: Path, results: Path) -> bool:
+    """Fill every pair of markers of a page from a folder of results; say whether anything changed."""
+    text = page_text(page, results)
+    if text == page.read_text(encoding="utf-8"):
+        return False
+    page.write_text(text, encoding="utf-8")
+    return True
+
+
+def write_docs(pages: Sequence[Path], results: Path) -> None:
+    """Write the blocks of pages and say what became of each."""
+    for page in pages:
+        print(f"{page}: {'written' if write_page(page, results) else 'already up to date'}")
