@@ -40,7 +40,9 @@ def extended(tmp_path_factory):
     root = tmp_path_factory.mktemp("extended")
     for package in ("precision_eval", "audio_metrics", "benchmarks"):
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "data"))
-    (root / "precision_eval" / "cases" / "voice" / "data").symlink_to(ROOT / "precision_eval" / "cases" / "voice" / "data")
+    (root / "precision_eval" / "cases" / "voice" / "data").symlink_to(
+        ROOT / "precision_eval" / "cases" / "voice" / "data"
+    )
     for kind, place, registry, text in blocks():
         path = root / place
         if kind == "file":

@@ -17,7 +17,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="How far the measuring can be trusted: error rates beside other tools, planted faults, and what the suite claims.",
+    help=(
+        "How far the measuring can be trusted: error rates beside other tools, planted faults, and what the "
+        "suite claims."
+    ),
 )
 
 _PROVE_HELP = """Measure how far the measuring can be trusted: error rates, beside other tools on the same trials.

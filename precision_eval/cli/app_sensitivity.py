@@ -26,7 +26,7 @@ Runs are appended to OUT/runs.jsonl; the same command goes on from there.
 
 [cyan]precision-eval sensitivity --targets voice --formats bfloat16 --no-policies --out runs/voice-map[/cyan]
 
-[cyan]precision-eval sensitivity --report-only --out results/sensitivity --docs docs/sensitivity.md[/cyan]
+[cyan]precision-eval sensitivity --report-only --out results/sensitivity[/cyan]
 """
 
 
@@ -45,7 +45,6 @@ def sensitivity(
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Run nothing; write tables and figures from what is there.")
     ] = False,
-    docs: Annotated[Path | None, typer.Option(help="Document whose block is written.")] = None,
 ) -> None:
     """Map sensitivities."""
     from precision_eval.cli.sensitivity import Request, sensitivity_command
@@ -61,6 +60,5 @@ def sensitivity(
             processes=processes,
             budget_s=budget,
             report_only=report_only,
-            docs=docs,
         )
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,6 @@ class Request:
     processes: int = 6
     budget_s: float = 1.5
     report_only: bool = False
-    docs: Path | None = None
 
     def plan(self) -> Plan:
         """Work the request out."""
@@ -61,8 +59,6 @@ def sensitivity_command(request: Request) -> None:
     """Run, print, draw and write."""
     if request.out.exists() and not request.out.is_dir():
         raise ParameterError(f"--out {request.out} is a file; give a folder")
-    if request.docs is not None and not request.docs.is_file():
-        raise ParameterError(f"--docs {request.docs} does not exist; give a document with the block's markers")
     console = Console()
     plan = request.plan()  # bad names end here, before anything heavy is loaded
     if not request.report_only:
@@ -93,11 +89,10 @@ def _shown(bar: Progress) -> Callable[[int, int, str], None]:
 
 
 def _report(request: Request, console: Console) -> None:
-    """Write tables, figures and the block from the runs alone."""
+    """Write tables and figures from the runs alone."""
     from precision_eval.report.plots_sensitivity import draw
     from precision_eval.studies.sensitivity.campaign import write_summary
-    from precision_eval.studies.sensitivity.text import answer, brief, csv_text, markdown
-    from tools.readme.blocks import write_block
+    from precision_eval.studies.sensitivity.text import answer, csv_text, markdown
 
     summary = write_summary(request.out)
     (request.out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
@@ -108,10 +103,6 @@ def _report(request: Request, console: Console) -> None:
     for line in answer(summary):
         console.print(line, style="bold", highlight=False)
     written = [request.out / TEXT_NAME, request.out / CSV_NAME, *drawn]
-    if request.docs is not None:
-        folder = Path(os.path.relpath(request.out, request.docs.parent)).as_posix()
-        write_block(request.docs, BLOCK, brief(summary, folder=folder))
-        written.append(request.docs)
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
 
 

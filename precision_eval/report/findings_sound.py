@@ -123,7 +123,8 @@ def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
             f"({chance}; one draw of chance); farthest: {farthest}."
         )
     text = (
-        f"Farther from the reference's {level} than three times the noise floor's shift ({chance}; one draw of chance): "
+        f"Farther from the reference's {level} than three times the noise floor's shift ({chance}; one draw "
+        f"of chance): "
         f"{_named(yardsticks, beyond)}"
     )
     return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."

@@ -27,7 +27,8 @@ READING_GUIDE = (
     "memory: what is stored (weights, caches) + what one call allocates on top at its peak.",
     "drift: relative error against float64 on the same stored inputs; KL compares the next-token distributions.",
     "diverged: free-running streams, same noise, that ever left the reference's tokens; it need not be audible.",
-    "sound: read a distance to the reference as a ratio to the noise floor (× 1 = what another noise seed does), and a distance "
+    "sound: read a distance to the reference as a ratio to the noise floor (× 1 = what another noise "
+    "seed does), and a distance "
     "to the original speech beside both controls, which degrade it on purpose.",
     "Overlapping intervals are a tie. One machine, one build, one set of seeds: measure on yours before you ship.",
 )

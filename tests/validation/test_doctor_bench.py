@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tools.readme.blocks import doctor_markdown
 
+from tools.docs.figures import doctor_markdown
 from validation.doctor import small, sounding
 from validation.doctor.location import false_alarms, locate, share
 from validation.doctor.plants import is_held_out, marked_line, small_plants

@@ -6,6 +6,7 @@ system's page the names are cases.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
 from precision_eval.results.data import Run, load_run
+from precision_eval.studies.sensitivity.text import brief
 from tools.docs.figures import (
     asv_cost_markdown,
     audio_markdown,
@@ -31,7 +33,7 @@ from validation.tables import proofs_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
-PAGES = ("results.md", "validation.md", *SYSTEM_PAGES)
+PAGES = ("results.md", "validation.md", "sensitivity.md", *SYSTEM_PAGES)
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 # Name of a block → what it is made from, below the folder of results, and how.
@@ -39,6 +41,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "results": ("cpu", lambda source, page: results_markdown(load_run(source), relative_to=page.parent)),
     "sweep": ("sweep", lambda source, page: sweep_markdown(source, relative_to=page.parent)),
     "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
+    "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
     "claims": ("claims.json", lambda source, page: claims_markdown(source)),
     "proof": ("proof/figures.json", lambda source, page: proofs_markdown(source)),
@@ -64,6 +67,12 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
     return "\n\n".join(part for part in parts if part)
+
+
+def sensitivity_markdown(folder: Path, *, relative_to: Path) -> str:
+    """Return what ``precision-eval sensitivity`` found, in brief."""
+    summary = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
+    return brief(summary, folder=Path(os.path.relpath(folder, relative_to)).as_posix())
 
 
 def replaced(text: str, name: str, content: str, *, page: Path) -> str:

@@ -134,7 +134,8 @@ def rekey(sets: Sequence[ResultSet], folder: Path, *, dates: Mapping[str, date])
     undated = [one.torch_version for one in sets if one.torch_version not in dates]
     if undated:
         raise ParameterError(
-            f"no release date of torch {', '.join(undated)} is known; add it to precision_eval/studies/versions/upstream.json "
+            f"no release date of torch {', '.join(undated)} is known; add it to "
+            f"precision_eval/studies/versions/upstream.json "
             "(the day of the release on pypi.org), or take other results with --environment"
         )
     contents = [_load(one.source) for one in sets]

@@ -59,7 +59,8 @@ def climb(
         noise_floor, noise_floor_rate = _read(null_path, seconds)
         if noise_floor_rate != rate or len(noise_floor) != len(reference):
             raise ParameterError(
-                f"the noise floor has {len(noise_floor)} samples at {noise_floor_rate} Hz, the reference {len(reference)} at {rate} Hz; "
+                f"the noise floor has {len(noise_floor)} samples at {noise_floor_rate} Hz, the reference "
+                f"{len(reference)} at {rate} Hz; "
                 "give two recordings of one length and rate"
             )
         words = Rung(kind=NOISE_FLOOR, function=np.copy)

@@ -1,7 +1,8 @@
 """The conditions under which the voice runs: every fix, and the four references that each figure stands beside.
 
 ``reference`` is float64 throughout; ``noise_floor`` is the reference with another noise seed: what two equally good
-renderings of one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means something:
+renderings of one script differ by. The two controls are known to degrade audio, so that "no degradation seen" means
+something:
 ``control_rope_bfloat16`` computes the rotary angles in bfloat16, ``control_long_window`` attends over 3000 frames where
 the model was trained on 512.
 """

@@ -57,7 +57,8 @@ def unit_drift(found: torch.Tensor, reference: torch.Tensor) -> np.ndarray:
     """Relative error ‖found − reference‖ / ‖reference‖ over the features, mean over the positions."""
     if found.shape != reference.shape or reference.dtype is not torch.float64 or not bool(reference.isfinite().all()):
         raise ParameterError(
-            f"found {tuple(found.shape)}, reference {tuple(reference.shape)} of {reference.dtype}; expected outputs of the same "
+            f"found {tuple(found.shape)}, reference {tuple(reference.shape)} of {reference.dtype}; expected "
+            f"outputs of the same "
             "call, the reference's finite and in float64"
         )
     relative = (found.double() - reference).norm(dim=-1) / reference.norm(dim=-1)  # (units, positions)

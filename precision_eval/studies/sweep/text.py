@@ -94,7 +94,8 @@ def summary_markdown(findings: Sequence[Finding], *, campaign: str) -> str:
         f"## `{TO_QUERY}` ÷ `{BASELINE}`",
         _by_length(findings, lambda point: _ratio(point.ratios.get(TO_QUERY))),
         f"## A copy of `{BASELINE}` ÷ `{BASELINE}`",
-        "The noise floor. The copy has tensors of its own, as every candidate has: the baseline run twice would find its "
+        "The noise floor. The copy has tensors of its own, as every candidate has: the baseline run twice "
+        "would find its "
         "cache in the processor's the second time, and all others would seem slower than they are.",
         _by_length(findings, lambda point: _ratio(point.ratios.get(NOISE_FLOOR))),
         f"## Median latency of `{TO_HALF}` and `{TO_QUERY}`",

@@ -1,7 +1,8 @@
 """What torch's own operations do with mixed dtypes, per torch version: probes beside the expectation table.
 
 Conventions: on the CPU, float32 against a half of a few numbers; modes as in
-:mod:`precision_eval.results.expectations`. An outcome is the output's dtype (``"float32"``) or ``"raised"``. Nothing here is a case: these are the operations
+:mod:`precision_eval.results.expectations`. An outcome is the output's dtype (``"float32"``) or ``"raised"``. Nothing
+here is a case: these are the operations
 behind statuses that turn over with the version, and such as upstream names that no case meets. Importing this
 loads no torch.
 """

@@ -6,10 +6,8 @@ import hashlib
 import json
 
 import pytest
-from tools.readme.pages import main
 
 from precision_eval.report.provenance import doubt_notes, environment_lines, latency_notes
-from precision_eval.report.text import markdown_report
 from precision_eval.results.data import load_run
 
 
@@ -55,19 +53,6 @@ def test_each_environment_is_said_to_have_measured_what_it_did(run_dir):
     assert shared == "torch: 2.13.0; device: cpu"
     assert old == "commit: aaa with changes not committed: eager: drift and latency; compiled: latency of `w1`"
     assert new == "commit: bbb: compiled: latency of `w2`"
-
-
-def test_a_page_names_only_those_of_its_own_cases(run_dir, tmp_path):
-    (line,) = environment_lines(load_run(run_dir), {"w1"})
-    assert line == "torch: 2.13.0; device: cpu; commit: aaa+changes"  # not that of environment.json
-    page = tmp_path / "page.md"
-    blocks = ("environment", "w1", "w2")
-    page.write_text("".join(f"<!-- {n}:begin -->\n<!-- {n}:end -->\n" for n in blocks), encoding="utf-8")
-    assert main([str(run_dir), str(page)]) == 0
-    text = page.read_text(encoding="utf-8")
-    assert "device: cpu\n\n- commit: aaa with" in text
-    assert "- commit: bbb: compiled: latency of `w2`\n<!-- environment:end -->" in text
-    assert "- commit: bbb: compiled: latency of `w2`\n" in markdown_report(load_run(run_dir), figures=[], left_out=[])
 
 
 def test_a_case_split_between_environments_names_the_fixes(run_dir):

@@ -59,8 +59,10 @@ def voice(synthetic, tmp_path):
 def test_nothing_beyond_the_null_and_both_controls_degrade(voice):
     fixes, controls = sound_sentences(*voice())
     assert fixes == (
-        "No fix differs from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916) by more than "
-        "three times the noise floor's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query (+0.02 dB, −0.001) "
+        "No fix differs from the reference's MCD to the original speech (5.28 dB) or phonemes right (0.916) "
+        "by more than "
+        "three times the noise floor's shift (+0.03 dB, −0.016; one draw of chance); farthest: kv_to_query "
+        "(+0.02 dB, −0.001) "
         "and float16 (−0.01 dB, −0.006)."
     )
     assert controls == (

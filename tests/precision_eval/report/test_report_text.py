@@ -1,14 +1,11 @@
 import io
 import itertools
-import json
 import math
 import re
 
 import pytest
 from rich.console import Console
-from tools.readme.blocks import audio_markdown, main, sweep_markdown, update_readme, write_block
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import (
     duration_text,
     fixed,
@@ -253,28 +250,6 @@ def test_markdown_tables_are_well_formed(full_run):
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 
-def test_readme_numbers_are_regenerated_and_the_rest_is_kept(full_run, tmp_path, capsys):
-    readme = tmp_path / "README.md"
-    readme.write_text(f"# Title\n{BEGIN}\nold 0.123\n{END}\ntail\n", encoding="utf-8")
-    assert main([str(full_run), "--readme", str(readme)]) == 0
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith(f"# Title\n{BEGIN}\n")
-    assert text.endswith(f"{END}\ntail\n")
-    assert "old 0.123" not in text
-    assert "`kv_to_query`" in text
-    assert not update_readme(readme, load_run(full_run))
-    assert "written" in capsys.readouterr().out
-
-
-def test_a_readme_without_markers_is_refused(full_run, tmp_path, capsys):
-    readme = tmp_path / "README.md"
-    readme.write_text(f"{END}\n{BEGIN}\n")
-    with pytest.raises(ParameterError, match="once each"):
-        update_readme(readme, load_run(full_run))
-    assert main([str(full_run), "--readme", str(readme)]) == 2
-    assert "results:begin" in capsys.readouterr().err
-
-
 def sound_cells(synthetic, tmp_path, changes, *, minutes=1.0):
     """Return the row of float16 by column, and the notes, with the audio record changed."""
     run = synthetic(tmp_path, minutes=minutes)
@@ -357,25 +332,6 @@ def test_the_voice_s_window_is_the_model_s():
     assert VoiceConfig().window_frames == VOICE_WINDOW_FRAMES
 
 
-def test_claims_and_voice_have_blocks_of_their_own(full_run, tmp_path):
-    readme = tmp_path / "README.md"
-    blocks = "".join(f"<!-- {name}:begin -->\n<!-- {name}:end -->\n" for name in ("results", "claims", "voice"))
-    readme.write_text(blocks, encoding="utf-8")
-    claim = {"claim": "a", "target": "≤ 1", "found": "2", "met": False}
-    (tmp_path / "claims.json").write_text(json.dumps({"claims": [claim]}), encoding="utf-8")
-    heard = {"value": 0.9, "first_third": 0.91, "last_third": 0.89}
-    voice = {"minutes": 10, "free_running": [heard], "resynthesised": [heard], "original": heard}
-    voice |= {"gap_points": 0.0, "mean_gap_points": 1.25, "decline_points": -0.5}
-    (tmp_path / "voice.json").write_text(json.dumps(voice), encoding="utf-8")
-    extra = ["--claims", str(tmp_path / "claims.json"), "--voice", str(tmp_path / "voice.json")]
-    assert main([str(full_run), "--readme", str(readme), *extra]) == 0
-    text = readme.read_text(encoding="utf-8")
-    assert "| a | ≤ 1 | 2 | **no** |" in text
-    assert "| the voice, free-running | 90.0 % | 91.0 % | 89.0 % |" in text
-    assert "1.2 points below" in text
-    assert not write_block(readme, "claims", text.split("<!-- claims:begin -->\n")[1].split("\n<!-- claims:end")[0])
-
-
 def test_assessments_become_a_sentence(synthetic, tmp_path):
     run = synthetic(tmp_path)
     good = {"verdict": "as expected of the format", "reasons": []}
@@ -406,35 +362,3 @@ def test_family_wise_error_is_stated(synthetic, tmp_path):
     assert "at most 1 % over all" in family_wise_line(loaded)
     assert family_wise_line(loaded).endswith("at most 3 %.")
     assert family_wise_line(loaded) in reading_guide(loaded)
-
-
-def test_the_sweeps_findings_go_into_the_readme_and_its_tables_stay(tmp_path):
-    folder = tmp_path / "results" / "sweep"
-    folder.mkdir(parents=True)
-    (folder / "summary.md").write_text(
-        "# T\n\n## Where the order turns\n\nat 512\n\n## Which cast is faster\n\n- one\n\n## Ratios\n\n| a |\n",
-        encoding="utf-8",
-    )
-    text = sweep_markdown(folder, relative_to=tmp_path)
-    assert text.startswith("at 512\n\n- one\n\n![lengths](results/sweep/lengths.png)\n\n")
-    assert "| a |" not in text
-    assert "(results/sweep/summary.md)" in text
-
-
-def test_audio_figures_with_a_target(tmp_path):
-    row = {
-        "name": "pass",
-        "value": 3.718,
-        "low": 3.6,
-        "high": 3.85,
-        "most": 4.0,
-        "least": None,
-        "unit": "×",
-        "met": True,
-    }
-    rows = [row, row | {"name": "seen", "met": None}, row | {"name": "AUC", "most": None, "least": 0.95, "met": False}]
-    (tmp_path / "a.json").write_text(json.dumps({"cost": rows, "environment": {}}), encoding="utf-8")
-    text = audio_markdown(tmp_path / "a.json")
-    assert text.splitlines()[2] == "| pass | ≤ 4 × | 3.72 [3.6, 3.85] | yes |"
-    assert "| AUC | ≥ 0.95 × | 3.72 [3.6, 3.85] | **no** |" in text
-    assert "seen" not in text

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
-from rich.console import Console
-from tools.readme.pages import main
 
-from precision_eval.report.text import markdown_report, print_report
 from precision_eval.report.version_notes import (
-    OPERATIONS_TITLE,
-    TITLE,
     operations_table,
     spans_text,
     version_notes,
@@ -89,22 +83,6 @@ def test_spans_of_three():
     assert spans_text(change) == "passed up to 2.6.0, raised in 2.8.0 to 2.9.0, passed from 2.10.0"
 
 
-def test_the_report_and_a_page_show_it_with_the_packages_own_table(run_dir, tmp_path):
-    run = load_run(run_dir)
-    text = markdown_report(run, figures=[], left_out=[])
-    assert f"## {TITLE}" in text
-    assert (
-        "| `dia-decode/as_shipped/eager` | cpu | passed | raised up to 2.6.0, passed from 2.7.1 | as recorded |" in text
-    )
-    console = Console(file=io.StringIO(), width=200)
-    print_report(run, console=console, files=[])
-    assert TITLE in console.file.getvalue()
-    page = tmp_path / "dia.md"
-    page.write_text("<!-- dia-decode.versions:begin -->\n<!-- dia-decode.versions:end -->\n")
-    assert main([str(run_dir), str(page)]) == 0
-    assert "raised up to 2.6.0" in page.read_text()
-
-
 def test_operations_are_told_by_version_and_mode():
     keys = [f"{probe.id}/{mode}" for probe in PROBES for mode in MODES]
     outcomes = {version: dict.fromkeys(keys, "raised") for version in ("2.6.0", "2.9.1", "2.10.0")}
@@ -115,11 +93,3 @@ def test_operations_are_told_by_version_and_mode():
     assert cells["matmul-3d"]["eager"] == "raised in each"
     assert cells["matmul-3d"]["upstream"] == "pytorch #172183"
     assert operations_table({}).rows[0][2] == "–"
-
-
-def test_operations_stand_in_the_report_and_on_a_page(run_dir, tmp_path):
-    assert f"**{OPERATIONS_TITLE}**" in markdown_report(load_run(run_dir), figures=[], left_out=[])
-    page = tmp_path / "dia.md"
-    page.write_text("<!-- operations:begin -->\n<!-- operations:end -->\n")
-    assert main([str(run_dir), str(page)]) == 0
-    assert "| `rms-norm` |" in page.read_text()
