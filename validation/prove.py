@@ -13,6 +13,7 @@ from rich.table import Table
 
 from precision_eval.cli import EXIT_INTERRUPTED
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.files import check_own_folder
 from validation.catalog import EXPERIMENTS, Experiment, Figure, Size, experiment_by_name
 from validation.tables import figures_markdown
 
@@ -33,6 +34,7 @@ class Request:
 
 def prove_command(request: Request) -> None:
     """Run, print and draw."""
+    check_own_folder(request.out, *(f"{experiment.name}.jsonl" for experiment in EXPERIMENTS))
     console = Console()
     chosen = [experiment_by_name(name) for name in request.names] or list(EXPERIMENTS)
     if not request.report_only:

@@ -1,14 +1,30 @@
-"""The command line, ``precision-eval``; ``precision-eval --help`` lists its commands."""
+"""The command line, ``precision-eval``; ``precision-eval --help`` lists its commands and exit codes."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
 from collections.abc import Callable
 
 from precision_eval.core.errors import PrecisionEvalError
 
+EXIT_DONE = 0
+EXIT_VERDICT = 1
 EXIT_BAD_INPUT = 2
+EXIT_SUITE_FAILED = 3
+EXIT_COULD_NOT_TELL = 4
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+EXIT_CODES_HELP = (
+    "Exit codes: 0 done, or compared and no worse; 1 a verdict says no (worse, a fault, no fix within the limits); "
+    "2 bad input, or an output that cannot be written; 3 the suite itself failed; 4 could not tell; "
+    "130 and 143 stopped by Ctrl-C or SIGTERM, with what was measured kept."
+)
+
+_TRACEBACK = "PRECISION_EVAL_TRACEBACK"
 
 
 def main() -> None:
@@ -19,21 +35,61 @@ def main() -> None:
 
 
 def run_application(app: Callable[[], None], name: str) -> None:
-    """Run a command line; bad input ends with one line and exit code 2."""
+    """Run a command line; whatever goes wrong ends with one line and its exit code."""
+    _replace_what_cannot_be_encoded()
     try:
-        app()
-    except PrecisionEvalError as error:
-        _fail(error, name)
-    except Exception as error:
-        if not _is_audio_error(error):
-            raise
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # a full device is noticed here, and not after the exit code was given
+    except SystemExit as ended:
+        if isinstance(ended.__context__, OSError) and ended.__context__.errno == errno.EPIPE:
+            _drop_output()  # click gives a closed pipe the code of a verdict
+            sys.exit(EXIT_BAD_INPUT)
+        raise
+    except Exception as error:  # noqa: BLE001 - the door of the process: whatever comes here gets its line and code
+        if os.environ.get(_TRACEBACK):
+            traceback.print_exc()
         _fail(error, name)
 
 
 def _fail(error: Exception, name: str) -> None:
-    """Print an error as one line and exit with code 2."""
-    print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
-    sys.exit(EXIT_BAD_INPUT)
+    """Print an error as one line and exit."""
+    known = isinstance(error, PrecisionEvalError) or _is_audio_error(error)
+    text = str(error)
+    if not known and isinstance(error, OSError):
+        known, text = True, _os_error_text(error)
+        if error.errno in _OUTPUT_LOST:
+            _drop_output()
+    if not known:
+        text = f"internal error: {type(error).__name__}: {text}; please report it, with {_TRACEBACK}=1 set for where"
+    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
+    sys.exit(EXIT_BAD_INPUT if known else EXIT_SUITE_FAILED)
+
+
+_OUTPUT_LOST = (errno.EPIPE, errno.ENOSPC, errno.EIO)
+
+
+def _os_error_text(error: OSError) -> str:
+    if error.filename is None:
+        return f"cannot write the output: {error.strerror or error}"
+    return f"cannot use {error.filename}: {error.strerror}; mend that, or name another file or folder"
+
+
+def _drop_output() -> None:
+    """Let the interpreter's last flush of standard output go nowhere, so that it does not change the exit code."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """Write characters that the terminal's encoding lacks as escapes, rather than end with an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _is_audio_error(error: Exception) -> bool:

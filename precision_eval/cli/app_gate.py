@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from precision_eval.cli.application import app, flowing
+from precision_eval.cli.application import app, flowing, split
 
 _GATE_HELP = """Compare two result sets and fail where head is worse than base beyond a margin.
 
 BASE and HEAD are two folders that [cyan]run[/cyan] has filled, or two commits or two torch versions in asv's results.
 Latency is compared by the paired ratios of each process, all cells together: false alarms are held to about 1 % a gate
 where the processes of both sides are draws of one distribution, five or more a side; what the machine does between the
-two sides is not in it. Other machines and builds are refused. Exit code 0 without a regression, 1 with one, 2 where the
-input cannot be compared.
+two sides is not in it. Other machines and builds are refused.
+
+Exit code 0: compared, and no regression. 1: a regression. 2: input that cannot be compared. 4: could not tell, because
+figures are missing in HEAD, unlike, torn or of too few processes, or because nothing that is required was judged.
 
 [bold]Examples[/bold]
 
@@ -42,6 +44,14 @@ def gate(
     ] = "10%",
     margin_drift: Annotated[str, typer.Option(help="Factor that counts as none.")] = "1.2",
     margin_memory: Annotated[str, typer.Option(help="Relative change that counts as none.")] = "1%",
+    require: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KINDS",
+            help="What must have a verdict for exit code 0: status, latency, absolute-speed, drift, memory, or none; "
+            "repeat or separate by commas.",
+        ),
+    ] = ["latency"],  # noqa: B006
     markdown: Annotated[Path | None, typer.Option(help="Also write the summary to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")] = False,
 ) -> None:
@@ -58,6 +68,7 @@ def gate(
             margin_anchor=margin_anchor,
             margin_drift=margin_drift,
             margin_memory=margin_memory,
+            required=tuple(kind for kind in split(require) if kind != "none"),
             markdown=markdown,
             as_json=as_json,
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from precision_eval.cli import EXIT_CODES_HELP
+
 app = typer.Typer(
     name="precision-eval",
     no_args_is_help=True,
@@ -16,7 +18,7 @@ app = typer.Typer(
         "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on a laptop it takes about two minutes and ends "
         "with a report. [cyan]precision-eval list fixes[/cyan] says what is compared."
     ),
-    epilog="Bad input ends with one line and exit code 2; Ctrl-C keeps what was measured and ends with 130.",
+    epilog=EXIT_CODES_HELP,
 )
 
 

@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from precision_eval.cli import EXIT_VERDICT
 from precision_eval.core.errors import RecordError
 
 if TYPE_CHECKING:
     from precision_eval.results.choose import Answer, Choice, Question
 
-EXIT_NONE = 1
 NARROW = 105
 """Columns below which the table leaves out what it can."""
 
@@ -81,7 +81,7 @@ def choose_command(request: Request, *, console: Console | None = None) -> None:
     else:
         _show(found, console or Console())
     if not found.found:
-        raise typer.Exit(EXIT_NONE)
+        raise typer.Exit(EXIT_VERDICT)
 
 
 def _show(found: Answer, console: Console) -> None:

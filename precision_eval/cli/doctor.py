@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from precision_eval.cli import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor.targets import Target
-
-EXIT_FAULT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ def doctor_command(request: Request) -> None:
 
         Console(highlight=False).print(rendered(found), crop=False)
     if found.faults:
-        raise typer.Exit(EXIT_FAULT)
+        raise typer.Exit(EXIT_VERDICT)
 
 
 def _target(request: Request) -> Target:

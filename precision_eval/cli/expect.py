@@ -15,13 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from precision_eval.cli import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
     from precision_eval.cases.systems import Case
     from precision_eval.results.expectations import Change, Difference, Expectation, Table
-
-EXIT_DIFFERS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ def _run(request: Request, table: Table, path: Path, console: Console) -> None:
     against = f"{len(found.cells)} cells of torch {version} against those of {recorded}"
     if found_differences:
         console.print(f"{against}: {len(found_differences)} differ; {REMEDY}", highlight=False)
-        raise typer.Exit(EXIT_DIFFERS)
+        raise typer.Exit(EXIT_VERDICT)
     console.print(f"{against}: as recorded", highlight=False)
 
 

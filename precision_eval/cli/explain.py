@@ -1,6 +1,6 @@
 """What ``precision-eval explain`` does: read a message, say what it is, or say that it is none of the family.
 
-Conventions: the explanation goes to standard output. Exit code 0 where the message is known, 1 where it is not; a
+Conventions: the explanation goes to standard output. Exit code 0 where the message is known, 4 where it is not; a
 message that cannot be read at all is bad input (2).
 """
 
@@ -11,9 +11,8 @@ import sys
 
 import typer
 
+from precision_eval.cli import EXIT_COULD_NOT_TELL
 from precision_eval.core.errors import ParameterError
-
-EXIT_UNKNOWN = 1
 
 
 def explain_command(message: str, *, as_json: bool) -> None:
@@ -27,4 +26,4 @@ def explain_command(message: str, *, as_json: bool) -> None:
     found = explain(text)
     print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else str(found))
     if not found.known:
-        raise typer.Exit(EXIT_UNKNOWN)
+        raise typer.Exit(EXIT_COULD_NOT_TELL)

@@ -1,4 +1,4 @@
-"""What ``gate`` does: compare two result sets, say what became worse, and exit 1 where something did."""
+"""What ``gate`` does: compare two result sets, say what became worse, and end with a code that says so."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from precision_eval.cli import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT
 from precision_eval.core.errors import ParameterError, RecordError
 
-EXIT_REGRESSION = 1
+EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL, "no regression": EXIT_DONE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Request:
     margin_anchor: str = "10%"
     margin_drift: str = "1.2"
     margin_memory: str = "1%"
+    required: tuple[str, ...] = ("latency",)
     markdown: Path | None = None
     as_json: bool = False
 
@@ -38,13 +40,12 @@ def gate_command(request: Request) -> None:
         anchor=_fraction("--margin-anchor", request.margin_anchor),
     )
     base, head = open_sides(request.base, request.head, results=request.results, machine=request.machine)
-    found = compare_sides(base, head, margins=margins)
+    found = compare_sides(base, head, margins=margins, required=request.required)
     summary = markdown(found)
     if request.markdown is not None:
         _write(request.markdown, summary)
     sys.stdout.write(to_json(found) if request.as_json else summary)
-    if found.failed:
-        sys.exit(EXIT_REGRESSION)
+    sys.exit(EXIT_CODES[found.outcome])
 
 
 def _fraction(name: str, text: str) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.cli import EXIT_INTERRUPTED, EXIT_TERMINATED
 from precision_eval.core.cells import Options
 from precision_eval.core.errors import ParameterError
 from precision_eval.run.plan import Plan, Selection, checked_device, make_plan
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from precision_eval.run.executor import IsolatedExecutor
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
-EXIT_TERMINATED = 128 + signal.SIGTERM
 _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
 _WIDTHS = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 model
@@ -71,8 +70,10 @@ def run_command(request: Request) -> None:
     """Run a request to its report."""
     from rich.console import Console
 
+    from precision_eval.core.files import check_own_folder
     from precision_eval.core.records import RecordFile
 
+    check_own_folder(request.out, "records.jsonl")
     console = Console()
     records = RecordFile(request.out / "records.jsonl")
     try:
@@ -94,14 +95,14 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
         from precision_eval.cases.voice.assets import check_files
 
         check_files()
-    from precision_eval.core.files import sweep
+    from precision_eval.core.files import remove_unfinished
 
-    sweep(request.out)
+    remove_unfinished(request.out)
     torn_bytes = records.read().torn_bytes
     if torn_bytes:
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
     settled = _measure(request, draft, records, console)
-    sweep(request.out)
+    remove_unfinished(request.out)
     from precision_eval.cli.page import report_and_page
 
     if settled:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from precision_eval.cli import EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import check_own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +58,7 @@ class Request:
 
 def sensitivity_command(request: Request) -> None:
     """Run, print, draw and write."""
-    if request.out.exists() and not request.out.is_dir():
-        raise ParameterError(f"--out {request.out} is a file; give a folder")
+    check_own_folder(request.out, "runs.jsonl")
     console = Console()
     plan = request.plan()  # bad names end here, before anything heavy is loaded
     if not request.report_only:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from precision_eval.cli import EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import check_own_folder
 from precision_eval.core.trials import TrialFile
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ class Request:
 
 def sweep_command(request: Request) -> None:
     """Measure, print, draw and write."""
-    if request.out.exists() and not request.out.is_dir():
-        raise ParameterError(f"--out {request.out} is a file; give a folder")
+    check_own_folder(request.out, "lengths.jsonl")
     if request.minutes is not None and not 0.0 < request.minutes < math.inf:
         raise ParameterError(f"--minutes {request.minutes:g}; give a finite number above 0, or leave it out")
     console = Console()

@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core.files import written_whole
+
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
 
 VARIABLES: tuple[str, ...] = (
@@ -81,9 +83,8 @@ def store_environment(environment: dict[str, Any], run_dir: Path) -> str:
         old = path.read_bytes()
         if old != text.encode():
             path.rename(run_dir / f"environment-{hashlib.sha256(old).hexdigest()[:12]}.json")
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
     return environment_sha(environment)
 
 

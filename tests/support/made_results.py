@@ -20,10 +20,21 @@ def made_environment(*, cpu="Model One", cuda=None, torch="2.13.0", device=None)
     }
 
 
-def made_record(measure, data, *, fix="kv_to_query", status="passed", reason=None, sha, digest=DIGEST, **more):
+def made_record(
+    measure,
+    data,
+    *,
+    case="metavoice-decode",
+    fix="kv_to_query",
+    status="passed",
+    reason=None,
+    sha,
+    digest=DIGEST,
+    **more,
+):
     fields = {
-        "cell": f"metavoice-decode/{fix}/eager@cpu:tiny#{measure}",
-        "case": "metavoice-decode",
+        "cell": f"{case}/{fix}/eager@cpu:tiny#{measure}",
+        "case": case,
         "case_digest": digest,
         "fix": fix,
         "role": "fix",
@@ -47,7 +58,7 @@ def made_run(
     folder, *, ratios=(1.5, 1.5005, 1.4995, 1.5002, 1.4998), drift=1e-6, peak=1000, status="passed", **options
 ):
     """Write a run of one cell; `ratios` are the processes'."""
-    digest = options.pop("digest", DIGEST)
+    digest, case = options.pop("digest", DIGEST), options.pop("case", "metavoice-decode")
     environment = made_environment(**options)
     sha = environment_sha(environment)
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +68,10 @@ def made_run(
     data = {"trace": {}, "latency": ratio, "drift": {"relative_error": drift}, "memory": memory}
     reason = None if status == "passed" else "RuntimeError: Expected query, key, and value to have the same dtype"
     RecordFile(folder / "records.jsonl").append(
-        [made_record(name, one, status=status, reason=reason, sha=sha, digest=digest) for name, one in data.items()]
+        [
+            made_record(name, one, status=status, reason=reason, sha=sha, digest=digest, case=case)
+            for name, one in data.items()
+        ]
     )
     return folder
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.cells import Options
+from precision_eval.core.files import PARTIAL
 from precision_eval.run.plan import Selection, make_plan
 from validation.robustness.injector import Fault
 from validation.robustness.scenarios import DAMAGES, Scenario, Step
@@ -210,7 +211,7 @@ class _Play:
             if not 0 <= record["wall_s"] < _COMMAND_LIMIT_S:
                 self.problems.append(f"{cell} took {record['wall_s']} s")
         self.problems += self._broken_files()
-        partial = [path.name for path in self.run_dir.rglob("*.partial")]
+        partial = [path.name for path in self.run_dir.rglob(f"*{PARTIAL}")]
         self.problems += [f"{name} was left" for name in partial]
         return self.exit_code == 0 and (self.run_dir / "report.md").is_file() and set(planned) <= set(latest)
 

@@ -10,22 +10,26 @@ none of these carries a verdict. What was measured on one side only is listed, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.results.gate.paired import LEAST_PROCESSES, Decision, Test, decide_all, paired_tests, scatter
-from precision_eval.results.gate.sides import METRICS, Figure, Place, Side, unlike
+from precision_eval.results.gate.sides import KINDS, METRICS, Figure, Place, Side, unlike
 from precision_eval.stats.moderated import Prior
 
 Verdict = Literal["regression", "improvement", "unchanged", "undecided", "shown"]
+Outcome = Literal["regression", "could not tell", "no regression"]
 Key = tuple[Place, str]
 
 _SCATTERED, _CELLS_TO_TELL = 2.0, 10
 _FIXES_TO_TELL = 3
 _OPPOSITE: Mapping[str, Verdict] = {"regression": "improvement", "improvement": "regression"}
 BASELINE = "full_float32"
+
+REQUIRED: tuple[str, ...] = ("latency",)
+"""Kinds of figures that a gate must have judged to be green, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,7 @@ class Change:
     detectable: float | None = None
     processes: tuple[int, int] = (0, 0)
     note: str = ""
+    unjudged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +90,10 @@ class Comparison:
         Per paired metric, of log-ratios.
     doubts : tuple of str
         What speaks against the verdict.
+    required : tuple of str
+        Kinds of figures, of ``KINDS``, without a verdict on which the gate is not green.
+    damage : tuple of str
+        Torn records.
     """
 
     base: str
@@ -98,6 +107,8 @@ class Comparison:
     set_aside: tuple[tuple[Key, str], ...]
     priors: Mapping[str, Prior]
     doubts: tuple[str, ...]
+    required: tuple[str, ...] = REQUIRED
+    damage: tuple[str, ...] = ()
 
     def of(self, verdict: Verdict) -> tuple[Change, ...]:
         """Return the changes of one verdict."""
@@ -108,9 +119,41 @@ class Comparison:
         """Whether there is a regression beyond its margin."""
         return bool(self.of("regression"))
 
+    @property
+    def outcome(self) -> Outcome:
+        """One word for the whole gate: a regression counts before what could not be told."""
+        return "regression" if self.failed else "could not tell" if self.gaps else "no regression"
 
-def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What keeps the gate from being green although nothing is known to be worse."""
+        unjudged = [change for change in self.of("shown") if change.unjudged]
+        counts = (
+            (len(self.only_base), "missing in head"),
+            (len(self.set_aside), "set aside as unlike"),
+            (len(unjudged), "not judged for want of processes or of a figure"),
+        )
+        gaps = [f"{count} {what}" for count, what in counts if count]
+        without = [kind for kind in self.required if kind not in self._decided]
+        gaps += [f"no verdict on {' and '.join(without)}"] if without else []
+        return (*self.damage, *gaps)
+
+    @property
+    def not_compared(self) -> tuple[str, ...]:
+        """Kinds of figures of which nothing has a verdict."""
+        return tuple(kind for kind in KINDS if kind not in self._decided)
+
+    @property
+    def _decided(self) -> set[str]:
+        metrics = {change.metric for change in self.changes if change.verdict not in ("shown", "undecided")}
+        return {kind for kind, names in KINDS.items() if metrics & set(names)}
+
+
+def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> Comparison:
     """Compare everything that both sides hold."""
+    for kind in required:
+        if kind not in KINDS:
+            raise unknown_name("kind of figures", kind, KINDS)
     common = sorted(base.figures.keys() & head.figures.keys())
     differing = {key: unlike(base.figures[key].identity, head.figures[key].identity) for key in common}
     alike = [key for key in common if not differing[key]]
@@ -141,6 +184,8 @@ def compare_sides(base: Side, head: Side, *, margins: Margins) -> Comparison:
         set_aside=tuple((key, ", ".join(names)) for key, names in differing.items() if names),
         priors=priors,
         doubts=(*doubts, *_baseline_doubts(found)),
+        required=tuple(required),
+        damage=(*base.damage, *head.damage),
     )
 
 
@@ -195,6 +240,7 @@ def _lost_or_won(key: Key, base: Figure, head: Figure) -> Change:
         base=base.value if lost else base.state,
         head=head.state if lost else head.value,
         note=other.reason or ("could not be measured any more" if lost else "can be measured now"),
+        unjudged=verdict == "shown" and lost and METRICS.get(key[1], "shown") != "shown",
     )
 
 
@@ -249,7 +295,7 @@ def _by_noise(
 def _too_few(key: Key, base: Figure, head: Figure) -> Change:
     change = _by_margin(key, base, head, Margins())
     note = f"{len(base.samples)} and {len(head.samples)} processes: what a process fixes for its lifetime is not known"
-    return replace(change, verdict="shown", margin=None, note=note)
+    return replace(change, verdict="shown", margin=None, note=note, unjudged=True)
 
 
 def _paired_margin(metric: str, margins: Margins) -> float:

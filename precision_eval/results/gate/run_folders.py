@@ -28,7 +28,8 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     path = folder / RECORDS
     if not path.is_file():
         raise RecordError(f"{folder} holds no {RECORDS}; give a folder that `precision-eval run --out` has filled")
-    records = [one for one in latest(RecordFile(path).read().records).values() if one.role == "fix"]
+    reading = RecordFile(path).read()
+    records = [record for record in latest(reading.records).values() if record.role == "fix"]
     if not records:
         raise RecordError(f"{path} holds no record of a fix; run `precision-eval run --out {folder}` first")
     environments = _environments(folder)
@@ -42,7 +43,8 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     facts = _agreed([_facts(environments[sha]) for sha in used], folder)
     remarks = _joined([_remarks(environments[sha]) for sha in used])
     figures = {key: figure for record in records for key, figure in _figures(record)}
-    return Side(name=name, facts=facts, remarks=remarks, figures=figures)
+    damage = (f"{path} ends in a torn record of {reading.torn_bytes} bytes",) if reading.torn_bytes else ()
+    return Side(name=name, facts=facts, remarks=remarks, figures=figures, damage=damage)
 
 
 def _environments(folder: Path) -> dict[str, dict[str, Any]]:

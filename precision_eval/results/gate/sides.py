@@ -31,6 +31,15 @@ METRICS: Mapping[str, Judgement] = {
 """How each metric is judged; of all of them more is worse. Others are shown. ``time`` and ``peakmem`` are a process's
 own, with the machine's state in them, so that they cannot carry a verdict."""
 
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("status",),
+    "latency": ("latency_ratio",),
+    "absolute-speed": ("latency_to_anchor",),
+    "drift": ("drift", "teacher_forced_drift"),
+    "memory": ("peak_bytes", "stored_bytes"),
+}
+"""What can be required of a gate, and the metrics that judge it."""
+
 
 class Place(NamedTuple):
     """Where a figure belongs."""
@@ -71,6 +80,7 @@ class Side:
     facts: Mapping[str, str]
     remarks: Mapping[str, str]
     figures: Mapping[tuple[Place, str], Figure]
+    damage: tuple[str, ...] = ()
 
 
 def check_alike(base: Mapping[str, str], head: Mapping[str, str], *, names: tuple[str, str]) -> None:

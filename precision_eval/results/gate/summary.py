@@ -20,6 +20,9 @@ MOST_ROWS = 40
 _UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "time": "s"}
 
 
+_NOT_COMPARED = {"absolute-speed": "absolute speed (a slowdown of everything alike, full_float32 included)"}
+
+
 def markdown(found: Comparison) -> str:
     """Return the summary."""
     parts = [f"**{verdict_line(found)}**", _sides(found)]
@@ -36,18 +39,19 @@ def markdown(found: Comparison) -> str:
 
 
 def verdict_line(found: Comparison) -> str:
-    """Say in one line whether the gate passes, and what it could not tell."""
+    """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
     worse, open_ = found.of("regression"), found.of("undecided")
     judged = sum(one.verdict != "shown" for one in found.changes)
     if worse:
         cells = len({one.place for one in worse})
         start = f"Regression: {_count(len(worse), 'figure')} of {_count(cells, 'cell')} worse beyond the margin"
     else:
-        start = f"No regression beyond the margins in {_count(judged, 'figure')}"
+        start = f"no regression beyond the margins in {_count(judged, 'figure')}"
+        start = f"Could not tell: {start}" if found.gaps else start[0].upper() + start[1:]
     rest = [f"{len(open_)} undecided"] if open_ else []
-    rest += [f"{len(found.only_base)} missing in head"] if found.only_base else []
-    rest += [f"{len(found.set_aside)} set aside as unlike"] if found.set_aside else []
-    return "; ".join([start, *rest])
+    line = "; ".join([start, *rest, *found.gaps])
+    missing = ", ".join(_NOT_COMPARED.get(kind, kind) for kind in found.not_compared)
+    return f"{line}. Not compared: {missing}" if missing else line
 
 
 def _sides(found: Comparison) -> str:
@@ -194,8 +198,11 @@ def _inline(text: str) -> str:
 def to_json(found: Comparison) -> str:
     """Return everything as strict JSON, indented."""
     content = {
-        "verdict": "regression" if found.failed else "no regression",
+        "verdict": found.outcome,
         "summary": verdict_line(found),
+        "required": list(found.required),
+        "gaps": list(found.gaps),
+        "not_compared": list(found.not_compared),
         "base": {"name": found.base, **found.base_remarks},
         "head": {"name": found.head, **found.head_remarks},
         "margins": asdict(found.margins),

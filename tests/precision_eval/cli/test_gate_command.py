@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import made_results
 import pytest
@@ -38,6 +39,74 @@ def test_no_change_exits_0(gate, runs):
     assert out.startswith("**No regression beyond the margins in 5 figures")
 
 
+def cut(folder, keep):
+    """Keep the lines of a run's records that `keep` names."""
+    path = Path(folder) / "records.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if keep(json.loads(line))))
+
+
+def tear(folder):
+    path = Path(folder) / "records.jsonl"
+    path.write_text(path.read_text() + '{"cell": "torn')
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda run: cut(run, lambda record: record["measure"] == "latency"), "5 missing in head"),
+        (tear, "torn record of 14 bytes"),
+    ],
+)
+def test_a_damaged_head_exits_4(gate, runs, damage, reason):
+    damage(runs[1])
+    code, out, _ = gate(runs[0], runs[1])
+    assert code == 4
+    assert out.startswith("**Could not tell: no regression beyond the margins in ")
+    assert reason in out.splitlines()[0]
+    code, out, _ = gate(runs[0], runs[1], "--json")
+    assert (code, json.loads(out)["verdict"]) == (4, "could not tell")
+
+
+def test_a_regression_counts_before_what_is_missing(gate, runs):
+    cut(runs[2], lambda record: record["measure"] == "latency")
+    code, out, _ = gate(runs[0], runs[2])
+    assert code == 1
+    assert "5 missing in head" in out.splitlines()[0]
+
+
+def test_unlike_cases_exit_4(gate, runs, tmp_path):
+    for name, digest in (("x", "e" * 64), ("y", "f" * 64)):
+        made_results.made_run(tmp_path / name, case="other-case", digest=digest)
+        with (tmp_path / name / "records.jsonl").open("a") as file:
+            file.write((Path(runs[0]) / "records.jsonl").read_text())
+    code, out, _ = gate(tmp_path / "x", tmp_path / "y")
+    assert code == 4
+    assert "6 set aside as unlike" in out.splitlines()[0]
+
+
+def test_a_slowdown_seen_by_one_process_exits_4(gate, tmp_path):
+    runs = [made_results.made_run(tmp_path / str(ratio), ratios=(ratio,)) for ratio in (1.5, 150.0)]
+    code, out, _ = gate(*runs)
+    assert code == 4
+    assert "1 not judged for want of processes" in out.splitlines()[0]
+    assert "no verdict on latency" in out.splitlines()[0]
+    assert gate(*runs, "--require", "none")[0] == 4
+
+
+@pytest.mark.parametrize(("kinds", "code"), [("latency,drift,memory,status", 0), ("absolute-speed", 4), ("none", 0)])
+def test_what_is_required_must_have_a_verdict(gate, runs, kinds, code):
+    found, out, _ = gate(runs[0], runs[1], "--require", kinds)
+    assert found == code
+    assert "Not compared: absolute speed (a slowdown of everything alike" in out.splitlines()[0]
+
+
+def test_a_gate_without_latency_is_not_green(gate, runs):
+    for run in runs:
+        cut(run, lambda record: record["measure"] != "latency")
+    assert gate(runs[0], runs[1])[0] == 4
+    assert gate(runs[0], runs[1], "--require", "drift")[0] == 0
+
+
 def test_a_regression_exits_1_and_is_written(gate, runs, tmp_path):
     code, out, _ = gate(runs[0], runs[2], "--markdown", tmp_path / "new" / "summary.md")
     assert code == 1
@@ -69,6 +138,7 @@ def test_asv_results(gate, tmp_path):
         (["{0}", "{0}-missing"], "no run folder"),
         (["{0}", "{1}", "--margin-latency", "much"], "--margin-latency is 'much'"),
         (["{0}", "{1}", "--margin-drift", "0.5"], "margin of drift is 0.5"),
+        (["{0}", "{1}", "--require", "speed"], "unknown kind of figures 'speed'"),
         (["deadbeef", "cafecafe", "--results", "{0}"], "holds no result file of asv"),
         (["{0}", "{1}", "--markdown", "{0}/records.jsonl/x.md"], "cannot write"),
     ],

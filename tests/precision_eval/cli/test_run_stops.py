@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.cli import run_application
 from precision_eval.cli.run import _unwritable
 from precision_eval.core.errors import RecordError
 
@@ -28,6 +30,30 @@ def run(out, **kwargs):
         timeout=200,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs},
     )
+
+
+@pytest.mark.parametrize(
+    ("application", "command"),
+    [
+        ("precision_eval.cli.commands", ["run"]),
+        ("precision_eval.cli.commands", ["sweep"]),
+        ("precision_eval.cli.commands", ["sweep", "--report"]),
+        ("precision_eval.cli.commands", ["sensitivity"]),
+        ("validation.__main__", ["prove"]),
+    ],
+)
+def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path, monkeypatch, capsys, application, command):
+    files = ["report.md", "results.csv", "m.mkv.partial"]
+    for name in files:
+        (tmp_path / name).write_text("mine")
+    app = importlib.import_module(application).app
+    monkeypatch.setattr(sys, "argv", ["program", *command, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        run_application(app, "program")
+    assert ended.value.code == 2
+    assert "is not empty and holds no" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
+    assert all((tmp_path / name).read_text() == "mine" for name in files)
 
 
 def obey_permissions() -> None:

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
-from precision_eval.core.files import described, intact, sweep, written_whole
+from precision_eval.core.environment import store_environment
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import PARTIAL, check_own_folder, described, intact, remove_unfinished, written_whole
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -63,10 +65,56 @@ def test_a_kill_leaves_the_old_file_and_a_partial_that_is_swept(tmp_path):
     assert done.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     assert len(list(path.parent.iterdir())) == 2
-    (tmp_path / ".report-x.partial").mkdir()
-    (tmp_path / ".report-x.partial" / "figure.png").write_text("")
-    sweep(tmp_path)
+    (tmp_path / f".report-x{PARTIAL}").mkdir()
+    (tmp_path / f".report-x{PARTIAL}" / "figure.png").write_text("")
+    remove_unfinished(tmp_path)
     assert [found.name for found in tmp_path.rglob("*")] == ["streams", "a.npy"]
+
+
+def test_files_of_others_survive(tmp_path):
+    kept = ["m.mkv.partial", "iso.partial/disk.img", "music/.a.wav.7.precision-eval-partial", "streams/b.partial"]
+    for name in kept:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "audio").symlink_to(tmp_path / "music")
+    remove_unfinished(tmp_path)
+    assert all((tmp_path / name).read_text() == "mine" for name in kept)
+
+
+@pytest.mark.parametrize("content", ["", '{"cell": 1}\n'])
+def test_a_folder_of_ours_is_taken(tmp_path, content):
+    check_own_folder(tmp_path / "new", "records.jsonl")
+    (tmp_path / ".gitkeep").write_text("")
+    check_own_folder(tmp_path, "records.jsonl")
+    (tmp_path / "records.jsonl").write_text(content)
+    (tmp_path / "notes.txt").write_text("")
+    check_own_folder(tmp_path, "records.jsonl")
+
+
+def test_a_folder_in_which_nothing_was_recorded_yet_is_taken(tmp_path):
+    store_environment({"package": {}}, tmp_path)
+    (tmp_path / "logs").mkdir()
+    check_own_folder(tmp_path, "records.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("report.md", "mine"),
+        ("results.csv", "a,b"),
+        (".profile", ""),
+        ("records.jsonl", "my own list"),
+        ("environment.json", "{}"),
+        ("environment.json", "mine"),
+    ],
+)
+def test_a_folder_of_somebody_else_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ParameterError, match=r"is not empty and holds no records.jsonl.*give a new folder, such as"):
+        check_own_folder(tmp_path, "records.jsonl")
+    with pytest.raises(ParameterError, match="is a file; give a folder"):
+        check_own_folder(tmp_path / name, "records.jsonl")
+    assert (tmp_path / name).read_text() == content
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path):

@@ -79,7 +79,7 @@ def test_compiled_sections_borrow_the_references_of_eager(synthetic, tmp_path):
     run.add("voice", "default", "compiled", "float16", "audio", run.audio(0.4, 3.8))
     loaded = load_run(run.write())
     compiled = next(section for section in loaded.sections if section.mode == "compiled")
-    found = [row.fix for row in loaded.references(compiled, "audio")]
+    found = [row.fix for row in loaded.comparators(compiled, "audio")]
     assert found == ["reference", "noise_floor", "control_long_window", "control_rope_bfloat16"]
 
 

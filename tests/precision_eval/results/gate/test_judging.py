@@ -115,7 +115,7 @@ def test_a_latency_change_carries_what_is_needed_to_judge_it():
 
 def test_one_process_is_shown_and_not_judged():
     found = compare_sides(side(latency_ratio=(1.5,)), side(latency_ratio=(3.0,)), margins=Margins())
-    assert not found.failed
+    assert found.outcome == "could not tell"
     assert found.changes[0].verdict == "shown"
     assert "1 and 1 processes" in found.changes[0].note
     assert "--processes 5" in found.doubts[0]

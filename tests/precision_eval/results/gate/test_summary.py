@@ -48,7 +48,7 @@ SLOWER = Change(
 
 def test_a_regression_is_a_row_with_its_interval():
     text = markdown(made(SLOWER))
-    assert text.startswith("**Regression: 1 figure of 1 cell worse beyond the margin**")
+    assert text.startswith("**Regression: 1 figure of 1 cell worse beyond the margin. Not compared: ")
     row = "| `metavoice-decode/kv_to_query/eager@cpu:2048` | latency_ratio | 1.5 | 1.545 |"
     assert f"{row} +3.00 % [+2.00 %, +4.00 %] | 1 % |" in text
     assert text.index("Regressions (1)") < text.index(
@@ -59,8 +59,9 @@ def test_a_regression_is_a_row_with_its_interval():
 def test_nothing_worse_says_what_stays_open():
     open_one = Change(**{**vars(SLOWER), "verdict": "undecided", "detectable": 0.052})
     found = made(open_one, only_base=((place("bfloat16"), "drift"),), set_aside=(((place(), "drift"), "threads"),))
-    assert verdict_line(found) == (
-        "No regression beyond the margins in 1 figure; 1 undecided; 1 missing in head; 1 set aside as unlike"
+    assert verdict_line(found).startswith(
+        "Could not tell: no regression beyond the margins in 1 figure; 1 undecided; 1 missing in head; "
+        "1 set aside as unlike; no verdict on latency. Not compared: status, latency, absolute speed"
     )
     text = markdown(found)
     assert "| +5.2 % | 5+5 |" in text

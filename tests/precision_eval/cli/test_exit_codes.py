@@ -1,0 +1,74 @@
+"""Whatever ends a command ends it with one line and its own exit code: 1 is a verdict and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from precision_eval.cli import run_application
+from precision_eval.core.errors import ParameterError
+
+PROGRAM = """
+import sys, typer
+from precision_eval.cli import run_application
+app = typer.Typer(pretty_exceptions_enable=False)
+@app.command()
+def command() -> None:
+    {body}
+run_application(app, "program")
+"""
+
+
+def program(body, **options):
+    command = [sys.executable, "-c", PROGRAM.format(body=body)]
+    return subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ParameterError("x is 1;\nexpected 2"), 2, "program: x is 1; expected 2"),
+        (PermissionError(13, "Permission denied", "a/b"), 2, "cannot use a/b: Permission denied; mend that"),
+        (KeyError("figure"), 3, "internal error: KeyError: 'figure'; please report it, with PREC"),
+        (RecursionError("deep"), 3, "internal error: RecursionError: deep"),
+    ],
+)
+def test_an_error_is_one_line_and_a_code(capsys, error, code, text):
+    def application():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_application(application, "program")
+    assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert text in said
+    assert said.count("\n") == 1
+
+
+def test_the_traceback_of_an_internal_error_can_be_had(monkeypatch, capsys):
+    monkeypatch.setenv("PRECISION_EVAL_TRACEBACK", "1")
+    with pytest.raises(SystemExit, match="3"):
+        run_application(lambda: 1 / 0, "program")
+    assert "run_application(lambda: 1 / 0" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_verdict():
+    with subprocess.Popen(["true"], stdin=subprocess.PIPE) as reader:
+        reader.wait()
+        done = program('print("x" * 100_000)', stdout=reader.stdin)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("body", ['print("little")', 'print("x" * 100_000)', 'print("little"); sys.exit(1)'])
+def test_a_full_device_is_no_verdict(body):
+    with Path("/dev/full").open("w") as full:
+        done = program(body, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == "program: cannot write the output: No space left on device\n"
+
+
+def test_what_an_encoding_lacks_is_escaped():
+    done = program('print("µ – x")', stdout=subprocess.PIPE, env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "\\xb5 \\u2013 x\n")

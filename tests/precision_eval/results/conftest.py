@@ -1,0 +1,3 @@
+from made_runs import full_run, synthetic
+
+__all__ = ["full_run", "synthetic"]
