@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from precision_eval.cli import EXIT_INTERRUPTED
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import check_own_folder
 
 if TYPE_CHECKING:
