@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from precision_eval.core.drawing import INK, dress, new_figure, save
 from precision_eval.core.trials import TrialFile
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
-from precision_eval.report.style import INK, dress, new_figure, save
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.trace.profiling import profiled
 from validation.catalog import Figure, Progress, Size

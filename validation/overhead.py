@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.drawing import INK, dress, new_figure, save
 from precision_eval.core.trials import TrialFile
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.report.style import INK, dress, new_figure, save
 from validation.catalog import Figure, Progress, Size
 
 NAME = "overhead"

@@ -193,9 +193,9 @@ def report(
 
     if not (run_dir / "records.jsonl").exists():
         raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
-    from precision_eval.cli.page import report_and_page
+    from precision_eval.cli.report import write_reports
 
-    report_and_page(run_dir, console=Console(), versions_dir=versions)
+    write_reports(run_dir, console=Console(), versions_dir=versions)
 
 
 @app.command(

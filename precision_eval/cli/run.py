@@ -103,10 +103,10 @@ def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: 
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
     settled = _measure(request, draft, records, console)
     remove_unfinished(request.out)
-    from precision_eval.cli.page import report_and_page
+    from precision_eval.cli.report import write_reports
 
     if settled:
-        report_and_page(request.out, console=console)
+        write_reports(request.out, console=console)
 
 
 def _check_fits(draft: Plan) -> None:

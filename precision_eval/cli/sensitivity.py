@@ -89,8 +89,8 @@ def _shown(bar: Progress) -> Callable[[int, int, str], None]:
 
 def _report(request: Request, console: Console) -> None:
     """Write tables and figures from the runs alone."""
-    from precision_eval.report.plots_sensitivity import draw
     from precision_eval.studies.sensitivity.campaign import write_summary
+    from precision_eval.studies.sensitivity.plots import draw
     from precision_eval.studies.sensitivity.text import answer, csv_text, markdown
 
     summary = write_summary(request.out)

@@ -115,9 +115,9 @@ def _report(out: Path, file: TrialFile, console: Console) -> None:
     lines = file.read()
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
-    from precision_eval.report.plots_sweep import draw
     from precision_eval.studies.sweep.findings import findings_of, sentence
     from precision_eval.studies.sweep.lines import series_of
+    from precision_eval.studies.sweep.plots import draw
     from precision_eval.studies.sweep.text import answer, crossover_json, summary_markdown
 
     findings = findings_of(series_of(lines))

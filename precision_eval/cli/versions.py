@@ -75,9 +75,9 @@ def versions_command(request: Request) -> None:
         write_csv(history, request.csv)
         notes.print(f"wrote {request.csv}", highlight=False, markup=False)
     if request.html is not None:
-        from precision_eval.report.versions_page import write_page
+        from precision_eval.studies.versions.html_report import write_html
 
-        notes.print(f"wrote {write_page(history, request.html)}", highlight=False, markup=False)
+        notes.print(f"wrote {write_html(history, request.html)}", highlight=False, markup=False)
 
 
 def _show(history: VersionHistory, console: Console) -> None:

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, new_figure, style_of
 from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.report.plots_drift import running_median
-from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure
 from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, series_of
 
 PANELS = (
@@ -80,7 +80,12 @@ def _draw_panel(
         if row.role == "noise_floor":
             low, high = np.quantile(found[1], [0.05, 0.95])
             axes.axhspan(
-                float(low), float(high), color=look_of("noise_floor").colour, alpha=_BAND_ALPHA[against], lw=0, zorder=0
+                float(low),
+                float(high),
+                color=style_of("noise_floor").colour,
+                alpha=_BAND_ALPHA[against],
+                lw=0,
+                zorder=0,
             )
         _draw_line(axes, row, found, unit_s=unit_s)
     for row in fixes:
@@ -107,7 +112,7 @@ def _identical_text(fixes: Sequence[Row], metric: str) -> str:
 
 
 def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]], *, unit_s: float) -> None:
-    look = look_of(row.fix)
+    style = style_of(row.fix)
     times, values = np.asarray(found[0]) / unit_s, np.asarray(found[1])
     smooth = running_median(values, window=max(3, round(0.15 * values.size)) | 1) if values.size >= 8 else values
     width = {"control": 1.6, "noise_floor": 1.2, "reference": 1.1}.get(row.role, 2.0)
@@ -115,25 +120,25 @@ def _draw_line(axes: Axes, row: Row, found: tuple[list[float], list[float]], *, 
     steps = np.diff(times)
     breaks = np.flatnonzero(steps > 1.5 * np.median(steps)) + 1  # windows without a finite value: no line across
     lines = np.insert(times, breaks, np.nan), np.insert(smooth, breaks, np.nan)
-    axes.plot(*lines, color=look.colour, linestyle=look.line, linewidth=width, zorder=height)
+    axes.plot(*lines, color=style.colour, linestyle=style.line, linewidth=width, zorder=height)
     marks = slice(len(times) // 8, None, max(1, len(times) // 4))
     if row.role == "fix":
-        axes.plot(times[marks], smooth[marks], look.marker, color=look.colour, markersize=4.5, zorder=6)
+        axes.plot(times[marks], smooth[marks], style.marker, color=style.colour, markersize=4.5, zorder=6)
 
 
 def _handles(fixes: Sequence[Row], comparators: Sequence[Row]) -> list[Line2D | Patch]:
     handles: list[Line2D | Patch] = []
     for row in fixes:
-        look = look_of(row.fix)
+        style = style_of(row.fix)
         text = row.fix + _ratio_text(row)
-        handles.append(Line2D([], [], color=look.colour, marker=look.marker, markersize=5, label=text))
+        handles.append(Line2D([], [], color=style.colour, marker=style.marker, markersize=5, label=text))
     for row in comparators:
-        look = look_of(row.fix)
+        style = style_of(row.fix)
         if row.role == "noise_floor":
-            handles.append(Patch(color=look.colour, alpha=0.4, label="noise floor, 5–95 % of windows"))
+            handles.append(Patch(color=style.colour, alpha=0.4, label="noise floor, 5–95 % of windows"))
         else:
             handles.append(
-                Line2D([], [], color=look.colour, linestyle=look.line, label=row.fix.replace("control_", "control: "))
+                Line2D([], [], color=style.colour, linestyle=style.line, label=row.fix.replace("control_", "control: "))
             )
     return handles
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from precision_eval.report.style import INK, LeftOut, dress, label_line_ends, look_of, new_figure
+from precision_eval.core.drawing import INK, LeftOut, dress, label_line_ends, new_figure, style_of
 from precision_eval.results.data import Row, Run, Section, series_of
 
 PANELS = (
@@ -60,12 +60,12 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], name: str, label: str) -> list[
         time_s, values = np.asarray(found[0]), np.asarray(found[1])
         positive = np.where(values > 0, values, np.nan)  # an exact step has no place on a log axis: a gap
         smooth = running_median(values, window=round(WINDOW_FRACTION * values.size) | 1)
-        look = look_of(row.fix)
-        axes.plot(time_s, positive, color=look.colour, alpha=0.22, linewidth=0.7)
-        axes.plot(time_s, np.where(smooth > 0, smooth, np.nan), color=look.colour, linestyle=look.line, linewidth=1.8)
+        style = style_of(row.fix)
+        axes.plot(time_s, positive, color=style.colour, alpha=0.22, linewidth=0.7)
+        axes.plot(time_s, np.where(smooth > 0, smooth, np.nan), color=style.colour, linestyle=style.line, linewidth=1.8)
         last = smooth[smooth > 0]
         if last.size:
-            ends.append((float(last[-1]), row.fix.replace("control_", "control: "), look.text_colour))
+            ends.append((float(last[-1]), row.fix.replace("control_", "control: "), style.text_colour))
     axes.set_xlabel("time into the scored speech, s", fontsize=9.5, color=INK)
     axes.set_ylabel(label, fontsize=9.5, color=INK)
     axes.margins(x=0.01)

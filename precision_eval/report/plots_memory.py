@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from precision_eval.core.drawing import INK, LeftOut, dress, new_figure, style_of
 from precision_eval.core.formatting import memory_text
-from precision_eval.report.style import INK, LeftOut, dress, look_of, new_figure
 from precision_eval.results.data import Section, memory_bytes
 
 
@@ -47,7 +47,7 @@ def _draw_bars(axes: Axes, section: Section) -> None:
     largest = max(totals)
     scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
     for place, row in enumerate(fixes):
-        colour = look_of(row.fix).colour
+        colour = style_of(row.fix).colour
         found = memory_bytes(row)
         if found is None:
             text = row.status if row.status != "passed" else "not measured"

@@ -21,9 +21,9 @@ from matplotlib.transforms import blended_transform_factory
 from audio_metrics import Comparison, Flag, Series, metric_by_name
 from audio_metrics.frames import FLOOR, blocks
 from audio_metrics.signal import FileSource
+from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
 from precision_eval.core.errors import ParameterError
 from precision_eval.report.metric_titles import title_of
-from precision_eval.report.style import DPI, FAINT, INK, dress, new_figure
 
 MAX_COLUMNS = 800
 MAX_ROWS = 512

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from precision_eval.report.style import INK, LeftOut, dress, label_line_ends, look_of, new_figure
+from precision_eval.core.drawing import INK, LeftOut, dress, label_line_ends, new_figure, style_of
 from precision_eval.results.data import Row, Run, Section, figure_of, series_of
 
 
@@ -46,7 +46,7 @@ def _curve(row: Row, name: str) -> tuple[list[float], list[float]] | None:
 
 
 def _draw_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
-    look = look_of(row.fix)
+    style = style_of(row.fix)
     time_s, share = _curve(row, "fraction") or ([], [])
     low, high = _curve(row, "low"), _curve(row, "high")
     is_null = row.role == "noise_floor"
@@ -54,17 +54,17 @@ def _draw_curve(axes: Axes, row: Row) -> tuple[float, str, str]:
         shown = np.asarray(share) > 0
         shown[1:] |= shown[:-1]  # up to the last loss; from there on no stream is left to be unsure of
         axes.fill_between(
-            time_s, low[1], high[1], where=shown.tolist(), step="post", color=look.colour, alpha=0.13, lw=0
+            time_s, low[1], high[1], where=shown.tolist(), step="post", color=style.colour, alpha=0.13, lw=0
         )
     axes.step(
         time_s,
         share,
         where="post",
-        color=look.colour,
+        color=style.colour,
         linewidth=2.4 if is_null else 1.8,
-        linestyle=look.line,
+        linestyle=style.line,
         zorder=2.5 if is_null else 3,
     )
     diverged, streams = (figure_of(row.data("divergence"), name) for name in ("diverged", "streams"))
     counts = "" if diverged is None or streams is None else f", {diverged:.0f} of {streams:.0f} diverged"
-    return share[-1], row.fix.replace("control_", "control: ") + counts, look.text_colour
+    return share[-1], row.fix.replace("control_", "control: ") + counts, style.text_colour

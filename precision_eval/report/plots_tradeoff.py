@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, new_figure, place_labels, style_of
 from precision_eval.core.formatting import memory_text
 from precision_eval.report.ranking import drift_interval, latency_interval, pareto_front
-from precision_eval.report.style import FAINT, INK, LeftOut, dress, look_of, new_figure, place_labels
 from precision_eval.results.data import Row, Section, memory_bytes
 
 LARGEST_MARKER_PT2 = 520.0
@@ -93,7 +93,7 @@ def _draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
     axes.plot(*zip(*corners, strict=True), color=FAINT, linewidth=1.3, linestyle=FRONT_DASHES, zorder=2)
     for point in points:
         (x, x_low, x_high), (y, y_low, y_high) = point.speed, point.drift
-        look = look_of(point.row.fix)
+        style = style_of(point.row.fix)
         vertical = [[y - y_low], [y_high - y]] if point.has_drift_interval else None
         axes.errorbar(
             x,
@@ -101,14 +101,16 @@ def _draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
             xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
             yerr=vertical,
             fmt="none",
-            color=look.colour,
+            color=style.colour,
             elinewidth=1.4,
             capsize=3,
             zorder=4,
         )
         area = _area(point.memory_bytes, largest_bytes)
-        axes.scatter([x], [y], s=area, color=look.colour, marker="o", alpha=0.4, edgecolor=look.colour, zorder=3)
-        axes.scatter([x], [y], s=42, color=look.colour, marker=look.marker, edgecolor="white", linewidth=0.8, zorder=5)
+        axes.scatter([x], [y], s=area, color=style.colour, marker="o", alpha=0.4, edgecolor=style.colour, zorder=3)
+        axes.scatter(
+            [x], [y], s=42, color=style.colour, marker=style.marker, edgecolor="white", linewidth=0.8, zorder=5
+        )
     axes.set_xlabel(f"latency ratio to {_baseline(points)} (left is faster)", fontsize=9.5, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.5, color=INK)
 
@@ -170,7 +172,7 @@ def _label(axes: Axes, section: Section, largest_bytes: float) -> None:
     points = _points(section)
     pixels = axes.figure.dpi / 72.0
     radii = [(_area(point.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
-    texts = [(p.speed[0], p.drift[0], p.row.fix, look_of(p.row.fix).text_colour) for p in points]
+    texts = [(p.speed[0], p.drift[0], p.row.fix, style_of(p.row.fix).text_colour) for p in points]
     corners = _front_corners(axes, section, points)
     obstacles = [(*start, *end) for start, end in pairwise(corners)]
     obstacles += [(p.speed[1], p.drift[0], p.speed[2], p.drift[0]) for p in points]

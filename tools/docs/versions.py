@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tools.docs.figures import sweep_cost_markdown, table
 
 if TYPE_CHECKING:
-    from precision_eval.report.versions_text import Group, Position
     from precision_eval.studies.versions.history import VersionHistory
+    from precision_eval.studies.versions.text import Group, Position
     from precision_eval.studies.versions.upstream import UpstreamChange
 
 UNEXPLAINED = "unexplained"
@@ -25,9 +25,9 @@ MOST_SEEN = 4
 
 def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     """Return what changed between torch versions, what is known of the cause first, and what the sweep cost."""
-    from precision_eval.report.versions_text import headline, positions_of
     from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.history import history_of
+    from precision_eval.studies.versions.text import headline, positions_of
 
     place = Path(os.path.relpath(folder, relative_to)).as_posix()
     history = history_of(read_results(folder))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from precision_eval.report.style import FAINT, INK, dress, label_line_ends, look_of, new_figure, place_labels, save
+from precision_eval.core.drawing import FAINT, INK, dress, label_line_ends, new_figure, place_labels, save, style_of
 from validation.divergences.analysis import Condition, Result
 from validation.divergences.plan import FIXES
 
@@ -66,19 +66,19 @@ def draw_survival(conditions: Sequence[Condition]) -> Figure:
 
 def _draw_condition(axes: Axes, condition: Condition) -> tuple[float, str, str]:
     """Draw one condition's curves; return where its label belongs."""
-    look, curve = look_of(condition.fix), condition.curve
+    style, curve = style_of(condition.fix), condition.curve
     steps = np.unique(np.geomspace(1, condition.steps, 400).round())
     seen = curve.sampled(steps)
-    axes.step(steps, seen["fraction"], where="post", color=look.colour, linewidth=1.7)
+    axes.step(steps, seen["fraction"], where="post", color=style.colour, linewidth=1.7)
     shown = np.asarray(seen["fraction"]) > 0
     shown[1:] |= shown[:-1]  # up to the last loss; from there on no stream is left to be unsure of
     axes.fill_between(
-        steps, seen["low"], seen["high"], where=shown.tolist(), step="post", color=look.colour, alpha=0.15, lw=0
+        steps, seen["low"], seen["high"], where=shown.tolist(), step="post", color=style.colour, alpha=0.15, lw=0
     )
     if condition.prediction is not None:
-        axes.plot(steps, condition.prediction.survival(steps), "--", color=look.text_colour, linewidth=1.3)
+        axes.plot(steps, condition.prediction.survival(steps), "--", color=style.text_colour, linewidth=1.3)
     name = condition.fix.replace("control_", "control: ")
-    return seen["fraction"][-1], f"{name}, {int(condition.observed.sum())} diverged", look.text_colour
+    return seen["fraction"][-1], f"{name}, {int(condition.observed.sum())} diverged", style.text_colour
 
 
 def draw_calibration(result: Result) -> Figure:
@@ -113,23 +113,23 @@ def draw_calibration(result: Result) -> Figure:
 
 def _draw_point(axes: Axes, condition: Condition) -> tuple[float, float, str, str]:
     """Draw one median with its intervals; return its label."""
-    look, median = look_of(condition.fix), condition.median
+    style, median = style_of(condition.fix), condition.median
     x, (low, high) = condition.predicted_median, condition.predicted_interval or (0.0, 0.0)
     assert x is not None
     assert median.median is not None
     y, bottom, top = median.median, median.low or 1.0, median.high
-    axes.plot([low, high], [y, y], color=look.colour, linewidth=1.4)
-    axes.plot([x, x], [bottom, top if top is not None else condition.steps], color=look.colour, linewidth=1.4)
+    axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
+    axes.plot([x, x], [bottom, top if top is not None else condition.steps], color=style.colour, linewidth=1.4)
     plain = condition.group.startswith("float32")
     axes.plot(
         x,
         y,
-        marker=look.marker,
-        color=look.colour,
+        marker=style.marker,
+        color=style.colour,
         markersize=8,
-        markerfacecolor=look.colour if plain else "white",
+        markerfacecolor=style.colour if plain else "white",
         linestyle="none",
         zorder=4,
     )
     role = condition.fix if condition.fix in FIXES else condition.fix.replace("control_", "control: ")
-    return x, y, role if plain else f"{role} ({condition.group})", look.text_colour
+    return x, y, role if plain else f"{role} ({condition.group})", style.text_colour

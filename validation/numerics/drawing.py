@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from precision_eval.report.style import FAINT, INK, dress, new_figure, save
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from validation.numerics.families import FAMILIES
 from validation.numerics.scoring import Judged
 from validation.numerics.trials import OURS, POOL, POOLED, RULES

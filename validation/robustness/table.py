@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from precision_eval.report.style import new_figure, save
+from precision_eval.core.drawing import new_figure, save
 from validation.robustness.harness import Trial
 from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 
-from precision_eval.report.style import FAINT, INK, dress, new_figure, save
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from precision_eval.stats import wilson_interval
 from validation.timing.calls import CALLS, DELTAS
 from validation.timing.figures import OURS, Outcome

@@ -11,23 +11,29 @@ an element with ``data-said``, which names its kind. Nothing is said by colour a
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-PAGE_NAME = "report.html"
+FILE_NAME = "report.html"
 LARGEST_BYTES = 15_000_000
 """What the page may weigh, players included."""
 
-__all__ = ["LARGEST_BYTES", "PAGE_NAME", "render_page", "write_page"]
+__all__ = ["FILE_NAME", "LARGEST_BYTES", "path_in_commands", "render_html", "write_html"]
 
 
-def write_page(run_dir: Path, *, versions_dir: Path | None = None) -> Path:
-    """Write the page of a run into its folder, whole or not at all."""
-    from precision_eval.report.html.writing import write_page as write
+def write_html(run_dir: Path, *, versions: Any = None) -> Path:
+    """Write the HTML report of a run into its folder, whole or not at all; `versions` sums up torch versions."""
+    from precision_eval.report.html.writing import write_html as write
 
-    return write(Path(run_dir), versions_dir=versions_dir)
+    return write(Path(run_dir), versions=versions)
 
 
-def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
-    """Return the text of the page; see :func:`write_page`."""
-    from precision_eval.report.html.writing import render_page as render
+def render_html(run_dir: Path, *, versions: Any = None) -> str:
+    """Return the text of the HTML report; see :func:`write_html`."""
+    from precision_eval.report.html.writing import render_html as render
 
-    return render(Path(run_dir), versions_dir=versions_dir)
+    return render(Path(run_dir), versions=versions)
+
+
+def path_in_commands(directory: Path) -> str:
+    """Return a run's folder as a command may name it: as given where that is relative, else by its name alone."""
+    return directory.name if directory.is_absolute() else directory.as_posix()

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.colors import to_hex, to_rgb
 
-from precision_eval.report.style import look_of
+from precision_eval.core.drawing import style_of
 
 LIGHT, DARK = "#ffffff", "#141417"
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5
@@ -64,8 +64,8 @@ class Palette:
         )
 
     def _rule(self, name: str, paper: str) -> str:
-        look = look_of(name)
-        mark = _against(look.colour, paper, MARK_CONTRAST)
+        style = style_of(name)
+        mark = _against(style.colour, paper, MARK_CONTRAST)
         return f".{self.css(name)}{{--c:{mark};--t:{_against(mark, paper, TEXT_CONTRAST)}}}"
 
 
@@ -81,12 +81,12 @@ def label_of(name: str) -> str:
 
 def dashes_of(name: str) -> str:
     """Return the dash pattern of a fix's lines; empty for a firm line."""
-    return _DASHES[look_of(name).line]
+    return _DASHES[style_of(name).line]
 
 
 def marker(name: str, x: float, y: float, radius: float) -> Markup:
     """Return the mark of a fix, centred at (x, y), in SVG."""
-    shape = look_of(name).marker
+    shape = style_of(name).marker
     if shape in _CORNERS:
         corners = _CORNERS[shape]
     elif shape in ("*", "h"):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import join
 from precision_eval.core.records import Record
+from precision_eval.report.html import path_in_commands
 from precision_eval.results.choose import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
 from precision_eval.results.choose.facts import MEASURE_OF
 from precision_eval.results.choose.policies import NEEDS
@@ -97,7 +97,7 @@ class Place:
 
 def places_of(run: Run) -> tuple[Place, ...]:
     """Return the groups of a run that hold fixes, in the order of a report."""
-    groups = {_key(group): group for group in groups_of(run.records, run=shown_path(run.directory))}
+    groups = {_key(group): group for group in groups_of(run.records, run=path_in_commands(run.directory))}
     alone = len({(group.device, group.threads) for group in groups.values()}) == 1
     found = []
     for threads in sorted({record.threads for record in run.records}):
@@ -108,11 +108,6 @@ def places_of(run: Run) -> tuple[Place, ...]:
                 name = re.sub(r"[^A-Za-z0-9]+", "-", f"{section.slug}-{threads}")
                 found.append(Place(run=own, section=section, group=groups[key], key=name, alone=alone))
     return tuple(sorted(found, key=lambda place: (place.group.case, place.group.size)))
-
-
-def shown_path(directory: Path) -> str:
-    """Return a run's folder as a command may name it: as given where that is relative, else by its name alone."""
-    return directory.name if directory.is_absolute() else directory.as_posix()
 
 
 def _key(group: Group) -> tuple[str, str, str, str, int, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 from matplotlib.transforms import Bbox
 
-from precision_eval.report.style import free_spot, spread
+from precision_eval.core.drawing import free_spot, spread
 
 LETTER_PX = 7.0
 """Mean width of a letter at the charts' 13 pixels, a little on the wide side."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.formatting import METRIC_TITLES, fixed
 from precision_eval.core.records import Record
 from precision_eval.diagnose.explain.reading import short_reason
@@ -18,7 +19,6 @@ from precision_eval.report.html.facts import COSTS, Cell, record_of
 from precision_eval.report.html.figures import Figure, figure, pointer, ranged
 from precision_eval.report.html.places import Place
 from precision_eval.report.html.series import sound_rows
-from precision_eval.report.plots_versions import STATUS_LOOKS
 from precision_eval.report.tables import WHOLE_FILE_METRICS
 from precision_eval.results.data import Row, Run, is_identical
 
@@ -125,7 +125,7 @@ def _look(place: Place, fix: str) -> tuple[str, str]:
     row = next((row for row in place.section.fixes if row.fix == fix), None)
     if row is None:
         return "", ""
-    return row.status, STATUS_LOOKS[row.status].title + (" *" if row.incomplete else "")
+    return row.status, STATUS_STYLES[row.status].title + (" *" if row.incomplete else "")
 
 
 def messages_of(places: Sequence[Place]) -> tuple[Message, ...]:

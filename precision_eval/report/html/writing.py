@@ -14,24 +14,22 @@ from typing import Any
 
 from markupsafe import Markup
 
+from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
+from precision_eval.core.templating import template_environment
 from precision_eval.report.findings_sound import sound_sentences
-from precision_eval.report.html import LARGEST_BYTES, PAGE_NAME
+from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, path_in_commands
 from precision_eval.report.html.answer import answer_rows, cards_of, in_short, uncured
 from precision_eval.report.html.bars import memory_chart, shift_chart, shifts_of
 from precision_eval.report.html.figures import Figure, pointer
 from precision_eval.report.html.looks import Palette, palette_of
-from precision_eval.report.html.places import Place, places_of, shown_path
+from precision_eval.report.html.places import Place, places_of
 from precision_eval.report.html.series import drift_charts, sound_charts, sound_rows, survival_chart
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
 from precision_eval.report.html.tradeoff import Chart, tradeoff_of
-from precision_eval.report.html.versions import versions_of
-from precision_eval.report.plots_versions import STATUS_LOOKS
-from precision_eval.report.templating import template_environment
 from precision_eval.report.text import environment_line, reading_guide
-from precision_eval.report.versions_page import dates_of
 from precision_eval.results.data import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
 
 TEMPLATE_NAME = "page.html"
@@ -56,19 +54,19 @@ class Part:
     files: tuple[str, ...]
 
 
-def write_page(run_dir: Path, *, versions_dir: Path | None = None) -> Path:
-    """Write the page; see :func:`precision_eval.report.html.write_page`."""
-    text = render_page(run_dir, versions_dir=versions_dir)
-    page = run_dir / PAGE_NAME
+def write_html(run_dir: Path, *, versions: Any = None) -> Path:
+    """Write the page; see :func:`precision_eval.report.html.write_html`."""
+    text = render_html(run_dir, versions=versions)
+    page = run_dir / FILE_NAME
     with written_whole(page) as path:
         path.write_text(text, encoding="utf-8")
     return page
 
 
-def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
+def render_html(run_dir: Path, *, versions: Any = None) -> str:
     """Return the page's text."""
     run = load_run(run_dir)
-    content = _content(run, versions_dir)
+    content = _content(run, versions)
     template = template_environment(Path(__file__).parent).get_template(TEMPLATE_NAME)
     bare = len(template.render(**content, sound=None).encode())
     left = LARGEST_BYTES - bare - _SPARE_BYTES
@@ -80,21 +78,20 @@ def render_page(run_dir: Path, *, versions_dir: Path | None = None) -> str:
     return template.render(**content, sound=sound_section(run, budget_bytes=left))
 
 
-def _content(run: Run, versions_dir: Path | None) -> dict[str, Any]:
+def _content(run: Run, versions: Any) -> dict[str, Any]:
     """Return everything that the template shows, except the players."""
     places = places_of(run)
-    shown = shown_path(run.directory)
+    shown = path_in_commands(run.directory)
     palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.section.rows))
     answers = answer_rows(places)
     cards = cards_of(answers)
-    versions = None if versions_dir is None else versions_of(versions_dir, run_dir=run.directory, shown=shown)
     return {
         "name": run.directory.resolve().name,
         "shown": shown,
         "measured": _span(run),
         "line": environment_line(run),
         "palette": palette,
-        "looks": STATUS_LOOKS,
+        "status_styles": STATUS_STYLES,
         "in_short": in_short(cards),
         "cards": cards,
         "answers": answers,
@@ -108,7 +105,6 @@ def _content(run: Run, versions_dir: Path | None) -> dict[str, Any]:
         "survival": _parts(places, lambda p: _one(survival_chart(p, palette)), "survival", ("streams", "divergence")),
         "memory": _parts(places, lambda p: _one(memory_chart(p, palette)), "memory", ("memory",)),
         "versions": versions,
-        "dates": {} if versions is None else dates_of(versions.history),
         "statuses": status_table(places),
         "messages": messages_of(places),
         "groups": [(place, cost_grid(place)) for place in places],

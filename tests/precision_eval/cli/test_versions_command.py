@@ -92,7 +92,7 @@ def test_bad_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
 
 
 def test_the_page_is_written_beside_the_tables(folder, tmp_path):
-    pytest.importorskip("precision_eval.report.versions_page")
+    pytest.importorskip("precision_eval.studies.versions.html_report")
     found = run("--results", folder, "--html", tmp_path / "page")
     assert found.exit_code == 0, found.output
     assert list((tmp_path / "page").glob("*.html"))

@@ -10,6 +10,7 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
+from precision_eval.core.drawing import LeftOut, label_line_ends, new_figure, spread, style_of
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report import write_report
 from precision_eval.report.plots_audio import draw_audio
@@ -17,7 +18,6 @@ from precision_eval.report.plots_drift import draw_drift, running_median
 from precision_eval.report.plots_memory import draw_memory
 from precision_eval.report.plots_survival import draw_survival
 from precision_eval.report.plots_tradeoff import draw_tradeoff
-from precision_eval.report.style import LeftOut, label_line_ends, look_of, new_figure, spread
 from precision_eval.results.data import load_run
 
 FIGURES = {
@@ -133,7 +133,7 @@ def test_survival_draws_the_recorded_curve_with_the_null(full_run):
     row = next(row for row in section.rows if row.fix == "float16")
     curve = row.data("divergence")["survival"]["fraction"]
     assert any(np.array_equal(line.get_ydata(), curve) for line in axes.lines)
-    assert any(text.get_text().startswith("null, ") for text in axes.texts)
+    assert any(text.get_text().startswith("noise_floor, ") for text in axes.texts)
 
 
 def test_drift_keeps_every_recorded_step(full_run):
@@ -166,9 +166,9 @@ def test_spread_moves_only_what_collides():
 
 
 def test_every_fix_has_a_colour_and_marker_of_its_own():
-    looks = [look_of(fix.id) for fix in FIXES]
-    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(FIXES)
-    assert look_of("mine").colour == look_of("mine").colour
+    styles = [style_of(fix.id) for fix in FIXES]
+    assert len({style.colour for style in styles}) == len({style.marker for style in styles}) == len(FIXES)
+    assert style_of("mine").colour == style_of("mine").colour
 
 
 def test_importing_the_report_loads_no_matplotlib_and_no_torch():
@@ -252,7 +252,7 @@ def test_the_reference_lies_on_top_against_the_original(voice_section):
     axes = draw_audio(*voice_section).axes[3]
     assert axes.get_title(loc="left").startswith("MCD to the original speech")
     solid = [line for line in axes.lines if line.get_linestyle() != "None"]
-    assert max(solid, key=lambda line: line.get_zorder()).get_color() == look_of("reference").colour
+    assert max(solid, key=lambda line: line.get_zorder()).get_color() == style_of("reference").colour
     (band,) = axes.patches
     assert band.get_alpha() < draw_audio(*voice_section).axes[1].patches[0].get_alpha()
 

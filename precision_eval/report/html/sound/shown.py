@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from audio_metrics.frames import FrameGrid
+from precision_eval.core.drawing import style_of
 from precision_eval.core.formatting import duration_long
 from precision_eval.report.html.figures import Figure, figure
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.coding import Plan, coded_rate_hz
 from precision_eval.report.html.sound.conditions import Group, Sound, Unheard, opened
 from precision_eval.report.html.sound.spectrogram import Picture
-from precision_eval.report.style import look_of
 
 Progress = Callable[[str], None]
 
@@ -157,7 +157,7 @@ def _row(group: Group, sound: Sound, *, stream: str) -> ShownRow:
     same_as = alike.label if alike is not sound else ""
     return ShownRow(
         name=sound.label,
-        colour="transparent" if sound.role == "original" else look_of(sound.fix).colour,
+        colour="transparent" if sound.role == "original" else style_of(sound.fix).colour,
         explanation=sound.explanation,
         lines=_lines(group, sound),
         alt=_alt(group, sound),

@@ -7,7 +7,7 @@ import pytest
 
 from precision_eval.cli import main
 
-TESTS = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_report_writes_the_page_and_says_where(run_dir, command, capsys):
     assert command("report", run_dir) == 0
     text = (run_dir / "report.html").read_text(encoding="utf-8")
     assert 'href="figures/tradeoff-attention-decode-cpu.svg"' in text  # the saved figures are linked
-    assert f"The page, for a browser: {run_dir / 'report.html'}" in capsys.readouterr().out
+    assert f"The HTML report, for a browser: {run_dir / 'report.html'}" in capsys.readouterr().out
 
 
 def test_versions_that_are_not_there_end_in_one_line(run_dir, command, tmp_path, capsys):
@@ -43,7 +43,7 @@ def test_versions_that_are_not_there_end_in_one_line(run_dir, command, tmp_path,
     assert not (run_dir / "report.html").exists()
 
 
-SWEEP = TESTS.parent / "results/torch-versions"
+SWEEP = ROOT / "results/torch-versions"
 
 
 def test_versions_beside_the_run_are_told_of(run_dir, command):
@@ -58,12 +58,12 @@ def test_versions_beside_the_run_that_are_damaged_cost_it_no_page(run_dir, comma
     (run_dir.parent / "torch-versions").mkdir()
     assert command("report", run_dir) == 0
     said = capsys.readouterr().out
-    assert "The page goes without torch versions: " in said
+    assert "The HTML report goes without torch versions: " in said
     assert "What changed at each version" not in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
 def test_where_versions_are_looked_for(tmp_path, monkeypatch):
-    from precision_eval.cli.page import versions_beside
+    from precision_eval.cli.report import versions_beside
 
     (tmp_path / "runs/torch-versions").parent.mkdir()
     (tmp_path / "runs/torch-versions").symlink_to(SWEEP)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
+from precision_eval.core.drawing import _LOOKS
 from precision_eval.core.records import Record
 from precision_eval.report.html.figures import Figure, combined, pointer
 from precision_eval.report.html.lines import series_at
@@ -24,7 +25,6 @@ from precision_eval.report.html.svg import (
     path_of,
     text_width,
 )
-from precision_eval.report.style import _LOOKS
 
 FIXES = tuple(_LOOKS)
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.report.plots_sweep import draw, draw_lengths
 from precision_eval.stats.crossover import Crossing, Crossover
 from precision_eval.studies.sweep.findings import findings_of, jump_of_faults, sentence
 from precision_eval.studies.sweep.lines import series_of
 from precision_eval.studies.sweep.plan import TO_QUERY
+from precision_eval.studies.sweep.plots import draw, draw_lengths
 from precision_eval.studies.sweep.text import answer, crossover_json, summary_markdown
 
 ENVIRONMENT = "cd" * 32

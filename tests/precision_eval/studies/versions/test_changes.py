@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
-from precision_eval.report.versions_text import headline
 from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
 from precision_eval.results.expectations import load_table, version_key
@@ -23,6 +22,7 @@ from precision_eval.studies.versions.export import as_json, write_csv
 from precision_eval.studies.versions.history import HistoryChoice, history_of
 from precision_eval.studies.versions.series import PAIRED, build_series
 from precision_eval.studies.versions.table import markdown, number
+from precision_eval.studies.versions.text import headline
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")

@@ -1,8 +1,8 @@
-"""The page over torch versions: one HTML file that needs nothing else, the answer first.
+"""The HTML report over torch versions: one file that needs nothing else, the answer first.
 
 Conventions: figures are in the file as data, and beside it as PNG and SVG for other uses; numbers in tables carry their
 value in ``data-v``, so that a program can read them too. Colours follow the reader's light or dark setting; nothing on
-the page is said by colour alone. The template is ``versions_page.html`` beside this module.
+the page is said by colour alone. The template is ``html_report.html`` beside this module.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from precision_eval.core.drawing import STATUS_STYLES, save
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import scientific
-from precision_eval.report.plots_versions import STATUS_LOOKS, drawings
-from precision_eval.report.style import save
-from precision_eval.report.templating import template_environment
-from precision_eval.report.versions_text import (
+from precision_eval.core.templating import template_environment
+from precision_eval.results.asv import build_words
+from precision_eval.studies.versions.changes import ChangePoint
+from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
+from precision_eval.studies.versions.plots import drawings
+from precision_eval.studies.versions.text import (
     METRIC_TITLES,
     Change,
     all_changes,
@@ -30,13 +33,10 @@ from precision_eval.report.versions_text import (
     status_text,
     value_text,
 )
-from precision_eval.results.asv import build_words
-from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 
-PAGE_NAME = "versions.html"
+FILE_NAME = "versions.html"
 FIGURES_NAME = "figures"
-TEMPLATE_NAME = "versions_page.html"
+TEMPLATE_NAME = "html_report.html"
 COMMAND = "precision-eval versions --results RESULTS --html FOLDER"
 _COLOURS = 128
 """Of a figure on the page: flat colours and the edges of letters need no more."""
@@ -83,26 +83,26 @@ _QUANTITIES = (
 )
 
 
-def write_page(history: VersionHistory, folder: Path, *, command: str = COMMAND) -> Path:
+def write_html(history: VersionHistory, folder: Path, *, command: str = COMMAND) -> Path:
     """Draw the figures and write the page."""
     pictures = []
     for stem, case, figure in drawings(history):
         png = save(figure, folder / FIGURES_NAME, stem)[0]
-        pictures.append(_picture(png, stem, case, axis=_axis(history)))
-    page = folder / PAGE_NAME
+        pictures.append(_picture(png, stem, case, axis=axis_name(history)))
+    page = folder / FILE_NAME
     with written_whole(page) as path:
-        path.write_text(render_page(history, pictures, command=command), encoding="utf-8")
+        path.write_text(render_html(history, pictures, command=command), encoding="utf-8")
     return page
 
 
-def render_page(history: VersionHistory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
+def render_html(history: VersionHistory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
     """Return the page's text."""
     return (
-        template_environment()
+        template_environment(Path(__file__).parent)
         .get_template(TEMPLATE_NAME)
         .render(
             history=history,
-            axis=_axis(history),
+            axis=axis_name(history),
             headline=headline(history),
             positions=positions_of(history),
             dates=dates_of(history),
@@ -116,13 +116,14 @@ def render_page(history: VersionHistory, pictures: Sequence[Picture], *, command
                 (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
                 for name, one in zip(history.positions, history.sets, strict=True)
             ],
-            looks=STATUS_LOOKS,
+            status_styles=STATUS_STYLES,
             command=command,
         )
     )
 
 
-def _axis(history: VersionHistory) -> str:
+def axis_name(history: VersionHistory) -> str:
+    """Name what the positions are."""
     return "torch version" if history.axis == "torch" else "commit"
 
 
@@ -203,8 +204,8 @@ def _without_figure(status: str | None, *, changed: bool) -> Shown:
         return Shown(text="", note="not run")
     if status == "passed":
         return Shown(text="?", note="passed, not measured", changed=changed)
-    look = STATUS_LOOKS[status]
-    return Shown(text=look.letter, note=look.title, status=status, changed=changed)
+    style = STATUS_STYLES[status]
+    return Shown(text=style.letter, note=style.title, status=status, changed=changed)
 
 
 def _row(change: Change) -> dict[str, str]:

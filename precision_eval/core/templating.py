@@ -1,7 +1,5 @@
-"""Templates of pages: one environment for all of them, and what they share.
-
-Conventions: templates lie beside the modules that fill them; ``page_base.css`` and ``versions_changes.html`` here are
-shared. Values are escaped, and a name that is not given is an error.
+"""Templates of HTML reports: one environment for all of them. Templates lie in the folders of the modules that fill
+them; ``page_base.css`` here is shared. Values are escaped, and a name that is not given is an error.
 """
 
 from __future__ import annotations

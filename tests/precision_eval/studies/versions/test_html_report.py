@@ -10,10 +10,10 @@ import browser
 import made_history as made
 import pytest
 
-from precision_eval.report.versions_page import render_page, write_page
-from precision_eval.report.versions_text import factor_text, headline, positions_of
 from precision_eval.results.asv import read_results
 from precision_eval.studies.versions.history import history_of
+from precision_eval.studies.versions.html_report import render_html, write_html
+from precision_eval.studies.versions.text import factor_text, headline, positions_of
 from tools.torch_versions.publish_offline import remote_tags
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -63,7 +63,7 @@ def history():
 
 @pytest.fixture(scope="module")
 def page(history, tmp_path_factory):
-    return write_page(history, tmp_path_factory.mktemp("page"))
+    return write_html(history, tmp_path_factory.mktemp("page"))
 
 
 def expected(history, read):
@@ -196,10 +196,10 @@ class TestAnswer:
         assert at.since == ""
         groups = [group for _, groups in at.explained for group in groups]
         assert {group.before for group in groups} == {"2.6.0", "2.9.1"}
-        text = render_page(changed, ())
+        text = render_html(changed, ())
         assert all(f"; against {before})" in text for before in ("2.6.0", "2.9.1"))
         assert "over 8 seeds" in text
-        assert "; against" not in render_page(history, ())
+        assert "; against" not in render_html(history, ())
 
     def test_from_nothing_has_no_factor(self):
         assert factor_text(float("inf")) == "from 0"
@@ -207,7 +207,7 @@ class TestAnswer:
 
 def test_a_story_without_figures_still_makes_a_page(tmp_path):
     history = made.made_history(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0",), notes=())
-    text = write_page(history, tmp_path).read_text(encoding="utf-8")
+    text = write_html(history, tmp_path).read_text(encoding="utf-8")
     assert "No figure was measured" in text
     assert "nothing to compare" in text
     assert "None." in text[text.index('id="every-change"') :]
@@ -230,7 +230,7 @@ def test_a_story_told_from_result_files(tmp_path):
     ]
     (tmp_path / "results").mkdir()
     history = history_of(read_results(files.write_runs(tmp_path / "results", runs)))
-    text = write_page(history, tmp_path / "page").read_text(encoding="utf-8")
+    text = write_html(history, tmp_path / "page").read_text(encoding="utf-8")
     assert "0 statuses turned over and 1 metric changed, at 1 of 2 steps" in text
     assert "8.00e-6 → 1.00e-6, ×0.125" in text
     tables = Tables(text).tables
@@ -241,7 +241,7 @@ def test_a_story_told_from_result_files(tmp_path):
 def test_an_axis_of_commits(history):
     commits = dataclasses.replace(history, axis="commit", releases={}, positions=("aaaaaaaa",), sets=history.sets[:1])
     commits = dataclasses.replace(commits, cases=())
-    text = render_page(commits, [])
+    text = render_html(commits, [])
     assert "Only commit aaaaaaaa was measured" in text
     assert "released" not in text
 

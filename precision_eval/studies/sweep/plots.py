@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from precision_eval.report.style import FAINT, INK, dress, look_of, new_figure, save
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.studies.sweep.findings import Finding, slots
 from precision_eval.studies.sweep.plan import BASELINE, TO_HALF, TO_QUERY
 
@@ -86,7 +86,7 @@ def _draw_panel(axes: Axes, finding: Finding) -> None:
 
 def _draw_fix(axes: Axes, finding: Finding, fix: str, hollow: set[int]) -> None:
     """Draw one cast's ratio with its band."""
-    look = look_of(fix)
+    style = style_of(fix)
     points = [point for point in finding.series.points if fix in point.ratios]
     if not points:
         return
@@ -94,11 +94,11 @@ def _draw_fix(axes: Axes, finding: Finding, fix: str, hollow: set[int]) -> None:
     y, low, high = np.array(
         [(r.ratio, r.ratio_low, r.ratio_high) for r in (point.ratios[fix] for point in points)]
     ).T  # each (n,)
-    axes.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0, zorder=2)
-    axes.plot(x, y, color=look.colour, linewidth=1.6, zorder=3)
+    axes.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0, zorder=2)
+    axes.plot(x, y, color=style.colour, linewidth=1.6, zorder=3)
     for length, ratio in zip(x, y, strict=True):
-        face = "white" if length in hollow else look.colour
-        axes.plot(length, ratio, marker=look.marker, color=look.colour, markerfacecolor=face, markersize=5, zorder=4)
+        face = "white" if length in hollow else style.colour
+        axes.plot(length, ratio, marker=style.marker, color=style.colour, markerfacecolor=face, markersize=5, zorder=4)
 
 
 def _scale(axes: Axes, findings: Sequence[Finding]) -> None:
@@ -133,7 +133,7 @@ def _handles(findings: Sequence[Finding]) -> list[Line2D | Patch]:
     crossovers = [one.crossover for one in findings if one.crossover]
     crossings = [crossing for one in crossovers for crossing in one.crossings]
     handles: list[Line2D | Patch] = [
-        Line2D([], [], color=look_of(fix).colour, marker=look_of(fix).marker, label=title)
+        Line2D([], [], color=style_of(fix).colour, marker=style_of(fix).marker, label=title)
         for fix, title in _TITLES.items()
     ]
     if any(one.undecided_lengths for one in crossovers):

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from precision_eval.report.plots_versions import STATUS_LOOKS, draw_drift, draw_latency, draw_statuses, drawings
-from precision_eval.report.style import LeftOut, save
+from precision_eval.core.drawing import LeftOut, save
 from precision_eval.studies.versions.changes import StatusChange
+from precision_eval.studies.versions.plots import STATUS_STYLES, draw_drift, draw_latency, draw_statuses, drawings
 
 PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
@@ -47,7 +47,7 @@ def test_more_drift_is_a_darker_cell(history):
     light = [sum(cells[row, 9][:3]) for row in (0, 1, 3)]  # drift rises with the row
     assert light == sorted(light, reverse=True)
     assert len(set(light)) == 3
-    assert to_hex(cells[0, 0]) == STATUS_LOOKS["raised"].colour.lower()
+    assert to_hex(cells[0, 0]) == STATUS_STYLES["raised"].colour.lower()
 
 
 def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
@@ -123,9 +123,9 @@ def test_nothing_measured_leaves_the_figure_out():
 def test_every_status_has_a_letter_and_a_colour_of_its_own():
     from precision_eval.core.records import STATUSES
 
-    assert set(STATUS_LOOKS) == {*STATUSES, "failed", "not_applicable"}
-    assert len({look.letter for look in STATUS_LOOKS.values()}) == len(STATUS_LOOKS)
-    assert len({look.colour for look in STATUS_LOOKS.values()}) == len(STATUS_LOOKS)
+    assert set(STATUS_STYLES) == {*STATUSES, "failed", "not_applicable"}
+    assert len({style.letter for style in STATUS_STYLES.values()}) == len(STATUS_STYLES)
+    assert len({style.colour for style in STATUS_STYLES.values()}) == len(STATUS_STYLES)
 
 
 def test_the_same_story_gives_the_same_bytes(tmp_path):

@@ -34,7 +34,7 @@ class LeftOut(Exception):  # noqa: N818 - a signal to the writer, not an error o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class FixStyle:
     """Colour, marker and line style of one fix."""
 
     colour: str
@@ -50,28 +50,51 @@ class Look:
         return to_hex((float(red), float(green), float(blue)))
 
 
-_LOOKS = {
-    "as_shipped": Look(colour="#000000", marker="X"),
-    "query_to_half": Look(colour="#D55E00", marker="o"),
-    "kv_to_query": Look(colour="#0072B2", marker="s"),
-    "full_float32": Look(colour="#009E73", marker="D"),
-    "bfloat16": Look(colour="#CC79A7", marker="^"),
-    "dynamo_fallback": Look(colour="#8C8C8C", marker="P"),
-    "float16": Look(colour="#E69F00", marker="v"),
-    "autocast": Look(colour="#56B4E9", marker="<"),
-    "upstream": Look(colour="#7B3294", marker=">"),
-    "reference": Look(colour="#000000", marker="*"),
-    "noise_floor": Look(colour="#9A9A9A", marker="d"),
-    "control_rope_bfloat16": Look(colour="#5A4A3A", marker="1", line="--"),
-    "control_long_window": Look(colour="#5A4A3A", marker="2", line=":"),
+_STYLES = {
+    "as_shipped": FixStyle(colour="#000000", marker="X"),
+    "query_to_half": FixStyle(colour="#D55E00", marker="o"),
+    "kv_to_query": FixStyle(colour="#0072B2", marker="s"),
+    "full_float32": FixStyle(colour="#009E73", marker="D"),
+    "bfloat16": FixStyle(colour="#CC79A7", marker="^"),
+    "dynamo_fallback": FixStyle(colour="#8C8C8C", marker="P"),
+    "float16": FixStyle(colour="#E69F00", marker="v"),
+    "autocast": FixStyle(colour="#56B4E9", marker="<"),
+    "upstream": FixStyle(colour="#7B3294", marker=">"),
+    "reference": FixStyle(colour="#000000", marker="*"),
+    "noise_floor": FixStyle(colour="#9A9A9A", marker="d"),
+    "control_rope_bfloat16": FixStyle(colour="#5A4A3A", marker="1", line="--"),
+    "control_long_window": FixStyle(colour="#5A4A3A", marker="2", line=":"),
 }
 _SPARE = ("#332288", "#117733", "#882255", "#999933", "#44AA99")
 
 
-def look_of(fix: str) -> Look:
+@dataclass(frozen=True)
+class StatusStyle:
+    """Letter and colour of a status."""
+
+    letter: str
+    colour: str
+    title: str
+
+
+STATUS_STYLES = {
+    "passed": StatusStyle("P", "#BFE3D6", "passed"),
+    "raised": StatusStyle("R", "#E58B57", "raised"),
+    "non_finite": StatusStyle("N", "#D9A6C6", "not finite"),
+    "unsupported": StatusStyle("U", "#C9C9C9", "unsupported"),
+    "out_of_memory": StatusStyle("M", "#F0D264", "out of memory"),
+    "timed_out": StatusStyle("T", "#A9C7E8", "timed out"),
+    "crashed": StatusStyle("C", "#9A6A4A", "crashed"),
+    "failed": StatusStyle("F", "#B05C5C", "benchmark failed"),
+    "not_applicable": StatusStyle("–", "#EFEFEF", "not applicable"),
+}
+"""Of each status that a cell can have; none is blank."""
+
+
+def style_of(fix: str) -> FixStyle:
     """Return the look of a fix; one that this file does not know gets a colour that depends on its id alone."""
     spare = _SPARE[zlib.crc32(fix.encode()) % len(_SPARE)]
-    return _LOOKS.get(fix, Look(colour=spare, marker="h"))
+    return _STYLES.get(fix, FixStyle(colour=spare, marker="h"))
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

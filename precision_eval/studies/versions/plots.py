@@ -1,7 +1,7 @@
 """Fixes over torch versions: drift as a heatmap, latency as lines with intervals, statuses as a grid.
 
 Conventions: versions run from left to right, oldest first, evenly spaced; fixes from top to bottom in the order of the
-catalogue. A cell without a figure carries the letter of its status (:data:`STATUS_LOOKS`) on that status's colour, so
+catalogue. A cell without a figure carries the letter of its status (:data:`STATUS_STYLES`) on that status's colour, so
 that colour is never the only sign; a cell that nothing was run for is blank. A dark frame marks a position where a
 change was found. Drift and latency have one figure per case, one panel per mode and size; statuses have one figure
 per mode, one panel per case and size.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
@@ -22,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from precision_eval.core.drawing import FAINT, INK, STATUS_STYLES, LeftOut, dress, label_line_ends, new_figure, style_of
 from precision_eval.core.formatting import scientific
-from precision_eval.report.style import FAINT, INK, LeftOut, dress, label_line_ends, look_of, new_figure
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange
 from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
 
@@ -36,29 +35,6 @@ _PALE = "#5A8C7C"
 """Letter of what passed: there to be read, behind what did not."""
 _FRAMED = "; framed: it changed here"
 _RINGED = "; ringed: it changed here"
-
-
-@dataclass(frozen=True)
-class StatusLook:
-    """Letter and colour of a status."""
-
-    letter: str
-    colour: str
-    title: str
-
-
-STATUS_LOOKS = {
-    "passed": StatusLook("P", "#BFE3D6", "passed"),
-    "raised": StatusLook("R", "#E58B57", "raised"),
-    "non_finite": StatusLook("N", "#D9A6C6", "not finite"),
-    "unsupported": StatusLook("U", "#C9C9C9", "unsupported"),
-    "out_of_memory": StatusLook("M", "#F0D264", "out of memory"),
-    "timed_out": StatusLook("T", "#A9C7E8", "timed out"),
-    "crashed": StatusLook("C", "#9A6A4A", "crashed"),
-    "failed": StatusLook("F", "#B05C5C", "benchmark failed"),
-    "not_applicable": StatusLook("–", "#EFEFEF", "not applicable"),
-}
-"""Of each status that a cell can have; none is blank."""
 
 
 def drawings(history: VersionHistory) -> Iterator[tuple[str, str, Figure]]:
@@ -159,18 +135,18 @@ def _lines(
         cells = [table.cells[fix, position] for position in positions]
         if all(cell.ratio is None for cell in cells):
             continue
-        look = look_of(fix.partition("~")[0])
+        style = style_of(fix.partition("~")[0])
         x = np.arange(len(positions)) + (number - len(table.fixes) / 2) * shift  # side by side: intervals stay readable
         y = np.array([math.nan if cell.ratio is None else cell.ratio for cell in cells])
         low, high = np.array([cell.ratio_interval or (value, value) for cell, value in zip(cells, y, strict=True)]).T
-        axes.plot(x, y, color=look.colour, linestyle=look.line, linewidth=1.3, alpha=0.85)
-        axes.vlines(x, low, high, color=look.colour, linewidth=1.6)
-        axes.plot(x, y, color=look.colour, marker=look.marker, markersize=4, linestyle="none")
+        axes.plot(x, y, color=style.colour, linestyle=style.line, linewidth=1.3, alpha=0.85)
+        axes.vlines(x, low, high, color=style.colour, linewidth=1.6)
+        axes.plot(x, y, color=style.colour, marker=style.marker, markersize=4, linestyle="none")
         at = [i for i, position in enumerate(positions) if (fix, position) in changed]
         axes.plot(x[at], y[at], "o", markersize=10, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=0.9)
         last = int(np.flatnonzero(np.isfinite(y))[-1])
         until = "" if last == len(positions) - 1 else f" (to {_short(positions[last])})"
-        ends.append((float(y[last]), f"{fix}{until}", look.text_colour))
+        ends.append((float(y[last]), f"{fix}{until}", style.text_colour))
     axes.axhline(1.0, color=FAINT, linewidth=0.9, linestyle=":", zorder=0.8)
     dress(axes, title=f"{table.mode}, {table.size}")
     axes.set_ylabel("latency ÷ full_float32", fontsize=8.5, color=INK)
@@ -246,10 +222,10 @@ def _face(cell: Cell, norm: LogNorm | None) -> tuple[str | None, str]:
         return mpl.colors.to_hex(_SHADES(norm(cell.drift))), scientific(cell.drift)
     if status is None:
         return None, ""
-    look = STATUS_LOOKS[status]
+    style = STATUS_STYLES[status]
     if norm is not None and status == "passed":
         return "#FFFFFF", "?"  # passed, and its drift was not measured
-    return look.colour, look.letter
+    return style.colour, style.letter
 
 
 def _status(cell: Cell) -> str | None:
@@ -293,8 +269,8 @@ def _title(figure: Figure, text: str) -> None:
 def _legend(figure: Figure, statuses: set[str | None]) -> None:
     """Name the statuses that occur, letter first."""
     handles = [
-        Patch(facecolor=look.colour, edgecolor="#999999", linewidth=0.5, label=f"{look.letter} = {look.title}")
-        for status, look in STATUS_LOOKS.items()
+        Patch(facecolor=style.colour, edgecolor="#999999", linewidth=0.5, label=f"{style.letter} = {style.title}")
+        for status, style in STATUS_STYLES.items()
         if status in statuses
     ]
     if handles:

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
-from precision_eval.report.style import FAINT, INK, dress, look_of, new_figure, save
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.trace.sites import ROLES
 
 BARS = 14
@@ -72,7 +72,7 @@ def _bars(axes: Axes, first: list[Mapping[str, Any]], one: Mapping[str, Any]) ->
     added = np.array([effect["added"] for effect in shown])
     ends = np.array([[effect["added_low"], effect["added_high"]] for effect in shown]).reshape(-1, 2)
     errors = np.abs(ends.T - added)
-    axes.barh(places, added, xerr=errors, color=look_of(one["format"]).colour, ecolor=INK, capsize=2.5, height=0.7)
+    axes.barh(places, added, xerr=errors, color=style_of(one["format"]).colour, ecolor=INK, capsize=2.5, height=0.7)
     axes.set_yticks(places, [effect["name"] for effect in shown])
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
