@@ -1,11 +1,11 @@
 """Comparison of an estimate with an aligned reference, over time.
 
 Conventions: one pass over both signals in blocks, in the dtype of the signals, sums in float64; memory grows by some
-300 bytes per second of audio. Values are per 1 s window; a window in which either signal is exactly zero has no value
-(NaN and a flag) and is left out of file means with all its frames; frames that a non-finite sample touches are left
-out, a window with such a sample has no SNR, and a file with one has no SNR as a whole. SI-SDR does not remove means.
-The lag is reported and not corrected. Metrics that cost more than the pass itself (:data:`OPTIONAL`) are measured on
-request, each in a pass of its own.
+300 bytes per second of audio. Values are per 1 s window. A window in which *both* signals are exactly zero has no value
+(NaN) and is left out of file means with all its frames; where the estimate alone is, it is measured like any other
+failure. A window with a sample that is not finite has no value, counts as infinitely bad, and leaves the file without
+whole figures; so does a file that is exactly zero throughout. SI-SDR does not remove means. Metrics that cost more than
+the pass itself (:data:`OPTIONAL`) are measured on request, each in a pass of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from audio_metrics import cepstral, spectral
 from audio_metrics.catalog import metric_by_name
-from audio_metrics.distribution import Moments, frechet_distance_of
-from audio_metrics.flags import SIGNALS, pair_flags, storage_flags
+from audio_metrics.distribution import frechet_distance_of
+from audio_metrics.errors import ParameterError
+from audio_metrics.flags import SIGNALS, alignment_flags, pair_flags, storage_flags
 from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, Block, FrameGrid
-from audio_metrics.lag import measure_lag
+from audio_metrics.lag import aligned_by_lag, measure_lag
 from audio_metrics.longform import Series, Summary, diverged, summarise
 from audio_metrics.optional import OPTIONAL, check_names, n_passes, optional_summaries
 from audio_metrics.progress import part_of
@@ -34,6 +35,8 @@ from audio_metrics.table import HalfWindowTable, by_window, measure
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
 __all__ = ["DISTANCES", "OPTIONAL", "SUMMARISED", "Comparison", "compare", "compare_files", "ratio_to_null"]
+
+Align = Literal["lag"]
 
 _FRAME_METRICS = {
     "log_spectral_distance_db": spectral.frame_log_spectral_distance_db,
@@ -56,6 +59,7 @@ def compare(
     floor: float = FLOOR,
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
+    align: Align | None = None,
 ) -> Comparison:
     """Compare an estimate with its aligned reference.
 
@@ -75,6 +79,9 @@ def compare(
         aligned frame by frame throughout.
     block_windows : int
         Windows read at once; changes no result.
+    align : {None, "lag"}
+        ``"lag"`` takes the lag out first, to a fraction of a sample (windowed sinc, 257 taps), and compares what both
+        have in common. Nothing is moved unless it is asked for.
 
     Returns
     -------
@@ -88,7 +95,7 @@ def compare(
         A metric asked for needs a library that is not installed.
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
-    options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows)
+    options = _checked_options(metrics, floor, stop_at_divergence, block_windows, align)
     return _compare(pair, options, on_progress=None)
 
 
@@ -103,6 +110,7 @@ def compare_files(
     floor: float = FLOOR,
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
+    align: Align | None = None,
 ) -> Comparison:
     """Compare two mono audio files without holding them in memory; otherwise as :func:`compare`.
 
@@ -115,7 +123,7 @@ def compare_files(
         that the result has a `ratio_to_null`.
     dtype : {"float32", "float64"}
         What samples are read as.
-    metrics, floor, stop_at_divergence, block_windows
+    metrics, floor, stop_at_divergence, block_windows, align
         See :func:`compare`.
     on_progress : callable, optional
         Called with the fraction done, 0 to 1, rising, over all passes.
@@ -131,7 +139,7 @@ def compare_files(
         first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
         second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
         check_alike(first, second, aligned=True)
-        options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows)
+        options = _checked_options(metrics, floor, stop_at_divergence, block_windows, align)
         share = 1.0 if null_path is None else 0.5
         result = _compare((first, second), options, on_progress=part_of(on_progress, 0.0, share))
         result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
@@ -140,7 +148,8 @@ def compare_files(
         null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
         check_alike(first, null, aligned=True)
         null_result = _compare((first, null), options, on_progress=part_of(on_progress, share, share))
-        return dataclasses.replace(result, ratio_to_null=ratio_to_null(result, null_result))
+        null_result = dataclasses.replace(null_result, flags=null_result.flags + storage_flags([null]))
+        return result.against_null(null_result)
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,15 @@ class _Options:
     floor: float
     stop_at_divergence: bool
     block_windows: int
+    align: Align | None
+
+
+def _checked_options(
+    metrics: Collection[str], floor: float, stop_at_divergence: bool, block_windows: int, align: Align | None
+) -> _Options:
+    if align not in (None, "lag"):
+        raise ParameterError(f"align is {align!r}; expected None or 'lag'")
+    return _Options(check_names(metrics), floor, stop_at_divergence, block_windows, align)
 
 
 def _sample_sums(block: Block) -> dict[str, np.ndarray]:
@@ -159,6 +177,9 @@ def _sample_sums(block: Block) -> dict[str, np.ndarray]:
 def _compare(
     pair: tuple[Source, Source], options: _Options, *, on_progress: Callable[[float], None] | None
 ) -> Comparison:
+    moved = 0.0
+    if options.align == "lag":
+        pair, moved = aligned_by_lag(*pair)
     share = 1.0 / (1 + n_passes(options.metrics))
     table = measure(
         pair,
@@ -183,6 +204,8 @@ def _compare(
         options.metrics,
         floor=options.floor,
         stop_s=t_div_s if stop else float("nan"),
+        failed=table.failed_windows,
+        silent=bool(table.silent_windows.all(axis=1).any()),
         on_progress=part_of(on_progress, share, 1.0 - share),
     )
     n_bins = grid.n_frames * grid.n_bins
@@ -199,9 +222,11 @@ def _compare(
         t_div_s=t_div_s,
         lag_s=lag.lag_s,
         lag_correlation=lag.correlation,
+        fine_lag_s=lag.fine_lag_s,
+        lag_cost_db=lag.cost_db,
         active_fraction=_quotient(float(table.active_frames.sum()), float(table.frames.sum())),
         floored_fraction={name: int(count) / n_bins for name, count in zip(SIGNALS, table.floored_bins, strict=True)},
-        flags=pair_flags(table, lag),
+        flags=pair_flags(table, lag) + alignment_flags(moved, grid.sample_rate_hz),
     )
 
 
@@ -215,6 +240,7 @@ def _settings(grid: FrameGrid, options: _Options, *, dtype: str) -> dict[str, An
         "floor": options.floor,
         "gate_db": GATE_DB,
         "zero_mean": False,
+        "align": options.align,
         "stop_at_divergence": options.stop_at_divergence,
         "metrics": list(options.metrics),
     }
@@ -239,25 +265,23 @@ def _divergence_s(table: HalfWindowTable) -> float:
     mcd_db = _quotients(table.half_sums["mel_mcd_db"], table.frames)
     mcd_db[table.nonzero[0] & ~table.nonzero[1]] = np.inf  # a collapse to digital silence
     snr_db = np.where(table.bad_samples.any(axis=0), np.nan, _projections(table).snr_db)
-    found = np.flatnonzero(diverged(mcd_db, snr_db, _quotients(table.active_frames, table.frames)))
-    if len(found) == 0:
+    other_sound = diverged(mcd_db, snr_db, _quotients(table.active_frames, table.frames))
+    halves = np.flatnonzero(other_sound | ((table.bad_samples[1] > 0) & (table.bad_samples[0] == 0)))
+    if len(halves) == 0:
         return float("nan")
-    return float(grid.half_starts(0, grid.n_started_windows)[found[0]]) / grid.sample_rate_hz
+    return float(grid.half_starts(0, grid.n_started_windows)[halves[0]]) / grid.sample_rate_hz
 
 
 def _distances(table: HalfWindowTable, *, floor: float) -> tuple[float, float]:
     first, second = table.moments
-    if min(first.n_frames, second.n_frames) < 2:
+    if min(first.n_frames, second.n_frames) < 2 or not table.has_whole:
         return float("nan"), float("nan")
-    return _ltas(first, second, floor=floor), frechet_distance_of(first, second)
-
-
-def _ltas(first: Moments, second: Moments, *, floor: float) -> float:
-    return spectral.ltas_distance_of(first.mean_power, second.mean_power, floor=floor)
+    ltas = spectral.ltas_distance_of(first.mean_power, second.mean_power, floor=floor)
+    return ltas, frechet_distance_of(first, second)
 
 
 def _summaries(table: HalfWindowTable, beyond: np.ndarray) -> dict[str, Summary]:
-    used = ~(table.silent_windows.any(axis=0) | beyond)
+    used = ~(table.silent_windows.all(axis=0) | table.silent_windows.all(axis=1).any() | beyond)
     summaries = {}
     for name in _FRAME_METRICS:
         active = _frame_summary(table, name, table.active_sums[name], table.active_frames, used, None)
@@ -265,7 +289,7 @@ def _summaries(table: HalfWindowTable, beyond: np.ndarray) -> dict[str, Summary]
     error, energy = table.sums["magnitude_error"], table.sums["reference_energy"]
     convergence = np.sqrt(_quotients(error, energy, where=used))
     whole = float(np.sqrt(_quotient(float(error[used].sum()), float(energy[used].sum()))))
-    summaries["spectral_convergence"] = _summary(table, "spectral_convergence", convergence, whole)
+    summaries["spectral_convergence"] = _summary(table, "spectral_convergence", convergence, whole, used)
     return summaries | _ratio_summaries(table, used, ~beyond)
 
 
@@ -275,22 +299,20 @@ def _frame_summary(
     window_frames = by_window(frames).sum(axis=-1)
     whole = _quotient(float(sums[used].sum()), float(window_frames[used].sum()))
     values = _quotients(sums, window_frames, where=used)
-    return _summary(table, name, values, whole, mean=whole, active=active)
+    return _summary(table, name, values, whole, used, mean_is_whole=True, active=active)
 
 
 def _ratio_summaries(table: HalfWindowTable, used: np.ndarray, covered: np.ndarray) -> dict[str, Summary]:
     halves = ProjectionSums(**{name: by_window(column) for name, column in vars(_projections(table)).items()})
     windows = halves.pooled()
     whole = ProjectionSums(**{name: column[covered] for name, column in vars(windows).items()}).pooled()
-    bad = by_window(table.bad_samples.sum(axis=0)).sum(axis=-1) > 0
-    has_whole = not bad[covered].any() and whole.estimate > 0.0
+    nothing_left = (windows.reference > 0.0) & (windows.estimate == 0.0)  # no part of the reference is in the estimate
     summaries = {}
     for name, values, value in (
         ("snr_db", windows.snr_db, whole.snr_db),
-        ("si_sdr_db", windows.si_sdr_db, whole.si_sdr_db),
+        ("si_sdr_db", np.where(nothing_left, -np.inf, windows.si_sdr_db), whole.si_sdr_db),
     ):
-        by_time = np.where(used & ~bad, values, np.nan)
-        summaries[name] = _summary(table, name, by_time, float(value) if has_whole else float("nan"))
+        summaries[name] = _summary(table, name, np.where(used, values, np.nan), float(value), used)
     return summaries
 
 
@@ -299,11 +321,22 @@ def _summary(
     name: str,
     values: np.ndarray,
     whole: float,
+    used: np.ndarray,
     *,
-    mean: float | None = None,
+    mean_is_whole: bool = False,
     active: Summary | None = None,
 ) -> Summary:
     direction = metric_by_name(name).direction
     assert direction is not None  # a summarised metric has a better and a worse
-    series = Series(table.window_times_s, values[: table.grid.n_windows])
-    return summarise(series, direction=direction, whole_file=whole, mean=mean, active=active)
+    failed = table.failed_windows & used
+    if failed.any() or table.silent_windows.all(axis=1).any():
+        whole = float("nan")
+    n_windows = table.grid.n_windows
+    return summarise(
+        Series(table.window_times_s, values[:n_windows]),
+        direction=direction,
+        whole_file=whole,
+        mean=whole if mean_is_whole else None,
+        active=active,
+        failed=failed[:n_windows],
+    )

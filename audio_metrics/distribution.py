@@ -184,9 +184,11 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def discrepancy_of(
     reference: np.ndarray, estimate: np.ndarray, places: tuple[np.ndarray, np.ndarray] | None = None
 ) -> float:
-    """Unbiased squared maximum mean discrepancy of two sets of vectors."""
-    if min(len(reference), len(estimate)) < 2:
+    """Unbiased squared maximum mean discrepancy of two sets of vectors; inf where only the estimate has too few."""
+    if len(reference) < 2:
         return float("nan")
+    if len(estimate) < 2:
+        return float("inf")
     within = _squared_distances(reference, reference)
     apart = ~np.eye(len(reference), dtype=bool)
     scale = float(np.median(np.sqrt(within[apart])))
@@ -199,6 +201,16 @@ def discrepancy_of(
     across = _squared_distances(reference, estimate)[crosswise]
     kernel_means = [float(np.exp(values / (-2.0 * scale**2)).mean()) for values in (within[apart], others, across)]
     return kernel_means[0] + kernel_means[1] - 2.0 * kernel_means[2]
+
+
+def checked_mean(values: np.ndarray, needed: str) -> float:
+    """Mean over windows; an error where none has a value, or one only of the reference."""
+    if np.isinf(values).any():
+        first = int(np.argmax(np.isinf(values)))
+        raise UndefinedMetricError(f"the estimate lacks {needed} in window {first}, the reference does not; no value")
+    if np.isnan(values).all():
+        raise UndefinedMetricError(f"no window has {needed} in both signals; no value")
+    return float(np.nanmean(values))
 
 
 def window_discrepancies(reference: Source, estimate: Source, *, floor: float) -> np.ndarray:
@@ -239,8 +251,4 @@ def maximum_mean_discrepancy(
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=False)
     refuse_bad_samples(*pair)
-    values = window_discrepancies(*pair, floor=floor)
-    defined = values[~np.isnan(values)]
-    if len(defined) == 0:
-        raise UndefinedMetricError("no window has two frames outside digital silence in both signals; no value")
-    return float(defined.mean())
+    return checked_mean(window_discrepancies(*pair, floor=floor), "two frames outside digital silence")

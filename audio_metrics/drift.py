@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from audio_metrics.distribution import long_windows
+from audio_metrics.distribution import checked_mean, long_windows
 from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.frames import FLOOR, Block, FrameGrid, Wanted, blocks
 from audio_metrics.mel import N_MELS
@@ -69,9 +69,13 @@ def drifts_of(statistics: np.ndarray) -> np.ndarray:
 
 
 def differences_of(reference: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Distance of mean and spread of each window from the reference's, shape (2, n_windows), as far as both reach."""
+    """Distance of mean and spread of each window from the reference's, shape (2, n_windows), as far as both reach;
+    inf where only the estimate has too few active frames.
+    """
     n_windows = min(reference.shape[1], estimate.shape[1])
-    return _distance_db(reference[:, :n_windows], estimate[:, :n_windows])
+    first, second = reference[:, :n_windows], estimate[:, :n_windows]
+    lost = np.isnan(second).all(axis=-1) & ~np.isnan(first).all(axis=-1)
+    return np.asarray(np.where(lost, np.inf, _distance_db(first, second)))
 
 
 def _drift_db(signal: np.ndarray, which: int, *, sample_rate_hz: int, floor: float) -> float:
@@ -124,10 +128,7 @@ def _difference_db(
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=False)
     refuse_bad_samples(*pair)
     values = differences_of(*(window_statistics(source, floor=floor) for source in pair))[which]
-    defined = values[~np.isnan(values)]
-    if len(defined) == 0:
-        raise UndefinedMetricError("no window has two active frames in both signals; the difference has no value")
-    return float(defined.mean())
+    return checked_mean(values, "two active frames")
 
 
 def mel_mean_difference_db(

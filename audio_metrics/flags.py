@@ -1,4 +1,4 @@
-"""Doubts and findings that go with a result, and strict JSON."""
+"""Doubts and findings that go with a result, the one line that sums them up, and strict JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from audio_metrics.waveform import CLIP_LEVEL
 
 SIGNALS = ("reference", "estimate")
 
+FAILURES = frozenset({"non_finite", "silent"})
+"""Kinds that leave a recording unusable: in the estimate, or, for samples that are not finite, anywhere."""
+
+NOTES = frozenset({"short", "quantised", "floored", "left_out", "aligned"})
+"""Kinds that say how far to believe a figure, and nothing against the recording."""
+
 _MANY_FLOORED = 0.01
+_MAX_LAG_COST_DB = 0.1
 _SURE_CORRELATION = 0.5
 _LONG_ENOUGH_S = 60.0
-_COARSE_SUBTYPES = ("PCM_S8", "PCM_U8", "PCM_16", "ULAW", "ALAW")
+_ODD_SCALE = 100.0
+_LOSSLESS_SUBTYPES = frozenset({"FLOAT", "DOUBLE", "PCM_24", "PCM_32", "ALAC_20", "ALAC_24", "ALAC_32"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +36,18 @@ class Flag:
     Attributes
     ----------
     kind : str
-        ``"silent"``, ``"non_finite"``, ``"full_scale"``, ``"floored"``, ``"lag"``, ``"short"``, ``"quantised"``,
-        ``"jump"``, ``"repeat"`` or ``"loop"``.
+        ``"non_finite"``, ``"silent"``, ``"left_out"`` (windows silent in both), ``"full_scale"``, ``"clipped"``,
+        ``"dropout"``, ``"lag"``, ``"jump"``, ``"repeat"``, ``"loop"``, ``"floored"``, ``"short"``, ``"quantised"``
+        or ``"aligned"``.
     signal : str
-        ``"reference"``, ``"estimate"``, ``"signal"`` or ``"pair"``.
+        ``"reference"``, ``"estimate"``, ``"null"``, ``"signal"`` or ``"pair"``.
     time_s : float or None
         Where it first happens, if it happens at a time.
     count : int
-        How often: windows for ``silent`` and ``loop``, samples for ``non_finite``, bins for ``floored``, stretches for
-        ``repeat``, cells for ``jump``, otherwise 1.
+        How often: windows for ``silent``, ``left_out`` and ``loop``, samples for ``non_finite`` and ``clipped``, bins
+        for ``floored``, stretches for ``repeat``, cells for ``jump`` and ``dropout``, otherwise 1.
     message : str
+        A clause that names the signal.
     """
 
     kind: str
@@ -46,9 +56,33 @@ class Flag:
     count: int
     message: str
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the recording cannot be used: not finite anywhere, or dead where the reference is not."""
+        return self.kind == "non_finite" or (self.kind == "silent" and self.signal == "estimate")
+
     def to_dict(self) -> dict[str, object]:
         """As plain data for strict JSON."""
         return asdict(self)
+
+
+def clock(seconds: float) -> str:
+    """``61.5`` → ``1:01.5``."""
+    tenths = round(10.0 * seconds)
+    minutes, tenths = divmod(tenths, 600)
+    hours, minutes = divmod(minutes, 60)
+    start = f"{hours}:{minutes:02d}" if hours else f"{minutes}"
+    return f"{start}:{tenths // 10:02d}.{tenths % 10}"
+
+
+def headline(flags: Iterable[Flag]) -> str:
+    """The first line of every report: what failed, what is doubtful, or that no fault was found."""
+    flags = sorted(flags, key=lambda flag: (not flag.is_failure, flag.signal == "reference"))
+    faults = [flag for flag in flags if flag.kind not in NOTES]
+    if not faults:
+        return "no fault found: finite, no silence, repeat, jump, dropout, clipping or lag"
+    clauses = [flag.message + ("" if flag.time_s is None else f", from {clock(flag.time_s)}") for flag in faults]
+    return ("FAILED: " if faults[0].is_failure else "WARNING: ") + "; ".join(clauses)
 
 
 def json_number(value: float) -> float | None:
@@ -64,55 +98,79 @@ def json_numbers(values: Iterable[float]) -> list[float | None]:
 def pair_flags(table: HalfWindowTable, lag: Lag) -> tuple[Flag, ...]:
     """Flags of an aligned pair."""
     flags = [flag for index, name in enumerate(SIGNALS) for flag in signal_flags(table, index, name)]
-    hop_s = table.grid.hop_samples / table.grid.sample_rate_hz
-    if abs(lag.lag_s) > hop_s and abs(lag.correlation) >= _SURE_CORRELATION:
-        message = f"the estimate is {lag.lag_s:+.4f} s late; every aligned metric measures that too: align it first"
-        flags.append(Flag(kind="lag", signal="pair", time_s=None, count=1, message=message))
+    both = np.flatnonzero(table.silent_windows.all(axis=0))
+    if len(both):
+        message = f"{len(both)} windows of 1 s are digital silence in both and are left out"
+        flags.append(_flag("left_out", "pair", message, time_s=_window_s(table, both[0]), count=len(both)))
+    if lag.cost_db > _MAX_LAG_COST_DB and abs(lag.correlation) >= _SURE_CORRELATION:
+        side = "late" if lag.fine_lag_s > 0.0 else "early"
+        message = (
+            f"the estimate is {1e3 * abs(lag.fine_lag_s):.4g} ms {side}, which alone costs {lag.cost_db:.2g} dB of "
+            'SI-SDR: align it first, or ask for align="lag"'
+        )
+        flags.append(_flag("lag", "pair", message))
     duration_s = table.grid.n_samples / table.grid.sample_rate_hz
     if duration_s < _LONG_ENOUGH_S:
         message = (
             f"{duration_s:.1f} s are under {_LONG_ENOUGH_S:.0f} s; unaligned distances of short recordings are large"
         )
-        flags.append(Flag(kind="short", signal="pair", time_s=None, count=1, message=message))
+        flags.append(_flag("short", "pair", message))
     return tuple(flags)
+
+
+def alignment_flags(moved_samples: float, sample_rate_hz: int) -> tuple[Flag, ...]:
+    """A note that the estimate was moved, where it was."""
+    if moved_samples == 0.0:
+        return ()
+    moved_ms = 1e3 * moved_samples / sample_rate_hz
+    return (_flag("aligned", "pair", f"the estimate was {moved_ms:+.4g} ms late and was moved, as asked"),)
 
 
 def signal_flags(table: HalfWindowTable, index: int, name: str) -> list[Flag]:
     """Flags of one of the signals of a table; `name` is what they call it."""
     grid = table.grid
     flags = []
-    silent = np.flatnonzero(table.silent_windows[index])
-    if len(silent):
-        start_s = float(silent[0]) * grid.window_samples / grid.sample_rate_hz
-        message = f"{len(silent)} windows of {name} are exactly zero and are left out"
-        flags.append(Flag(kind="silent", signal=name, time_s=start_s, count=len(silent), message=message))
+    silent = table.silent_windows[index]
+    alone = np.flatnonzero(silent & ~table.silent_windows.all(axis=0) if table.n_signals > 1 else silent)
+    if len(alone):
+        other = f" in which the {SIGNALS[1 - index]} is not" if table.n_signals > 1 else ""
+        message = f"{name} is digital silence in {len(alone)} windows of 1 s{other}"
+        flags.append(_flag("silent", name, message, time_s=_window_s(table, alone[0]), count=len(alone)))
     first_bad = table.first_bad_sample[index]
     if first_bad is not None:
         count = int(table.bad_samples[index].sum())
-        message = f"{count} samples of {name} are not finite; the frames they touch are left out"
-        time_s = first_bad / grid.sample_rate_hz
-        flags.append(Flag(kind="non_finite", signal=name, time_s=time_s, count=count, message=message))
-    if table.peak[index] >= CLIP_LEVEL:
-        message = f"{name} reaches full scale (peak {table.peak[index]:.4g}); it may be clipped"
-        flags.append(Flag(kind="full_scale", signal=name, time_s=None, count=1, message=message))
+        message = f"{name} has {count} samples that are not finite"
+        flags.append(_flag("non_finite", name, message, time_s=first_bad / grid.sample_rate_hz, count=count))
+    peak = table.peak[index]
+    if peak >= CLIP_LEVEL:
+        message = f"{name} reaches full scale (peak {peak:.4g})"
+        if peak > _ODD_SCALE:
+            message += ": integers read as floats, or an overflow? full scale is 1.0, so divide 16-bit samples by 32768"
+        flags.append(_flag("full_scale", name, message))
     floored = int(table.floored_bins[index])
     if floored > _MANY_FLOORED * grid.n_frames * grid.n_bins:
         share = floored / (grid.n_frames * grid.n_bins)
         message = f"{share:.1%} of the bins of {name} are under the floor, where differences are not seen"
-        flags.append(Flag(kind="floored", signal=name, time_s=None, count=floored, message=message))
+        flags.append(_flag("floored", name, message, count=floored))
     return flags
 
 
-def storage_flags(pair: tuple[FileSource, ...]) -> tuple[Flag, ...]:
-    """A flag for each file whose storage format rounds coarsely."""
+def _window_s(table: HalfWindowTable, window: int) -> float:
+    return float(window) * table.grid.window_samples / table.grid.sample_rate_hz
+
+
+def _flag(kind: str, signal: str, message: str, *, time_s: float | None = None, count: int = 1) -> Flag:
+    return Flag(kind=kind, signal=signal, time_s=time_s, count=count, message=message)
+
+
+def storage_flags(sources: Iterable[FileSource]) -> tuple[Flag, ...]:
+    """A flag for each file whose storage rounds coarsely or is lossy."""
+    coarse = [source for source in sources if source.subtype not in _LOSSLESS_SUBTYPES]
     return tuple(
-        Flag(
-            kind="quantised",
-            signal=source.name,
-            time_s=None,
-            count=1,
-            message=f"{source.name} is stored as {source.subtype}, whose rounding counts as noise; store float32",
+        _flag(
+            "quantised",
+            source.name,
+            f"{source.name} is stored as {source.subtype}, whose rounding counts as noise; store float32",
         )
-        for source in pair
-        if source.subtype in _COARSE_SUBTYPES
+        for source in coarse
     )

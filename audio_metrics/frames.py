@@ -142,12 +142,14 @@ class Block:
     values: dict[str, np.ndarray]
     workspace: Workspace
 
-    def outside_silence(self, signal: int) -> np.ndarray:
-        """Frames of a signal that no bad sample touches and whose window is not digital silence, shape (n_frames,)."""
-        sounds = self.nonzero[signal]
+    def outside_silence(self, *signals: int) -> np.ndarray:
+        """Frames that no bad sample of the signals touches, in windows that are not digital silence in all of them."""
+        chosen = list(signals)
+        sounds = self.nonzero[chosen].any(axis=0)
         if len(sounds) % 2:
             sounds = np.append(sounds, False)  # a last window that ends in its first half
-        return np.asarray(self.finite[signal] & sounds.reshape(-1, 2).any(axis=1)[self.half_of_frame // 2])
+        in_sound = sounds.reshape(-1, 2).any(axis=1)[self.half_of_frame // 2]
+        return np.asarray(self.finite[chosen].all(axis=0) & in_sound)
 
 
 @lru_cache(maxsize=4)
@@ -264,7 +266,7 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
         bad=tuple(None if bad is None else bad[:own] for _, bad, _ in cleaned),
         half_starts=half_starts,
         half_of_frame=np.searchsorted(half_starts, frame_starts, side="right") - 1,
-        nonzero=np.array([_nonzero(samples[:own], half_starts) for samples in signals]),
+        nonzero=np.array([_nonzero(samples[:own], bad, half_starts) for samples, bad, _ in cleaned]),
         finite=finite,
         peak=tuple(peak for _, _, peak in cleaned),
         spectra=spectra,
@@ -273,10 +275,11 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
     )
 
 
-def _nonzero(samples: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Whether any sample of each stretch differs from zero; the first one mostly does."""
-    found = samples[starts] != 0.0
+def _nonzero(samples: np.ndarray, bad: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
+    """Whether any sample of each stretch differs from zero, as one that is not finite does."""
+    nonzero = samples[starts] != 0.0  # the first sample mostly decides
     stops = np.append(starts[1:], len(samples))
-    for index in np.flatnonzero(~found):
-        found[index] = samples[starts[index] : stops[index]].any()
-    return np.asarray(found)
+    for index in np.flatnonzero(~nonzero):
+        stretch = slice(starts[index], stops[index])
+        nonzero[index] = samples[stretch].any() or (bad is not None and bad[stretch].any())
+    return np.asarray(nonzero)

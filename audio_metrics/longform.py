@@ -63,6 +63,9 @@ class Summary:
         Means over windows.
     n_windows, n_undefined, n_infinite : int
         Windows, and how many of them have no value or an infinite one (a bit-equal window has an SNR of ``inf``).
+    n_failed : int
+        Windows without a value because a sample in them is not finite. They count as infinitely bad in `median`,
+        `p95` and `worst`; means over them are NaN.
     series : Series
     active : Summary or None
         The same over active frames only, where the metric is one per frame.
@@ -81,6 +84,7 @@ class Summary:
     n_windows: int
     n_undefined: int
     n_infinite: int
+    n_failed: int
     series: Series
     active: Summary | None = None
 
@@ -92,37 +96,48 @@ def summarise(
     whole_file: float,
     mean: float | None = None,
     active: Summary | None = None,
+    failed: np.ndarray | None = None,
 ) -> Summary:
-    """Summarise a series."""
+    """Summarise a series; windows that are `failed`, shape (n_windows,) of bool, have no value and are the worst."""
+    failed = np.zeros(len(series.value), bool) if failed is None else failed
+    series = Series(series.time_s, np.where(failed, np.nan, series.value))
     defined = np.sort(series.value[~np.isnan(series.value)])
-    from_best = defined if direction == "lower" else defined[::-1]
+    infinitely_bad = np.full(np.count_nonzero(failed), np.inf if direction == "lower" else -np.inf)
+    from_best = np.concatenate([defined if direction == "lower" else defined[::-1], infinitely_bad])
     third = len(series.value) // 3
     slope, low, high = theil_sen(series.time_s / 60.0, series.value)
     return Summary(
         whole_file=whole_file,
-        mean=_mean(defined) if mean is None else mean,
+        mean=_mean(series.value, failed) if mean is None else mean,
         median=_quantile(from_best, 0.5),
         p95=_quantile(from_best, 0.95),
         worst=_quantile(from_best, 1.0),
         slope_per_min=slope,
         slope_low=low,
         slope_high=high,
-        first_third=_mean(series.value[:third]),
-        last_third=_mean(series.value[len(series.value) - third :]),
+        first_third=_mean(series.value[:third], failed[:third]),
+        last_third=_mean(series.value[len(series.value) - third :], failed[len(series.value) - third :]),
         n_windows=len(series.value),
         n_undefined=len(series.value) - len(defined),
         n_infinite=int(np.count_nonzero(np.isinf(defined))),
+        n_failed=len(infinitely_bad),
         series=series,
         active=active,
     )
 
 
-def _mean(values: np.ndarray) -> float:
+def _mean(values: np.ndarray, failed: np.ndarray) -> float:
     defined = values[~np.isnan(values)]
-    if len(defined) == 0:
+    if len(defined) == 0 or failed.any():
         return float("nan")
     with np.errstate(invalid="ignore"):  # inf and -inf together have no mean
         return float(np.mean(defined))
+
+
+def mean_of_windows(values: np.ndarray) -> float:
+    """Mean of the values that are defined; NaN where there is none or where one is infinitely bad."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) and np.isfinite(defined).all() else float("nan")
 
 
 def worse_quantile(values: np.ndarray, fraction: float, *, direction: Direction) -> float:

@@ -4,7 +4,7 @@ Conventions: three resolutions in *samples*, as in auraloss (transform 1024, 204
 600, 1200 and 240), periodic Hann window, no padding at the ends, power divided by Σ w² and floored inside logarithms
 only. Per resolution: spectral convergence (pooled over the frames) plus the mean absolute difference of natural-log
 magnitudes; then the mean over resolutions. A frame belongs to the 1 s window of its first sample; windows in which
-either signal is exactly zero are left out with all their frames, and so are frames that a non-finite sample touches.
+both signals are exactly zero are left out with all their frames, and so are frames that a non-finite sample touches.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def resolution_sums(
         cleaned = [
             clean(source.read(start, min(stop + longest - 1, source.n_samples))) for source in (reference, estimate)
         ]
-        if not all(samples[: stop - start].any() for samples, _, _ in cleaned):
-            continue  # digital silence
+        if not any(samples[: stop - start].any() for samples, _, _ in cleaned):
+            continue  # digital silence in both
         for index, (resolution, transform) in enumerate(zip(resolutions, transforms, strict=True)):
             starts = _frame_starts(resolution, start, stop, reference.n_samples)
             starts = starts[_untouched(starts, resolution, [bad for _, bad, _ in cleaned])]
@@ -167,6 +167,9 @@ def multi_resolution_stft_distance(
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
     refuse_bad_samples(*pair)
+    for source, samples in zip(pair, (reference, estimate), strict=True):
+        if not samples.any():
+            raise UndefinedMetricError(f"the {source.name} is digital silence; the distance has no value")
     value = resolution_sums(*pair, resolutions=resolutions, floor=floor).pooled()
     if np.isnan(value):
         raise UndefinedMetricError("the reference or the estimate is digital silence; the distance has no value")

@@ -2,7 +2,8 @@
 
 Conventions: each has its own windows over time: 1 s (multi-resolution STFT), 5 s sampled over the file (pitch), 10 s
 (STOI, PESQ), 60 s (discrepancy, differences of statistics). A window without a value is NaN, a file without one too;
-nothing here raises for silence. With a stop time, aligned metrics see the signals up to the last whole second before
+nothing here raises for silence. A window in which the estimate has nothing to judge and the reference has is infinitely
+bad, and the file has no value. With a stop time, aligned metrics see the signals up to the last whole second before
 it.
 """
 
@@ -17,7 +18,7 @@ from audio_metrics.catalog import metric_by_name
 from audio_metrics.distribution import DISCREPANCY_WINDOW_S, window_discrepancies
 from audio_metrics.errors import ParameterError
 from audio_metrics.frames import WINDOW_S
-from audio_metrics.longform import Series, Summary, summarise
+from audio_metrics.longform import Series, Summary, mean_of_windows, summarise
 from audio_metrics.progress import part_of
 from audio_metrics.signal import FirstPart, Source
 
@@ -69,7 +70,7 @@ def _pitch(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) ->
 
 def _segments(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
     time_s, scores = perceptual.segment_scores(*pair, names[0])
-    return {names[0]: (Series(time_s, scores), _mean(scores))}
+    return {names[0]: (Series(time_s, scores), mean_of_windows(scores))}
 
 
 def _discrepancy(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
@@ -82,29 +83,25 @@ def _differences(pair: tuple[Source, Source], names: tuple[str, ...], floor: flo
 
 
 def _by_window(values: np.ndarray, window_s: float) -> tuple[Series, float]:
-    return Series(np.arange(len(values)) * window_s, values), _mean(values)
-
-
-def _mean(values: np.ndarray) -> float:
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
+    return Series(np.arange(len(values)) * window_s, values), mean_of_windows(values)
 
 
 _Pass = Callable[[tuple[Source, Source], tuple[str, ...], float], Measured]
-_PASSES: tuple[tuple[tuple[str, ...], _Pass], ...] = (
-    (("multi_resolution_stft_distance",), _multi_resolution),
-    (pitch.PITCH_METRICS, _pitch),
-    *(((name,), _segments) for name in perceptual.SCORERS),
-    (("maximum_mean_discrepancy",), _discrepancy),
-    (_STATISTICS, _differences),
+_PASSES: tuple[tuple[tuple[str, ...], _Pass, float], ...] = (
+    (("multi_resolution_stft_distance",), _multi_resolution, WINDOW_S),
+    (pitch.PITCH_METRICS, _pitch, pitch.PITCH_WINDOW_S),
+    *(((name,), _segments, perceptual.SEGMENT_S) for name in perceptual.SCORERS),
+    (("maximum_mean_discrepancy",), _discrepancy, DISCREPANCY_WINDOW_S),
+    (_STATISTICS, _differences, drift.STATISTICS_WINDOW_S),
 )
+"""Metrics that share a pass, the pass, and the length of its windows in seconds."""
 
 
-def _wanted(names: Collection[str]) -> Iterable[tuple[tuple[str, ...], _Pass]]:
-    for group, measure in _PASSES:
+def _wanted(names: Collection[str]) -> Iterable[tuple[tuple[str, ...], _Pass, float]]:
+    for group, measure, window_s in _PASSES:
         asked = tuple(name for name in group if name in names)
         if asked:
-            yield asked, measure
+            yield asked, measure, window_s
 
 
 def n_passes(names: Collection[str]) -> int:
@@ -118,17 +115,24 @@ def optional_summaries(
     *,
     floor: float,
     stop_s: float,
+    failed: np.ndarray,
+    silent: bool,
     on_progress: Callable[[float], None],
 ) -> dict[str, Summary]:
-    """Measure the named metrics of an aligned pair."""
+    """Measure the named metrics of an aligned pair, of which some 1 s windows have `failed` or one side is `silent`."""
     summaries = {}
     total = n_passes(names)
-    for index, (asked, measure) in enumerate(_wanted(names)):
+    failed_s = np.flatnonzero(failed) * WINDOW_S
+    for index, (asked, measure, window_s) in enumerate(_wanted(names)):
         measured = _measured(pair, asked, measure, floor=floor, stop_s=stop_s)
         for name, (series, whole) in measured.items():
-            direction = metric_by_name(name).direction
-            assert direction is not None  # a summarised metric has a better and a worse
-            summaries[name] = summarise(series, direction=direction, whole_file=whole)
+            metric = metric_by_name(name)
+            assert metric.direction is not None  # a summarised metric has a better and a worse
+            counted_s = failed_s[failed_s + WINDOW_S <= stop_s] if metric.aligned and stop_s == stop_s else failed_s
+            starts = series.time_s[:, None]
+            hit = ((counted_s + WINDOW_S > starts) & (counted_s < starts + window_s)).any(axis=1)
+            whole = float("nan") if silent or len(counted_s) else whole
+            summaries[name] = summarise(series, direction=metric.direction, whole_file=whole, failed=hit)
         part_of(on_progress, index / total, 1.0 / total)(1.0)
     return summaries
 

@@ -2,8 +2,9 @@
 
 Conventions: the file is cut into segments of 10 s from 0 (a last one is kept from half its length; a shorter file is
 one segment), each is scored by itself, and a file's value is the mean: the cost stays linear, and pesq does not crash
-on long files as it does from about four minutes. A segment in which either signal is exactly zero, that holds a bad
-sample, or in which the library finds nothing to judge has no value. Neither is a headline: STOI saturates (0.9999 at
+on long files as it does from about four minutes. A segment in which the reference is exactly zero, that holds a bad
+sample, or in which the library finds nothing to judge has no value; one in which the estimate alone is exactly zero is
+infinitely bad, and the file has no value. Neither is a headline: STOI saturates (0.9999 at
 40 dB SNR) and PESQ misses a spectral tilt.
 """
 
@@ -16,7 +17,8 @@ from types import ModuleType
 
 import numpy as np
 
-from audio_metrics.errors import BackendError, ParameterError, UndefinedMetricError
+from audio_metrics.distribution import checked_mean
+from audio_metrics.errors import BackendError, ParameterError
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
 SEGMENT_S = 10.0
@@ -69,7 +71,11 @@ def segment_scores(reference: Source, estimate: Source, name: str) -> tuple[np.n
     for index, start in enumerate(starts):
         stop = min(int(start) + length, reference.n_samples)
         cleaned = [clean(source.read(int(start), stop)) for source in (reference, estimate)]
-        if all(bad is None and peak > 0.0 for _, bad, peak in cleaned):
+        if any(bad is not None for _, bad, _ in cleaned) or cleaned[0][2] == 0.0:
+            continue
+        if cleaned[1][2] == 0.0:
+            scores[index] = -np.inf
+        else:
             first, second = (samples.astype(np.float64) for samples, _, _ in cleaned)
             scores[index] = SCORERS[name](first, second, reference.sample_rate_hz)
     return starts / reference.sample_rate_hz, scores
@@ -78,11 +84,7 @@ def segment_scores(reference: Source, estimate: Source, name: str) -> tuple[np.n
 def _mean_score(reference: np.ndarray, estimate: np.ndarray, name: str, *, sample_rate_hz: int) -> float:
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
     refuse_bad_samples(*pair)
-    _, scores = segment_scores(*pair, name)
-    defined = scores[~np.isnan(scores)]
-    if len(defined) == 0:
-        raise UndefinedMetricError(f"no segment holds enough speech; {name} has no value")
-    return float(defined.mean())
+    return checked_mean(segment_scores(*pair, name)[1], "enough speech")
 
 
 def stoi(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int) -> float:

@@ -85,6 +85,8 @@ def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
     hop = round(256 * sample_rate_hz / 24000)
     if len(samples) < frame:
         raise ParameterError(f"{len(samples)} samples are too few for a pitch; expected at least {frame}")
+    if not samples.any():
+        return PitchTrack(np.full(1 + len(samples) // hop, np.nan))
     signal = samples.astype(np.float64)
     f0_hz, voiced, _ = librosa.pyin(
         signal,
@@ -143,7 +145,7 @@ def sampled_pitch_errors(
     errors: list[PitchErrors | None] = []
     for start in starts:
         cleaned = [clean(source.read(int(start), int(start) + length)) for source in (reference, estimate)]
-        if any(bad is not None or peak == 0.0 for _, bad, peak in cleaned):
+        if any(bad is not None for _, bad, _ in cleaned) or all(peak == 0.0 for _, _, peak in cleaned):
             errors.append(None)
             continue
         tracks = [track(samples, sample_rate_hz=reference.sample_rate_hz) for samples, _, _ in cleaned]

@@ -1,4 +1,4 @@
-"""What a comparison holds, and its ratio to a null.
+"""What a comparison holds, how it is shown, and its ratio to a null.
 
 Conventions: as in :mod:`audio_metrics.comparison`, which makes it.
 """
@@ -6,12 +6,13 @@ Conventions: as in :mod:`audio_metrics.comparison`, which makes it.
 from __future__ import annotations
 
 import dataclasses
+import html
 from dataclasses import dataclass
 from typing import Any
 
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.errors import ParameterError
-from audio_metrics.flags import Flag, json_number, json_numbers
+from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers
 from audio_metrics.longform import Summary, distance_ratio
 
 SUMMARISED = (
@@ -28,10 +29,19 @@ SUMMARISED = (
 DISTANCES = ("ltas_distance_db", "frechet_distance")
 """Metrics of which a comparison holds one value for the whole file."""
 
+_SCALARS = (
+    "t_div_s",
+    "lag_s",
+    "lag_correlation",
+    "fine_lag_s",
+    "lag_cost_db",
+    "active_fraction",
+    "duration_s",
+)
 _LENGTH_TOLERANCE = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison:
     """What :func:`~audio_metrics.comparison.compare` found.
 
@@ -45,11 +55,13 @@ class Comparison:
     summaries : dict of str to Summary
         One per name in :data:`SUMMARISED`, and one per metric that was asked for, on its own windows.
     ltas_distance_db, frechet_distance : float
-        Of the whole file, unaligned, each signal without its own silent windows.
+        Of the whole file, unaligned, without windows that are silent in both.
     t_div_s : float
-        Start of the first half second in which the estimate is another sound; NaN if never.
+        Start of the first half second in which the estimate is another sound or not finite; NaN if never.
     lag_s, lag_correlation : float
-        See :class:`~audio_metrics.lag.Lag`.
+        How late the estimate is, in whole samples, and the correlation there.
+    fine_lag_s, lag_cost_db : float
+        The lag with its fraction of a sample, and the SI-SDR that it costs.
     active_fraction : float
         Fraction of usable frames that are active in the reference.
     floored_fraction : dict of str to float
@@ -57,6 +69,10 @@ class Comparison:
     flags : tuple of Flag
     ratio_to_null : dict of str to float, or None
         See :func:`ratio_to_null`.
+
+    Notes
+    -----
+    ``print(comparison)`` gives a headline and a table of some ten lines; in a notebook it is an HTML table.
     """
 
     sample_rate_hz: int
@@ -71,10 +87,84 @@ class Comparison:
     t_div_s: float
     lag_s: float
     lag_correlation: float
+    fine_lag_s: float
+    lag_cost_db: float
     active_fraction: float
     floored_fraction: dict[str, float]
     flags: tuple[Flag, ...]
     ratio_to_null: dict[str, float] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a signal is not finite, or the estimate is digital silence where the reference is not."""
+        return any(flag.is_failure for flag in self.flags)
+
+    @property
+    def headline(self) -> str:
+        """What failed, what is doubtful, or that no fault was found; one line."""
+        return headline(self.flags)
+
+    def against_null(self, null: Comparison) -> Comparison:
+        """With :func:`ratio_to_null`, and with the flags of the null.
+
+        Parameters
+        ----------
+        null : Comparison
+            Of the same reference with another honest rendering of it.
+
+        Raises
+        ------
+        ParameterError
+            The null cannot be one, see :func:`ratio_to_null`.
+        """
+        ratios = ratio_to_null(self, null)
+        flags = tuple(
+            dataclasses.replace(flag, signal="null", message=f"null: {flag.message}")
+            for flag in null.flags
+            if flag.signal != "reference" and flag.kind not in ("short", "left_out")
+        )
+        return dataclasses.replace(self, ratio_to_null=ratios, flags=self.flags + flags)
+
+    def _rows(self) -> list[list[str]]:
+        ratio = [] if self.ratio_to_null is None else ["× null"]
+        rows = [["metric", "unit", "whole", "median", "p95", "worst", "left out", *ratio]]
+        for name, summary in self.summaries.items():
+            figures = [f"{value:.4g}" for value in (summary.whole_file, summary.median, summary.p95, summary.worst)]
+            left_out = f"{summary.n_undefined} of {summary.n_windows}"
+            rows.append([name, metric_by_name(name).unit, *figures, left_out])
+        for name in DISTANCES:
+            rows.append([name, metric_by_name(name).unit, f"{getattr(self, name):.4g}", "", "", "", ""])
+        if self.ratio_to_null is not None:
+            for row in rows[1:]:
+                row.append(f"{self.ratio_to_null[row[0]]:.3g}")
+        return rows
+
+    def _about(self) -> str:
+        return (
+            f"{clock(self.duration_s)} at {self.sample_rate_hz} Hz in windows of 1 s; "
+            f"{100 * self.active_fraction:.0f} % of the frames active"
+        )
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if column < 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self.headline, self._about(), *lines])
+
+    def _repr_html_(self) -> str:
+        head, *body = self._rows()
+        cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
+        return (
+            f"<p><strong>{html.escape(self.headline)}</strong><br>{html.escape(self._about())}</p>"
+            f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>"
+        )
 
     def to_dict(self, *, active_series: bool = False) -> dict[str, Any]:
         """As plain data for strict JSON; NaN and infinities are None (``n_infinite`` counts the latter).
@@ -87,7 +177,7 @@ class Comparison:
         result: dict[str, Any] = {
             name: _summary_dict(summary, active_series=active_series) for name, summary in self.summaries.items()
         }
-        for name in (*DISTANCES, "t_div_s", "lag_s", "lag_correlation", "active_fraction", "duration_s"):
+        for name in (*DISTANCES, *_SCALARS):
             result[name] = json_number(getattr(self, name))
         for name in ("sample_rate_hz", "n_samples", "n_frames", "dropped_samples"):
             result[name] = getattr(self, name)
@@ -139,7 +229,8 @@ def ratio_to_null(comparison: Comparison, null_comparison: Comparison) -> dict[s
     Raises
     ------
     ParameterError
-        The settings differ, or the lengths by more than a tenth.
+        The settings differ, or the lengths by more than a tenth; or the null is the reference itself, is not finite
+        or is digital silence where the reference is not.
     """
     for name, value in comparison.settings.items():
         other = null_comparison.settings.get(name)
@@ -150,6 +241,7 @@ def ratio_to_null(comparison: Comparison, null_comparison: Comparison) -> dict[s
             f"the comparison covers {comparison.duration_s:.3f} s, the null {null_comparison.duration_s:.3f} s; "
             "distances shrink with length: use a null of the same length"
         )
+    _check_null(null_comparison)
     ratios = {}
     for name, summary in comparison.summaries.items():
         value, null = summary.whole_file, null_comparison.summaries[name].whole_file
@@ -157,6 +249,15 @@ def ratio_to_null(comparison: Comparison, null_comparison: Comparison) -> dict[s
     for name in DISTANCES:
         ratios[name] = distance_ratio(getattr(comparison, name), getattr(null_comparison, name))
     return ratios
+
+
+def _check_null(null: Comparison) -> None:
+    """Refuse a null that would flatter everything that is held against it."""
+    broken = [flag for flag in null.flags if flag.is_failure]
+    if broken:
+        raise ParameterError(f"the null cannot be one: {broken[0].message}; render the reference again, another seed")
+    if null.summaries["snr_db"].whole_file == float("inf") and null.ltas_distance_db == 0.0:
+        raise ParameterError("the null is the reference itself; expected another rendering of it, as by another seed")
 
 
 def _as_distance(value: float, name: str) -> float:

@@ -55,6 +55,16 @@ class HalfWindowTable:
         """Windows in which a signal is exactly zero, shape (n_signals, n_started_windows)."""
         return np.asarray(~by_window(self.nonzero).any(axis=-1))
 
+    @property
+    def failed_windows(self) -> np.ndarray:
+        """Windows with a sample that is not finite in any signal, shape (n_started_windows,)."""
+        return np.asarray(by_window(self.bad_samples.any(axis=0)).any(axis=-1))
+
+    @property
+    def has_whole(self) -> bool:
+        """Whether a figure of the whole file can be had: every sample is finite and no signal is all zeros."""
+        return not (self.bad_samples.any() or self.silent_windows.all(axis=1).any())
+
     def put(self, columns: dict[str, np.ndarray], name: str, rows: slice, values: np.ndarray, *, parts: int) -> None:
         """Write rows of the column of that name, which has `parts` rows a window and is made when it is new."""
         if name not in columns:
@@ -121,7 +131,7 @@ def _add_signals(table: HalfWindowTable, block: Block) -> None:
                 start = block.first_window * table.grid.window_samples
                 table.first_bad_sample[signal] = start + int(np.argmax(bad))
         if table.moments:
-            table.moments[signal].add(block.spectra, signal, block.outside_silence(signal))
+            table.moments[signal].add(block.spectra, signal, block.outside_silence(*range(table.n_signals)))
 
 
 def _add_frames(
@@ -160,16 +170,18 @@ def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel
 
 
 def _frames_outside_silence(table: HalfWindowTable, sources: Sequence[Source]) -> tuple[np.ndarray, float]:
-    silent = table.silent_windows.any(axis=0)
-    n_frames = float(by_window(table.frames)[~silent].sum())
+    for source, silent in zip(sources, table.silent_windows, strict=True):
+        if silent.all():
+            raise UndefinedMetricError(f"{source.name} is digital silence throughout; the metric has no value")
+    left_out = table.silent_windows.all(axis=0)
+    n_frames = float(by_window(table.frames)[~left_out].sum())
     if n_frames == 0.0:
-        names = " or ".join(source.name for source in sources)
-        raise UndefinedMetricError(f"{names} is digital silence in every window; the metric has no value")
-    return np.asarray(silent), n_frames
+        raise UndefinedMetricError("no frame outside digital silence; the metric has no value")
+    return np.asarray(left_out), n_frames
 
 
 def file_sums(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> list[float]:
-    """Sum of each kernel over the frames of a pair, windows of digital silence left out."""
+    """Sum of each kernel over the frames of a pair, windows of digital silence in both left out."""
     table = _checked_file_table(sources, kernels, floor=floor)
     silent, _ = _frames_outside_silence(table, sources)
     return [float(column[~silent].sum()) for column in table.sums.values()]

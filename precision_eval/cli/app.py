@@ -37,14 +37,14 @@ resampled, normalised, trimmed or warped. An hour takes under half a minute, and
 
 Every metric stands with its unit; ↓ is closer when lower, ↑ when higher. [bold]p95[/bold] is what 95 % of the seconds
 are no worse than, [bold]worst[/bold] the worst second and when it was, [bold]slope/min[/bold] whether it gets worse.
-A distance alone says little: give [cyan]--null[/cyan] a second rendering of REF that is just as good (another noise
+A distance alone says little: give [cyan]--noise-floor[/cyan] a second rendering of REF that is just as good (another noise
 seed), and every distance is also shown as a multiple of what chance does.
 
 [bold]Examples[/bold]
 
 [cyan]precision-eval audio original.wav float16.wav[/cyan]
 
-[cyan]precision-eval audio original.wav float16.wav --null other-seed.wav --plot pair.png[/cyan]
+[cyan]precision-eval audio original.wav float16.wav --noise-floor other-seed.wav --plot pair.png[/cyan]
 
 [cyan]precision-eval audio original.wav float16.wav --json > pair.json[/cyan]  strict JSON, NaN and infinity as null
 """

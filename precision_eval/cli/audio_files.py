@@ -56,7 +56,7 @@ def read_header(role: str, path: Path) -> Header:
 def check_headers(reference: Path, estimate: Path, noise_floor: Path | None) -> list[Header]:
     """Read every header and refuse files that cannot be compared."""
     named = [("reference", reference), ("estimate", estimate)] + (
-        [] if noise_floor is None else [("noise_floor", noise_floor)]
+        [] if noise_floor is None else [("noise floor", noise_floor)]
     )
     headers = [read_header(role, path) for role, path in named]
     for header in headers[1:]:

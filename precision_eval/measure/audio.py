@@ -7,7 +7,6 @@ the codec, so the reference's own distance to it (codec, vocoder and model toget
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,10 @@ from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
 from precision_eval.cases.voice.recogniser import Recogniser
 from precision_eval.cases.voice.script import Conditioning, segments_of
 from precision_eval.measure.synthesis import PROMPT_FRAMES
+
+
+class NonFiniteAudioError(ArithmeticError):
+    """A recording holds samples that are NaN or infinite; nothing measured of it would mean anything."""
 
 
 def spoken_script(n_frames: int) -> np.ndarray:
@@ -43,6 +46,9 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
     """Measure one synthesis against the reference's and against the original speech."""
     audio, reference, noise_floor = _read(wav_path), _read(reference_path), _read(null_path)
     distance = audio_metrics.compare(reference, audio, sample_rate_hz=SAMPLE_RATE_HZ)
+    for flag in distance.flags:
+        if flag.kind == "non_finite":
+            raise NonFiniteAudioError(flag.message)
     noise_floor_distance = audio_metrics.compare(reference, noise_floor, sample_rate_hz=SAMPLE_RATE_HZ)
     original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
     n_samples = min(len(original), len(audio))
@@ -55,7 +61,7 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
     heard_original = recogniser.phoneme_accuracy(
         original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
     )
-    compared = replace(distance, ratio_to_null=audio_metrics.ratio_to_null(distance, noise_floor_distance))
+    compared = distance.against_null(noise_floor_distance)
     against_reference = compared.to_dict()
     for name in SUMMARISED:
         against_reference[name]["ratio_to_null"] = against_reference["ratio_to_null"][name]

@@ -163,10 +163,14 @@ def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare a condition's audio with the reference's, beside the noise floor, and with the original speech."""
-    from precision_eval.measure.audio import compare_with_references
+    from precision_eval.measure.audio import NonFiniteAudioError, compare_with_references
 
     (condition,) = cell.fixes
     path, reference_path, null_path = (
         _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
     )
-    return [passed(condition, compare_with_references(path, reference_path=reference_path, null_path=null_path))]
+    try:
+        data = compare_with_references(path, reference_path=reference_path, null_path=null_path)
+    except NonFiniteAudioError as error:
+        return [failed(condition, "non_finite", str(error))]
+    return [passed(condition, data)]

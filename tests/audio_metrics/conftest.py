@@ -48,8 +48,8 @@ def make_pitch_tracks() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def oracles() -> dict[str, Any]:
-    """What auraloss, torchmetrics and mir_eval say, made by ``make_oracles.py``."""
+def references() -> dict[str, Any]:
+    """What auraloss, torchmetrics and mir_eval say, made by ``make_references.py``."""
     return json.loads(Path(__file__).with_name("references.json").read_text(encoding="utf-8"))
 
 

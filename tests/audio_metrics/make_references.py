@@ -2,7 +2,7 @@
 
 The libraries are no dependencies of this package; install them beside it and run this file from its folder:
 
-    pip install auraloss torchmetrics mir_eval && python make_oracles.py
+    pip install auraloss torchmetrics mir_eval && python make_references.py
 
 Signals are float64. auraloss pads by half a transform at each end, which here holds zeros; its floor sits on the
 magnitude's square before division by the window's energy.

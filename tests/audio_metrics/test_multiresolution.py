@@ -22,22 +22,22 @@ def padded(x, resolution):
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS, ids=lambda r: str(r.n_fft))
-def test_each_resolution_is_auralosses(padded_pair, oracles, resolution):
+def test_each_resolution_is_auralosses(padded_pair, references, resolution):
     x, y = padded_pair
     energy = 0.375 * resolution.window_samples  # Σ w²
     found = distance(padded(x, resolution), padded(y, resolution), resolutions=(resolution,), floor=1e-8 / energy)
-    theirs = oracles["spectral"]["resolutions"][str(resolution.n_fft)]
+    theirs = references["spectral"]["resolutions"][str(resolution.n_fft)]
     assert found == pytest.approx(theirs["convergence"] + theirs["log_l1"], rel=1e-7)  # its window is float32
 
 
-def test_the_mean_over_resolutions_is_auralosses(padded_pair, oracles):
+def test_the_mean_over_resolutions_is_auralosses(padded_pair, references):
     x, y = padded_pair
     found = [
         distance(padded(x, r), padded(y, r), resolutions=(r,), floor=1e-8 / (0.375 * r.window_samples))
         for r in RESOLUTIONS
     ]
-    assert np.mean(found) == pytest.approx(oracles["spectral"]["multi_resolution"], rel=1e-7)
-    assert distance(x, y) == pytest.approx(oracles["spectral"]["multi_resolution"], rel=0.02)  # other ends and floor
+    assert np.mean(found) == pytest.approx(references["spectral"]["multi_resolution"], rel=1e-7)
+    assert distance(x, y) == pytest.approx(references["spectral"]["multi_resolution"], rel=0.02)  # other ends and floor
 
 
 @settings(max_examples=10)
@@ -82,7 +82,7 @@ def test_silence_and_bad_samples(speech):
         distance(x, np.zeros_like(x))
     half = x.copy()
     half[FS : 2 * FS] = 0.0
-    sums = resolution_sums(*(ArraySource(s, sample_rate_hz=FS, name="signal") for s in (half, x)))
+    sums = resolution_sums(*(ArraySource(s, sample_rate_hz=FS, name="signal") for s in (half, half)))
     assert (sums.frames[:, 1] == 0).all()  # left out with all its frames
     assert np.isnan(sums.distance()[1])
     broken = x.copy()

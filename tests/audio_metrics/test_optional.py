@@ -83,8 +83,6 @@ def test_ratios_of_scores_and_of_estimates_under_0(pair, monkeypatch):
     assert _as_distance(20.0, "snr_db") == pytest.approx(0.1)
     assert _as_distance(0.5, "maximum_mean_discrepancy") == 0.5
     assert np.isnan(_as_distance(-1e-3, "maximum_mean_discrepancy"))
-    result = compare(pair[0], pair[0], metrics=("maximum_mean_discrepancy",))
-    assert np.isnan(am.ratio_to_null(result, result)["maximum_mean_discrepancy"])
 
 
 def test_aligned_metrics_stop_at_divergence(speech):
@@ -105,9 +103,8 @@ def test_silence_and_bad_samples_are_no_errors(speech):
     for y in (np.zeros_like(x), np.where(np.arange(len(x)) == 99, np.nan, x)):
         result = compare(x, y, metrics=CHEAP)
         json.dumps(result.to_dict(), allow_nan=False)
-        silent = not np.nan_to_num(y).any()
         for name in CHEAP:
-            assert np.isnan(result.summaries[name].whole_file) == silent, name
+            assert np.isnan(result.summaries[name].whole_file), name
 
 
 def test_pitch_is_tracked_once_for_all_four(pair, monkeypatch):

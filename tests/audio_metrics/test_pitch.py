@@ -27,10 +27,10 @@ def test_by_hand():
     assert found.value("f0_error_cents") == 600.0  # median of 0 and an octave
 
 
-def test_against_mir_eval(pitch_tracks, oracles):
+def test_against_mir_eval(pitch_tracks, references):
     found = errors(*pitch_tracks)
     for name in PITCH_METRICS:
-        assert found.value(name) == pytest.approx(oracles["pitch"][name], abs=1e-9), name
+        assert found.value(name) == pytest.approx(references["pitch"][name], abs=1e-9), name
 
 
 @settings(max_examples=60)

@@ -74,7 +74,7 @@ def test_help_teaches_and_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "LOADED []" in done.stdout
-    for word in ("Examples", "--null", "--plot", "--json", "p95"):
+    for word in ("Examples", "--noise-floor", "--plot", "--json", "p95"):
         assert word in done.stdout
 
 
@@ -99,12 +99,12 @@ def test_the_tables_hold_every_metric_with_unit_direction_and_course(files, caps
 
 def test_json_is_strict_and_says_what_the_library_says(files):
     reference, estimate, noise_floor = files
-    done = run(reference, estimate, "--null", noise_floor, "--json", check=True)
+    done = run(reference, estimate, "--noise-floor", noise_floor, "--json", check=True)
     found = json.loads(done.stdout, parse_constant=lambda word: pytest.fail(word))
     expected = compare_files(reference, estimate, null_path=noise_floor).to_dict()
     assert found["comparison"]["mel_mcd_db"] == expected["mel_mcd_db"]
     assert found["comparison"]["ratio_to_null"] == expected["ratio_to_null"]
-    assert found["files"]["noise_floor"] == {"path": str(noise_floor), "format": "FLOAT"}
+    assert found["files"]["noise floor"] == {"path": str(noise_floor), "format": "FLOAT"}
     assert set(found["signals"]) == {"reference", "estimate"}
     assert done.stderr == ""
 
@@ -138,9 +138,9 @@ def test_silence_and_nan_are_flagged_with_their_time_and_drawn(wav, tmp_path, ca
     plot = tmp_path / "pair.png"
     command(wav("r.wav", samples), wav("e.wav", estimate), plot=plot)
     shown = capsys.readouterr().out
-    assert "1 windows of reference are exactly zero" in shown
+    assert "1 windows of 1 s are digital silence in both" in shown
     assert "First at 0:02.0." in shown
-    assert "1 samples of estimate are not finite" in shown
+    assert "stimate has 1 samples that are not finite" in shown
     assert "First at 0:04.0." in shown
     assert plot.stat().st_size > 10_000
 
@@ -221,7 +221,9 @@ def test_a_file_that_may_not_be_read_says_so(wav, tmp_path, monkeypatch):
 
 
 def test_the_null_must_fit_too(files, wav):
-    with pytest.raises(AudioMetricsError, match=r"lengths differ: reference .*, null .*short\.wav has 100 samples"):
+    with pytest.raises(
+        AudioMetricsError, match=r"lengths differ: reference .*, noise floor .*short\.wav has 100 samples"
+    ):
         command(*files[:2], noise_floor=wav("short.wav", sound()[:100]))
 
 

@@ -1,0 +1,140 @@
+"""Recordings as half precision breaks them: dead, not finite, late; none may score well, and the first line tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import audio_metrics as am
+from audio_metrics.comparison import DISTANCES, SUMMARISED
+
+FS = 16000
+
+
+def compare(x, y, **options):
+    return am.compare(x, y, sample_rate_hz=FS, **options)
+
+
+def kinds(result, signal):
+    return {flag.kind for flag in result.flags if flag.signal == signal}
+
+
+@pytest.fixture
+def six_seconds(speech):
+    return speech(6, 1)
+
+
+def test_an_estimate_that_dies_is_as_bad_as_one_that_nearly_does(six_seconds):
+    dead, nearly = six_seconds.copy(), six_seconds.copy()
+    dead[3 * FS :] = 0.0
+    nearly[3 * FS :] = 1e-8
+    found, expected = compare(six_seconds, dead), compare(six_seconds, nearly)
+    for name in ("log_spectral_distance_db", "mel_mcd_db", "level_error_db", "snr_db"):
+        assert found.summaries[name].whole_file == pytest.approx(expected.summaries[name].whole_file, rel=0.05), name
+        assert found.summaries[name].n_undefined == 0
+    assert found.summaries["log_spectral_distance_db"].whole_file > 15
+    assert found.summaries["si_sdr_db"].worst == -np.inf
+    assert found.frechet_distance > 100
+    assert found.t_div_s == 3.0
+    assert "silent" in kinds(found, "estimate")
+    plain = am.log_spectral_distance_db(six_seconds, dead, sample_rate_hz=FS)
+    assert plain == pytest.approx(found.summaries["log_spectral_distance_db"].whole_file, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["multi_resolution_stft_distance", "voicing_decision_error"])
+def test_optional_metrics_hear_a_dead_estimate(speech, name):
+    x = speech(10, 1)
+    dead = x.copy()
+    dead[5 * FS :] = 0.0
+    found = compare(x, dead, metrics=[name]).summaries[name]
+    assert found.n_undefined == 0
+    assert found.whole_file > 10 * compare(x, x, metrics=[name]).summaries[name].whole_file + 0.2
+
+
+def test_a_minute_of_silence_in_the_estimate_is_not_left_out_of_its_statistics(speech):
+    x = speech(20, 1)
+    dead = np.where(np.arange(len(x)) < 5 * FS, x, 0.0)
+    long, dead = np.tile(x, 6), np.concatenate([np.tile(x, 3), np.zeros(3 * len(dead))])
+    summaries = compare(long, dead, metrics=["maximum_mean_discrepancy", "mel_mean_difference_db"]).summaries
+    for name in ("maximum_mean_discrepancy", "mel_mean_difference_db"):
+        assert np.isnan(summaries[name].whole_file), name
+    for function in (am.maximum_mean_discrepancy, am.mel_mean_difference_db):
+        with pytest.raises(am.UndefinedMetricError, match="estimate"):
+            function(long, dead, sample_rate_hz=FS)
+
+
+def test_windows_silent_in_both_are_left_out_and_counted(six_seconds):
+    x = six_seconds.copy()
+    x[2 * FS : 4 * FS] = 0.0
+    result = compare(x, x)
+    for name in SUMMARISED:
+        assert result.summaries[name].n_undefined == 2, name
+    assert result.summaries["log_spectral_distance_db"].whole_file == 0.0
+    assert str(result).count("2 of 6") == len(SUMMARISED)
+    (flag,) = [flag for flag in result.flags if flag.kind == "left_out"]
+    assert (flag.signal, flag.time_s, flag.count) == ("pair", 2.0, 2)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_an_estimate_that_is_not_finite_is_no_perfect_one(six_seconds, bad):
+    broken = six_seconds.copy()
+    broken[3 * FS :] = bad
+    result = compare(six_seconds, broken, metrics=["multi_resolution_stft_distance", "maximum_mean_discrepancy"])
+    for name, summary in result.summaries.items():
+        assert np.isnan([summary.whole_file, summary.mean, summary.last_third]).all(), name
+        worst = -np.inf if am.metric_by_name(name).direction == "higher" else np.inf
+        assert summary.worst == worst, name
+        assert summary.n_failed >= 1
+    assert np.isnan([getattr(result, name) for name in DISTANCES]).all()
+    assert result.t_div_s == 3.0
+    assert kinds(result, "estimate") - {"floored"} == {"non_finite"}  # and not silent
+    assert result.failed
+    assert str(result).splitlines()[0].startswith("FAILED: estimate has 48000 samples that are not finite, from 0:03.0")
+
+
+def test_one_bad_sample_fails_its_window_and_the_file(six_seconds):
+    broken = six_seconds.copy()
+    broken[2 * FS + 8000] = np.nan
+    result = compare(six_seconds, broken)
+    for name in SUMMARISED:
+        summary = result.summaries[name]
+        np.testing.assert_array_equal(np.isnan(summary.series.value), np.arange(6) == 2)
+        assert np.isnan(summary.whole_file)
+        assert (summary.n_undefined, summary.n_failed) == (1, 1)
+        assert np.isinf(summary.worst)
+    assert result.t_div_s == 2.5
+
+
+def test_the_first_line_of_a_dead_estimate_and_of_a_clean_one(six_seconds):
+    dead = six_seconds.copy()
+    dead[3 * FS :] = 0.0
+    assert str(compare(six_seconds, dead)).startswith("FAILED: estimate is digital silence in 3 windows of 1 s")
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(len(six_seconds))
+    clean = compare(six_seconds, six_seconds + noise)
+    assert not clean.failed
+    assert str(clean).startswith("no fault found")
+
+
+@pytest.mark.parametrize("delay_ms", [0.01, 0.1, 1.0, 10.67, 50.0])
+def test_a_lag_is_flagged_and_taken_out_on_request(speech, delay_ms):
+    x = speech(8, 1)
+    samples = delay_ms * FS / 1000
+    spectrum = np.fft.rfft(x, 2 * len(x)) * np.exp(-2j * np.pi * np.fft.rfftfreq(2 * len(x)) * samples)
+    late = np.fft.irfft(spectrum)[: len(x)] + 1e-4 * np.random.default_rng(0).standard_normal(len(x))
+    result = compare(x, late)
+    assert result.fine_lag_s == pytest.approx(delay_ms / 1000, abs=0.02 / FS)
+    assert result.headline.startswith("WARNING: the estimate is")
+    assert "ms late" in result.headline
+    aligned = compare(x, late, align="lag")
+    assert aligned.settings["align"] == "lag"
+    assert {"aligned", "short"} == {flag.kind for flag in aligned.flags}
+    assert aligned.summaries["snr_db"].median > 35
+
+
+def test_noise_is_no_lag(speech):
+    x = speech(8, 1)
+    for level in (1e-6, 1e-3, 0.03):
+        result = compare(x, x + level * np.random.default_rng(0).standard_normal(len(x)))
+        assert not [flag for flag in result.flags if flag.kind == "lag"], level
+    with pytest.raises(am.ParameterError, match="align is 'dtw'; expected None or 'lag'"):
+        compare(x, x, align="dtw")
