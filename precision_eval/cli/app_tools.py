@@ -1,4 +1,4 @@
-"""The commands that answer one question each: ``explain``, ``plan``, ``sweep`` and ``expect``.
+"""The commands that answer one question each: ``explain``, ``plan`` and ``expect``.
 
 Registered on the application; each imports what it needs when it runs.
 """
@@ -39,19 +39,6 @@ weights are loaded. A plan that does not fit is a result.
 [cyan]precision-eval plan --model dia-1.6b --dtype float16 --kv-dtype float16 --length 3072 --device-memory 8GiB[/cyan]
 
 [cyan]precision-eval plan --model config.json --fix kv_to_query,float16 --json[/cyan]
-"""
-
-_SWEEP_HELP = """Time the two casts at decode over the length of the cache, and find where one overtakes the other.
-
-Casting the query copies next to nothing and leaves attention in half, which may itself be slower; casting keys and
-values copies the cache at every step and attends in float32. The crossover is given with its interval, or that there
-is none in the range. Lines are appended to OUT/lengths.jsonl; the same command goes on from there.
-
-[bold]Examples[/bold]
-
-[cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
-
-[cyan]precision-eval sweep --quick --shapes dia --modes eager --out runs/sweep-dia[/cyan]
 """
 
 _EXPECT_HELP = """Run every fix on every case at its smallest size, and hold the statuses to the recorded table.
@@ -125,52 +112,6 @@ def plan(
     )
 
 
-@app.command(help=flowing(_SWEEP_HELP))
-def sweep(
-    out: Annotated[Path, typer.Option(help="Folder of lines, figure and summary.")] = Path("runs/sweep"),
-    shapes: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
-    lengths: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
-    modes: Annotated[Names | None, typer.Option(help="eager, compiled.")] = None,
-    threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
-    cache_dtypes: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
-    memory: Annotated[
-        Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
-    budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
-    refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
-    minutes: Annotated[
-        float | None, typer.Option(help="Start no job that would end later; the same command goes on.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
-) -> None:
-    """Sweep lengths."""
-    from precision_eval.cli.sweep import Request, sweep_command
-
-    sweep_command(
-        Request(
-            out=out,
-            shapes=_names(shapes),
-            lengths=_numbers("lengths", lengths),
-            modes=_names(modes),
-            threads=_numbers("threads", threads),
-            cache_dtypes=_names(cache_dtypes),
-            memory=_names(memory),
-            batch=batch,
-            budget_s=budget,
-            processes=processes,
-            seed=seed,
-            refine=refine,
-            minutes=minutes,
-            quick=quick,
-            report_only=report,
-        )
-    )
-
-
 @app.command(help=flowing(_EXPECT_HELP))
 def expect(
     case: Annotated[Names, typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
@@ -185,26 +126,3 @@ def expect(
     from precision_eval.cli.expect import Request, expect_command
 
     expect_command(Request(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table))
-
-
-def _names(values: Names | None) -> tuple[str, ...] | None:
-    return None if values is None else split(values)
-
-
-def _numbers(name: str, values: Names | None) -> tuple[int, ...] | None:
-    """Read whole numbers.
-
-    Raises
-    ------
-    ParameterError
-        One of them is none.
-    """
-    from precision_eval.core.errors import ParameterError
-
-    if values is None:
-        return None
-    texts = split(values)
-    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
-    if wrong:
-        raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")
-    return tuple(map(int, texts))

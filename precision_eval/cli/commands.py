@@ -6,10 +6,11 @@ from __future__ import annotations
 from precision_eval.cli import app as measuring
 from precision_eval.cli import app_choose as choosing
 from precision_eval.cli import app_tools as questions
+from precision_eval.cli import sweep
 from precision_eval.cli import app_doctor as doctoring
 from precision_eval.cli import app_sensitivity as sensitivities
 from precision_eval.cli import app_gate as gating
 from precision_eval.cli import app_versions as versions
 from precision_eval.cli.application import app
 
-__all__ = ["app", "choosing", "doctoring", "gating", "measuring", "questions", "sensitivities", "versions"]
+__all__ = ["app", "choosing", "doctoring", "gating", "measuring", "questions", "sensitivities", "sweep", "versions"]

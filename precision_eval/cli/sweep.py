@@ -1,68 +1,102 @@
-"""What ``sweep`` does: measure the lengths that are missing, then write what all of them found."""
+"""The command ``sweep``: measure the lengths that are missing, then write the answer that all of them give."""
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+import typer
 
 from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.cli.application import app, flowing, split
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import check_own_folder
-from precision_eval.core.trials import TrialFile
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from precision_eval.core.trials import TrialFile
     from precision_eval.studies.sweep.plan import Sweep
 
 CROSSOVER_NAME = "crossover.json"
 SUMMARY_NAME = "summary.md"
 
+Names = list[str]
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asks for; None leaves a choice to the sweep."""
+_HELP = """Time the two casts at decode over the length of the cache, and find where one overtakes the other.
 
-    out: Path
-    shapes: tuple[str, ...] | None = None
-    lengths: tuple[int, ...] | None = None
-    modes: tuple[str, ...] | None = None
-    threads: tuple[int, ...] | None = None
-    cache_dtypes: tuple[str, ...] | None = None
-    memory: tuple[str, ...] | None = None
-    batch: int | None = None
-    budget_s: float | None = None
-    processes: int | None = None
-    seed: int | None = None
-    refine: int = 0
-    minutes: float | None = None
-    quick: bool = False
-    report_only: bool = False
+Casting the query copies next to nothing and leaves attention in half, which may itself be slower; casting keys and
+values copies the cache at every step and attends in float32. The crossover is given with its interval, or that there
+is none in the range. Lines are appended to OUT/lengths.jsonl; the same command goes on from there.
 
-    def sweep(self) -> Sweep:
-        """Work the request out."""
-        from precision_eval.studies.sweep.plan import FULL, QUICK
+[bold]Examples[/bold]
 
-        names = ("shapes", "lengths", "modes", "threads", "cache_dtypes", "memory", "batch", "budget_s")
-        chosen: dict[str, Any] = {name: getattr(self, name) for name in (*names, "processes", "seed")}
-        return replace(QUICK if self.quick else FULL, **{name: one for name, one in chosen.items() if one is not None})
+[cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
+
+[cyan]precision-eval sweep --quick --shapes dia --modes eager --out runs/sweep-dia[/cyan]
+"""
 
 
-def sweep_command(request: Request) -> None:
+@app.command(help=flowing(_HELP))
+def sweep(
+    out: Annotated[Path, typer.Option(help="Folder of lines, figure and summary.")] = Path("runs/sweep"),
+    shapes: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
+    lengths: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
+    modes: Annotated[Names | None, typer.Option(help="eager, compiled.")] = None,
+    threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
+    cache_dtypes: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
+    memory: Annotated[
+        Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(help="Start no job that would end later; the same command goes on.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
+) -> None:
+    """Sweep lengths."""
+    from precision_eval.studies.sweep.plan import FULL, QUICK
+
+    given = {
+        "shapes": shapes and split(shapes),
+        "lengths": lengths and whole_numbers("lengths", lengths),
+        "modes": modes and split(modes),
+        "threads": threads and whole_numbers("threads", threads),
+        "cache_dtypes": cache_dtypes and split(cache_dtypes),
+        "memory": memory and split(memory),
+        "batch": batch,
+        "budget_s": budget,
+        "processes": processes,
+        "seed": seed,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    plan = replace(QUICK if quick else FULL, **changes)  # bad names end here, before anything is started
+    run_sweep(plan, out, refine=refine, minutes=minutes, report_only=report)
+
+
+def run_sweep(
+    plan: Sweep, out: Path, *, refine: int = 0, minutes: float | None = None, report_only: bool = False
+) -> None:
     """Measure, print, draw and write."""
-    check_own_folder(request.out, "lengths.jsonl")
-    if request.minutes is not None and not 0.0 < request.minutes < math.inf:
-        raise ParameterError(f"--minutes {request.minutes:g}; give a finite number above 0, or leave it out")
-    console = Console()
-    file = TrialFile(request.out / "lengths.jsonl")
-    sweep = request.sweep()  # bad names end here, before anything is started
-    if not request.report_only:
+    from rich.console import Console
+
+    from precision_eval.core.trials import TrialFile
+
+    check_own_folder(out, "lengths.jsonl")
+    if minutes is not None and not 0.0 < minutes < math.inf:
+        raise ParameterError(f"--minutes {minutes:g}; give a finite number above 0, or leave it out")
+    console, file = Console(), TrialFile(out / "lengths.jsonl")
+    if not report_only:
         try:
-            left = _measure(sweep, request, file, console)
+            left = _measure(plan, file, console, refine=refine, minutes=minutes)
         except KeyboardInterrupt:
             console.print("Stopped. Jobs that were finished are kept; the same command goes on from there.")
             sys.exit(EXIT_INTERRUPTED)
@@ -70,25 +104,24 @@ def sweep_command(request: Request) -> None:
             console.print(f"Out of time with {left} lines to measure; the same command goes on from there.")
             if not file.read():
                 return
-    _report(request.out, file, console)
+    _report(out, file, console)
 
 
-def _measure(sweep: Sweep, request: Request, file: TrialFile, console: Console) -> int:
+def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int, minutes: float | None) -> int:
     """Run what is missing and return how many lines the time limit left out."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from precision_eval.core.environment import collect, store_environment
     from precision_eval.run.executor import IsolatedExecutor
-    from precision_eval.studies.sweep.lengths import TimeLimit, refine, run_sweep
+    from precision_eval.studies.sweep.running import SweepRun, TimeLimit
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    columns_left = (*columns, TimeRemainingColumn(elapsed_when_finished=False))
-    limit = TimeLimit() if request.minutes is None else TimeLimit(60.0 * request.minutes)
-    worker_limit_s = 120.0 + len(sweep.lengths) * (60.0 + 4.0 * sweep.budget_s)
+    worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
     with (
-        IsolatedExecutor(1, timeout_s=worker_limit_s, preload=_preload(sweep)) as executor,
-        Progress(*columns_left, console=console, auto_refresh=False, disable=not console.is_terminal) as progress,
+        IsolatedExecutor(1, timeout_s=worker_limit_s, preload=_preload(plan)) as executor,
+        Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as progress,
     ):
         environment = executor.submit(collect, "cpu").result()  # in a worker, so that torch is not loaded here
-        sha = store_environment(environment, file.path.parent)
         task = progress.add_task("starting", total=None)
 
         def show(done: int, total: int, what: str) -> None:
@@ -96,17 +129,22 @@ def _measure(sweep: Sweep, request: Request, file: TrialFile, console: Console) 
             if not console.is_terminal:
                 console.print(f"{done}/{total} {what}", highlight=False, soft_wrap=True)
 
-        left = run_sweep(sweep, file, executor, environment=sha, progress=show, limit=limit)
-        if left:
-            return left
-        return refine(sweep, file, executor, environment=sha, rounds=request.refine, progress=show, limit=limit)
+        run = SweepRun(
+            sweep=plan,
+            file=file,
+            executor=executor,
+            environment=store_environment(environment, file.path.parent),
+            progress=show,
+            limit=TimeLimit() if minutes is None else TimeLimit(60.0 * minutes),
+        )
+        return run.measure_missing() or run.refine(refine)
 
 
-def _preload(sweep: Sweep) -> tuple[str, ...]:
+def _preload(plan: Sweep) -> tuple[str, ...]:
     """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
-    compiler = ("precision_eval.run.warm_compiler",) if "compiled" in sweep.modes else ()
+    compiler = ("precision_eval.run.warm_compiler",) if "compiled" in plan.modes else ()
     return ("torch", "torch._dynamo", *compiler)
 
 
@@ -115,19 +153,27 @@ def _report(out: Path, file: TrialFile, console: Console) -> None:
     lines = file.read()
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
-    from precision_eval.studies.sweep.findings import findings_of, sentence
-    from precision_eval.studies.sweep.lines import series_of
+    from precision_eval.studies.sweep.curves import curves_of
     from precision_eval.studies.sweep.plots import draw
-    from precision_eval.studies.sweep.text import answer, crossover_json, summary_markdown
+    from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
 
-    findings = findings_of(series_of(lines))
+    curves = curves_of(lines)
     campaign = str(lines[-1]["campaign"])
-    (out / CROSSOVER_NAME).write_text(crossover_json(findings, campaign=campaign), encoding="utf-8")
-    (out / SUMMARY_NAME).write_text(summary_markdown(findings, campaign=campaign), encoding="utf-8")
-    drawn = draw(findings, out)
-    for one in findings:
-        console.print(f"{one.series.configuration.title}: {sentence(one.crossover)}", highlight=False)
-    for line in answer(findings):
+    (out / CROSSOVER_NAME).write_text(crossover_json(curves, campaign=campaign), encoding="utf-8")
+    (out / SUMMARY_NAME).write_text(summary_markdown(curves, campaign=campaign), encoding="utf-8")
+    drawn = draw(curves, out)
+    for curve in curves:
+        console.print(f"{curve.configuration.title}: {sentence(curve.crossover)}", highlight=False)
+    for line in answer(curves):
         console.print(line, style="bold", highlight=False)
     written = [out / SUMMARY_NAME, out / CROSSOVER_NAME, *drawn]
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
+
+
+def whole_numbers(name: str, values: Names) -> tuple[int, ...]:
+    """Read whole numbers above 0."""
+    texts = split(values)
+    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
+    if wrong:
+        raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")
+    return tuple(map(int, texts))

@@ -23,12 +23,12 @@ from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.stats import PairedRatio
-from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, Line, line_of
+from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, Line, line_of
 from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, page_faults_per_call
-from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Configuration, Job
+from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, SweepConfiguration, SweepJob
 
 
-def measure_job(job: Job) -> list[Line]:
+def measure_job(job: SweepJob) -> list[Line]:
     """Measure every length of a job in this process, which is expected to be a worker of its own."""
     torch.set_num_threads(job.configuration.threads)
     try:
@@ -42,13 +42,13 @@ def measure_job(job: Job) -> list[Line]:
     return lines
 
 
-def build_case(configuration: Configuration, length: int, *, seed: int) -> BuiltCase:
+def build_case(configuration: SweepConfiguration, length: int, *, seed: int) -> BuiltCase:
     """Build attention of one query against a cache of `length` slots, all in use."""
     shape = replace(SHAPES[configuration.shape], batch=configuration.batch, slots=length, filled=length)
     return attention_case(shape, device="cpu", seed=seed, prefill=False, cache_dtype_name=configuration.cache_dtype)
 
 
-def _measured(job: Job, length: int) -> Line:
+def _measured(job: SweepJob, length: int) -> Line:
     """Put the fixes on, time them, count page faults."""
     with ExitStack() as stack:
         candidates, twin, outcomes = _prepared(job, length, stack)
@@ -65,7 +65,7 @@ def _measured(job: Job, length: int) -> Line:
 
 
 def _prepared(
-    job: Job, length: int, stack: ExitStack
+    job: SweepJob, length: int, stack: ExitStack
 ) -> tuple[dict[str, Candidate], Candidate | None, dict[str, Outcome]]:
     """Put the fixes on; return those that work, a second copy of the baseline, and what became of each fix."""
     prepared = partial(
@@ -83,7 +83,9 @@ def _prepared(
     return candidates, twin, outcomes
 
 
-def _ratios(job: Job, length: int, candidates: dict[str, Candidate], twin: Candidate | None) -> dict[str, PairedRatio]:
+def _ratios(
+    job: SweepJob, length: int, candidates: dict[str, Candidate], twin: Candidate | None
+) -> dict[str, PairedRatio]:
     """Time both groups, as far as their members work."""
     compare = partial(
         compare_latency,
@@ -103,7 +105,7 @@ def _ratios(job: Job, length: int, candidates: dict[str, Candidate], twin: Candi
     return found
 
 
-def _cell(job: Job, length: int) -> Cell:
+def _cell(job: SweepJob, length: int) -> Cell:
     """Describe the point as the experiment's functions take it."""
     return Cell(
         case="attention-decode",

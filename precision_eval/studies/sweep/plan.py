@@ -33,7 +33,7 @@ one) the baseline was its own noise floor, and its ratios to others at short len
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class SweepConfiguration:
     """Everything about a measurement but the length."""
 
     shape: str
@@ -57,10 +57,10 @@ class Configuration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SweepJob:
     """What one worker does."""
 
-    configuration: Configuration
+    configuration: SweepConfiguration
     lengths: tuple[int, ...]
     process: int
     budget_s: float
@@ -100,15 +100,13 @@ class Sweep:
         if not 0.0 < self.budget_s < math.inf:
             raise ParameterError(f"budget_s is {self.budget_s}; expected a finite number of seconds above 0")
 
-    def configurations(self) -> tuple[Configuration, ...]:
+    def configurations(self) -> tuple[SweepConfiguration, ...]:
         """List the configurations: all with the first state of memory, then the further states."""
         first, *further = self.memory
         full = list(product(self.shapes, self.cache_dtypes, self.modes, self.threads, (first,)))
         full += product(self.shapes, self.cache_dtypes, self.modes[:1], self.threads[:1], further)
-        return tuple(
-            Configuration(shape=shape, cache_dtype=dtype, batch=self.batch, mode=mode, threads=threads, memory=memory)
-            for shape, dtype, mode, threads, memory in full
-        )
+        names = ("shape", "cache_dtype", "mode", "threads", "memory")
+        return tuple(SweepConfiguration(**dict(zip(names, one, strict=True)), batch=self.batch) for one in full)
 
     def campaign(self, environment: str) -> str:
         """Name what all lines of this sweep have in common; `environment` is a SHA-256."""
@@ -119,15 +117,15 @@ class Sweep:
         environment: str,
         *,
         done: Iterable[str] = (),
-        lengths: Mapping[Configuration, tuple[int, ...]] | None = None,
-    ) -> list[Job]:
+        lengths: Mapping[SweepConfiguration, tuple[int, ...]] | None = None,
+    ) -> list[SweepJob]:
         """List the jobs."""
         settled, jobs = set(done), []
         for process in range(self.processes):
             for configuration in self.configurations():
                 order = list(self.lengths if lengths is None else lengths.get(configuration, ()))
                 random.Random(f"{self.seed}/{process}/{configuration.id}").shuffle(order)
-                job = Job(
+                job = SweepJob(
                     configuration=configuration,
                     lengths=tuple(order),
                     process=process,
@@ -139,11 +137,6 @@ class Sweep:
                 if left:
                     jobs.append(replace(job, lengths=left))
         return jobs
-
-
-def split(job: Job) -> list[Job]:
-    """Return one job per length, for a worker that was lost."""
-    return [replace(job, lengths=(length,)) for length in job.lengths]
 
 
 def _check_names(kind: str, names: tuple[str, ...], known: Iterable[str]) -> None:

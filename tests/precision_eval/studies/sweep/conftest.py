@@ -9,7 +9,7 @@ import pytest
 
 from precision_eval.core.cells import passed
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, line_of
+from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, line_of
 from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Sweep
 
 

@@ -17,10 +17,9 @@ from precision_eval.run.executor import (
     WorkerTimedOutError,
 )
 from precision_eval.stats import over_processes, paired_log_ratios
-from precision_eval.studies.sweep.findings import findings_of
-from precision_eval.studies.sweep.lengths import TimeLimit, middles, refine, run_sweep
-from precision_eval.studies.sweep.lines import CASTS, series_of
+from precision_eval.studies.sweep.curves import CASTS, curves_of
 from precision_eval.studies.sweep.plan import BASELINE, FULL, QUICK, REVISION, TO_HALF, Sweep
+from precision_eval.studies.sweep.running import SweepRun, TimeLimit, middles
 
 ENVIRONMENT = "ab" * 32
 
@@ -44,8 +43,12 @@ class Made:
 
 def run(sweep, tmp_path, executor, **options):
     file = TrialFile(tmp_path / "lengths.jsonl")
-    run_sweep(sweep, file, executor, environment=ENVIRONMENT, **options)
+    started(sweep, file, executor, **options).measure_missing()
     return file.read()
+
+
+def started(sweep, file, executor, **options):
+    return SweepRun(sweep=sweep, file=file, executor=executor, environment=ENVIRONMENT, **options)
 
 
 def test_full_plan():
@@ -160,19 +163,19 @@ class Jump(Made):
 def test_refining_narrows_the_bracket_of_a_jump(made, tmp_path):
     sweep = made.small(processes=3, memory=("grown", "kept"))
     file, executor = TrialFile(tmp_path / "lengths.jsonl"), Jump(made)
-    options = {"environment": ENVIRONMENT}
-    run_sweep(sweep, file, executor, **options)
+    under_way = started(sweep, file, executor)
+    under_way.measure_missing()
     grown, kept = sweep.configurations()
-    assert middles(series_of(file.read())) == {grown: (512,), kept: ()}  # between 256 and 1024
+    assert middles(curves_of(file.read())) == {grown: (512,), kept: ()}  # between 256 and 1024
     began = len(executor.jobs)
-    refine(sweep, file, executor, rounds=3, **options)
+    under_way.refine(3)
     added = [(job.configuration.memory, job.lengths) for job in executor.jobs[began:]]
     assert added == [("grown", (n,)) for n in (512, 724, 609) for _ in range(3)]
-    refine(sweep, file, executor, rounds=20, **options)
-    ((low, high),) = [one.between for one in findings_of(series_of(file.read()))[0].crossover.crossings]
+    under_way.refine(20)
+    ((low, high),) = [one.between for one in curves_of(file.read())[0].crossover.crossings]
     assert low < 700 <= high <= 1.02 * low
     ended = len(executor.jobs)
-    refine(sweep, file, executor, rounds=5, **options)
+    under_way.refine(5)
     assert len(executor.jobs) == ended
 
 
@@ -184,12 +187,12 @@ def test_refining_goes_on_past_a_length_without_a_decided_order(made, tmp_path, 
     """Half of the bracket 256 to 1024 is 512, which is measured already."""
     sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
     file, executor = TrialFile(tmp_path / "lengths.jsonl"), Jump(made, unsteady={512: LOW}, faults=faults)
-    run_sweep(sweep, file, executor, environment=ENVIRONMENT)
-    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    started(sweep, file, executor).measure_missing()
+    (crossing,) = curves_of(file.read())[0].crossover.crossings
     assert crossing.between == (256, 1024)
-    assert list(middles(series_of(file.read())).values()) == [(first,)]
-    refine(sweep, file, executor, environment=ENVIRONMENT, rounds=20)
-    (crossing,) = findings_of(series_of(file.read()))[0].crossover.crossings
+    assert list(middles(curves_of(file.read())).values()) == [(first,)]
+    started(sweep, file, executor).refine(20)
+    (crossing,) = curves_of(file.read())[0].crossover.crossings
     low, high = crossing.between
     assert low < 700 <= high <= 1.02 * low
 
@@ -201,8 +204,8 @@ def test_a_jump_of_page_faults_is_refined_where_it_is(made, tmp_path):
     for faults in (0.0, 5600.0):
         file = TrialFile(tmp_path / f"{faults:g}.jsonl")
         executor = Jump(made, unsteady={512: HIGH}, faults=faults)
-        run_sweep(sweep, file, executor, environment=ENVIRONMENT)
-        found[faults] = list(middles(series_of(file.read())).values())
+        started(sweep, file, executor).measure_missing()
+        found[faults] = list(middles(curves_of(file.read())).values())
     assert found == {0.0: [(362,)], 5600.0: [(724,)]}
 
 
@@ -219,12 +222,8 @@ def test_a_time_limit_expects_of_a_job_what_the_longest_took():
     clock = Clock()
     limit = TimeLimit(60.0, clock)
     assert limit.allows(6)
-
-    def job():
-        clock.now += 12.0
-        return []
-
-    assert limit.timed(2, job) == []  # 6 s per length; 12 s are over
+    clock.now += 12.0
+    limit.note(2, began_s=100.0)  # 6 s per length; 12 s are over
     assert (limit.allows(7), limit.allows(8), limit.allows(9)) == (True, False, False)
     clock.now = 160.0
     assert not limit.allows(1)
@@ -239,16 +238,16 @@ def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):
             clock.now += 10.0 * len(job.lengths)
             return super().submit(fn, job)
 
-    sweep, file, told = made.small(processes=4), TrialFile(tmp_path / "lengths.jsonl"), []
-    options = {"environment": ENVIRONMENT, "progress": lambda *what: told.append(what)}
-    left = run_sweep(sweep, file, Slow(made), limit=TimeLimit(70.0, clock), **options)
-    assert (left, len(file.read()), told[-1]) == (6, 6, (6, 12, "out of time"))
+    sweep, file, shown = made.small(processes=4), TrialFile(tmp_path / "lengths.jsonl"), []
+    options = {"progress": lambda *what: shown.append(what)}
+    left = started(sweep, file, Slow(made), limit=TimeLimit(70.0, clock), **options).measure_missing()
+    assert (left, len(file.read()), shown[-1]) == (6, 6, (6, 12, "out of time"))
     assert {line["process"] for line in file.read()} == {0, 1}  # whole processes of every configuration
-    assert run_sweep(sweep, file, Slow(made), limit=TimeLimit(1e3, clock), **options) == 0
+    assert started(sweep, file, Slow(made), limit=TimeLimit(1e3, clock), **options).measure_missing() == 0
     assert len(file.read()) == 12
     jump = TrialFile(tmp_path / "jump.jsonl")
-    run_sweep(sweep, jump, Jump(made), environment=ENVIRONMENT)
-    assert refine(sweep, jump, Jump(made), rounds=3, environment=ENVIRONMENT, limit=TimeLimit(0.0, clock)) == 4
+    started(sweep, jump, Jump(made)).measure_missing()
+    assert started(sweep, jump, Jump(made), limit=TimeLimit(0.0, clock)).refine(3) == 4
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def test_other_losses_are_results(made, tmp_path, error, status):
     again = Made(made)
     run(sweep, tmp_path, again)
     assert again.jobs == []
-    (series,) = series_of([line])
+    (series,) = curves_of([line])
     assert series.points[0].failures[BASELINE].startswith(f"{status}: ")
     assert series.crossover_points() == ()
 
@@ -269,7 +268,7 @@ def test_other_losses_are_results(made, tmp_path, error, status):
 def test_lines_are_strict_json_and_combine_over_processes(made):
     jobs = made.small().jobs(ENVIRONMENT)
     lines = [made.line(job, length) for job in jobs for length in job.lengths]
-    (series,) = series_of(json.loads(json.dumps(lines, allow_nan=False)))
+    (series,) = curves_of(json.loads(json.dumps(lines, allow_nan=False)))
     assert [point.length for point in series.points] == [64, 256, 1024]
     assert {point.processes for point in series.points} == {2}
     own = [made.ratio(1.5, baseline=TO_HALF, seed=100 * process + 64 + 2) for process in (0, 1)]
@@ -285,15 +284,15 @@ def test_lines_are_strict_json_and_combine_over_processes(made):
 
 def test_one_process_has_the_degrees_of_its_rounds(made):
     (job,) = made.small(processes=1).jobs(ENVIRONMENT)
-    (series,) = series_of([made.line(job, 64)])
+    (series,) = curves_of([made.line(job, 64)])
     assert [point.degrees for point in series.crossover_points()] == [29]
 
 
 def test_only_the_last_campaign_is_read(made):
     old, new = made.small().jobs(ENVIRONMENT)[0], made.small(budget_s=0.4).jobs(ENVIRONMENT)[0]
-    (series,) = series_of([made.line(old, 64), made.line(old, 256), made.line(new, 64)])
+    (series,) = curves_of([made.line(old, 64), made.line(old, 256), made.line(new, 64)])
     assert [point.length for point in series.points] == [64]
-    assert series_of([]) == ()
+    assert curves_of([]) == ()
 
 
 def test_another_revision_is_never_mixed_in(made):
@@ -303,12 +302,12 @@ def test_another_revision_is_never_mixed_in(made):
     assert new["revision"] == REVISION
     old = made.line(replace(job, campaign=job.campaign.replace(f"/r{REVISION}", "")), 64)
     del old["revision"]  # as lines were before
-    (series,) = series_of([old, new])
+    (series,) = curves_of([old, new])
     assert series.points[0].processes == 1
     with pytest.raises(RecordError, match=f"measured by revision 1, this reads revision {REVISION}.*measure again"):
-        series_of([old])
+        curves_of([old])
 
 
 def test_foreign_lines_are_refused():
     with pytest.raises(RecordError, match="not those of a length sweep"):
-        series_of([{"key": "a", "campaign": "b"}])
+        curves_of([{"key": "a", "campaign": "b"}])

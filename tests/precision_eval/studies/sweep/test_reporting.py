@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.stats.crossover import Crossing, Crossover
-from precision_eval.studies.sweep.findings import findings_of, jump_of_faults, sentence
-from precision_eval.studies.sweep.lines import series_of
+from precision_eval.studies.sweep.curves import curves_of, jump_of_faults
 from precision_eval.studies.sweep.plan import TO_QUERY
 from precision_eval.studies.sweep.plots import draw, draw_lengths
-from precision_eval.studies.sweep.text import answer, crossover_json, summary_markdown
+from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
 
 ENVIRONMENT = "cd" * 32
 
@@ -38,7 +37,7 @@ def findings(made, casts, *, faults=0.0, **options):
         for job in sweep.jobs(ENVIRONMENT)
         for length in job.lengths
     ]
-    return findings_of(series_of(lines))
+    return curves_of(lines)
 
 
 BETWEEN = "between 1,024 and 2,048, on a straight line at"
@@ -125,7 +124,7 @@ def test_jumps_by_hand(made, faults, between, jump):
     for line in lines:
         if line["length"] not in faults:
             line["page_faults"] = {}
-    (series,) = series_of(lines)
+    (series,) = curves_of(lines)
     assert jump_of_faults(series.points, between=between) == jump
 
 
@@ -159,10 +158,10 @@ def test_the_null_and_the_processes_are_stated(made):
         for job in sweep.jobs(ENVIRONMENT)
         for length in job.lengths
     ]
-    found = findings_of(series_of(lines))
+    found = curves_of(lines)
     told = answer(found)[-1]
     assert told.startswith(
-        "Null: a copy of `full_float32` with tensors of its own takes 1 × its time in the middle of 3"
+        "Noise floor: a copy of `full_float32` with tensors of its own takes 1 × its time in the middle of 3"
     )
     assert "points and 1.1 [1." in told
     assert told.endswith(
@@ -171,11 +170,11 @@ def test_the_null_and_the_processes_are_stated(made):
     text = summary_markdown(found, campaign="c")
     assert "Every ratio is over 3 processes." in text
     assert "## A copy of `full_float32` ÷ `full_float32`" in text
-    fewer = summary_markdown(findings_of(series_of(lines[:-1])), campaign="c")
+    fewer = summary_markdown(curves_of(lines[:-1]), campaign="c")
     assert "Every ratio is over 2 to 3 processes." in fewer
     for line in lines:
         del line["ratios"]["noise_floor"]
-    assert "Null" not in "".join(answer(findings_of(series_of(lines))))
+    assert "Noise floor" not in "".join(answer(curves_of(lines)))
 
 
 def test_the_answer_says_where_memory_turns_the_order(made):
@@ -200,7 +199,7 @@ def test_page_faults_and_failures_are_written(made):
         if line["length"] == 256:
             line["status"][TO_QUERY], line["reason"][TO_QUERY] = "raised", "RuntimeError: no"
             line["ratios"] = {}
-    text = summary_markdown(findings_of(series_of(lines)), campaign="c")
+    text = summary_markdown(curves_of(lines), campaign="c")
     assert "| 64 | 256 | 1,024 |" in text
     assert "- metavoice float16, eager, 1 thread, `kv_to_query` at 256: raised: RuntimeError: no" in text
     assert " | – | " in text
@@ -209,7 +208,7 @@ def test_page_faults_and_failures_are_written(made):
 def test_nothing_measured_draws_nothing(made, tmp_path):
     (job,) = made.small(processes=1, lengths=(64,)).jobs(ENVIRONMENT)
     line = made.line(job, 64) | {"ratios": {}, "page_faults": {}}
-    found = findings_of(series_of([line]))
+    found = curves_of([line])
     assert draw(found, tmp_path) == []
     assert sentence(found[0].crossover).startswith("no ratio")
     assert "no ratio" in summary_markdown(found, campaign="c")
@@ -220,10 +219,10 @@ def test_the_figure_has_a_panel_per_configuration_with_its_data(made):
     figure = draw_lengths(found)
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert [axes.get_title(loc="left").replace("\n", ", ") for axes in shown] == [
-        one.series.configuration.title for one in found
+        one.configuration.title for one in found
     ]
     for axes, one in zip(shown, found, strict=True):
         drawn = {tuple(round(float(y), 6) for y in line.get_ydata()) for line in axes.lines}
-        assert tuple(round(point.ratios[TO_QUERY].ratio, 6) for point in one.series.points) in drawn
+        assert tuple(round(point.ratios[TO_QUERY].ratio, 6) for point in one.points) in drawn
         assert axes.get_xscale() == axes.get_yscale() == "log"
         assert any("[" in text.get_text() for text in axes.texts)  # the crossing and its interval

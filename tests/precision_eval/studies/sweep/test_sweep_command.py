@@ -7,90 +7,105 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from precision_eval.cli.sweep import Request, sweep_command
+from precision_eval.cli import sweep as sweep_cli
+from precision_eval.cli.commands import app
+from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.core.trials import TrialFile
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring, memory
-from precision_eval.studies.sweep.lines import CASTS, NOISE_FLOOR, series_of
+from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, curves_of
 from precision_eval.studies.sweep.measuring import build_case, measure_job
-from precision_eval.studies.sweep.plan import BASELINE, FIXES, FULL, QUICK, TO_HALF, TO_QUERY, Configuration, Job
+from precision_eval.studies.sweep.plan import (
+    BASELINE,
+    FIXES,
+    FULL,
+    QUICK,
+    TO_HALF,
+    TO_QUERY,
+    Sweep,
+    SweepConfiguration,
+    SweepJob,
+)
 
-TINY = Configuration(shape="tiny", cache_dtype="float16", batch=2, mode="eager", threads=1, memory="grown")
+TINY = SweepConfiguration(shape="tiny", cache_dtype="float16", batch=2, mode="eager", threads=1, memory="grown")
 
 
 def job_of(*lengths, **change):
     options = {"configuration": TINY, "lengths": lengths, "process": 0, "budget_s": 0.04, "campaign": "c", "seed": 0}
-    return Job(**(options | change))
+    return SweepJob(**(options | change))
 
 
 def test_from_end_to_end(tmp_path, capsys):
-    request = Request(
-        out=tmp_path,
-        shapes=("tiny",),
-        lengths=(64, 4096),
-        modes=("eager",),
-        threads=(1,),
-        memory=("grown", "kept", "returned"),
-        budget_s=0.1,
-        processes=2,
-    )
-    sweep_command(request)
+    options = {"shapes": ("tiny",), "lengths": (64, 4096), "modes": ("eager",), "threads": (1,)}
+    plan = Sweep(**options, memory=("grown", "kept", "returned"), budget_s=0.05, processes=1)
+    run_sweep(plan, tmp_path)
     lines = TrialFile(tmp_path / "lengths.jsonl").read()
-    assert len(lines) == 3 * 2 * 2
+    assert len(lines) == 3 * 2
     for name in ("crossover.json", "summary.md", "lengths.png", "lengths.svg", "environment.json"):
         assert (tmp_path / name).stat().st_size > 500
-    found = {one.configuration.memory: one for one in series_of(lines)}
-    for series in found.values():
-        if series.configuration.memory == "grown" or platform.libc_ver()[0] == "glibc":
-            assert [point.failures for point in series.points] == [{}, {}]
-            assert all(set(point.ratios) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for point in series.points)
+    curves = {curve.configuration.memory: curve for curve in curves_of(lines)}
+    for curve in curves.values():
+        if curve.configuration.memory == "grown" or platform.libc_ver()[0] == "glibc":
+            assert [point.failures for point in curve.points] == [{}, {}]
+            assert all(set(point.ratios) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for point in curve.points)
     if platform.libc_ver()[0] == "glibc":  # the copies: two of 1 MiB, 512 pages of 4 KiB
-        copies = {state: one.points[1].page_faults[TO_QUERY] for state, one in found.items()}
+        copies = {state: curve.points[1].page_faults[TO_QUERY] for state, curve in curves.items()}
         assert min(copies["returned"]) > 250
         assert max(*copies["kept"], *copies["grown"]) < 25
-    sweep_command(request)  # nothing left to measure
+    run_sweep(plan, tmp_path, report_only=True)
     assert TrialFile(tmp_path / "lengths.jsonl").read() == lines
     assert "slots, memory kept:" in " ".join(capsys.readouterr().out.split())
     configurations = json.loads((tmp_path / "crossover.json").read_text())["configurations"]
     assert [one["memory"] for one in configurations] == ["grown", "kept", "returned"]
 
 
-def test_request_begins_from_full_or_quick(tmp_path):
-    assert Request(out=tmp_path).sweep() == FULL
-    quick = Request(out=tmp_path, quick=True, lengths=(64, 128), budget_s=1.0).sweep()
-    assert (quick.lengths, quick.budget_s, quick.modes) == ((64, 128), 1.0, QUICK.modes)
+@pytest.mark.parametrize(
+    ("arguments", "plan"),
+    [
+        ([], FULL),
+        (
+            ["--quick", "--lengths", "64,128", "--budget", "1", "--modes", "compiled"],
+            replace(QUICK, lengths=(64, 128), budget_s=1.0, modes=("compiled",)),
+        ),
+    ],
+)
+def test_options_change_the_full_or_the_quick_plan(monkeypatch, arguments, plan):
+    plans = []
+    monkeypatch.setattr(sweep_cli, "run_sweep", lambda plan, out, **options: plans.append(plan))
+    assert CliRunner().invoke(app, ["sweep", *arguments]).exit_code == 0
+    assert plans == [plan]
 
 
 def test_bad_requests_end_before_anything_is_started(tmp_path):
-    with pytest.raises(UnknownNameError, match="unknown shape 'dio'; did you mean dia"):
-        sweep_command(Request(out=tmp_path, shapes=("dio",)))
+    refused = CliRunner().invoke(app, ["sweep", "--out", str(tmp_path), "--shapes", "dio"])
+    assert isinstance(refused.exception, UnknownNameError)
+    assert "unknown shape 'dio'; did you mean dia" in str(refused.exception)
     with pytest.raises(RecordError, match="holds no lines; run `precision-eval sweep"):
-        sweep_command(Request(out=tmp_path, report_only=True))
+        run_sweep(FULL, tmp_path, report_only=True)
+    for minutes in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ParameterError, match="give a finite number above 0"):
+            run_sweep(FULL, tmp_path, minutes=minutes)
+    with pytest.raises(ParameterError, match=r"--lengths: 1e3, 0 is no whole number above 0"):
+        whole_numbers("lengths", ["64,1e3", "0"])
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("minutes", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_time_limit_that_is_none(tmp_path, minutes):
-    with pytest.raises(ParameterError, match="give a finite number above 0"):
-        sweep_command(Request(out=tmp_path, minutes=minutes))
-
-
 def test_ctrl_c_ends_with_130(tmp_path, monkeypatch, capsys):
-    from precision_eval.cli import sweep
-
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "_measure", stop)
+    monkeypatch.setattr(sweep_cli, "_measure", stop)
     with pytest.raises(SystemExit) as stopped:
-        sweep_command(Request(out=tmp_path))
+        run_sweep(FULL, tmp_path)
     assert stopped.value.code == 130
     assert "the same command goes on from there" in " ".join(capsys.readouterr().out.split())
 
@@ -99,7 +114,7 @@ def test_ctrl_c_ends_with_130(tmp_path, monkeypatch, capsys):
     ("shape", "heads", "scale"), [("metavoice", (16, 16), None), ("dia", (16, 4), 1.0), ("tiny", (4, 2), None)]
 )
 def test_cases_have_the_systems_shapes_with_every_slot_in_use(shape, heads, scale):
-    where = Configuration(**(vars(TINY) | {"shape": shape, "cache_dtype": "bfloat16"}))
+    where = SweepConfiguration(**(vars(TINY) | {"shape": shape, "cache_dtype": "bfloat16"}))
     case = build_case(where, 96, seed=0)
     (query,) = case.inputs
     dim = 16 if shape == "tiny" else 128
@@ -266,21 +281,21 @@ def test_states_of_memory_need_glibc(monkeypatch):
         memory.hold_memory("kept")
     with pytest.raises(UnknownNameError, match="unknown state of memory"):
         memory.hold_memory("lost")
-    (line,) = measure_job(job_of(64, configuration=Configuration(**(vars(TINY) | {"memory": "kept"}))))
+    (line,) = measure_job(job_of(64, configuration=SweepConfiguration(**(vars(TINY) | {"memory": "kept"}))))
     assert set(line["status"].values()) == {"unsupported"}
 
 
 @pytest.mark.slow
 def test_compiled_job():
-    lines = measure_job(job_of(32, 64, configuration=Configuration(**(vars(TINY) | {"mode": "compiled"}))))
+    lines = measure_job(job_of(32, 64, configuration=SweepConfiguration(**(vars(TINY) | {"mode": "compiled"}))))
     assert [set(line["status"].values()) for line in lines] == [{"passed"}] * 2
     assert all(set(line["ratios"]) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for line in lines)
 
 
 def test_planning_and_reading_load_no_torch():
     code = (
-        "import precision_eval.cli.sweep, precision_eval.studies.sweep.plan, precision_eval.studies.sweep.lengths, "
-        "precision_eval.studies.sweep.findings, precision_eval.studies.sweep.text, sys; print('torch' in sys.modules)"
+        "import precision_eval.cli.sweep, precision_eval.studies.sweep.plan, precision_eval.studies.sweep.running, "
+        "precision_eval.studies.sweep.curves, precision_eval.studies.sweep.summary, sys; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
