@@ -1,7 +1,7 @@
 """What an entry of the zoo is: a real model class of another library, unedited, and how a case is built from it.
 
 Conventions: nothing here edits a class. A case's model is a
-:class:`~precision_eval.cases.adapters.wrapped.WrappedModel`, a thin module around the library's own object that holds
+:class:`~precision_eval.cases.adapters.models.WrappedModel`, a thin module around the library's own object that holds
 its caches as buffers and returns one tensor; the fixes reach the library's forward code through it. Checkpoints are
 safetensors only, from a folder or the hub, and are loaded whole or not at all: what a config and the files' headers
 say is checked before a weight is read, and what was loaded before it is handed out. This module loads no torch until
@@ -20,13 +20,16 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from precision_eval.cases.adapters.loaded import check_buffers, check_finite, check_whole, held_back
-from precision_eval.cases.adapters.stored import (
+from precision_eval.cases.adapters.checkpoints import (
     WIDTHS,
+    check_buffers,
     check_dtypes,
     check_family,
+    check_finite,
     check_fits,
     check_memory,
+    check_whole,
+    held_back,
     one_line,
     read_config,
     stored_tensors,
@@ -230,6 +233,6 @@ def checkpoint_folder(path_or_name: str | Path, subfolder: str = "") -> Path:
 
 def keeping_float64(*, factories: bool = False) -> AbstractContextManager[Any]:
     """Keep float64 from being narrowed while a block runs."""
-    from precision_eval.cases.adapters.wrapped import KeepingFloat64
+    from precision_eval.cases.adapters.models import KeepingFloat64
 
     return KeepingFloat64(factories=factories)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.adapters.base import Adapter, load_checked
-from precision_eval.cases.adapters.stored import check_whole_number
+from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.dia import BYTES, CODES
 from precision_eval.core.errors import ParameterError
@@ -51,7 +51,7 @@ def _make(*, device: str, seed: int) -> BuiltCase:
     import torch
     from transformers import DiaConfig, DiaDecoderConfig, DiaEncoderConfig, DiaForConditionalGeneration
 
-    from precision_eval.cases.adapters.dia_wrapped import draw_weights, step_case
+    from precision_eval.cases.adapters.models import draw_weights, step_case
 
     config = DiaConfig(encoder_config=DiaEncoderConfig(**ENCODER), decoder_config=DiaDecoderConfig(**DECODER))
     with torch.random.fork_rng(devices=[]):  # the library draws weights, which are then drawn again
@@ -94,7 +94,7 @@ def _check_config(config: Any, path: Path) -> None:
 def _load(path_or_name: str | Path, *, dtype: torch.dtype, device: str, seed: int) -> BuiltCase:
     from transformers import DiaForConditionalGeneration
 
-    from precision_eval.cases.adapters.dia_wrapped import step_case
+    from precision_eval.cases.adapters.models import step_case
 
     model = load_checked(DiaForConditionalGeneration, path_or_name, dtype=dtype, check=_check_config, example=PUBLISHED)
     return step_case(model, dtype=dtype, device=device, seed=seed, frames=LOADED_FRAMES)

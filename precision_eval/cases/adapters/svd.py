@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
-from precision_eval.cases.adapters.stored import check_whole_number
+from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.imaginairy import LABELS
 from precision_eval.core.errors import ParameterError
@@ -51,7 +51,7 @@ def _built(unet: nn.Module, *, config: Any, frames: int, side: int, device: str,
     """Put latents, timestep, image embedding and labels beside a UNet."""
     import torch
 
-    from precision_eval.cases.adapters.svd_model import SvdUNet
+    from precision_eval.cases.adapters.models import SvdUNet
 
     dtype = next(unet.parameters()).dtype
     latents_dtype = torch.promote_types(dtype, getattr(torch, LATENTS_DTYPE))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
-from precision_eval.cases.adapters.stored import check_whole_number
+from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError
 
@@ -70,7 +70,7 @@ def _built(encoder: nn.Module, *, vocabulary: int, tokens: int, prompt: int, dev
     """Put token ids beside a loaded encoder: a prompt with its end, and padding."""
     import torch
 
-    from precision_eval.cases.adapters.t5_model import T5Hidden
+    from precision_eval.cases.adapters.models import T5Hidden
 
     generator = torch.Generator().manual_seed(seed)
     ids = torch.zeros((1, tokens), dtype=torch.int64)

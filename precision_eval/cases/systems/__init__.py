@@ -13,8 +13,8 @@ from precision_eval.cases.systems.metavoice import (
     METAVOICE_DECODE_SLICE,
     METAVOICE_PREFILL,
     METAVOICE_PREFILL_FLOAT32,
+    METAVOICE_T4,
 )
-from precision_eval.cases.systems.metavoice_t4 import METAVOICE_T4
 from precision_eval.cases.systems.voice import VOICE
 from precision_eval.core.errors import unknown_name
 

@@ -82,8 +82,7 @@ def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
     """Build the encoder."""
     import torch
 
-    from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
-    from precision_eval.cases.systems.cogvideo_t5_weights import drawn_weights
+    from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder, drawn_weights
 
     shape = SIZES[size]
     generator = torch.Generator().manual_seed(seed)

@@ -140,8 +140,7 @@ def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -
     import torch
 
     from precision_eval.cases.systems.dia_delay import apply_delay
-    from precision_eval.cases.systems.dia_model import DiaDecoder
-    from precision_eval.cases.systems.dia_weights import fill_caches, fill_weights
+    from precision_eval.cases.systems.dia_model import DiaDecoder, fill_caches, fill_weights
 
     generator = torch.Generator().manual_seed(seed)
     model = DiaDecoder(size, state)
@@ -158,8 +157,7 @@ def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -
     """Build the reading of a text of any size."""
     import torch
 
-    from precision_eval.cases.systems.dia_model import DiaEncoder
-    from precision_eval.cases.systems.dia_weights import fill_weights
+    from precision_eval.cases.systems.dia_model import DiaEncoder, fill_weights
 
     generator = torch.Generator().manual_seed(seed)
     model = DiaEncoder(size, state)

@@ -7,6 +7,7 @@ back in their input's dtype. A part looks at ``is_upstream`` together with the p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -18,9 +19,49 @@ from torch.nn import functional as F
 
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
-from precision_eval.cases.systems.dia_caches import AppendingCache, KeysValues, SliceCache
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.fixes.storage import stored_as
+
+
+class KeysValues(nn.Module):
+    """Keys and values as buffers."""
+
+    key: torch.Tensor
+    value: torch.Tensor
+
+    def __init__(self, key: torch.Tensor, value: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("key", key, persistent=False)
+        self.register_buffer("value", value, persistent=False)
+
+
+class SliceCache(KeysValues):
+    """The static cache of d4790dd: the slot is written by slice assignment, which casts in silence."""
+
+    def extended(
+        self, key: torch.Tensor, value: torch.Tensor, position: int, heads: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the step's own slot, and give a view of all slots filled."""
+        self.key[:, :, position : position + 1] = key
+        self.value[:, :, position : position + 1] = value
+        return self.key[:, :, : position + 1], self.value[:, :, : position + 1]
+
+
+class AppendingCache(KeysValues):
+    """The cache before d4790dd: one key and value per query head, the step's own appended in a copy."""
+
+    def extended(
+        self, key: torch.Tensor, value: torch.Tensor, position: int, heads: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the step's own slot to a copy of those before it, and write it."""
+        key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+        joined = tuple(
+            torch.cat((past[:, :, :position], x), dim=2) for past, x in ((self.key, key), (self.value, value))
+        )
+        self.key[:, :, position : position + 1] = key
+        self.value[:, :, position : position + 1] = value
+        return joined[0], joined[1]
+
 
 LANDED = {"127": "nari-labs/dia 4a9e29b (PR #127)", "45": "nari-labs/dia 9d0e434 (PR #45)"}
 
@@ -301,3 +342,77 @@ class DiaEncoder(Part):
         for layer in self.layers:
             x = layer(x, self.positions, mask, compute)
         return self.settled(self.norm(x), compute)
+
+
+LONG_PRODUCT = 1 << 30
+"""Multiply-adds of a projection from which it is computed in float32 while building; only the size `full` has such."""
+
+
+def attention_std(head_dim: int) -> float:
+    """Spread of an entry of a query or a key, so that their product over a head spreads as it should."""
+    return math.sqrt(constants.ATTENTION_LOGIT_STD / constants.ATTENTION_SCALE) * head_dim**-0.25
+
+
+def _spreads(model: nn.Module) -> dict[int, float]:
+    """Spread of each projection's and embedding's weight, by the identity of the parameter."""
+    found: dict[int, float] = {}
+    for module in model.modules():
+        if isinstance(module, Dense):
+            found[id(module.weight)] = module.fan_in**-0.5
+        elif isinstance(module, nn.Embedding):
+            found[id(module.weight)] = constants.CHANNELS**-0.5 if isinstance(model, DiaDecoder) else 1.0
+    for module in model.modules():
+        if isinstance(module, Attention):
+            for projection in (module.query, module.key):
+                found[id(projection.weight)] *= attention_std(projection.weight.shape[-1])
+    if isinstance(model, DiaDecoder):
+        found[id(model.head.weight)] *= constants.LOGIT_STD
+    return found
+
+
+@torch.no_grad()
+def fill_weights(model: DiaDecoder | DiaEncoder, generator: torch.Generator) -> None:
+    """Draw every parameter, in place."""
+    spreads = _spreads(model)
+    for parameter in model.parameters():
+        drawn = torch.randn(parameter.shape, generator=generator)
+        std = spreads.get(id(parameter))
+        parameter.copy_(1.0 + constants.NORM_GAIN_STD * drawn if std is None else std * drawn)
+        parameter.requires_grad_(False)
+
+
+@torch.no_grad()
+def fill_caches(model: DiaDecoder, generator: torch.Generator, *, padding: torch.Tensor) -> None:
+    """Draw the keys and values of all filled slots, and compute those of a drawn text."""
+    size = model.size
+    hidden = torch.randn(constants.GUIDANCE_ROWS, size.text_length, size.encoder_width, generator=generator)
+    gain = 1.0 + constants.NORM_GAIN_STD * torch.randn(size.encoder_width, generator=generator)
+    last_norm = nn.RMSNorm(size.encoder_width, eps=constants.NORM_EPS, dtype=torch.float32)
+    last_norm.weight.copy_(gain)
+    text = last_norm(hidden.to(model.compute_dtype))
+    model.text_mask[:] = padding
+    for layer in model.blocks:
+        _remember(layer.cross_attention, text)
+        cache = layer.self_attention.cache
+        assert cache is not None
+        _fill_cache(cache, generator, filled=size.filled, heads=size.cache_heads)
+
+
+def _remember(attention: CrossAttention, text: torch.Tensor) -> None:
+    """Have cross attention compute the text's keys and values; in float32 and rounded once where that is long."""
+    projections = (attention.key, attention.value)
+    before = [projection.in_float32 for projection in projections]
+    for projection in projections:
+        if text.shape[:-1].numel() * projection.weight.numel() >= LONG_PRODUCT:
+            projection.in_float32 = True
+    attention.remember(text)
+    for projection, was in zip(projections, before, strict=True):
+        projection.in_float32 = was
+
+
+def _fill_cache(cache: SliceCache | AppendingCache, generator: torch.Generator, *, filled: int, heads: int) -> None:
+    """Draw the filled slots of ``heads`` heads; a cache with more heads holds repeated ones."""
+    batch, cache_heads, _, head_dim = cache.key.shape
+    for buffer, std in ((cache.key, attention_std(head_dim)), (cache.value, 1.0)):
+        drawn = torch.randn((batch, heads, filled, head_dim), generator=generator) * std
+        buffer[:, :, :filled] = drawn.repeat_interleave(cache_heads // heads, dim=1)

@@ -21,7 +21,7 @@ from precision_eval.diagnose.doctor.diagnosis import Place
 _TORCH = str(Path(torch.__file__).parent)
 _PACKAGE = Path(__file__).parents[2]
 _OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "trace", "fixes"))
-_KEEPING = str(_PACKAGE / "cases" / "adapters" / "wrapped.py")
+_KEEPING = str(_PACKAGE / "cases" / "adapters" / "models.py")
 
 
 def is_internal(file: str) -> bool:

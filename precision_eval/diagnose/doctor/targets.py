@@ -131,7 +131,7 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
     import torch
 
     from precision_eval.cases.adapters.base import as_dtype, checkpoint_folder, imported, load_checked
-    from precision_eval.cases.adapters.stored import read_config
+    from precision_eval.cases.adapters.checkpoints import read_config
 
     transformers = imported("transformers")
     folder = checkpoint_folder(path_or_name)
@@ -158,7 +158,7 @@ def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
     """Make inputs for a model of transformers from its config."""
     import torch
 
-    from precision_eval.cases.adapters.stored import check_fits
+    from precision_eval.cases.adapters.checkpoints import check_fits
 
     config, main = model.config, model.main_input_name
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from precision_eval.cases.adapters.base import imported
+from precision_eval.cases.adapters.models import WrappedModel
 from precision_eval.cases.adapters.t5 import T5_ENCODER
-from precision_eval.cases.adapters.wrapped import WrappedModel
 from precision_eval.studies.sensitivity.subject import Subject
 from precision_eval.trace.sites import Rule
 
@@ -64,7 +64,7 @@ class DiaText(WrappedModel):
 def _dia(encoder: dict[str, Any], decoder: dict[str, Any], *, seed: int) -> Any:
     """Draw a Dia in float32."""
     transformers = imported("transformers")
-    from precision_eval.cases.adapters.dia_wrapped import draw_weights
+    from precision_eval.cases.adapters.models import draw_weights
 
     config = transformers.DiaConfig(
         encoder_config=transformers.DiaEncoderConfig(**encoder), decoder_config=transformers.DiaDecoderConfig(**decoder)
@@ -130,7 +130,7 @@ def dia_decoder_subject(
     """Build Dia at one decode step, its caches filled by the model itself in float32 and stored in float16."""
     from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
-    from precision_eval.cases.adapters.dia_wrapped import DiaStep
+    from precision_eval.cases.adapters.models import DiaStep
     from precision_eval.cases.systems.dia_delay import apply_delay
 
     dia = _dia(

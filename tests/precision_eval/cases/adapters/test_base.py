@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
 from precision_eval.cases.adapters import base as zoo_base
 from precision_eval.cases.adapters.base import as_dtype, imported, keeping_float64, load_checked
-from precision_eval.cases.adapters.loaded import check_buffers
-from precision_eval.cases.adapters.stored import StoredTensor, check_dtypes
+from precision_eval.cases.adapters.checkpoints import StoredTensor, check_buffers, check_dtypes
 from precision_eval.cases.systems import CASES
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 

@@ -6,7 +6,7 @@ import transformers
 from torch.nn import functional as F
 
 from precision_eval.cases.adapters import adapter_by_id, keeping_float64
-from precision_eval.cases.adapters.dia_wrapped import own_decoder, own_encoder
+from precision_eval.cases.adapters.models import own_decoder, own_encoder
 from precision_eval.cases.systems.dia_model import Attention
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id

@@ -14,7 +14,8 @@ import pytest
 import torch
 import transformers
 
-from precision_eval.cases.adapters import adapter_by_id, stored
+from precision_eval.cases.adapters import adapter_by_id
+from precision_eval.cases.adapters import checkpoints as stored
 from precision_eval.core.errors import ParameterError
 
 DIA, T5, SVD = (adapter_by_id(name) for name in ("zoo-dia", "zoo-t5-encoder", "zoo-svd-time-embed"))

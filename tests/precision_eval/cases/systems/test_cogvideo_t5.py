@@ -15,10 +15,10 @@ from precision_eval.cases.systems.cogvideo_t5_model import (
     StockNorm,
     T5Encoder,
     clamped,
+    drawn_weights,
     gelu_new,
     relative_buckets,
 )
-from precision_eval.cases.systems.cogvideo_t5_weights import drawn_weights
 from precision_eval.fixes import FIXES, fix_by_id
 
 FUSED, STOCK = COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from precision_eval.cases.systems.dia import D4790DD, DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
-from precision_eval.cases.systems.dia_model import Dense, Rotary
-from precision_eval.cases.systems.dia_weights import attention_std
+from precision_eval.cases.systems.dia_model import Dense, Rotary, attention_std
 from precision_eval.fixes import fix_by_id
 
 # torch says so once per process, where its norm gives back a narrower dtype than its gain's

@@ -15,7 +15,7 @@ from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache,
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.storage import storage_bytes, stored_as
 
-CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case)}
+CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case) and w.id != "metavoice-t4"}
 GPU_PATH = ("metavoice-decode", "metavoice-prefill", "metavoice-decode-slice")
 CPU_PATH = ("metavoice-decode-float32", "metavoice-prefill-float32")
 SENTENCE = (

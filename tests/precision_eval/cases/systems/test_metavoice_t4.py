@@ -2,21 +2,23 @@
 
 import dataclasses
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
-from precision_eval.cases.systems.metavoice import METAVOICE_DECODE, METAVOICE_DECODE_FLOAT32
-from precision_eval.cases.systems.metavoice_t4 import METAVOICE_T4, T4, Loaded, default_dtype, loaded
+from precision_eval.cases.systems.metavoice import (
+    METAVOICE_DECODE,
+    METAVOICE_DECODE_FLOAT32,
+    METAVOICE_T4,
+    T4,
+    Loaded,
+    default_dtype,
+    loaded,
+)
 from precision_eval.core.errors import UnsupportedError
-from precision_eval.diagnose.explain import explain
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.results.expectations import load_table
-from precision_eval.studies.memory import Request, model_by_name, plan_fix
-from precision_eval.studies.memory.devices import device_by_name
-from precision_eval.studies.memory.text import shown_bytes
 
 
 def tiny():
@@ -117,26 +119,6 @@ def test_it_can_be_compiled():
     compiled = torch.compile(built.model, backend="eager")
     for one, other in zip(compiled(*built.inputs), built.model(*built.inputs), strict=True):
         assert torch.allclose(one.float(), other.float(), atol=2e-2)
-
-
-def test_the_first_stage_alone_does_not_explain_the_report():
-    """What is said of #27's memory is what the plan of that state gives."""
-    config, device = model_by_name("metavoice-1b"), device_by_name("t4")
-    asked = Request(config=config, dtype="float32", kv_dtype="float16", device_memory_bytes=device.memory_bytes)
-    plan = plan_fix(asked, fix_by_id("autocast"))
-    assert (plan.status, plan.fits) == ("runs", True)
-    assert "fits a T4, and does not explain" in METAVOICE_T4.explanation
-    page = " ".join((Path(__file__).resolve().parents[4] / "docs" / "metavoice-t4.md").read_text("utf-8").split())
-    needed, held = (shown_bytes(size).replace("G", " GiB") for size in (plan.total_bytes, device.memory_bytes))
-    assert f"needs {needed} of the T4's {held} for the first stage" in page
-
-
-def test_the_page_shows_the_exact_message():
-    page = (Path(__file__).resolve().parents[4] / "docs" / "metavoice-t4.md").read_text("utf-8")
-    quoted = next(line for line in page.splitlines() if line.startswith("> "))
-    found = explain(quoted)
-    assert found.member == "autocast_no_bfloat16"
-    assert found.causes[0].case == METAVOICE_T4.id
 
 
 def test_wording_is_no_part_of_the_digest():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.cluster import vq
 
-from precision_eval.cases.voice.quantiser import (
+from precision_eval.cases.voice.codec import (
     beam_search,
     inner_products,
     kmeans,

@@ -1,27 +1,88 @@
-"""The module around transformers' Dia, its caches, and its weights in this suite's own layout; imports torch.
+"""The module around a library's own object, and the mode that keeps float64 wide in it; imports torch.
 
-Conventions: B = 2 guidance rows, the first without the text. transformers keeps each projection as an ``nn.Linear``
-weight (outputs, inputs); Dia's source and this suite keep (inputs, heads, D), and so on. Both rotate halves of a head,
-so rotated projections need no reordering. transformers multiplies positions by inverse timescales, this suite divides
-by timescales; and transformers does not rotate in cross attention, which ``cross_rotary=False`` says here.
+Conventions: a :class:`WrappedModel` derives from :class:`~precision_eval.cases.systems.system.System`, so that it has a
+float64 twin. The twin's calls run under :class:`KeepingFloat64`, since the libraries force float32 in places.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
-from precision_eval.cases.adapters.wrapped import WrappedModel
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.dia_delay import apply_delay
-from precision_eval.cases.systems.dia_model import Attention, DiaDecoder, DiaEncoder, SelfAttention
-from precision_eval.cases.systems.dia_weights import attention_std
+from precision_eval.cases.systems.dia_model import Attention, DiaDecoder, DiaEncoder, SelfAttention, attention_std
+from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
+
+Function = Callable[..., Any]
+
+#: Casts that name no dtype among their arguments.
+_NAMED_CASTS: frozenset[Function] = frozenset((torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16))
+_CASTS_LIKE: frozenset[Function] = frozenset((torch.Tensor.to, torch.Tensor.type_as))
+_FACTORIES: frozenset[Function] = frozenset(
+    (torch.arange, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+)
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, torch.dtype) and value.is_floating_point and value is not torch.float64
+
+
+class KeepingFloat64(TorchFunctionMode):
+    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
+
+    def __init__(self, *, factories: bool = False) -> None:
+        super().__init__()
+        self.factories = factories
+
+    def _keeps(self, func: Function, args: tuple[Any, ...]) -> bool:
+        """Whether the narrow dtype that a call asks for is to be float64 instead."""
+        first = args[0] if args else None
+        if isinstance(first, torch.Tensor):
+            return first.dtype is torch.float64 or (self.factories and not first.is_floating_point())
+        return self.factories and func in _FACTORIES
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call with float64 in the place of each narrower dtype, where the first tensor is float64."""
+        kwargs = dict(kwargs or {})
+        if not self._keeps(func, args):
+            return func(*args, **kwargs)
+        if func in _NAMED_CASTS:
+            return args[0].double()
+        if func in _CASTS_LIKE and len(args) > 1 and isinstance(args[1], torch.Tensor) and _is_narrow(args[1].dtype):
+            return args[0].to(args[1].device, torch.float64)
+        wide = tuple(torch.float64 if _is_narrow(value) else value for value in args)
+        return func(*wide, **{name: torch.float64 if _is_narrow(value) else value for name, value in kwargs.items()})
+
+
+class WrappedModel(System):
+    """A thin module around a library's own model; subclasses write :meth:`run`, not ``forward``."""
+
+    not_landed = "the library's own class never had the bug: it keeps one dtype; the split was put in from outside"
+
+    def __init__(self, *, working_dtype: torch.dtype) -> None:
+        super().__init__()
+        self.working_dtype = working_dtype
+
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Call the library's model once."""
+        raise NotImplementedError
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Call the library's model once, kept in float64 if this is the twin."""
+        with KeepingFloat64(factories=True) if self.working_dtype is torch.float64 else nullcontext():
+            return self.run(*inputs)
 
 
 class DiaStep(WrappedModel):
@@ -199,3 +260,38 @@ def own_encoder(step: DiaStep) -> DiaEncoder:
     own.norm.weight.data = theirs.norm.weight
     _set_rotary(own, theirs)
     return own.eval()
+
+
+class T5Hidden(WrappedModel):
+    """Token ids in, last hidden states out."""
+
+    not_landed = (
+        "what landed (transformers PR #45723: no swap for apex's norm) is in the installed class already, or apex is "
+        "not installed"
+    )
+
+    def __init__(self, encoder: nn.Module, *, working_dtype: torch.dtype) -> None:
+        super().__init__(working_dtype=working_dtype)
+        self.encoder = encoder
+
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Encode."""
+        (ids,) = inputs
+        hidden: torch.Tensor = self.encoder(input_ids=ids).last_hidden_state
+        return hidden
+
+
+class SvdUNet(WrappedModel):
+    """Latents, timestep, image embedding and labels in, the denoised sample out."""
+
+    def __init__(self, unet: nn.Module, *, working_dtype: torch.dtype) -> None:
+        super().__init__(working_dtype=working_dtype)
+        self.unet = unet
+
+    def run(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Denoise one step."""
+        latents, timestep, image, labels = inputs
+        sample: torch.Tensor = self.unet(
+            latents, timestep, encoder_hidden_states=image, added_time_ids=labels, return_dict=False
+        )[0]
+        return sample
