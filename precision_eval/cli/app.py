@@ -37,8 +37,8 @@ resampled, normalised, trimmed or warped. An hour takes under half a minute, and
 
 Every metric stands with its unit; ↓ is closer when lower, ↑ when higher. [bold]p95[/bold] is what 95 % of the seconds
 are no worse than, [bold]worst[/bold] the worst second and when it was, [bold]slope/min[/bold] whether it gets worse.
-A distance alone says little: give [cyan]--noise-floor[/cyan] a second rendering of REF that is just as good (another noise
-seed), and every distance is also shown as a multiple of what chance does.
+A distance alone says little: give [cyan]--noise-floor[/cyan] a second rendering of REF that is just as good (another
+noise seed), and every distance is also shown as a multiple of what chance does.
 
 [bold]Examples[/bold]
 
