@@ -75,7 +75,7 @@ def end_as_failed(error: FixFailedError) -> None:
     if result_file is None:
         raise error
     print(f"failed: {error}", file=sys.stderr, flush=True)
-    Path(result_file).write_text("noise_floor", encoding="utf-8")
+    Path(result_file).write_text("null", encoding="utf-8")
     os._exit(0)
 
 

@@ -17,8 +17,8 @@ import pytest
 from precision_eval.cases.systems import Case, all_cases
 from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.measure.registry import run_cell
-from precision_eval.run.children import ChildFailure, in_children
 from precision_eval.run.plan import matching
 from precision_eval.studies.tracking import FULL, Place, metric_by_id, outcomes_of, preload
 
@@ -104,9 +104,9 @@ def _verdicts(place: Place, trace: dict[str, Outcome], folder: Path) -> dict[str
     if not running:
         return {}
     cell = place.cell(running, "latency", EFFORT.options)
-    (answer,) = in_children(run_cell, [(cell, folder)], at_once=1, limit_s=EFFORT.limit_s)
-    if isinstance(answer, ChildFailure):
-        return {fix: Outcome(fix=fix, role="fix", status=answer.status, reason=answer.reason) for fix in running}
+    (answer,) = call_each(run_cell, [(cell, folder)], timeout_s=EFFORT.limit_s)
+    if isinstance(answer, WorkerError):
+        return {fix: Outcome(fix=fix, role="fix", status=answer.status, reason=str(answer)) for fix in running}
     return {outcome.fix: outcome for outcome in answer.outcomes}
 
 

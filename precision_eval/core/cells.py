@@ -18,9 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_eval.fixes.pins import pins_text, sdpa_refusal
+from precision_eval.core.errors import CandidateError, PrecisionEvalError, UnsupportedError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+WARNED = "warned before: "
+"""Begins a note on an error that holds a warning which torch gave before it."""
+
+_NO_KERNEL = ("No viable backend for scaled_dot_product_attention", "No available kernel")
 
 PSEUDO_FIXES: Mapping[str, str] = {
     "reference": "reference",
@@ -88,6 +93,12 @@ class Outcome:
     data: dict[str, Any] | None = None
 
 
+def pins_text(sdpa_backend: str | None, tf32: str | None) -> str:
+    """Return pins as they stand in a cell's id: ``",sdpa=math,tf32=on"``; empty without any."""
+    named = (("sdpa", sdpa_backend), ("tf32", tf32))
+    return "".join(f",{name}={value}" for name, value in named if value is not None)
+
+
 def role_of(fix: str) -> str:
     """Return the role of a fix or pseudo fix."""
     return PSEUDO_FIXES.get(fix, "fix")
@@ -105,13 +116,10 @@ def failed(fix: str, status: str, reason: str) -> Outcome:
 
 def failure_of(fix: str, error: BaseException) -> Outcome:
     """Turn what a model or a measure raised into an outcome."""
-    from precision_eval.core.errors import UnsupportedError
-
     error = cause_of(error)
     if isinstance(error, UnsupportedError):
         return failed(fix, "unsupported", str(error))
-    refusal = sdpa_refusal(error)
-    if refusal is not None:
+    if (refusal := sdpa_refusal(error)) is not None:
         return failed(fix, "unsupported", refusal)
     if is_out_of_memory(error):
         return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
@@ -122,9 +130,17 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
 
 def cause_of(error: BaseException) -> BaseException:
     """Return what a model raised while it was timed, in place of the error that names the candidate."""
-    from precision_eval.core.errors import CandidateError
-
     return error.__cause__ or error if isinstance(error, CandidateError) else error
+
+
+def sdpa_refusal(error: BaseException) -> str | None:
+    """Return torch's reason where an error says that attention has no kernel for a call; None for any other error."""
+    text = str(error)
+    sentence = next((known for known in _NO_KERNEL if known in text), None)
+    if sentence is None:
+        return None
+    notes = [note.removeprefix(WARNED) for note in getattr(error, "__notes__", ()) if note.startswith(WARNED)]
+    return f"{sentence}: {'; '.join(notes) or 'torch gives no further reason'}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -137,8 +153,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _is_fault_of_the_suite(error: BaseException) -> bool:
     """Tell this package's own errors and slips, and those of the disk, from what a model raises."""
-    from precision_eval.core.errors import PrecisionEvalError
-
     if isinstance(error, PrecisionEvalError | OSError) or any(text in str(error) for text in _DISK_MESSAGES):
         return True
     if not isinstance(error, ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError):

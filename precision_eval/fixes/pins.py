@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from precision_eval.core.cells import WARNED, cause_of
 from precision_eval.core.errors import ParameterError, UnsupportedError
 
 SDPA_BACKENDS: Mapping[str, str] = {
@@ -25,16 +26,7 @@ TF32_STATES: tuple[str, ...] = ("on", "off")
 PINS: tuple[str, ...] = ("sdpa_backend", "tf32")
 """Options that change what runs; a measure that does not name them among its options is not run under a pin."""
 
-_NO_KERNEL = ("No viable backend for scaled_dot_product_attention", "No available kernel")
 _TF32_CAPABILITY = (8, 0)
-
-_reasons: list[str] = []  # why torch passed over a backend, of the pinned call in progress
-
-
-def pins_text(sdpa_backend: str | None, tf32: str | None) -> str:
-    """Return pins as they stand in a cell's id: ``",sdpa=math,tf32=on"``; empty without any."""
-    named = (("sdpa", sdpa_backend), ("tf32", tf32))
-    return "".join(f",{name}={value}" for name, value in named if value is not None)
 
 
 def check_tf32(tf32: str | None, device: str) -> None:
@@ -73,11 +65,7 @@ def sdpa_pinned(backend: str | None) -> Iterator[None]:
         return
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    _reasons.clear()
-    with ExitStack() as stack:
-        stack.enter_context(_uncached())
-        stack.enter_context(_warnings_kept())
-        stack.enter_context(sdpa_kernel(getattr(SDPBackend, SDPA_BACKENDS[backend])))
+    with _uncached(), _warnings_noted(), sdpa_kernel(getattr(SDPBackend, SDPA_BACKENDS[backend])):
         yield
 
 
@@ -92,29 +80,25 @@ def _uncached() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _warnings_kept() -> Iterator[None]:
-    """Note what is warned of; torch says why it passed over a kernel in warnings and not in the error."""
+def _warnings_noted() -> Iterator[None]:
+    """Add torch's warnings to an error as notes: it says there, and not in the error, why it passed over a kernel."""
     show = warnings.showwarning
+    reasons: dict[str, None] = {}
 
     def noted(message: Any, *args: Any, **kwargs: Any) -> None:
-        _reasons.append(" ".join(str(message).split()))
+        reasons[" ".join(str(message).split())] = None
         show(message, *args, **kwargs)
 
     warnings.showwarning = noted
     try:
         yield
+    except Exception as error:
+        for reason in reasons:
+            if "ttention" in reason or "kernel" in reason:
+                cause_of(error).add_note(f"{WARNED}{reason}")
+        raise
     finally:
         warnings.showwarning = show
-
-
-def sdpa_refusal(error: BaseException) -> str | None:
-    """Return torch's reason where an error says that attention has no kernel for a call; None for any other error."""
-    text = str(error)
-    sentence = next((known for known in _NO_KERNEL if known in text), None)
-    if sentence is None:
-        return None
-    said = [reason for reason in dict.fromkeys(_reasons) if "ttention" in reason or "kernel" in reason]
-    return f"{sentence}: " + ("; ".join(said) if said else "torch gives no further reason")
 
 
 def unlike_pin(backend: str | None, traced: Mapping[str, Any]) -> str | None:

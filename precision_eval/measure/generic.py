@@ -26,8 +26,8 @@ from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.pinned import PinnedFix
 from precision_eval.fixes.pins import unlike_pin
 from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.latency_processes import Timed, in_process, over_all
 from precision_eval.measure.timers import Cache
-from precision_eval.run.processes import Timed, in_child, over_all
 from precision_eval.stats import PairedRatio
 
 BASELINE = "full_float32"
@@ -105,7 +105,7 @@ def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
     if processes == 1:
         found = _timed_once(cell, 0)
     else:
-        found = over_all([in_child(_timed_once, cell, index) for index in range(processes)])
+        found = over_all([in_process(_timed_once, cell, index) for index in range(processes)])
     return [_as_outcome(fix, found[fix]) for fix in cell.fixes]
 
 

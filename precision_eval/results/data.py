@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core.cells import pins_text
 from precision_eval.core.errors import RecordError
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.fixes.pins import pins_text
 from precision_eval.results.choose.reading import status_of
 
 RECORDS_NAME = "records.jsonl"

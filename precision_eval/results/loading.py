@@ -16,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core.cells import pins_text
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.fixes.pins import pins_text
 from precision_eval.report.shown import Comparison, LoadedChoice, LoadedRecord, constraints_of, paragraphs, shown
 from precision_eval.results.choose import Answer, Choice, Group, Question, answer, groups_of
 from precision_eval.results.choose.reading import status_of

@@ -18,8 +18,8 @@ from typing import Protocol
 from precision_eval.core.cells import Cell, Outcome, failed, is_out_of_memory
 from precision_eval.core.files import intact
 from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.workers import WorkerOutOfMemoryError, WorkerTimedOutError
 from precision_eval.measure.registry import CellResult, Measure, log_path, measure_by_name, run_cell
-from precision_eval.run.executor import WorkerOutOfMemoryError, WorkerTimedOutError
 from precision_eval.run.plan import Plan
 
 

@@ -65,3 +65,37 @@ def fail():
 
 def lambda_result():
     return lambda: 0
+
+
+def fail_in_a_way_of_its_own():
+    raise OwnError(1, 2)
+
+
+class OwnError(Exception):
+    """Cannot be made again from its pickle: its arguments are not those of its base."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
+def die_if_one(number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 2 * number
+
+
+def hang_if_one(number):
+    if number == 1:
+        time.sleep(60)
+    return 2 * number
+
+
+def group_of(number):
+    return os.getpid(), os.getpgrp()
+
+
+def call_within(path):
+    """Have a child hang in a process of its own, below this one."""
+    from precision_eval.core.workers import call_isolated
+
+    call_isolated(hang, path)

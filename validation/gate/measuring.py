@@ -36,16 +36,16 @@ LIMIT_S = 120.0
 
 def measured_set(*, seed: int, processes: int, budget_s: float) -> dict[str, Any]:
     """Measure a set in children of this process."""
-    from precision_eval.run.children import ChildFailure, in_children
+    from precision_eval.core.workers import WorkerError, call_each
 
     paired = [(seed * processes + number, budget_s) for number in range(processes)]
     jobs = {"processes": (_paired, paired), "asv": (_by_asv, [()] * ROUNDS_OF_ASV), "exact": (_exact, [()])}
     found: dict[str, Any] = {}
     for name, (function, arguments) in jobs.items():
-        found[name] = in_children(function, arguments, at_once=1, limit_s=LIMIT_S)
-        broken = [one for one in found[name] if isinstance(one, ChildFailure)]
+        found[name] = call_each(function, arguments, timeout_s=LIMIT_S)
+        broken = [one for one in found[name] if isinstance(one, WorkerError)]
         if broken:
-            raise SystemExit(f"{name} of set {seed}: {broken[0].reason}")
+            raise SystemExit(f"{name} of set {seed}: {broken[0]}")
     return found
 
 

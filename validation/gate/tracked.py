@@ -49,7 +49,7 @@ def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
     """Time the tracked cells in so many processes: one entry per cell, with the ratios of its processes."""
     from dataclasses import replace
 
-    from precision_eval.run.children import ChildFailure, in_children
+    from precision_eval.core.workers import WorkerError, call_each
     from precision_eval.studies.tracking import FULL, Place, preload
     from precision_eval.studies.tracking.paired import over_processes, timed_in_process
     from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
@@ -63,8 +63,8 @@ def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
             place = Place(case=name, mode="eager", size=size)
             fixes = tuple(fix.id for fix in place.fixes(effort))
             cell = place.cell(fixes, "latency", effort.options)
-            answers = in_children(timed_in_process, [(cell, n) for n in range(processes)], at_once=1, limit_s=LIMIT_S)
-            if any(isinstance(answer, ChildFailure) for answer in answers):
+            answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)
+            if any(isinstance(answer, WorkerError) for answer in answers):
                 continue
             for fix, outcome in over_processes(answers).items():
                 ratios = (outcome.data or {}).get("ratio_to_baseline")

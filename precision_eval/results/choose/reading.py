@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.cells import pins_text
 from precision_eval.core.records import Record, latest
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.fixes.pins import pins_text
 from precision_eval.results.choose.facts import ONE_INPUT, ONE_PROCESS, Contender, Estimate, Group, exact
 
 _Key = tuple[str, str, str, str, int, str]  # case, size, mode, device, threads, pins

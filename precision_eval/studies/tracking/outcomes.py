@@ -16,8 +16,8 @@ from pathlib import Path
 
 from precision_eval.core.cells import Outcome, failed
 from precision_eval.core.files import written_whole
+from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.measure.registry import CellResult, Measure, measure_by_name, run_cell
-from precision_eval.run.children import ChildFailure, in_children
 from precision_eval.studies.tracking.effort import Effort, process_numbers
 from precision_eval.studies.tracking.metrics import Figure, Metric
 from precision_eval.studies.tracking.place import Place, raise_unless_passed
@@ -98,13 +98,13 @@ def _one_by_one(
 ) -> dict[str, Outcome]:
     run_dir = folder / f"run.{effort.name}"
     cells = [(place.cell((fix,), measure.name, effort.options), run_dir) for fix in fixes]
-    answers = in_children(run_cell, cells, at_once=AT_ONCE, limit_s=effort.limit_s)
+    answers = call_each(run_cell, cells, at_once=AT_ONCE, timeout_s=effort.limit_s)
     return {fix: _outcome(fix, answer) for fix, answer in zip(fixes, answers, strict=True)}
 
 
-def _outcome(fix: str, answer: CellResult | ChildFailure) -> Outcome:
-    if isinstance(answer, ChildFailure):
-        return failed(fix, answer.status, answer.reason)
+def _outcome(fix: str, answer: CellResult | WorkerError) -> Outcome:
+    if isinstance(answer, WorkerError):
+        return failed(fix, answer.status, str(answer))
     return answer.outcomes[0]
 
 
@@ -114,8 +114,8 @@ def _timed(place: Place, measure: Measure, fixes: tuple[str, ...], folder: Path,
 
     cell = place.cell(fixes, measure.name, effort.options)
     runs = [(cell, process) for process in process_numbers(effort)]
-    answers = in_children(timed_in_process, runs, at_once=1, limit_s=effort.limit_s)
-    broken = next((answer for answer in answers if isinstance(answer, ChildFailure)), None)
+    answers = call_each(timed_in_process, runs, timeout_s=effort.limit_s)
+    broken = next((answer for answer in answers if isinstance(answer, WorkerError)), None)
     if broken is not None:
-        return {fix: failed(fix, broken.status, f"while all fixes were timed: {broken.reason}") for fix in fixes}
+        return {fix: failed(fix, broken.status, f"while all fixes were timed: {broken}") for fix in fixes}
     return over_processes(answers)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Options, failure_of
+from precision_eval.core.cells import Cell, Options, failure_of, sdpa_refusal
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes import pins
 from precision_eval.fixes.catalog import fix_by_id
@@ -61,17 +61,22 @@ def test_a_backend_without_a_kernel_is_unsupported_with_torchs_words(tmp_path, b
     assert found.reason.startswith(("No viable backend for scaled_dot_product_attention", "No available kernel"))
 
 
-def test_what_torch_warns_of_is_the_reason_and_another_error_is_none():
-    error = RuntimeError("No available kernel. Aborting execution.")
-    with warnings.catch_warnings(record=True), pins.sdpa_pinned("math"):
-        warnings.simplefilter("always")
+def _warn_and_raise(error):
+    warnings.simplefilter("always")
+    with pins.sdpa_pinned("math"):
         warnings.warn("Flash attention kernel not used because:", stacklevel=1)
         warnings.warn("unrelated", stacklevel=1)
-    assert pins.sdpa_refusal(error) == "No available kernel: Flash attention kernel not used because:"
+        raise error
+
+
+def test_what_torch_warns_of_is_the_reason_and_another_error_is_none():
+    error = RuntimeError("No available kernel. Aborting execution.")
+    assert sdpa_refusal(error) == "No available kernel: torch gives no further reason"
+    with pytest.raises(RuntimeError), warnings.catch_warnings(record=True):
+        _warn_and_raise(error)
+    assert sdpa_refusal(error) == "No available kernel: Flash attention kernel not used because:"
     assert failure_of("bfloat16", error).status == "unsupported"
-    assert pins.sdpa_refusal(RuntimeError("mat1 and mat2 must have the same dtype")) is None
-    with pins.sdpa_pinned("math"):  # a new pin forgets what was said of the last
-        assert pins.sdpa_refusal(error) == "No available kernel: torch gives no further reason"
+    assert sdpa_refusal(RuntimeError("mat1 and mat2 must have the same dtype")) is None
 
 
 def test_a_pin_that_does_not_hold_is_found_out(tmp_path, monkeypatch):

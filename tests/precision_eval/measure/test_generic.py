@@ -15,8 +15,8 @@ from precision_eval.core.cells import Cell, Options, failure_of, role_of
 from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.records import ROLES, STATUSES
 from precision_eval.measure import generic
+from precision_eval.measure.latency_processes import in_process
 from precision_eval.measure.registry import MEASURES, measure_by_name, run_cell
-from precision_eval.run.processes import in_child
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
 
@@ -231,14 +231,14 @@ def _runs_out(cell, process):
 
 
 def test_a_timing_process_that_dies_is_not_the_fault_of_the_fix():
-    with pytest.raises(CandidateError, match="process 2 ended with exit code 7 while it measured") as caught:
-        in_child(_dies, cell_of("latency", "kv_to_query"), 1)
+    with pytest.raises(CandidateError, match="process 2 gave no result: the worker ended with code 7") as caught:
+        in_process(_dies, cell_of("latency", "kv_to_query"), 1)
     assert failure_of("kv_to_query", caught.value).status == "crashed"
 
 
 def test_running_out_of_memory_while_timed_keeps_its_status():
     with pytest.raises(torch.OutOfMemoryError) as caught:
-        in_child(_runs_out, cell_of("latency", "kv_to_query"), 0)
+        in_process(_runs_out, cell_of("latency", "kv_to_query"), 0)
     assert failure_of("kv_to_query", caught.value).status == "out_of_memory"
     with pytest.raises(CandidateError) as wrapped:
         _runs_out(None, 0)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from precision_eval.core import workers
 from precision_eval.core.errors import ParameterError
-from precision_eval.run import executor as executor_module
 from precision_eval.run.executor import (
     IsolatedExecutor,
     WorkerCrashedError,
@@ -90,6 +90,7 @@ def test_what_is_raised_arrives_with_its_traceback(calls):
         with pytest.raises(WorkerRaisedError, match="ValueError: bad value") as caught:
             executor.submit(calls.fail).result()
         assert 'raise ValueError("bad value")' in caught.value.remote_traceback
+        assert isinstance(caught.value.__cause__, ValueError)
         with pytest.raises(WorkerRaisedError, match="result of lambda_result cannot be sent"):
             executor.submit(calls.lambda_result).result()
 
@@ -120,14 +121,14 @@ def test_a_stopped_worker_is_timed_out_and_killed(calls, tmp_path):
 
 
 def test_half_an_answer_is_not_waited_for_forever(calls, monkeypatch):
-    monkeypatch.setattr(executor_module, "_SEND_LIMIT_S", 1.0)
+    monkeypatch.setattr(workers, "_SEND_LIMIT_S", 1.0)
     with IsolatedExecutor(1, timeout_s=60.0) as executor, pytest.raises(WorkerTimedOutError, match="half an answer"):
         executor.submit(calls.stop_while_sending).result()
 
 
 def test_death_by_a_signal_without_a_name():
-    assert str(executor_module._death(-50)) == "the worker was killed by signal 50"
-    assert str(executor_module._death(-signal.SIGSEGV)) == "the worker was killed by SIGSEGV"
+    assert str(workers._death(-50)) == "the worker was killed by signal 50"
+    assert str(workers._death(-signal.SIGSEGV)) == "the worker was killed by SIGSEGV"
 
 
 PARENT = """

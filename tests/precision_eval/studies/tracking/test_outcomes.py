@@ -7,7 +7,7 @@ import pytest
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure.registry import CellResult
-from precision_eval.run.children import ChildFailure
+from precision_eval.core.workers import WorkerCrashedError
 from precision_eval.studies.tracking import (
     FULL,
     QUICK,
@@ -31,7 +31,7 @@ def cells(monkeypatch):
     """Collect what would be measured, and answer each cell by ``statuses`` (passed where not listed)."""
     seen = []
 
-    def in_children(function, arguments, *, at_once, limit_s):
+    def call_each(function, arguments, *, at_once=1, timeout_s):
         seen.extend(arguments)
         assert at_once == 1 or function is not timed_in_process
         return [answer(function, *one) for one in arguments]
@@ -42,13 +42,13 @@ def cells(monkeypatch):
             return {fix: passed(fix, data) for fix in cell.fixes}
         (fix,) = cell.fixes
         status = seen_statuses.get((fix, cell.measure), "passed")
-        if isinstance(status, ChildFailure):
+        if isinstance(status, WorkerCrashedError):
             return status
         done = passed(fix, {"relative_error": 0.5}) if status == "passed" else failed(fix, status, "because")
         return CellResult((done,), "", 0.0)
 
     seen_statuses = {}
-    monkeypatch.setattr(outcomes, "in_children", in_children)
+    monkeypatch.setattr(outcomes, "call_each", call_each)
     return type("Seen", (), {"cells": seen, "statuses": seen_statuses})
 
 
@@ -76,7 +76,7 @@ def test_a_fix_that_raises_is_not_measured_on_and_keeps_its_reason(cells, tmp_pa
 
 
 def test_one_that_crashes_costs_itself_only(cells, tmp_path):
-    cells.statuses["bfloat16", "drift"] = ChildFailure(status="crashed", reason="exit code -11")
+    cells.statuses["bfloat16", "drift"] = WorkerCrashedError("exit code -11")
     found = outcomes_of(DECODE, "drift", folder=tmp_path, effort=FULL)
     assert [fix for fix, outcome in found.items() if outcome.status != "passed"] == ["bfloat16"]
     with pytest.raises(FixFailedError, match="bfloat16 crashed: exit code -11"):

@@ -1,0 +1,383 @@
+"""Calls in processes of their own: started, heard, limited, and ended with everything they have started.
+
+Conventions: limits are in seconds and bytes. A call that raises arrives as :class:`WorkerRaisedError`, with what was
+raised as its cause where that can be sent. A worker that dies, hangs or runs out of memory becomes
+:class:`WorkerCrashedError`, :class:`WorkerTimedOutError` or :class:`WorkerOutOfMemoryError`. Nothing polls: the parent
+sleeps until a worker answers, dies or is late, so timed work is undisturbed. A worker may be spawned, come from a fork
+server, or be forked, which is sound only where the parent has run no torch operation and started no thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import pickle
+import platform
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from precision_eval.core.cells import is_out_of_memory
+from precision_eval.core.errors import PrecisionEvalError
+
+Start = Literal["spawn", "forkserver", "fork"]
+Function = Callable[..., Any] | str
+"""What is called; as text, ``module:function``, which is imported in the worker alone."""
+
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS")
+"""Read by numpy's BLAS when it is loaded; its second thread spins between calls, on the core of another worker."""
+
+_GRACE_S = 5.0
+"""How long a worker that has answered may take to end before it is killed."""
+
+_SEND_LIMIT_S = 60.0
+"""How long a worker may take to send what it has begun to send; one stopped in the middle would block the parent."""
+
+_START_LIMIT_S = 300.0
+"""How long a process may take to begin its call; the first one waits for the imports of the fork server."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class WorkerError(PrecisionEvalError, RuntimeError):
+    """A worker gave no result."""
+
+    status = "crashed"
+
+
+class WorkerRaisedError(WorkerError):
+    """The call raised; the original traceback is in `remote_traceback`, what was raised is the cause if it was sent."""
+
+    def __init__(self, message: str, remote_traceback: str = "") -> None:
+        super().__init__(message)
+        self.remote_traceback = remote_traceback
+
+
+class WorkerCrashedError(WorkerError):
+    """The worker died before it answered."""
+
+
+class WorkerTimedOutError(WorkerError):
+    """The worker did not answer in time and was killed."""
+
+    status = "timed_out"
+
+
+class WorkerOutOfMemoryError(WorkerError):
+    """The worker reached its memory limit, or the machine's."""
+
+    status = "out_of_memory"
+
+
+class WorkerStoppedError(WorkerError):
+    """The work was stopped while the worker ran."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker sends back; first of all that it has begun."""
+
+    begun: bool = False
+    value: Any = None
+    error: str | None = None
+    remote_traceback: str = ""
+    raised: bytes | None = None  # pickled, as not every exception can be made again
+    out_of_memory: bool = False
+
+    def result(self) -> Any:
+        """Return the value, or raise what the worker reports."""
+        if self.error is None:
+            return self.value
+        raised = None if self.raised is None else pickle.loads(self.raised)  # noqa: S301 - our own worker's bytes
+        if self.out_of_memory:
+            raise WorkerOutOfMemoryError(self.error) from raised
+        raise WorkerRaisedError(self.error, self.remote_traceback) from raised
+
+
+class Worker:
+    """A fresh process for one call."""
+
+    def __init__(
+        self,
+        start: Start,
+        function: Function,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        context: Any = context_of(start)
+        ours, theirs = context.Pipe(duplex=True)
+        copied = ours if context.get_start_method() == "fork" else None
+        self.process = context.Process(
+            target=_run_call, args=(theirs, copied, memory_limit_bytes, function, arguments, keywords or {})
+        )
+        self.process.start()
+        theirs.close()
+        self.connection: Connection = ours
+        self.timeout_s = timeout_s
+        self.deadline_s: float | None = time.monotonic() + _START_LIMIT_S
+        self._begun = False
+
+    @property
+    def waited_on(self) -> tuple[Any, ...]:
+        """What becomes ready when the worker says something or dies."""
+        return (self.connection, self.process.sentinel)
+
+    def take(self, *, ready: bool) -> Answer | None:
+        """Receive what the worker said, None where it has only begun; raise where it died or is late."""
+        if not ready:
+            if not self._begun:
+                raise WorkerTimedOutError(f"the worker had not begun within {_START_LIMIT_S:g} s and was killed")
+            raise WorkerTimedOutError(f"no answer within {self.timeout_s:g} s; the worker was killed")
+        answer = _received(self.connection, self.process)
+        if answer is not None and answer.begun:
+            self._begun = True
+            self.deadline_s = None if self.timeout_s is None else time.monotonic() + self.timeout_s
+            return None
+        self.process.join(_GRACE_S)
+        if answer is None:
+            raise _death(self.process.exitcode)
+        return answer
+
+    def end(self) -> None:
+        """Kill the worker with everything it has started."""
+        _kill_group(self.process.pid)
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
+
+
+def context_of(start: Start) -> Any:
+    """Return the way to start processes; macOS, where forking is unsafe, spawns."""
+    return multiprocessing.get_context("spawn" if platform.system() == "Darwin" else start)
+
+
+def use_one_blas_thread() -> None:
+    """Have workers to come load numpy's BLAS with one thread; torch has its own count."""
+    for variable in BLAS_THREADS:
+        os.environ.setdefault(variable, "1")
+
+
+def call_isolated(
+    function: Function,
+    *arguments: Any,
+    start: Start = "fork",
+    timeout_s: float | None = None,
+    memory_limit_bytes: int | None = None,
+) -> Any:
+    """Return ``function(*arguments)`` from a process of its own, or raise a :class:`WorkerError`."""
+    (answer,) = call_each(
+        function, [arguments], start=start, timeout_s=timeout_s, memory_limit_bytes=memory_limit_bytes
+    )
+    if isinstance(answer, WorkerError):
+        raise answer
+    return answer
+
+
+def call_each(
+    function: Function,
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    start: Start = "fork",
+    at_once: int = 1,
+    timeout_s: float | None = None,
+    memory_limit_bytes: int | None = None,
+) -> list[Any]:
+    """Call a function once per tuple of arguments, each in a fresh process; a lost call's answer is its error."""
+    waiting = deque(enumerate(arguments))
+    running: dict[int, Worker] = {}
+    answers: list[Any] = [None] * len(arguments)
+    with _terminated_as_exit():
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    index, given = waiting.popleft()
+                    running[index] = Worker(
+                        start, function, given, timeout_s=timeout_s, memory_limit_bytes=memory_limit_bytes
+                    )
+                for index, answer in _next_answers(running):
+                    answers[index] = answer
+                    running.pop(index).end()
+        finally:
+            for worker in running.values():
+                worker.end()
+    return answers
+
+
+def _next_answers(running: dict[int, Worker]) -> list[tuple[int, Any]]:
+    """Sleep until a worker says something, dies or is late; return what has been settled."""
+    deadlines = [worker.deadline_s for worker in running.values() if worker.deadline_s is not None]
+    timeout_s = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+    ready = set(wait([one for worker in running.values() for one in worker.waited_on], timeout=timeout_s))
+    now, settled = time.monotonic(), []
+    for index, worker in running.items():
+        is_ready = not ready.isdisjoint(worker.waited_on)
+        if is_ready or (worker.deadline_s is not None and worker.deadline_s <= now):
+            try:
+                answer = worker.take(ready=is_ready)
+                if answer is not None:
+                    settled.append((index, answer.result()))
+            except WorkerError as error:
+                settled.append((index, error))
+    return settled
+
+
+def _received(connection: Connection, process: Any) -> Answer | None:
+    """Return a worker's answer, None where it died without a whole one or did not send it whole in time."""
+    overdue = threading.Event()
+
+    def give_up() -> None:
+        overdue.set()
+        _kill_group(process.pid)  # then reading ends, by end of file
+
+    late = threading.Timer(_SEND_LIMIT_S, give_up)
+    late.daemon = True
+    late.start()
+    try:
+        answer = connection.recv() if connection.poll() else None
+    except (EOFError, OSError, pickle.UnpicklingError):  # OSError: the end of the file in the middle of an answer
+        if overdue.is_set():
+            raise WorkerTimedOutError(f"half an answer after {_SEND_LIMIT_S:g} s; the worker was killed") from None
+        return None
+    finally:
+        late.cancel()
+        late.join()  # the next worker may be forked, which is sound without threads only
+    return answer if isinstance(answer, Answer) else None
+
+
+def _death(exitcode: int | None) -> WorkerCrashedError:
+    """Say how a worker died."""
+    if exitcode is not None and exitcode < 0:
+        known = -exitcode in set(signal.Signals)
+        name = signal.Signals(-exitcode).name if known else f"signal {-exitcode}"
+        hint = "; perhaps the system was out of memory" if name == "SIGKILL" else ""
+        return WorkerCrashedError(f"the worker was killed by {name}{hint}")
+    return WorkerCrashedError(f"the worker ended with code {exitcode} before it had answered")
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _run_call(
+    connection: Connection,
+    copied: Connection | None,
+    memory_limit_bytes: int | None,
+    function: Function,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> None:
+    """Run one call in the new process and send its answer."""
+    if copied is not None:
+        copied.close()  # the parent's end, copied by forking: held open here, it would never tell that the parent died
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setpgid(0, 0)  # its own group: Ctrl-C reaches the parent only, and the group can be killed as a whole
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    _be_killed_with_the_starter()
+    _be_the_first_to_go()
+    if memory_limit_bytes is not None:
+        _limit_memory(memory_limit_bytes)
+    connection.send(Answer(begun=True))
+    answer = _answer_of(function, arguments, keywords)
+    try:
+        connection.send(answer)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        name = getattr(function, "__qualname__", function)
+        connection.send(Answer(error=f"the result of {name} cannot be sent: {error}"))
+
+
+def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Answer:
+    try:
+        if isinstance(function, str):
+            module, _, name = function.partition(":")
+            function = getattr(importlib.import_module(module), name)
+        return Answer(value=function(*arguments, **keywords))
+    except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
+        return Answer(
+            error=f"{type(error).__name__}: {error}",
+            remote_traceback=traceback.format_exc(),
+            raised=_pickled(error),
+            out_of_memory=is_out_of_memory(error),
+        )
+
+
+def _pickled(error: Exception) -> bytes | None:
+    """Return an exception as bytes; None where it cannot be made again from them, as many cannot."""
+    try:
+        content = pickle.dumps(error)
+        same = type(pickle.loads(content)) is type(error)  # noqa: S301 - bytes of this very process
+    except Exception:  # noqa: BLE001 - any class may refuse, in any way; its text is sent all the same
+        return None
+    return content if same else None
+
+
+def _end_with_parent(connection: Connection) -> None:
+    """Wait for the parent's end of the pipe to close without the worker being reaped: then the parent is gone."""
+    try:
+        connection.recv_bytes()
+    except (EOFError, OSError):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _be_killed_with_the_starter() -> None:
+    """Ask the Linux kernel to kill this worker when the fork server, or the thread that forked it, ends."""
+    if platform.system() != "Linux":
+        return
+    import ctypes
+    from multiprocessing import forkserver
+
+    server: Any = getattr(forkserver, "_forkserver", None)
+    if getattr(server, "_forkserver_alive_fd", None) is not None:
+        os.close(server._forkserver_alive_fd)
+        server._forkserver_alive_fd = None
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _be_the_first_to_go() -> None:
+    """Ask the Linux kernel to end this worker rather than its parent when memory runs out."""
+    path = Path("/proc/self/oom_score_adj")
+    if path.exists():
+        with suppress(PermissionError):
+            path.write_text("800")
+
+
+def _limit_memory(limit_bytes: int) -> None:
+    """Limit the private memory that this process may map; other systems than Linux do not enforce it."""
+    if platform.system() == "Linux":
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, hard))
+
+
+@contextmanager
+def _terminated_as_exit() -> Iterator[None]:
+    """Let SIGTERM, by which a benchmarking tool ends what is late, pass through the code that ends the workers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

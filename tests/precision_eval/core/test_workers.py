@@ -1,0 +1,82 @@
+"""Calls in processes of their own: order, loss, limits, and what is raised; the executor's tests hold the rest."""
+
+import os
+import platform
+
+import executor_calls as calls
+import pytest
+
+from precision_eval.core.workers import (
+    WorkerCrashedError,
+    WorkerRaisedError,
+    WorkerTimedOutError,
+    call_each,
+    call_isolated,
+)
+
+
+def answers(function, count, *, at_once=2, timeout_s=30.0):
+    return call_each(function, [(number,) for number in range(count)], at_once=at_once, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_answers_come_in_the_order_of_the_arguments(at_once):
+    assert answers(calls.square, 5, at_once=at_once) == [0, 1, 4, 9, 16]
+
+
+def test_a_crash_costs_its_own_answer_only():
+    first, lost, last = answers(calls.die_if_one, 3)
+    assert [first, last] == [0, 4]
+    assert isinstance(lost, WorkerCrashedError)
+    assert (lost.status, str(lost)[:34]) == ("crashed", "the worker was killed by SIGKILL; ")
+
+
+def test_a_hang_is_ended_at_its_limit():
+    first, lost, last = answers(calls.hang_if_one, 3, timeout_s=1.0)
+    assert [first, last] == [0, 4]
+    assert isinstance(lost, WorkerTimedOutError)
+    assert lost.status == "timed_out"
+
+
+def test_each_worker_is_a_fresh_process_that_leads_its_own_group():
+    found = answers(calls.group_of, 2)
+    assert all(process == group for process, group in found)
+    assert len({os.getpid(), *(process for process, _ in found)}) == 3
+
+
+def test_what_is_raised_is_the_cause_where_it_can_be_sent():
+    with pytest.raises(WorkerRaisedError, match="ValueError: bad value") as caught:
+        call_isolated(calls.fail)
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(WorkerRaisedError, match="OwnError: 1 and 2") as caught:
+        call_isolated(calls.fail_in_a_way_of_its_own)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_function_can_be_named(start):
+    assert call_isolated("math:sqrt", 9.0, start=start) == 3.0
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="asks /proc")
+def test_a_worker_ends_with_the_worker_that_started_it(tmp_path):
+    with pytest.raises(WorkerTimedOutError):
+        call_isolated(calls.call_within, tmp_path / "pids", timeout_s=2.0)
+    inner, its_child = (int(pid) for pid in (tmp_path / "pids").read_text().split())
+    assert not is_running(inner)
+    os.kill(its_child, 9)  # of another program, which Linux does not end with its parent
+
+
+def is_running(pid, limit_s=5.0):
+    import time
+
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        try:
+            with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
+                if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                    return False
+        except FileNotFoundError:
+            return False
+        time.sleep(0.02)
+    return True
