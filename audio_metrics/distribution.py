@@ -182,7 +182,11 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def discrepancy_of(
-    reference: np.ndarray, estimate: np.ndarray, places: tuple[np.ndarray, np.ndarray] | None = None
+    reference: np.ndarray,
+    estimate: np.ndarray,
+    places: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    kernel_width: float | None = None,
 ) -> float:
     """Unbiased squared maximum mean discrepancy of two sets of vectors; inf where only the estimate has too few."""
     if len(reference) < 2:
@@ -191,7 +195,7 @@ def discrepancy_of(
         return float("inf")
     within = _squared_distances(reference, reference)
     apart = ~np.eye(len(reference), dtype=bool)
-    scale = float(np.median(np.sqrt(within[apart])))
+    scale = float(np.median(np.sqrt(within[apart]))) if kernel_width is None else kernel_width
     if scale == 0.0:
         return float("nan")
     others = _squared_distances(estimate, estimate)[~np.eye(len(estimate), dtype=bool)]
@@ -213,14 +217,26 @@ def checked_mean(values: np.ndarray, needed: str) -> float:
     return float(np.nanmean(values))
 
 
-def window_discrepancies(reference: Source, estimate: Source, *, floor: float) -> np.ndarray:
+def window_discrepancies(
+    reference: Source, estimate: Source, *, floor: float, kernel_width: float | None = None
+) -> np.ndarray:
     """Discrepancy of each pair of 60 s windows, shape (n_windows,), as far as both signals reach."""
     pairs = zip(sampled_cepstra(reference, floor=floor), sampled_cepstra(estimate, floor=floor), strict=False)
-    return np.array([discrepancy_of(first, second, (here, there)) for (here, first), (there, second) in pairs])
+    return np.array(
+        [
+            discrepancy_of(first, second, (here, there), kernel_width=kernel_width)
+            for (here, first), (there, second) in pairs
+        ]
+    )
 
 
 def maximum_mean_discrepancy(
-    reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, floor: float = FLOOR
+    reference: np.ndarray,
+    estimate: np.ndarray,
+    *,
+    sample_rate_hz: int,
+    floor: float = FLOOR,
+    kernel_width: float | None = None,
 ) -> float:
     """Unbiased squared maximum mean discrepancy of the mel-cepstra c0 to c24 of two recordings, mean over windows.
 
@@ -231,6 +247,9 @@ def maximum_mean_discrepancy(
     sample_rate_hz : int
     floor : float
         Smallest band power that a logarithm sees.
+    kernel_width : float, optional
+        Width of the Gaussian kernel in nepers of power. By default the median distance within the reference's window,
+        which differs from reference to reference: give one width to compare values of several.
 
     Returns
     -------
@@ -244,6 +263,12 @@ def maximum_mean_discrepancy(
     UndefinedMetricError
         No window of both holds two frames outside digital silence.
 
+    Notes
+    -----
+    Windows of 60 s by samples, a last one from half its length; in each, every k-th frame so that there are at most
+    200. Pairs of frames at the same place in both signals are left out of the cross term: aligned recordings would
+    otherwise count as nearer than their distributions are.
+
     References
     ----------
     .. [1] A. Gretton et al., "A kernel two-sample test", J. Machine Learning Research 13, 2012; mean over windows as in
@@ -251,4 +276,7 @@ def maximum_mean_discrepancy(
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=False)
     refuse_bad_samples(*pair)
-    return checked_mean(window_discrepancies(*pair, floor=floor), "two frames outside digital silence")
+    if kernel_width is not None and not (np.isfinite(kernel_width) and kernel_width > 0.0):
+        raise ParameterError(f"kernel_width is {kernel_width!r}; expected a finite number above 0")
+    values = window_discrepancies(*pair, floor=floor, kernel_width=kernel_width)
+    return checked_mean(values, "two frames outside digital silence")

@@ -247,7 +247,7 @@ class NullModel:
         Raises
         ------
         ParameterError
-            Fewer than 20 pairs.
+            Fewer than 20 pairs, or pairs that do not differ.
         """
         if len(pairs) < MIN_NULL_PAIRS:
             raise ParameterError(f"{len(pairs)} pairs of references; expected {MIN_NULL_PAIRS} or more")
@@ -256,8 +256,13 @@ class NullModel:
         for group in rows[0]:
             values = np.array([row[group] for row in rows])
             values = values[~np.isnan(values).any(axis=1)]
-            if len(values) >= MIN_NULL_PAIRS:
-                model._learn(group, values)
+            if len(values) < MIN_NULL_PAIRS:
+                continue
+            if group != "clock_skew" and not np.any(values, axis=1).all():
+                raise ParameterError(
+                    f"a pair of references has no difference in {group}: it is one recording twice; give two renderings"
+                )
+            model._learn(group, values)
         return model
 
     def _learn(self, group: str, values: np.ndarray) -> None:

@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
+from audio_metrics.errors import ParameterError
+
 Direction = Literal["lower", "higher"]
 
 DIVERGED_MCD_DB = 9.0
@@ -172,11 +174,23 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
     slope, low, high : float
         NaN for fewer than 3 points. Over more than 300 points, of means over equal groups of neighbours.
 
+    Raises
+    ------
+    ParameterError
+        Not two arrays of numbers of one length, or a confidence outside 0 to 1.
+
     References
     ----------
     .. [1] P. Sen, "Estimates of the regression coefficient based on Kendall's tau", J. Am. Stat. Assoc. 63, 1968;
        ranks as in ``scipy.stats.theilslopes``.
     """
+    for name, values in (("x", x), ("y", y)):
+        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "fiu":
+            raise ParameterError(f"{name} is {values!r:.60}; expected a numpy array of numbers, shape (n,)")
+    if len(x) != len(y):
+        raise ParameterError(f"lengths differ: x {len(x)}, y {len(y)}; expected a y for each x")
+    if not 0.0 < confidence < 1.0:
+        raise ParameterError(f"confidence is {confidence!r}; expected a fraction between 0 and 1")
     finite = np.isfinite(y)
     x, y = _grouped(x[finite]), _grouped(y[finite])
     n = len(y)

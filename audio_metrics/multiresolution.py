@@ -86,7 +86,12 @@ class _Transform:
 
 
 def resolution_sums(
-    reference: Source, estimate: Source, *, resolutions: Sequence[Resolution] = RESOLUTIONS, floor: float = FLOOR
+    reference: Source,
+    estimate: Source,
+    *,
+    resolutions: Sequence[Resolution] = RESOLUTIONS,
+    floor: float = FLOOR,
+    centred: bool = False,
 ) -> ResolutionSums:
     """Sums of an aligned pair, read in windows of 1 s."""
     longest = max(resolution.window_samples for resolution in resolutions)
@@ -94,6 +99,9 @@ def resolution_sums(
         raise ParameterError(f"the signals have {reference.n_samples} samples; expected at least {longest}")
     if not (np.isfinite(floor) and floor > 0.0):
         raise ParameterError(f"floor is {floor!r}; expected a finite power above 0")
+    pad = max(resolution.n_fft for resolution in resolutions) // 2 if centred else 0
+    if reference.n_samples <= pad:
+        raise ParameterError(f"the signals have {reference.n_samples} samples; centred frames need more than {pad}")
     window_samples = round(WINDOW_S * reference.sample_rate_hz)
     n_windows = -(-reference.n_samples // window_samples)
     sums = np.zeros((4, len(resolutions), n_windows))
@@ -101,13 +109,12 @@ def resolution_sums(
     for window in range(n_windows):
         start = window * window_samples
         stop = min(start + window_samples, reference.n_samples)
-        cleaned = [
-            clean(source.read(start, min(stop + longest - 1, source.n_samples))) for source in (reference, estimate)
-        ]
-        if not any(samples[: stop - start].any() for samples, _, _ in cleaned):
+        last = stop + pad if centred else min(stop + longest - 1, reference.n_samples)
+        cleaned = [clean(_read_reflected(source, start - pad, last)) for source in (reference, estimate)]
+        if not any(samples[pad : pad + stop - start].any() for samples, _, _ in cleaned):
             continue  # digital silence in both
         for index, (resolution, transform) in enumerate(zip(resolutions, transforms, strict=True)):
-            starts = _frame_starts(resolution, start, stop, reference.n_samples)
+            starts = pad + _frame_starts(resolution, start, stop, reference.n_samples, centred=centred)
             starts = starts[_untouched(starts, resolution, [bad for _, bad, _ in cleaned])]
             if len(starts):
                 error, energy, log_l1 = transform.values([samples for samples, _, _ in cleaned], starts)
@@ -115,8 +122,24 @@ def resolution_sums(
     return ResolutionSums(*sums)
 
 
-def _frame_starts(resolution: Resolution, start: int, stop: int, n_samples: int) -> np.ndarray:
+def _read_reflected(source: Source, start: int, stop: int) -> np.ndarray:
+    """Samples of a source, mirrored at its ends as ``torch.stft`` does."""
+    samples = source.read(max(start, 0), min(stop, source.n_samples))
+    before, after = max(-start, 0), max(stop - source.n_samples, 0)
+    if before:
+        samples = np.concatenate([source.read(1, before + 1)[::-1], samples])
+    if after:
+        n = source.n_samples
+        samples = np.concatenate([samples, source.read(n - after - 1, n - 1)[::-1]])
+    return samples
+
+
+def _frame_starts(resolution: Resolution, start: int, stop: int, n_samples: int, *, centred: bool) -> np.ndarray:
+    """First samples, from `start` on, of the frames of a window; of centred ones their middles lie in the window."""
     first = -(-start // resolution.hop_samples) * resolution.hop_samples
+    if centred:
+        last = n_samples + 1 if stop == n_samples else stop  # torch has 1 + n // hop frames
+        return np.arange(first, last, resolution.hop_samples) - start - (resolution.window_samples + 1) // 2
     last = min(stop, n_samples - resolution.window_samples + 1)
     return np.arange(first, max(first, last), resolution.hop_samples) - start
 
@@ -137,6 +160,7 @@ def multi_resolution_stft_distance(
     sample_rate_hz: int,
     resolutions: Sequence[Resolution] = RESOLUTIONS,
     floor: float = FLOOR,
+    centred: bool = False,
 ) -> float:
     """Multi-resolution STFT distance: spectral convergence plus L1 of natural-log magnitudes, averaged.
 
@@ -148,6 +172,10 @@ def multi_resolution_stft_distance(
     resolutions : sequence of Resolution
     floor : float
         Smallest power that a logarithm sees, above 0.
+    centred : bool
+        Frames as ``torch.stft(center=True)`` and so auraloss take them: the window in the middle of `n_fft` samples
+        around every `hop_samples`-th sample, the signal mirrored at its ends. The default begins with the first
+        sample, zero-pads the window behind and mirrors nothing; the two are up to 1 % apart, most in short signals.
 
     Returns
     -------
@@ -170,7 +198,7 @@ def multi_resolution_stft_distance(
     for source, samples in zip(pair, (reference, estimate), strict=True):
         if not samples.any():
             raise UndefinedMetricError(f"the {source.name} is digital silence; the distance has no value")
-    value = resolution_sums(*pair, resolutions=resolutions, floor=floor).pooled()
+    value = resolution_sums(*pair, resolutions=resolutions, floor=floor, centred=centred).pooled()
     if np.isnan(value):
         raise UndefinedMetricError("the reference or the estimate is digital silence; the distance has no value")
     return value

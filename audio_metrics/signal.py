@@ -8,16 +8,21 @@ are no input error: they are measured around and reported with their time.
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from audio_metrics.containers import check_whole
 from audio_metrics.errors import ParameterError, SignalFileError
 
 MIN_SAMPLE_RATE_HZ = 8000
 """Below it the lowest of the 80 mel bands would hold no bin."""
+
+MAX_SAMPLE_RATE_HZ = 768_000
+"""A header that claims more is damaged."""
 
 MAX_ABS_SAMPLE = 1e12
 """Larger samples overflow float32 power; they count as not finite."""
@@ -89,6 +94,8 @@ class FileSource:
 
         if dtype not in ("float32", "float64"):
             raise ParameterError(f"dtype is {dtype!r}; expected 'float32' or 'float64'")
+        if not isinstance(path, (str, PathLike)):
+            raise ParameterError(f"{name} is a {type(path).__name__}; expected the path of an audio file")
         self.path = Path(path)
         if not self.path.is_file():
             raise SignalFileError(f"{name}: no file at {self.path}; check the path")
@@ -101,23 +108,11 @@ class FileSource:
         self.dtype = np.dtype(dtype)
         self._error = soundfile.LibsndfileError
         try:
-            self._check_whole()
+            check_whole(self.path, name)
             self._check_header()
         except (ParameterError, SignalFileError):
             self._file.close()
             raise
-
-    def _check_whole(self) -> None:
-        """Refuse a WAV file that ends before its header says; libsndfile would take what is there for the whole."""
-        with self.path.open("rb") as file:
-            head = file.read(12)
-        promised = int.from_bytes(head[4:8], "little") + 8
-        found = self.path.stat().st_size
-        streamed = promised - 8 in (0, 0xFFFFFFFF)  # written to a pipe: the length was not known
-        if head[:4] == b"RIFF" and head[8:] == b"WAVE" and not streamed and found + 1 < promised:
-            raise SignalFileError(
-                f"{self.name}: {self.path} has {found} bytes, its header promises {promised}; write the file again"
-            )
 
     def _check_header(self) -> None:
         if self._file.channels != 1:
@@ -227,6 +222,8 @@ def check_samples(samples: np.ndarray, name: str) -> None:
     """Refuse what is no mono floating signal; `name` is what the error calls it."""
     if not isinstance(samples, np.ndarray):
         raise ParameterError(f"{name} is a {type(samples).__name__}; expected a numpy array of shape (n_samples,)")
+    if isinstance(samples, np.ma.MaskedArray):
+        raise ParameterError(f"{name} is a masked array, whose mask would not be seen; cut or fill the samples first")
     if samples.ndim != 1:
         raise ParameterError(
             f"{name} has shape {samples.shape}; expected mono, shape (n_samples,); choose or mix a channel first"
@@ -242,6 +239,9 @@ def check_samples(samples: np.ndarray, name: str) -> None:
 def _checked_rate(sample_rate_hz: int) -> int:
     if isinstance(sample_rate_hz, bool) or not isinstance(sample_rate_hz, (int, np.integer)):
         raise ParameterError(f"sample_rate_hz is {sample_rate_hz!r}; expected an integer in Hz")
-    if sample_rate_hz < MIN_SAMPLE_RATE_HZ:
-        raise ParameterError(f"sample_rate_hz is {sample_rate_hz}; expected at least {MIN_SAMPLE_RATE_HZ}")
+    if not MIN_SAMPLE_RATE_HZ <= sample_rate_hz <= MAX_SAMPLE_RATE_HZ:
+        limit = (
+            f"at least {MIN_SAMPLE_RATE_HZ}" if sample_rate_hz < MIN_SAMPLE_RATE_HZ else f"at most {MAX_SAMPLE_RATE_HZ}"
+        )
+        raise ParameterError(f"sample_rate_hz is {sample_rate_hz}; expected {limit}")
     return int(sample_rate_hz)

@@ -102,3 +102,18 @@ def test_silence_and_bad_samples(speech):
         am.maximum_mean_discrepancy(x, broken, sample_rate_hz=FS)
     assert np.isnan(discrepancy_of(np.zeros((1, 3)), np.ones((5, 3))))
     assert np.isnan(discrepancy_of(np.zeros((9, 3)), np.ones((5, 3))))  # no distance within the reference
+
+
+def test_a_given_kernel_width(speech):
+    x, y = speech(8, 1, fs=FS), speech(8, 2, fs=FS)
+    rows = [np.concatenate([block.spectra.cepstra[0] for _, block in blocks([source(s)])]) for s in (x, y)]
+    first, second = (part[:: -(-len(part) // 200)] for part in rows)
+    kernel = lambda a, b: np.exp(-np.square(a[:, None] - b[None]).sum(axis=-1) / (2 * 3.0**2))  # noqa: E731
+    apart = ~np.eye(len(first), dtype=bool)
+    expected = (
+        sum(kernel(part, part)[apart].mean() for part in (first, second)) - 2 * kernel(first, second)[apart].mean()
+    )
+    found = am.maximum_mean_discrepancy(x, y, sample_rate_hz=FS, kernel_width=3.0)
+    assert found == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(am.ParameterError, match="kernel_width is 0; expected"):
+        am.maximum_mean_discrepancy(x, y, sample_rate_hz=FS, kernel_width=0)

@@ -152,3 +152,9 @@ def test_what_is_refused(plain_and_null):
     other = am.describe(np.tile(x, 2), sample_rate_hz=2 * FS)
     with pytest.raises(am.ParameterError, match="sample rates differ: 8000 Hz and 16000 Hz"):
         am.free_running_distances(describe(x), other)
+
+
+def test_a_null_of_identical_pairs_is_refused(speech):
+    described = [am.describe(speech(10.5, seed), sample_rate_hz=16000) for seed in range(2)]
+    with pytest.raises(am.ParameterError, match="it is one recording twice; give two renderings"):
+        am.NullModel.fit([(one, one) for one in described] * 10)

@@ -116,3 +116,27 @@ def test_planted_fault_mean_of_convergences():
     of_windows = np.sqrt(sums.error / sums.energy).mean(axis=1)
     assert (of_windows > 10 * whole).all()
     assert sums.pooled() == pytest.approx(np.mean(whole + sums.log_l1.sum(axis=1) / sums.frames.sum(axis=1)))
+
+
+def test_centred_frames_are_torchs(speech):
+    """Against ``torch.stft`` itself, on a signal that does not end in silence."""
+    import torch
+
+    x = speech(1.37, 1)
+    y = x + 0.01 * np.random.default_rng(0).standard_normal(len(x))
+    expected = []
+    for size in RESOLUTIONS:
+        window = torch.hann_window(size.window_samples, dtype=torch.float64)
+        spectra = [
+            torch.stft(
+                torch.from_numpy(s), size.n_fft, size.hop_samples, size.window_samples, window, return_complex=True
+            ).abs()
+            / window.square().sum().sqrt()
+            for s in (x, y)
+        ]
+        a, b = (spectrum.clamp(min=1e-5) for spectrum in spectra)
+        convergence = (spectra[0] - spectra[1]).norm() / spectra[0].norm()
+        expected.append(float(convergence + (a.log() - b.log()).abs().mean()))
+    found = am.multi_resolution_stft_distance(x, y, sample_rate_hz=FS, centred=True)
+    assert found == pytest.approx(np.mean(expected), rel=1e-10)
+    assert found != pytest.approx(distance(x, y), rel=1e-4)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import soundfile
@@ -146,3 +148,60 @@ def test_a_torn_flac_is_an_error(tmp_path):
         am.inspect_file(path)
     with pytest.raises(am.SignalFileError, match=r"reference: .*torn\.flac cannot be decoded"):
         am.compare_files(path, path)
+
+
+CONTAINERS = [
+    ("WAV", "FLOAT"), ("WAVEX", "PCM_24"), ("RF64", "FLOAT"), ("W64", "FLOAT"), ("AIFF", "FLOAT"), ("AU", "FLOAT"),
+    ("OGG", "VORBIS"), ("OGG", "OPUS"), ("FLAC", "PCM_24"), ("MP3", "MPEG_LAYER_III"), ("WAV", "IMA_ADPCM"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("container", "subtype"), CONTAINERS)
+def test_every_container_whole_and_torn(tmp_path, container, subtype):
+    whole, torn = tmp_path / f"whole.{container.lower()}", tmp_path / f"torn.{container.lower()}"
+    samples = 0.1 * np.random.default_rng(0).standard_normal(3 * FS)
+    soundfile.write(whole, samples, FS, format=container, subtype=subtype)
+    result = am.compare_files(whole, whole)
+    lossy = subtype in ("VORBIS", "OPUS", "MPEG_LAYER_III", "IMA_ADPCM")
+    assert ("quantised" in {flag.kind for flag in result.flags}) == lossy
+    content = whole.read_bytes()
+    for kept in (0.5, 0.98):
+        torn.write_bytes(content[: int(kept * len(content))])
+        if container != "MP3":  # which does not say how long it is
+            with pytest.raises(am.SignalFileError, match=r"write (it|the file) again"):
+                am.compare_files(torn, torn)
+
+
+def test_a_wav_whose_sizes_lie(tmp_path):
+    path = tmp_path / "x.wav"
+    soundfile.write(path, 0.1 * np.random.default_rng(0).standard_normal(FS), FS, subtype="FLOAT")
+    content = bytearray(path.read_bytes())
+    data = content.index(b"data")
+    for size, message in ((4000, "its sizes lie"), (10**6, "its header promises")):
+        content[data + 4 : data + 8] = size.to_bytes(4, "little")
+        path.write_bytes(content)
+        with pytest.raises(am.SignalFileError, match=message):
+            am.inspect_file(path)
+    content[4:8] = content[data + 4 : data + 8] = b"\xff" * 4  # written to a pipe
+    path.write_bytes(content)
+    assert am.inspect_file(path).duration_s == 1.0
+
+
+@pytest.mark.parametrize("path", [None, io.BytesIO(b"RIFF"), 3])
+def test_what_is_no_path(path):
+    with pytest.raises(am.ParameterError, match="expected the path of an audio file"):
+        am.inspect_file(path)
+
+
+def test_odd_inputs_are_one_clear_line(tmp_path):
+    x = 0.1 * np.random.default_rng(0).standard_normal(FS)
+    soundfile.write(tmp_path / "fast.wav", x, 20_000_000)
+    with pytest.raises(am.ParameterError, match="sample_rate_hz is 20000000; expected at most 768000"):
+        am.inspect_file(tmp_path / "fast.wav")
+    with pytest.raises(am.ParameterError, match="signal is a masked array"):
+        am.inspect(np.ma.masked_array(x, x > 0.2), sample_rate_hz=FS)
+    (flag,) = [flag for flag in am.inspect(32768 * x, sample_rate_hz=FS).flags if flag.kind == "full_scale"]
+    assert "divide 16-bit samples by 32768" in flag.message
+    for arguments in (([1, 2, 3], x), (x, None), (x[:3], np.array(["a", "b", "c"])), (x, x[:-1])):
+        with pytest.raises(am.ParameterError, match="expected"):
+            am.theil_sen(*arguments)
