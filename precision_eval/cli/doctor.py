@@ -66,10 +66,12 @@ def _target(request: Request) -> Target:
     if len(given) != 1:
         found = "nothing" if not given else " and ".join(given)
         raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --case")
+    from precision_eval.core.environment import check_device
     from precision_eval.diagnose.doctor import targets
 
     if request.factory:
         return targets.from_factory(request.factory)
+    check_device(request.device)
     if request.hf:
         return targets.from_checkpoint(request.hf, dtype=request.dtype, device=request.device, seed=request.seed)
     assert request.case

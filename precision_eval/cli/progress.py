@@ -44,6 +44,7 @@ class Tally:
         }
         self.total = sum(len(cell.fixes) for cell in plan.cells)
         self.settled = 0
+        self.resumed = 0
         self._left_s: defaultdict[Kind, float] = defaultdict(float)
         for cell in plan.cells:
             self._left_s[_kind(cell)] += self._cost_s(cell)
@@ -59,16 +60,21 @@ class Tally:
     def _cost_s(self, cell: Cell) -> float:
         return self.measures[cell.measure].expected_s(cell)
 
-    def add(self, cell: Cell, records: int, *, wall_s: float) -> None:
+    def add(self, cell: Cell, records: int, *, wall_s: float, resumed: bool = False) -> None:
         """Count records of a cell that took so long; only what was measured, above 0, tells how fast the run is."""
         part = records / len(cell.fixes)
         share_s = self._cost_s(cell) * part
         kind = _kind(cell)
         self.settled += records
+        self.resumed += records if resumed else 0
         self._left_s[kind] = max(0.0, self._left_s[kind] - share_s)
         if wall_s > 0.0:
             self._seen_s[kind] += share_s
             self._took_s[kind] += wall_s * part
+
+    def resumed_text(self) -> str:
+        """Say how much of the plan was recorded by an earlier run under the same conditions."""
+        return f"{self.resumed} of {self.total} already measured"
 
     @property
     def elapsed_s(self) -> float:
@@ -119,16 +125,23 @@ class PlainProgress:
     def __init__(self, console: Console, plan: Plan) -> None:
         self._console = console
         self._tally = Tally(plan)
-        self._resumed = 0
+        self._said = False
 
     def started(self, cell: Cell) -> None:
         """Say nothing: the line comes with the result."""
 
+    def say_what_was_there(self) -> None:
+        """Print once how many records were there before."""
+        if not self._said:
+            self._console.print(Text(self._tally.resumed_text()))
+        self._said = True
+
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Print the records of a cell."""
-        self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed))
+        self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed), resumed=resumed)
         if resumed:
             return
+        self.say_what_was_there()
         for record in records:
             reason = f": {record.reason}" if record.reason else ""
             count = f"[{self._tally.settled}/{self._tally.total}]"
@@ -141,7 +154,7 @@ class LiveProgress:
     """Bar, table and running cells, redrawn in place."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
-        self._tally = Tally(plan)
+        self.tally = Tally(plan)
         self._planned: Counter[tuple[tuple[str, str, str], str]] = Counter()
         self._status: dict[tuple[tuple[str, str, str], str], Counter[str]] = {}
         for cell in plan.cells:
@@ -173,7 +186,7 @@ class LiveProgress:
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Count the records of a cell."""
         self._running.pop((*Tally.row(cell), cell.measure, cell.fixes), None)
-        self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed))
+        self.tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed), resumed=resumed)
         self._status[(Tally.row(cell), cell.measure)].update(record.status for record in records)
         if not resumed:
             self._draw()
@@ -181,7 +194,7 @@ class LiveProgress:
     def _tick(self) -> None:
         """Redraw now and then, except while something is timed."""
         while not self._over.wait(_TICK_S):
-            if not any(self._tally.measures[cell.measure].timed for cell in list(self._running.values())):
+            if not any(self.tally.measures[cell.measure].timed for cell in list(self._running.values())):
                 self._draw()
 
     def _draw(self) -> None:
@@ -190,9 +203,9 @@ class LiveProgress:
     def _picture(self) -> RenderableType:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=self._tally.total, completed=self._tally.settled, width=30),
-            f"{self._tally.settled}/{self._tally.total}",
-            Text(self._tally.left(), style="dim"),
+            ProgressBar(total=self.tally.total, completed=self.tally.settled, width=30),
+            f"{self.tally.settled}/{self.tally.total}",
+            Text(self.tally.left(), style="dim"),
         )
         running = [
             Text(f"  {cell.id}", style="cyan", overflow="ellipsis", no_wrap=True)
@@ -203,11 +216,11 @@ class LiveProgress:
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False)
         table.add_column("case")
-        for name in self._tally.measures:
+        for name in self.tally.measures:
             table.add_column(name.replace("_", " "), justify="center")
         rows = dict.fromkeys(row for row, _ in self._planned)
         for row in rows:
-            cells = [self._entry((row, name)) for name in self._tally.measures]
+            cells = [self._entry((row, name)) for name in self.tally.measures]
             table.add_row(Text(f"{row[0]} {row[1]} {row[2]}"), *cells)
         return table
 
@@ -228,7 +241,10 @@ class LiveProgress:
 def progress_on(console: Console, plan: Plan) -> Iterator[Progress]:
     """Show the progress of a plan in the way that suits the console."""
     if not console.is_terminal:
-        yield PlainProgress(console, plan)
+        plain = PlainProgress(console, plan)
+        yield plain
+        plain.say_what_was_there()
         return
     with LiveProgress(console, plan) as progress:
         yield progress
+    console.print(progress.tally.resumed_text())

@@ -217,7 +217,10 @@ def _measure(request: Request, draft: Plan, records: RecordFile, console: Consol
 
 def _described(executor: IsolatedExecutor, collect: Any, device: str, console: Console) -> dict[str, Any]:
     """Describe the environment in a worker, so that this process never loads torch."""
+    from precision_eval.core.environment import check_device
+
     with console.status("starting workers"):
+        executor.submit(check_device, device).result()
         environment: dict[str, Any] = executor.submit(collect, device).result()
     return environment
 

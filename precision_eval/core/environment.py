@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import written_whole
 
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
@@ -184,6 +185,18 @@ def _tf32_allowed() -> bool:
     matmul: Any = torch.backends.cuda.matmul
     since_2_9 = hasattr(torch.backends, "fp32_precision")
     return bool(matmul.fp32_precision == "tf32") if since_2_9 else bool(matmul.allow_tf32)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not have here; loads torch."""
+    import torch
+
+    kind, _, index = device.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" and torch.cuda.is_available() else 0
+    if kind == "cuda" and int(index or 0) >= count:
+        raise ParameterError(f"device {device} is not here: torch {torch.__version__} sees {count} GPUs; give cpu")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ParameterError(f"device mps is not here: torch {torch.__version__} has no Metal device; give cpu")
 
 
 def _device(device: str) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_damaged_records_are_one_line_and_code_2(tmp_path):
     (tmp_path / "records.jsonl").write_text('{"schema_version":7}\n')
     done = run("run", "--case", "attention-decode", "--size", "tiny", "--out", tmp_path)
     assert done.returncode == 2
-    assert "schema version 7, this precision-eval reads and writes 1" in done.stderr
+    assert "schema version 7, this precision-eval reads 1 and 2" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -126,17 +126,19 @@ def test_small_run_and_its_resumption(tmp_path):
     with (out / "records.jsonl").open("ab") as file:
         file.write(b'{"torn')
     again = run("run", *SMALL, "--fix", "as_shipped,kv_to_query", "--out", out, check=True)
+    assert f"{len(found)} of {len(found)} already measured" in again.stdout
     assert "a torn last line (6 bytes) is dropped" in " ".join(again.stdout.split())
     assert (out / "records.jsonl").read_bytes()[: len(before)] == before
     assert len((out / "records.jsonl").read_bytes()) == len(before) + 6  # nothing to append: still to be mended
 
 
 @pytest.mark.slow
-def test_device_that_is_not_there_is_unsupported(tmp_path):
-    run("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run", check=True)
-    (record,) = records_of(tmp_path / "run")
-    assert record["status"] == "unsupported"
-    assert "cuda:99 is not there" in record["reason"]
+def test_device_that_is_not_there_is_bad_input(tmp_path):
+    done = run("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "device cuda:99 is not here" in done.stderr
+    assert not list((tmp_path / "run").iterdir())
 
 
 @pytest.mark.slow

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
 
-from precision_eval.core.environment import collect, environment_sha, source_sha256, store_environment
+from precision_eval.core.environment import check_device, collect, environment_sha, source_sha256, store_environment
+from precision_eval.core.errors import ParameterError
 
 
 def test_repeatable_and_plain():
@@ -43,3 +45,11 @@ def test_store_keeps_the_older(tmp_path):
     (older,) = (tmp_path / "run").glob("environment-*.json")
     assert older.stem == f"environment-{sha[:12]}"
     assert json.loads(older.read_text()) == first
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
+def test_a_device_that_is_not_here_is_refused(device):
+    check_device("cpu")
+    with pytest.raises(ParameterError, match=f"device {device} is not here.*sees 0 GPUs; give cpu"):
+        check_device(device)

@@ -143,7 +143,7 @@ def test_damage_in_the_middle_is_an_error(tmp_path):
 def test_other_schema_names_both(tmp_path):
     file = RecordFile(tmp_path / "records.jsonl")
     file.path.write_text(json.dumps({**json.loads(RECORD.to_json()), "schema_version": 7}) + "\n")
-    with pytest.raises(RecordError, match="line 1 has schema version 7, this precision-eval reads and writes 1"):
+    with pytest.raises(RecordError, match="line 1 has schema version 7, this precision-eval reads 1 and 2"):
         file.read()
 
 
