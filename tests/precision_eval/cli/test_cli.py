@@ -22,7 +22,7 @@ def run(*arguments, check=False, cwd=None):
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "--help"], ["train-voice", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list", "--help"], ["gate", "--help"]])
 def test_help_loads_nothing_heavy(arguments):
     code = (
         "import sys\nfrom precision_eval.cli import main\n"
