@@ -1,110 +1,110 @@
-"""What ``precision-eval versions`` does: read asv's results, find what changed over torch versions or commits, show it.
+"""The command ``versions``: read asv's results, find what changed over torch versions or commits, and write it out.
 
 Conventions: tables on a terminal, Markdown elsewhere, JSON where asked for; all to standard output. ``--html`` and
-``--csv`` write beside that.
+``--csv`` write files as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from precision_eval.cli.application import app, flowing, split
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from precision_eval.studies.versions.history import VersionHistory
-    from precision_eval.studies.versions.table import Grid
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
 
+_HELP = """Show what torch releases changed: status, drift, latency and memory of each fix, version by version.
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The arguments of ``versions``, as given."""
+Reads asv's results. Bytes repeat exactly, so any change of theirs is real; drift does too, but of one seed, so a small
+change counts only where several seeds were measured. Latency ratios are judged against the spread between processes, at
+a false discovery rate of 5 % over all fixes of a case, and against what sessions differ by; each change has its
+interval. A status that turns over is shown with the change in torch that did it, or as unexplained. Tables on a
+terminal, Markdown in a pipe.
 
-    results: Path
-    cases: tuple[str, ...] = ("*",)
-    metrics: tuple[str, ...] = ("*",)
-    machine: str | None = None
-    commit: str | None = None
-    torch: str | None = None
-    axis: str = "torch"
-    as_json: bool = False
-    html: Path | None = None
-    csv: Path | None = None
+[bold]Examples[/bold]
+
+[cyan]precision-eval versions[/cyan]  the sweep in results/torch-versions
+
+[cyan]precision-eval versions --case 'dia-*' --metric status,drift --html page[/cyan]
+
+[cyan]precision-eval versions --results .asv/results --by commit --json[/cyan]
+"""
 
 
-def versions_command(request: Request) -> None:
-    """Read, judge and show."""
+@app.command(help=flowing(_HELP))
+def versions(
+    results: Annotated[Path, typer.Option(help="asv's results_dir.")] = Path("results/torch-versions"),
+    case: Annotated[list[str], typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
+    metric: Annotated[list[str], typer.Option(help="status, drift, latency_ratio, peak_bytes, …, or globs.")] = ["*"],  # noqa: B006
+    machine: Annotated[str | None, typer.Option(help="Of asv, where the folder holds several.")] = None,
+    by: Annotated[str, typer.Option(help="The axis: torch or commit.")] = "torch",
+    commit: Annotated[str | None, typer.Option(help="By torch: the commit to take, of several.")] = None,
+    torch: Annotated[str | None, typer.Option(help="By commit: the torch version to take, of several.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write a page with figures to this folder.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
+) -> None:
+    """Show versions."""
+    from rich.console import Console
+
     from precision_eval.results.asv import read_results
-    from precision_eval.studies.versions.export import as_json, write_csv
     from precision_eval.studies.versions.history import HistoryChoice, history_of
-    from precision_eval.studies.versions.table import markdown
+    from precision_eval.studies.versions.output import as_json, markdown, write_csv
 
-    if request.html is not None and request.html.exists() and not request.html.is_dir():
-        raise ParameterError(f"--html {request.html} is a file; give a folder")
-    given = (("torch", "--torch", request.torch, "commit"), ("commit", "--commit", request.commit, "torch"))
-    for axis, option, value, other in given:
-        if request.axis == axis and value is not None:
+    _check(html=html, by=by, torch=torch, commit=commit)
+    choice = HistoryChoice(axis=by, cases=split(case), metrics=split(metric), commit=commit, torch=torch)
+    history = history_of(read_results(results, machine=machine), choice)
+    console, notes = Console(), Console(stderr=True)
+    if json:
+        typer.echo(as_json(history), nl=False)
+    elif console.is_terminal:
+        print_history(history, console)
+    else:
+        typer.echo(markdown(history), nl=False)
+    if csv is not None:
+        write_csv(history, csv)
+        notes.print(f"wrote {csv}", highlight=False, markup=False)
+    if html is not None:
+        from precision_eval.studies.versions.html_report import write_page
+
+        notes.print(f"wrote {write_page(history, html)}", highlight=False, markup=False)
+
+
+def _check(*, html: Path | None, by: str, torch: str | None, commit: str | None) -> None:
+    """Refuse a file in the place of a folder, and an option that would choose one place of the axis."""
+    if html is not None and html.exists() and not html.is_dir():
+        raise ParameterError(f"--html {html} is a file; give a folder")
+    for axis, option, value, other in (("torch", "--torch", torch, "commit"), ("commit", "--commit", commit, "torch")):
+        if by == axis and value is not None:
             raise ParameterError(
                 f"{option} {value} would choose one place on the axis, and all of them are shown; leave it out, or "
                 f"give --by {other}"
             )
-    choice = HistoryChoice(
-        axis=request.axis,
-        cases=request.cases,
-        metrics=request.metrics,
-        commit=request.commit,
-        torch=request.torch,
-    )
-    history = history_of(read_results(request.results, machine=request.machine), choice)
-    console, notes = Console(), Console(stderr=True)
-    if request.as_json:
-        typer.echo(as_json(history), nl=False)
-    elif console.is_terminal:
-        _show(history, console)
-    else:
-        typer.echo(markdown(history), nl=False)
-    if request.csv is not None:
-        write_csv(history, request.csv)
-        notes.print(f"wrote {request.csv}", highlight=False, markup=False)
-    if request.html is not None:
-        from precision_eval.studies.versions.html_report import write_html
-
-        notes.print(f"wrote {write_html(history, request.html)}", highlight=False, markup=False)
 
 
-def _show(history: VersionHistory, console: Console) -> None:
-    """Print tables, then what upstream says, then what to know."""
-    from precision_eval.studies.versions.table import grids, heading
+def print_history(history: VersionHistory, console: Console) -> None:
+    """Print tables, then what upstream says, then notes."""
+    from rich.markup import escape
+
+    from precision_eval.core.table import print_table
+    from precision_eval.studies.versions.output import heading, tables
 
     console.print(heading(history), highlight=False, markup=False)
     for case in history.cases:
-        for grid in grids(history, case):
-            console.print(_rich_table(grid))
-    for one in history.upstream:
-        console.print(f"[bold]{escape(one.id)}[/bold] (since {one.since}): {escape(one.text)}", highlight=False)
-        console.print(f"  {one.reference}\n  {one.confirmed}", highlight=False, markup=False, style="dim")
+        for table in tables(history, case):
+            print_table(table, console, styles=_STYLES)
+    for change in history.upstream:
+        console.print(
+            f"[bold]{escape(change.id)}[/bold] (since {change.since}): {escape(change.text)}", highlight=False
+        )
+        console.print(f"  {change.reference}\n  {change.confirmed}", highlight=False, markup=False, style="dim")
     for note in history.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-
-
-def _rich_table(grid: Grid) -> Table:
-    table = Table(title=escape(grid.title), title_justify="left", pad_edge=False)
-    for number, name in enumerate(grid.columns):
-        table.add_column(escape(name), overflow="fold", no_wrap=number == 0)
-    for number, row in enumerate(grid.rows):
-        following = grid.rows[number + 1 : number + 2]
-        table.add_row(*map(_styled, row), end_section=bool(following and following[0][0] and not row[0]))
-    return table
-
-
-def _styled(text: str) -> str:
-    style = _STYLES.get(text)
-    return f"[{style}]{escape(text)}[/{style}]" if style else escape(text)

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import false_discovery_control
 
 from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
@@ -137,16 +138,6 @@ def reach(series: Iterable[Series]) -> Reach | None:
     return Reach(tested=len(counts), smallest=min(smallest), clear=min(clear))
 
 
-def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for the false discovery rate, step up."""
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")[::-1]
-    stepped = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return [float(value) for value in adjusted]
-
-
 def drifts_of_one_seed(
     series: Iterable[Series], changes: Iterable[ChangePoint], seeds: Sequence[SeedDrift] = ()
 ) -> tuple[SmallDrift, ...]:
@@ -232,7 +223,8 @@ def _paired_changes(
     runs = _runs(series)
     if not runs:
         return []
-    adjusted = benjamini_hochberg([no_change_p_value(run.rows, seed=run.seed, prior=_prior(run)) for run in runs])
+    p_values = [no_change_p_value(run.rows, seed=run.seed, prior=_prior(run)) for run in runs]
+    adjusted = [float(value) for value in false_discovery_control(p_values)]
     chosen = [value <= FALSE_SHARE for value in adjusted]
     level = FALSE_SHARE * sum(chosen) / len(runs)
     return [

@@ -8,9 +8,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import precision_eval.cli.app_versions  # noqa: F401 - registers the command
 from precision_eval.cli import main, versions
 from precision_eval.cli.commands import app
+from precision_eval.results.asv import read_results
+from precision_eval.studies.versions.history import history_of
 
 MADE_UP = vars(made_versions)
 CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}
@@ -44,14 +45,13 @@ def test_markdown_in_a_pipe(folder):
     assert "https://github.com/pytorch/pytorch/pull/147203" in found.stdout
 
 
-def test_tables_on_a_terminal(folder, monkeypatch):
+def test_tables_on_a_terminal(folder):
     console = Console(force_terminal=True, width=140, record=True)
-    monkeypatch.setattr(versions, "Console", lambda **_: console)
-    versions.versions_command(versions.Request(results=folder))
+    versions.print_history(history_of(read_results(folder)), console)
     text = console.export_text()
     assert "dia-decode, eager, tiny" in text
     assert "raised → passed" in text
-    assert "note:" in text or "rms-norm-keeps-input-dtype" in text
+    assert "rms-norm-keeps-input-dtype (since 2.7.0)" in text
 
 
 def test_json_and_csv(folder, tmp_path):
@@ -92,7 +92,6 @@ def test_bad_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
 
 
 def test_the_page_is_written_beside_the_tables(folder, tmp_path):
-    pytest.importorskip("precision_eval.studies.versions.html_report")
     found = run("--results", folder, "--html", tmp_path / "page")
     assert found.exit_code == 0, found.output
     assert list((tmp_path / "page").glob("*.html"))

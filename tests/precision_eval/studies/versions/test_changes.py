@@ -14,14 +14,12 @@ from precision_eval.results.expectations import load_table, version_key
 from precision_eval.studies.versions.changes import (
     SESSION_MARGIN,
     TURN_MARGIN,
-    benjamini_hochberg,
     change_points,
     reach,
 )
-from precision_eval.studies.versions.export import as_json, write_csv
 from precision_eval.studies.versions.history import HistoryChoice, history_of
+from precision_eval.studies.versions.output import as_json, markdown, number, write_csv
 from precision_eval.studies.versions.series import PAIRED, build_series
-from precision_eval.studies.versions.table import markdown, number
 from precision_eval.studies.versions.text import headline
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
 
@@ -226,19 +224,6 @@ def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, writ
     history = history_of(read_results(folder_of(tmp_path, write, run_type, values)))
     assert reach(history.cases[0].series) is None
     assert headline(history).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
-
-
-def test_benjamini_hochberg_by_hand_and_by_definition():
-    assert benjamini_hochberg([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.16 / 3, 0.16 / 3, 0.5])
-    assert benjamini_hochberg([0.2]) == [0.2]
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        p = rng.uniform(size=12) ** 2
-        rejected = {k for k, value in enumerate(benjamini_hochberg(list(p))) if value <= 0.05}
-        ordered = np.sort(p)
-        passing = [k for k in range(12) if ordered[k] <= 0.05 * (k + 1) / 12]
-        limit = ordered[max(passing)] if passing else -1.0
-        assert rejected == {k for k in range(12) if p[k] <= limit}
 
 
 def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type):

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +9,8 @@ import pytest
 from precision_eval.core.errors import RecordError
 from precision_eval.results.asv import read_results
 from precision_eval.studies.versions.drift_seeds import SEEDS_NAME, read_drift_seeds, seed_step
-from precision_eval.studies.versions.history import history_of
-from precision_eval.studies.versions.upstream import load_upstream
+from precision_eval.studies.versions.history import hihistory_with
 
-ROOT = Path(__file__).resolve().parents[4]
 DRIFT = "eager.dia_decode.track_drift"
 CELL = ("kv_to_query", "tiny")
 KEY = ("eager", "dia-decode", "drift", *CELL)
@@ -72,7 +69,7 @@ def test_a_damaged_line_is_named(tmp_path, line):
         read_drift_seeds(tmp_path)
 
 
-def story_of(path, write, run_type, tracked, seeds, **more):
+def history_with(path, write, run_type, tracked, seeds, **more):
     runs = [
         run_type(torch=version, values={DRIFT: {CELL: value}})
         for version, value in zip(("2.8.0", "2.9.1"), tracked, strict=True)
@@ -80,7 +77,7 @@ def story_of(path, write, run_type, tracked, seeds, **more):
     write(path, runs)
     if seeds is not None:
         write_seeds(path, seeds, **more)
-    return history_of(read_results(path))
+    return hihistory_with(read_results(path))
 
 
 def scattered(factor):
@@ -91,7 +88,7 @@ def scattered(factor):
 
 def test_a_small_change_that_the_seeds_confirm_is_called_with_their_factor(tmp_path, write, run_type):
     seeds = {"2.8.0": OLD, "2.9.1": {seed: 1.2 * value for seed, value in OLD.items()}}
-    history = story_of(tmp_path, write, run_type, (1.0, 1.25), seeds)
+    history = history_with(tmp_path, write, run_type, (1.0, 1.25), seeds)
     (found,) = history.cases[0].changes
     assert (found.seeds, found.factor, found.p_value) == (8, pytest.approx(1.2), None)
     assert found.factor_interval == pytest.approx((1.2, 1.2))
@@ -101,29 +98,15 @@ def test_a_small_change_that_the_seeds_confirm_is_called_with_their_factor(tmp_p
 
 def test_one_seeds_luck_is_no_change_and_says_what_the_seeds_say(tmp_path, write, run_type):
     for number, tracked in enumerate(((1.0, 1.28), (1.0, 1.6))):
-        history = story_of(tmp_path / str(number), write, run_type, tracked, scattered(1.0))
+        history = history_with(tmp_path / str(number), write, run_type, tracked, scattered(1.0))
         assert history.cases[0].changes == ()
         (note,) = [note for note in history.notes if "of one seed" in note]
         assert f"×{tracked[1]:g} at 2.9.1, over 8 seeds ×" in note
-    assert len(story_of(tmp_path / "bare", write, run_type, (1.0, 1.6), None).cases[0].changes) == 1
+    assert len(history_with(tmp_path / "bare", write, run_type, (1.0, 1.6), None).cases[0].changes) == 1
 
 
 def test_seeds_of_another_processor_or_definition_are_not_used(tmp_path, write, run_type):
     confirmed = {"2.8.0": OLD, "2.9.1": {seed: 1.2 * value for seed, value in OLD.items()}}
     for number, more in enumerate(({"cpu": "other"}, {"definition": "v0"})):
-        history = story_of(tmp_path / str(number), write, run_type, (1.0, 1.2), confirmed, **more)
+        history = history_with(tmp_path / str(number), write, run_type, (1.0, 1.2), confirmed, **more)
         assert history.cases[0].changes == ()
-
-
-def test_the_committed_seeds_confirm_grouped_heads_and_not_the_luck_of_seed_0():
-    (entry,) = [one for one in load_upstream().changes if one.id == "cpu-flash-takes-grouped-heads"]
-    key = ("eager", "attention-decode", "drift", "float16")
-    assert entry.explains((*key, "dia"), before="2.8.0", at="2.9.1")
-    assert not entry.explains((*key, "metavoice"), before="2.8.0", at="2.9.1")  # no grouped heads
-    history = history_of(read_results(ROOT / "results" / "torch-versions"))
-    called = {change.key: change for one in history.cases for change in one.changes if change.metric == "drift"}
-    dia = called[*key, "dia"]
-    assert (dia.at, dia.seeds) == ("2.9.1", 8)
-    assert dia.explained_by == (entry,)
-    assert (*key, "metavoice") not in called
-    assert not any(case == "metavoice-decode-float32" for _, case, *_ in called)
