@@ -7,7 +7,7 @@
 # make asv-versions  the same figures under each torch version of asv.versions.json (runs/torch-versions); long, resumable
 # make bench  the asv and pytest-benchmark adapters, one quick pass each
 # make docs   write the blocks of docs/ that results fill, and what the worked examples print
-# make test-validation, make test-slow  tests of validation/ and tools/ that train, time or inject faults
+# make test-slow, make test-validation  the tests that `make test` leaves out: slow ones, and those of validation/ and tools/
 # make clean  remove the environment and what tools left behind; keeps runs/
 #
 # PYTHON=python3.12 picks the interpreter; RUN_ARGS="--minutes 5 --mode eager,compiled" goes to `precision-eval run`;
@@ -63,7 +63,7 @@ test-slow: $(DEV_STAMP)
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 test-validation: $(DEV_STAMP)
-	$(PYTEST) tests/validation $(PYTEST_ARGS)
+	$(PYTEST) tests/validation tests/tools $(PYTEST_ARGS)
 
 validation: $(DEV_STAMP)
 	$(BIN)/python -m validation prove --size quick --out runs/validation

@@ -15,8 +15,14 @@ from asv.console import log
 from asv.environment import Environment
 
 from precision_eval.core.errors import PrecisionEvalError
-from tools.torch_versions.environments import TorchEnvironment, build_environment, folder_name, read_note
-from tools.torch_versions.installing import build_for_here, find_installer
+from tools.torch_versions.environments import (
+    TorchEnvironment,
+    build_environment,
+    build_for_here,
+    find_installer,
+    folder_name,
+    read_note,
+)
 
 ROOT = Path(__file__).resolve().parent
 

@@ -80,7 +80,7 @@ def torch_sweep(
     plan: Annotated[bool, typer.Option("--plan", help="Install and measure nothing; print what would be.")] = False,
 ) -> None:
     """Sweep torch versions."""
-    from tools.torch_versions.torch_sweep import Request, torch_sweep_command
+    from tools.torch_versions.sweep import Request, torch_sweep_command
 
     torch_sweep_command(
         Request(
@@ -145,7 +145,7 @@ def asv_page(
     environment: Annotated[str | None, typer.Option(metavar="GLOB", help="Take these environments of asv.")] = None,
 ) -> None:
     """Publish offline."""
-    from tools.torch_versions.asv_page import Request, asv_page_command
+    from tools.torch_versions.publish import Request, asv_page_command
 
     asv_page_command(
         Request(

@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from tools.torch_versions import torch_sweep
+from tools.torch_versions import sweep as torch_sweep
 from tools.torch_versions.environments import EnvironmentBuildError, Note
-from tools.torch_versions.torch_sweep import Request
+from tools.torch_versions.sweep import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = ["result", "params", "version", "started_at"]

@@ -7,14 +7,17 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from tools.torch_versions import environments
-from tools.torch_versions.environments import EnvironmentBuildError, TorchEnvironment, build_environment, read_note
-from tools.torch_versions.installing import (
+from tools.torch_versions.environments import (
+    EnvironmentBuildError,
     Installer,
+    TorchEnvironment,
     asks_for_cuda,
+    build_environment,
     cache_folder,
     choose_build,
     fitting_constraints,
     project_requirements,
+    read_note,
     reason_of,
     torch_requirements,
 )

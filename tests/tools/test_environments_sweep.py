@@ -4,11 +4,15 @@ from pathlib import Path
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
-from tools.torch_versions import sweep_plan, sweep_room
+from tools.torch_versions import sweep_plan
 from tools.torch_versions.sweep_plan import (
+    DiskSpaceError,
     check_build,
+    check_cache_room,
+    check_room,
     choose_versions,
     configuration_for,
+    expected_bytes,
     known_machines,
     machine_name,
     missing_benchmarks,
@@ -19,7 +23,6 @@ from tools.torch_versions.sweep_plan import (
     select_benchmarks,
     selection,
 )
-from tools.torch_versions.sweep_room import DiskSpaceError, check_cache_room, check_room, expected_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = ("2.6.0", "2.7.0", "2.7.1", "2.10.0")
@@ -54,7 +57,7 @@ def test_the_projects_configuration_covers_every_minor_version():
     plain = json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))
     for key in ("benchmark_dir", "launch_method", "project", "version"):
         assert found.raw[key] == plain[key], key
-    assert set(sweep_room.SLIM_BYTES) == set(found.versions)
+    assert set(sweep_plan.SLIM_BYTES) == set(found.versions)
 
 
 def test_a_run_is_given_one_version_and_absolute_places(tmp_path):
@@ -95,15 +98,15 @@ def test_a_bad_configuration_is_named(tmp_path, content, message):
 
 def test_disk_counts_what_is_shared_once():
     first = expected_bytes("2.6.0", "slim", shared=True, first=True)
-    assert first - expected_bytes("2.6.0", "slim", shared=True, first=False) == sweep_room.OTHER_BYTES
+    assert first - expected_bytes("2.6.0", "slim", shared=True, first=False) == sweep_plan.OTHER_BYTES
     assert expected_bytes("2.6.0", "slim", shared=False, first=False) == first
-    assert expected_bytes("2.99.0", "slim", shared=True, first=False) == sweep_room.LARGEST_BYTES["slim"]
-    assert expected_bytes("2.6.0", "cuda", shared=True, first=False) == sweep_room.LARGEST_BYTES["cuda"]
-    assert max(sweep_room.SLIM_BYTES.values()) <= sweep_room.LARGEST_BYTES["slim"]
+    assert expected_bytes("2.99.0", "slim", shared=True, first=False) == sweep_plan.LARGEST_BYTES["slim"]
+    assert expected_bytes("2.6.0", "cuda", shared=True, first=False) == sweep_plan.LARGEST_BYTES["cuda"]
+    assert max(sweep_plan.SLIM_BYTES.values()) <= sweep_plan.LARGEST_BYTES["slim"]
 
 
 def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
-    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_room.RESERVE_BYTES
+    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_plan.RESERVE_BYTES
     assert check_room(needed, free=5_000_000_000 + reserve, where=tmp_path, keep=True) == 5_000_000_000 + reserve
     with pytest.raises(
         DiskSpaceError,
@@ -117,7 +120,7 @@ def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
 
 
 def test_a_cache_on_another_disk_must_fit_too(tmp_path):
-    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_room.RESERVE_BYTES
+    needed, reserve = [2_000_000_000, 3_000_000_000], sweep_plan.RESERVE_BYTES
     check_cache_room(needed, free=5_000_000_000 + reserve, where=tmp_path)
     check_cache_room([], free=0, where=tmp_path)
     with pytest.raises(DiskSpaceError, match=r"cache at .* may take 6\.0 GB, 5\.9 GB are free there; .*UV_CACHE_DIR"):

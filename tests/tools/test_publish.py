@@ -12,8 +12,7 @@ import pytest
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
 from precision_eval.results.asv import read_results
 from tools.torch_versions import publish_rekey
-from tools.torch_versions.asv_page import Request, asv_page_command
-from tools.torch_versions.publish import CONFIGURATION, PROJECT, copy_offline, publish
+from tools.torch_versions.publish import CONFIGURATION, PROJECT, Request, asv_page_command, copy_offline, publish
 from tools.torch_versions.publish_offline import PageError, remote_tags
 from tools.torch_versions.publish_rekey import Choice, choose, rekey
 
@@ -307,7 +306,7 @@ def test_the_command_says_how_to_open_and_compare(site, tmp_path, capsys):
 def test_the_command_line_takes_a_published_page_offline(tmp_path):
     from typer.testing import CliRunner
 
-    from precision_eval.cli.commands import app
+    from tools.__main__ import app
 
     (tmp_path / "index.html").write_text('<script src="https://code.jquery.com/jquery-3.3.1.min.js"></script>')
     done = CliRunner().invoke(app, ["asv-page", "--html", str(tmp_path)])

@@ -8,9 +8,9 @@ import pytest
 from fake_machine import ROOT, FakeMachine
 
 from precision_eval.core.errors import IntegrityError, ParameterError
-from tools.torch_versions import torch_sweep
-from tools.torch_versions.sweep_room import DiskSpaceError
-from tools.torch_versions.torch_sweep import Request, plan_sweep, run_sweep, torch_sweep_command
+from tools.torch_versions import sweep as torch_sweep
+from tools.torch_versions.sweep import Request, plan_sweep, run_sweep, torch_sweep_command
+from tools.torch_versions.sweep_plan import DiskSpaceError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from precision_eval.core.errors import ParameterError
 from precision_eval.results.asv import read_visits
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
-from tools.torch_versions import torch_sweep
-from tools.torch_versions.torch_sweep import plan_sweep, run_sweep, torch_sweep_command
+from tools.torch_versions import sweep as torch_sweep
+from tools.torch_versions.sweep import plan_sweep, run_sweep, torch_sweep_command
 
 OTHERS = vars(fake_machine)
 LATENCY = "eager.b.track_latency_ratio"

@@ -14,25 +14,40 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from precision_eval.cli import EXIT_BAD_INPUT, EXIT_INTERRUPTED
-from precision_eval.core.errors import ParameterError, PrecisionEvalError
-from precision_eval.results.asv import read_visits, visit_times
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.results.asv import Visit, read_visits, visit_times
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
-from tools.torch_versions.environments import Note, TorchEnvironment, build_environment, read_note, serves
-from tools.torch_versions.installing import BUILD_VARIABLE, Installer, build_for_here, find_installer
+from tools.torch_versions.environments import (
+    BUILD_VARIABLE,
+    Installer,
+    Note,
+    TorchEnvironment,
+    build_environment,
+    build_for_here,
+    cache_folder,
+    find_installer,
+    read_note,
+    serves,
+)
 from tools.torch_versions.sweep_costs import NOTES_NAME, cost_kept
 from tools.torch_versions.sweep_plan import (
     Configuration,
     check_build,
+    check_cache_room,
+    check_room,
     choose_versions,
     configuration_for,
     environment_name,
+    expected_bytes,
+    gigabytes,
     known_machines,
     machine_name,
     missing_benchmarks,
@@ -44,11 +59,7 @@ from tools.torch_versions.sweep_plan import (
     select_benchmarks,
     selection,
 )
-from tools.torch_versions.sweep_room import gigabytes
-from tools.torch_versions.sweep_rounds import unfinished
-from tools.torch_versions.torch_sweep_asv import know_machine, last_words, machine_file
-from tools.torch_versions.torch_sweep_rounds import measure_in_turn, measured_otherwise
-from tools.torch_versions.torch_sweep_shown import show_plan, show_tally
+from tools.torch_versions.sweep_rounds import note_visit, order_of, put_back_lost, unfinished
 
 EXIT_INCOMPLETE = 1
 ROUNDS = 3  # as many as a session has processes: the same samples, spread over time
@@ -351,3 +362,157 @@ def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tu
     with sweep.log.open("a", encoding="utf-8") as file:
         file.write(f"$ {' '.join(command)}\n{done.stdout}\n")
     return done.returncode, done.stdout
+
+
+def machine_file() -> Path:
+    """Return asv's file of machines."""
+    return Path.home() / ".asv-machine.json"
+
+
+def know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
+    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal."""
+    path = machine_file()
+    if name in known_machines(path):
+        return
+    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes", "--machine", name]
+    done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RecordError(f"asv cannot note this machine down: {last_words(done.stdout + done.stderr)}; see {path}")
+
+
+def last_words(output: str) -> str:
+    """Return the end of what asv printed, in one line."""
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"error|fail", line, re.IGNORECASE)]
+    return "; ".join((errors or lines)[-2:])[:400] or "it ended without a word"
+
+
+Run = Callable[[str, str, int], str]
+"""Measures in a version what a pattern finds, in a round; returns asv's last words where it broke off, else ""."""
+
+
+def measure_in_turn(sweep: Sweep, versions: Sequence[str], run: Run, say: Callable[[str], None]) -> dict[str, str]:
+    """Visit versions round after round until each latency has a sample of every round."""
+    trouble: dict[str, str] = {}
+    failed: dict[str, set[str]] = {version: set() for version in versions}
+    for number in range(1, sweep.rounds + 1):
+        for version in order_of(versions, number):
+            if version in trouble:
+                continue
+            lacking, _ = sweep.turned(version)
+            wanted = {name for name, done in lacking.items() if done < number} - failed[version]
+            if not wanted:
+                continue
+            say(f"round {number} of {sweep.rounds}: torch {version}, {_count(len(wanted))}")
+            words = _visit(sweep, version, number, wanted, run)
+            after, _ = sweep.turned(version)
+            failed[version] |= {name for name in wanted if name in after and after[name] < number}
+            if words:
+                trouble[version] = words
+    return trouble | {
+        version: f"{_count(len(names))} failed: {', '.join(sorted(names))} (all of it: {sweep.log})"
+        for version, names in failed.items()
+        if names and version not in trouble
+    }
+
+
+def _count(number: int) -> str:
+    return f"{number} benchmark{'' if number == 1 else 's'} of latency"
+
+
+def _visit(sweep: Sweep, version: str, number: int, wanted: Iterable[str], run: Run) -> str:
+    """Measure one version in one round; return asv's last words where it broke off."""
+    environment, versions = sweep.environment(version), sweep.known()
+    on_disk = getattr(sweep.note(version), "bytes", 0)
+    with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=environment.folder, on_disk=on_disk):
+        for names in runs(wanted, read_durations(sweep.results)):
+            visit = Visit(
+                machine=sweep.machine,
+                commit=sweep.commit,
+                environment=environment_name(version, sweep.python),
+                round=number,
+                at_s=round(time.time(), 3),
+                benchmarks={name: versions[name] for name in names},
+            )
+            note_visit(sweep.results, visit)
+            before = {path: path.read_text(encoding="utf-8") for path in sweep.files(version)}
+            words = run(version, selection(names), number)
+            for path, text in before.items():
+                put_back_lost(path, text, names)
+            if words:
+                return words
+    return ""
+
+
+def measured_otherwise(sweep: Sweep, versions: Iterable[str]) -> str:
+    """Say that latencies are there which no round is on record for; "" where there are none."""
+    names = sorted({version for version in versions if sweep.turned(version)[1]})
+    if not names or sweep.rounds == 1:
+        return ""
+    return (
+        f"Latencies of torch {', '.join(names)} were measured before, each version in one session; they stay as they "
+        "are. Another --results measures them in turn."
+    )
+
+
+def show_plan(sweep: Sweep, console: Console) -> None:
+    """Print versions, disk and state; refuse what does not fit."""
+    table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
+    needed: list[int] = []
+    for version in sweep.versions:
+        note, left = sweep.note(version), sweep.missing(version)
+        measure = (
+            "all" if left is None else f"{len(left)} benchmark{'s' if len(left) > 1 else ''}" if left else "nothing"
+        )
+        if note is not None:
+            table.add_row(version, f"there ({note.torch_version}, {note.build})", gigabytes(note.bytes), measure)
+        elif left == ():
+            table.add_row(version, "not needed", "", measure)
+        else:
+            size = expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
+            needed.append(size)
+            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", gigabytes(size), measure)
+    console.print(table)
+    free = shutil.disk_usage(_existing(sweep.base)).free
+    peak = check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
+    _check_cache(sweep, needed)
+    console.print(
+        f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
+        f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}",
+        soft_wrap=True,
+    )
+    if sweep.rounds > 1:
+        console.print(f"Latencies are measured in {sweep.rounds} rounds, the versions in turn, a process each.")
+    if _changed(sweep.configuration.root):
+        console.print(
+            "Packages have changes that are not committed: asv installs them as of the commit.", style="yellow"
+        )
+
+
+def _existing(place: Path) -> Path:
+    """Return the nearest folder that is there."""
+    return next(one for one in (place, *place.parents) if one.exists())
+
+
+def _check_cache(sweep: Sweep, needed: Sequence[int]) -> None:
+    """Refuse where uv's cache lies on a disk of its own, without room: nothing is shared by links then."""
+    cache = cache_folder(sweep.installer) if sweep.request.keep else None  # else it lies beside the environments
+    if cache is None:
+        return
+    place, beside = _existing(cache), _existing(sweep.base)
+    if place.stat().st_dev != beside.stat().st_dev:
+        check_cache_room(needed, free=shutil.disk_usage(place).free, where=cache)
+
+
+def _changed(root: Path) -> bool:
+    words = ["git", "-C", str(root), "status", "--porcelain", "--", "precision_eval", "audio_metrics"]
+    return bool(subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip())
+
+
+def show_tally(tally: Tally, sweep: Sweep, console: Console) -> None:
+    """Print what became of the versions."""
+    console.print(f"{len(tally.finished)} of {len(sweep.versions)} torch versions measured; results in {sweep.results}")
+    for version, reason in (*tally.not_installed.items(), *tally.incomplete.items()):
+        console.print(f"not complete: torch {version}: {reason.removeprefix(f'torch {version}: ')}", soft_wrap=True)
+    if tally.exit_code:
+        console.print("The same command tries again what is missing, and nothing else.")
