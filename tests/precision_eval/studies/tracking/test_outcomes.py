@@ -6,8 +6,8 @@ import pytest
 
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.errors import ParameterError
-from precision_eval.measure.registry import CellResult
 from precision_eval.core.workers import WorkerCrashedError
+from precision_eval.measure.registry import CellResult
 from precision_eval.studies.tracking import (
     FULL,
     QUICK,
