@@ -9,7 +9,7 @@ import pytest
 from precision_eval.core.errors import RecordError
 from precision_eval.results.asv import read_results
 from precision_eval.studies.versions.drift_seeds import SEEDS_NAME, read_drift_seeds, seed_step
-from precision_eval.studies.versions.history import hihistory_with
+from precision_eval.studies.versions.history import history_of
 
 DRIFT = "eager.dia_decode.track_drift"
 CELL = ("kv_to_query", "tiny")
@@ -77,7 +77,7 @@ def history_with(path, write, run_type, tracked, seeds, **more):
     write(path, runs)
     if seeds is not None:
         write_seeds(path, seeds, **more)
-    return hihistory_with(read_results(path))
+    return history_of(read_results(path))
 
 
 def scattered(factor):
