@@ -22,7 +22,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.storage import stored_as
 from precision_eval.measure.drift import Drift, tensor_drift
-from precision_eval.trace.cast_replay import ReplayError, Shifts, Tape, record_casts, run_in_float64, run_shifted
+from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""
@@ -116,7 +116,7 @@ def _held(model: System, applied: AppliedFix) -> Iterator[None]:
 
 def _recorded(
     system: System, applied: AppliedFix, inputs: tuple[Any, ...], found: Tensors
-) -> tuple[Tape | None, torch.dtype | None]:
+) -> tuple[CastTape | None, torch.dtype | None]:
     """Run the fix once in eager; returns its casts, None where it inserts none, and what its last site returns."""
     casting, model = applied.fix.agreement in _CASTING, copy.deepcopy(system)
     try:
@@ -162,7 +162,7 @@ def _twin(system: System, applied: AppliedFix, dtype: torch.dtype = torch.float6
 
 
 def _yardstick(
-    twin: System, inputs: tuple[Any, ...], dtype: torch.dtype, tape: Tape | None, shifts: Shifts
+    twin: System, inputs: tuple[Any, ...], dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> tuple[Tensors | None, str | None]:
     """Run the plain model in a dtype; returns its outputs, or why there are none."""
     name = str(dtype).removeprefix("torch.")
@@ -192,7 +192,7 @@ def _check_function(system: System, applied: AppliedFix, exact: Tensors, referen
             )
 
 
-def _summary(tape: Tape | None) -> tuple[dict[str, Any], ...]:
+def _summary(tape: CastTape | None) -> tuple[dict[str, Any], ...]:
     counts = Counter(
         (call.site, cast.operand, *(str(d).removeprefix("torch.") for d in (cast.before, cast.after)))
         for call in tape or ()

@@ -2,8 +2,8 @@
 
 Conventions: a *site* is an operation of :mod:`precision_eval.fixes.sites`, a *cast* an operand whose dtype below the
 fix's agreement differs from that above it. A *tape* lists the site calls of one run in order of entry. Recorders stand
-above and below the agreed functions; what autocast casts is seen by a dispatch mode inside the site, with autocast's
-cache of cast weights off, as a hit in it casts nothing that could be seen.
+above and below the agreed functions; what autocast casts is seen inside the site, with autocast's cache of cast
+weights off, as a hit in it casts nothing that could be seen.
 """
 
 from __future__ import annotations
@@ -16,22 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.fixes.patches import eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import Function, Site, make_agreed
-
-#: Site → operand → its position and the keywords that it goes by; cache writes differ, so they stand under their names.
-SLOTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
-    "sdpa": {"query": (0, ("query",)), "key": (1, ("key",)), "value": (2, ("value",)), "mask": (3, ("attn_mask",))},
-    "linear": {"input": (0, ("input",)), "weight": (1, ("weight",)), "bias": (2, ("bias",))},
-    "matmul": {"left": (0, ("input",)), "right": (1, ("other", "mat2"))},
-    "norm": {"input": (0, ("input",)), "weight": (2, ("weight",)), "bias": (3, ("bias",))},
-    "index_put_": {"cache": (0, ()), "value": (2, ("values",))},
-    "index_copy_": {"cache": (0, ()), "value": (3, ("source",))},
-    "__setitem__": {"cache": (0, ()), "value": (2, ())},
-}
+from precision_eval.trace.observer import InsideOperation, TensorMap
+from precision_eval.trace.operations import site_operands, slots_of
 
 
 class ReplayError(PrecisionEvalError, RuntimeError):
@@ -71,25 +61,8 @@ class SiteCall:
         return f"{self.name} of {shapes}"
 
 
-Tape = tuple[SiteCall, ...]
+CastTape = tuple[SiteCall, ...]
 Shifts = tuple[torch.Tensor, ...]
-
-
-def _slots(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, int | str]:
-    """Operand → position or keyword of every tensor operand of a call."""
-    found: dict[str, int | str] = {}
-    for operand, (position, keywords) in SLOTS[site.name if site.site == "cache_write" else site.site].items():
-        if position < len(args):
-            if isinstance(args[position], torch.Tensor):
-                found[operand] = position
-        else:
-            found.update((operand, word) for word in keywords if isinstance(kwargs.get(word), torch.Tensor))
-    return found
-
-
-def _operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    slots = _slots(site, args, kwargs)
-    return {operand: args[at] if isinstance(at, int) else kwargs[at] for operand, at in slots.items()}
 
 
 def _site_call(site: Site, operands: dict[str, torch.Tensor]) -> SiteCall:
@@ -97,34 +70,24 @@ def _site_call(site: Site, operands: dict[str, torch.Tensor]) -> SiteCall:
     return SiteCall(site.site, site.name, shapes)
 
 
-class _Recorder(TorchDispatchMode):
-    """Writes a tape; the dispatch mode is on only inside sites, and only where autocast casts."""
+class CastRecorder:
+    """Writes a tape; looks inside a site only where autocast casts."""
 
     def __init__(self, agreement: str) -> None:
-        super().__init__()
         self.agreement = agreement
         self.calls: list[SiteCall] = []
+        self._inside = InsideOperation()
         self._below: list[dict[str, torch.dtype]] = []  # of the site calls in progress, the innermost last
-        self._copied: dict[int, torch.dtype] = {}  # id of a tensor inside the site → dtype that it was first cast to
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Run an operation, noting what it casts."""
-        found = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten._to_copy.default:
-            self._copied.setdefault(id(args[0]), found.dtype)
-        return found
 
     def _recorder_below(self, site: Site, original: Function) -> Function:
         def below(*args: Any, **kwargs: Any) -> Any:
-            operands = _operands(site, args, kwargs)
-            outer, self._copied = self._copied, {}
-            with self if self.agreement == "autocast" else nullcontext():
-                found = original(*args, **kwargs)
-            self._below.append({name: self._copied.get(id(t), t.dtype) for name, t in operands.items()})
-            self._copied = outer
-            return found
+            operands = site_operands(site, args, kwargs)
+            outer, self._inside.cast_to = self._inside.cast_to, TensorMap()  # what a site inside casts is its own
+            with self._inside if self.agreement == "autocast" else nullcontext():
+                result = original(*args, **kwargs)
+            self._below.append({name: self._inside.cast_to.get(t) or t.dtype for name, t in operands.items()})
+            self._inside.cast_to = outer
+            return result
 
         return below
 
@@ -133,23 +96,23 @@ class _Recorder(TorchDispatchMode):
         agreed = make_agreed(site, self.agreement, self._recorder_below(site, original))
 
         def above(*args: Any, **kwargs: Any) -> Any:
-            operands = _operands(site, args, kwargs)
+            operands = site_operands(site, args, kwargs)
             before = {name: tensor.dtype for name, tensor in operands.items()}
-            place = len(self.calls)
+            index = len(self.calls)
             self.calls.append(_site_call(site, operands))
-            found = agreed(*args, **kwargs)
+            result = agreed(*args, **kwargs)
             after = self._below.pop()
             casts = [Cast(name, dtype, after[name]) for name, dtype in before.items() if after[name] is not dtype]
-            output = found.dtype if isinstance(found, torch.Tensor) else None
-            self.calls[place] = replace(self.calls[place], casts=tuple(casts), output=output)
-            return found
+            output = result.dtype if isinstance(result, torch.Tensor) else None
+            self.calls[index] = replace(self.calls[index], casts=tuple(casts), output=output)
+            return result
 
         return above
 
 
-def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -> tuple[Tape, Any]:
+def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -> tuple[CastTape, Any]:
     """Run a model once in eager under a fix's agreement and record what is cast at its sites."""
-    recorder = _Recorder(agreement)
+    recorder = CastRecorder(agreement)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(swapped(eager_swaps(model, recorder.recorder)))
@@ -165,7 +128,7 @@ def record_casts(model: nn.Module, inputs: tuple[Any, ...], *, agreement: str) -
 class _Player(ABC):
     """Stands in a model's sites and goes along the tape; a subclass says what becomes of the operands."""
 
-    def __init__(self, tape: Tape | None) -> None:
+    def __init__(self, tape: CastTape | None) -> None:
         self.tape = tape
         self.played = 0
 
@@ -177,8 +140,8 @@ class _Player(ABC):
         """Wrap a site's original."""
 
         def play(*args: Any, **kwargs: Any) -> Any:
-            operands = _operands(site, args, kwargs)
-            slots, positional, keyword = _slots(site, args, kwargs), list(args), dict(kwargs)
+            operands = site_operands(site, args, kwargs)
+            slots, positional, keyword = slots_of(site, args, kwargs), list(args), dict(kwargs)
             for name, tensor in self.changed(site, operands, self._next_casts(_site_call(site, operands))).items():
                 at = slots[name]
                 if isinstance(at, int):
@@ -219,7 +182,7 @@ class _Player(ABC):
 class _Rounding(_Player):
     """Plays in float64: rounds what was cast, and keeps the shifts."""
 
-    def __init__(self, tape: Tape | None) -> None:
+    def __init__(self, tape: CastTape | None) -> None:
         super().__init__(tape)
         self.shifts: list[torch.Tensor] = []
 
@@ -243,7 +206,7 @@ class _Rounding(_Player):
 class _Shifting(_Player):
     """Plays in a lower dtype: adds the shifts, and brings every operand of a site to that dtype."""
 
-    def __init__(self, tape: Tape | None, shifts: Shifts, dtype: torch.dtype) -> None:
+    def __init__(self, tape: CastTape | None, shifts: Shifts, dtype: torch.dtype) -> None:
         super().__init__(tape)
         self.shifts = iter(shifts)
         self.dtype = dtype
@@ -257,7 +220,7 @@ class _Shifting(_Player):
         }
 
 
-def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: Tape | None = None) -> tuple[Any, Shifts]:
+def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: CastTape | None = None) -> tuple[Any, Shifts]:
     """Run a float64 model, rounding at its sites what was cast on a tape."""
     player = _Rounding(tape)
     output = player.run(model, inputs)
@@ -265,7 +228,7 @@ def run_in_float64(model: nn.Module, inputs: tuple[Any, ...], *, tape: Tape | No
 
 
 def run_shifted(
-    model: nn.Module, inputs: tuple[Any, ...], *, dtype: torch.dtype, tape: Tape | None, shifts: Shifts
+    model: nn.Module, inputs: tuple[Any, ...], *, dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> Any:
     """Run a model in a dtype below float64, its operands shifted as the replay in float64 shifted them."""
     return _Shifting(tape, shifts, dtype).run(model, inputs)

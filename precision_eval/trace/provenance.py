@@ -16,47 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from precision_eval.diagnose.doctor.diagnosis import Step
-from precision_eval.diagnose.doctor.source import place_of
+from precision_eval.trace.observer import ModuleCall, TensorMap
 
 DEEPEST = 5  # containers within containers that are searched for tensors
-LONGEST = 12  # steps of a history that are told
 
 
-class Call:
-    """One call of one module."""
-
-    __slots__ = ("module", "path")
-
-    def __init__(self, module: nn.Module, path: str) -> None:
-        self.module = module
-        self.path = path
-
-
-class Record:
-    """How one tensor came to be.
-
-    Attributes
-    ----------
-    kind : str
-        ``"parameter"``, ``"buffer"``, ``"attribute"``, ``"input"``, ``"made"`` (from no floating tensor), ``"cast"``,
-        ``"op"`` or ``"outside"`` (first seen as an operand: numpy, a constant).
-    name : str
-        Of what was there before the call, or of the operation.
-    dtype : torch.dtype
-    parents : tuple of Record
-        Of the floating operands.
-    code, instruction : code object and int, or None
-        The line that made it.
-    call : Call or None
-    deliberate : bool
-        Of another dtype than most of the model because the code said so.
-    event : object or None
-        The mixing whose promoted dtype it carries.
-    finite : bool
-    giver : Record or None
-        Of a cast to another tensor's dtype: that tensor's.
-    """
+class Provenance:
+    """How one tensor came to be."""
 
     __slots__ = (
         "call",
@@ -77,24 +43,26 @@ class Record:
         kind: str,
         name: str,
         dtype: torch.dtype,
-        parents: tuple[Record, ...] = (),
+        parents: tuple[Provenance, ...] = (),
         code: CodeType | None = None,
         instruction: int = 0,
-        call: Call | None = None,
+        call: ModuleCall | None = None,
         deliberate: bool = False,
         event: Any = None,
     ) -> None:
+        # parameter, buffer, attribute, input; made: from no floating tensor; cast; op; outside: first seen as an
+        # operand, such as one of numpy's
         self.kind = kind
-        self.name = name
+        self.name = name  # of what was there before the call, or of the operation
         self.dtype = dtype
-        self.parents = parents
+        self.parents = parents  # of the floating operands
         self.code = code
         self.instruction = instruction
         self.call = call
-        self.deliberate = deliberate
-        self.event = event
+        self.deliberate = deliberate  # of another dtype than most of the model because the code said so
+        self.event = event  # the mixing whose promoted dtype it carries
         self.finite = True
-        self.giver: Record | None = None
+        self.giver: Provenance | None = None  # of a cast to another tensor's dtype: that tensor's
 
     @property
     def is_stored(self) -> bool:
@@ -102,54 +70,49 @@ class Record:
         return self.kind in ("parameter", "buffer", "attribute", "input")
 
 
-def short(dtype: torch.dtype) -> str:
-    """Name of a dtype without torch's prefix."""
-    return str(dtype).removeprefix("torch.")
-
-
-class Table:
-    """Records by tensor."""
+class ProvenanceMap(TensorMap[Provenance]):
+    """How each tensor of a call came to be; what was there before the call is named and held."""
 
     def __init__(self, stored: list[tuple[str, str, torch.Tensor]], kept: frozenset[str] = frozenset()) -> None:
-        self._held: list[torch.Tensor] = []
-        self._stored: dict[int, Record] = {}
-        self.by_storage: dict[int, Record] = {}
-        self._live: dict[int, tuple[weakref.ref[torch.Tensor], Record]] = {}
+        super().__init__()
+        self._stored: dict[int, Provenance] = {}
+        self._held: list[torch.Tensor] = []  # so that no other tensor gets the identity of a stored one
+        self._by_storage: dict[int, Provenance] = {}
         for kind, name, tensor in stored:
             self.add(kind, name, tensor, deliberate=name in kept)
 
     def add(self, kind: str, name: str, tensor: torch.Tensor, *, deliberate: bool = False) -> None:
         """Name a tensor that is there before the call."""
         self._held.append(tensor)
-        record = self._stored.setdefault(id(tensor), Record(kind, name, tensor.dtype, deliberate=deliberate))
-        self._live.pop(id(tensor), None)  # reading its dtype just now may have been observed
+        record = self._stored.setdefault(id(tensor), Provenance(kind, name, tensor.dtype, deliberate=deliberate))
+        self._entries.pop(id(tensor), None)  # reading its dtype just now may have been observed
         if tensor.numel() and kind != "parameter":
-            self.by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)
+            self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), record)
 
-    def put(self, tensor: torch.Tensor, record: Record) -> None:
+    def __setitem__(self, tensor: torch.Tensor, record: Provenance) -> None:
         """Remember how a tensor was made; what was there before the call keeps its own record."""
         key = id(tensor)
         if key not in self._stored:
-            self._live[key] = (weakref.ref(tensor), record)
+            self._entries[key] = (weakref.ref(tensor), record)
 
-    def get(self, tensor: torch.Tensor) -> Record:
+    def __getitem__(self, tensor: torch.Tensor) -> Provenance:
         """Find how a tensor was made; one never seen before was made outside."""
         key = id(tensor)
-        entry = self._live.get(key)
+        entry = self._entries.get(key)
         if entry is not None and entry[0]() is tensor:
             return entry[1]
         record = self._stored.get(key)
         if record is None:
-            record = Record("outside", "made out of torch's sight", tensor.dtype)
-            self._live[key] = (weakref.ref(tensor), record)
+            record = Provenance("outside", "made out of torch's sight", tensor.dtype)
+            self._entries[key] = (weakref.ref(tensor), record)
         return record
 
-    def stored_behind(self, tensor: torch.Tensor) -> Record | None:
+    def stored_behind(self, tensor: torch.Tensor) -> Provenance | None:
         """Find the buffer, attribute or input that a tensor is, or is a view of."""
         record = self._stored.get(id(tensor))
         if record is not None:
             return record
-        return self.by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+        return self._by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
 
 
 def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
@@ -199,18 +162,18 @@ def _tensors_in(value: Any, path: str, *, depth: int, seen: set[int]) -> Iterato
         yield from _tensors_in(part, name, depth=depth - 1, seen=seen)
 
 
-def _bringer(record: Record) -> Record | None:
+def dtype_bringer(record: Provenance) -> Provenance | None:
     """Find the operand that a result has its dtype from; None where the result's is none of theirs."""
     if record.kind == "cast":
         return record.giver if record.event is not None else None
     return next((parent for parent in record.parents if parent.dtype is record.dtype), None)
 
 
-def _chain(record: Record) -> list[Record]:
+def dtype_chain(record: Provenance) -> list[Provenance]:
     """From where the dtype came to the tensor itself, oldest first."""
     chain, at = [record], record
     while at.kind in ("op", "cast"):
-        parent = _bringer(at)
+        parent = dtype_bringer(at)
         if parent is None:
             break
         chain.append(parent)
@@ -218,49 +181,6 @@ def _chain(record: Record) -> list[Record]:
     return chain[::-1]
 
 
-def origin_of(record: Record) -> Record:
+def origin_of(record: Provenance) -> Provenance:
     """Find the record that a tensor has its dtype from: stored, made, cast, or promoted from two others."""
-    return _chain(record)[0]
-
-
-def brought_by(record: Record) -> str:
-    """Say in a few words what brought a tensor's dtype."""
-    return _said(origin_of(record))
-
-
-def _said(record: Record) -> str:
-    if record.is_stored:
-        return f"{record.kind} {record.name}"
-    if record.kind == "made":
-        return f"{record.name}, a new tensor"
-    if record.kind == "cast":
-        return record.name
-    if record.kind == "op" and record.parents and _bringer(record) is None:
-        return f"{record.name} of {' and '.join(dict.fromkeys(short(parent.dtype) for parent in record.parents))}"
-    stored = [parent.name for parent in record.parents if parent.kind == "parameter"]
-    return f"{record.name} with {stored[0]}" if stored else record.name
-
-
-def history_of(record: Record, base: torch.dtype) -> tuple[Step, ...]:
-    """Tell how a tensor came by its dtype."""
-    chain = _chain(record)
-    steps = [_step(chain[0])]
-    if chain[0].kind in ("op", "cast"):
-        steps = [_step(origin_of(parent)) for parent in chain[0].parents] + steps
-    for at in chain[1:]:
-        with_stored = at.dtype is not base and any(p.kind == "parameter" and p.dtype is at.dtype for p in at.parents)
-        if (
-            at is record
-            or at.kind == "cast"
-            or with_stored
-            or any(parent.dtype is not at.dtype for parent in at.parents)
-        ):
-            steps.append(_step(at))
-    return tuple(steps[:LONGEST])
-
-
-def _step(record: Record) -> Step:
-    place = None if record.code is None else place_of(record.code, record.instruction)
-    return Step(
-        what=_said(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
-    )
+    return dtype_chain(record)[0]

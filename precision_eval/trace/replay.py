@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from precision_eval.trace.operations import WRITING
 from precision_eval.trace.sites import SensitivityError, Site
-from precision_eval.trace.tape import WRITING, Leaf, Node, Ref, Tape, mapped
+from precision_eval.trace.tape import Leaf, Node, Ref, Tape, mapped
 
 
 def rounded(

@@ -1,21 +1,27 @@
-"""A model's call as a straight list of operations: what :mod:`.recorder` writes and :mod:`.replay` runs.
+"""Records a call of a model in one format as a tape: a straight list of operations that :mod:`.replay` runs.
 
-Conventions: values are numbered; a *leaf* is a value that no operation made: a parameter, buffer or tensor attribute of
-the model (found again by its dotted name in any twin of it), an input, or a constant.
+The call is recorded where torch dispatches, below Python, so the tape holds what really ran, with the dtype that each
+result really had: what a source widens by itself (a norm's mean square, rotary angles) is float32 there and stays
+unrounded on replay. Attention is written out for the recording, each step stored in the operands' dtype. Values are
+numbered; a *leaf* is a value that no operation made: a parameter, buffer or tensor attribute of the model (found again
+by its dotted name in any twin of it), an input, or a constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
-from precision_eval.trace.sites import Site
-
-WRITING = frozenset(("copy_", "index_copy_", "index_put_"))
-"""Operations that only put a tensor into another one."""
+from precision_eval.fixes.storage import stored_as
+from precision_eval.trace.attention import written_out
+from precision_eval.trace.observer import ModuleCalls, OperationMode
+from precision_eval.trace.operations import MOVING, WRITING
+from precision_eval.trace.sites import Rule, Site, sites_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Node:
     rounds: tuple[bool, ...]
     sites: tuple[Site, ...]
     written: bool
-    frees: tuple[int, ...]
+    frees: tuple[int, ...] = ()  # values that no later operation needs
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,174 @@ def mapped(tree: Any, function: Callable[[Any], Any], *, kind: type = torch.Tens
     if isinstance(tree, kind):
         return function(tree)
     if isinstance(tree, (tuple, list)):
-        return type(tree)(mapped(one, function, kind=kind) for one in tree)
+        return type(tree)(mapped(part, function, kind=kind) for part in tree)
     if isinstance(tree, dict):
         return {name: mapped(one, function, kind=kind) for name, one in tree.items()}
     return tree
+
+
+@dataclass
+class _Seen:
+    """A leaf while it is being recorded."""
+
+    index: int
+    kind: str
+    name: str
+    tensor: torch.Tensor
+    constant: torch.Tensor | None
+    written: bool = False
+    cache_layer: str = ""
+
+
+class TapeRecorder(OperationMode):
+    """Writes every operation down as it runs."""
+
+    def __init__(
+        self, model: nn.Module, named: dict[int, tuple[str, str]], rules: Sequence[Rule], dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.modules = ModuleCalls({id(module): path for path, module in model.named_modules()})
+        self.named = named  # id of a tensor of the model or of an input → kind and name
+        self.rules = rules
+        self.dtype = dtype
+        self.tag = ""  # of the step of attention in progress
+        self.nodes: list[Node] = []
+        self.values: list[torch.Tensor] = []  # held, so that no id is used twice
+        self.index_of: dict[int, int] = {}
+        self.leaves: dict[int, _Seen] = {}
+        self.leaf_of_storage: dict[int, int] = {}
+
+    def set_tag(self, role: str) -> None:
+        """Say which step of attention comes next."""
+        self.tag = role
+
+    def _ref(self, tensor: torch.Tensor) -> Ref:
+        known = self.index_of.get(id(tensor))
+        if known is not None:
+            return Ref(known)
+        index = len(self.values)
+        self.values.append(tensor)
+        self.index_of[id(tensor)] = index
+        kind, name = self.named.get(id(tensor), ("constant", ""))
+        constant = tensor.detach().clone() if kind == "constant" else None
+        caches = (rule.sites(name, "") for rule in self.rules if rule.role == "cache" and kind == "model")
+        layer = next((sites[0].layer for sites in caches if sites is not None), "")
+        self.leaves[index] = _Seen(index, kind, name, tensor, constant, cache_layer=layer)
+        if tensor.numel():
+            self.leaf_of_storage.setdefault(tensor.untyped_storage().data_ptr(), index)
+        return Ref(index)
+
+    def _new(self, result: Any) -> int | None:
+        if not isinstance(result, torch.Tensor):
+            return None
+        if id(result) in self.index_of:  # written in place
+            return self.index_of[id(result)]
+        self.values.append(result)
+        self.index_of[id(result)] = len(self.values) - 1
+        return len(self.values) - 1
+
+    def runs(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Number the operands, before a write changes what they hold."""
+        before = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
+        return mapped(args, self._ref), mapped(kwargs, self._ref), before
+
+    def ran(self, func: Any, args: tuple[Any, ...], result: Any, noted: Any) -> None:
+        """Write an operation down."""
+        refs, named_refs, before = noted
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        if not any(isinstance(part, torch.Tensor) for part in results):
+            return
+        operation = func.overloadpacket.__name__
+        written = bool(func._schema.is_mutable)
+        cache = self._note_write(args[0]) if written else ""
+        moves = self._moves(func, operation, args, before) and not cache
+        rounds = tuple(isinstance(part, torch.Tensor) and part.dtype is self.dtype and not moves for part in results)
+        sites: tuple[Site, ...] = ()
+        if cache:
+            sites = (Site(cache, "cache"),)
+        elif any(rounds) or self._reads_leaf((refs, named_refs)):
+            call = self.modules.current
+            sites = sites_of(self.rules, call.path if call else "", operation, self.tag)
+        outputs = tuple(self._new(part) for part in results)
+        self.nodes.append(Node(func, operation, refs, named_refs, outputs, rounds, sites, written))
+
+    def _moves(self, func: Any, operation: str, args: tuple[Any, ...], before: torch.dtype | None) -> bool:
+        """Say whether an operation makes no new number in the format."""
+        if operation in WRITING:
+            source = args[-1] if operation == "index_copy_" else args[2 if operation == "index_put_" else 1]
+            return bool(source.dtype is self.dtype)
+        if operation == "_to_copy":
+            return before is self.dtype
+        views = any(result.alias_info is not None for result in func._schema.returns) and not func._schema.is_mutable
+        return operation in MOVING or views
+
+    def _note_write(self, target: torch.Tensor) -> str:
+        """Mark the leaf whose storage is written; return the layer whose cache it is, or an empty string."""
+        leaf = self.leaf_of_storage.get(target.untyped_storage().data_ptr()) if target.numel() else None
+        if leaf is None:
+            return ""
+        self.leaves[leaf].written = True
+        return self.leaves[leaf].cache_layer
+
+    def _reads_leaf(self, refs: Any) -> bool:
+        """Say whether a parameter, buffer or input in the format is among the arguments; a cache is none of them."""
+        leaves = self.leaves
+        return any(
+            index in leaves
+            and leaves[index].kind != "constant"
+            and not leaves[index].cache_layer
+            and leaves[index].tensor.dtype is self.dtype
+            for index in _referred(refs)
+        )
+
+
+def _model_tensors(model: nn.Module, inputs: Sequence[Any]) -> dict[int, tuple[str, str]]:
+    """Return id → kind and name of parameters, buffers, tensor attributes and inputs."""
+    named: dict[int, tuple[str, str]] = {}
+    for position, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            named[id(value)] = ("input", str(position))
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        own = {**module._parameters, **module._buffers, **vars(module)}
+        named |= {id(t): ("model", prefix + name) for name, t in own.items() if isinstance(t, torch.Tensor)}
+    return named
+
+
+def record(model: nn.Module, inputs: Sequence[Any], *, format: str, rules: Sequence[Rule]) -> Tape:
+    """Run a model once with everything stored in a format, and write down what ran."""
+    dtype: torch.dtype = getattr(torch, format)
+    model = copy.deepcopy(model)  # where the format is the shipped one, nothing is converted and a write would stay
+    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    with stored_as(model, dtype):
+        recorder = TapeRecorder(model, _model_tensors(model, cast), rules, dtype)
+        with recorder.modules.followed(), written_out(model, recorder.set_tag), recorder:
+            output = model(*cast)
+        leaves = tuple(_leaf(seen, dtype) for seen in recorder.leaves.values())  # while parameters are in the format
+    index = recorder.index_of[id(output)]
+    return Tape(format, _with_lifetimes(recorder.nodes, kept=index), leaves, index, output.detach().clone())
+
+
+def _leaf(seen: _Seen, dtype: torch.dtype) -> Leaf:
+    floating, stored = seen.tensor.is_floating_point(), seen.tensor.dtype is dtype
+    return Leaf(seen.index, seen.kind, seen.name, seen.constant, seen.written, seen.cache_layer, floating, stored)
+
+
+def _referred(tree: Any) -> list[int]:
+    """Return the numbers of the values among arguments."""
+    indices: list[int] = []
+    mapped(tree, lambda ref: indices.append(ref.index), kind=Ref)
+    return indices
+
+
+def _with_lifetimes(recorded: Sequence[Node], *, kept: int) -> tuple[Node, ...]:
+    """Note at each node what no later one needs."""
+    needed: set[int] = {kept}
+    nodes: list[Node] = []
+    for node in reversed(recorded):
+        touched: list[int] = [index for index in node.outputs if index is not None]
+        touched += _referred((node.args, node.kwargs))
+        last = tuple(dict.fromkeys(index for index in touched if index not in needed))
+        needed.update(touched)
+        nodes.append(replace(node, frees=last))
+    return tuple(reversed(nodes))

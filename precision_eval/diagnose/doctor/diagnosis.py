@@ -19,7 +19,7 @@ Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SourceLine:
     """A line of source."""
 
     file: str
@@ -32,17 +32,17 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class HistoryStep:
     """One step of how a tensor came by its dtype."""
 
     what: str
     dtype: str
     module: str = ""
-    place: Place | None = None
+    place: SourceLine | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operand:
+class OperandHistory:
     """A floating operand of an operation."""
 
     name: str
@@ -50,7 +50,7 @@ class Operand:
     shape: tuple[int, ...]
     expression: str
     brought_by: str
-    history: tuple[Step, ...]
+    history: tuple[HistoryStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,8 @@ class Finding:
     op: str
     module: str
     module_class: str
-    place: Place | None
-    operands: tuple[Operand, ...]
+    place: SourceLine | None
+    operands: tuple[OperandHistory, ...]
     result: str
     count: int = 1
     also_in: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Remedy:
 class Patch:
     """A suggested change of one line."""
 
-    place: Place
+    place: SourceLine
     diff: str
     origin: str
 

@@ -13,12 +13,21 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
-from precision_eval.diagnose.doctor.findings import findings_of, raised_event
+from precision_eval.diagnose.doctor.findings import (
+    autocast_of,
+    backends_of,
+    dead_casts_of,
+    findings_of,
+    lost_of,
+    raised_event,
+    ranges_of,
+    recast_of,
+)
 from precision_eval.diagnose.doctor.patch import suggested
 from precision_eval.diagnose.doctor.reference import Reference, check_available, reference_of
 from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
+from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.doctor.subject import (
-    PREFIX,
     Outcome,
     Repeats,
     Subject,
@@ -26,23 +35,16 @@ from precision_eval.diagnose.doctor.subject import (
     base_dtype,
     copied,
     difference,
+    observe_call,
     run_twice,
     subject_of,
-)
-from precision_eval.diagnose.doctor.summaries import (
-    autocast_of,
-    backends_of,
-    dead_casts_of,
-    lost_of,
-    ranges_of,
-    recast_of,
 )
 from precision_eval.diagnose.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.trace.events import Event
-from precision_eval.trace.observing import observe_call
-from precision_eval.trace.provenance import named_tensors, short
+from precision_eval.trace.dtype_flow import Event
+from precision_eval.trace.operations import short
+from precision_eval.trace.provenance import named_tensors
 
 REPEATABLE = 1e-6
 """Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
@@ -180,10 +182,8 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
     if _OF_DTYPES.search(text) and not isinstance(error, AttributeError | NameError):
         return
     first = (text.strip().splitlines() or [""])[0]
-    from precision_eval.diagnose.doctor.source import place_of
-
     raise ParameterError(
-        f"the model raises {type(error).__name__} at {place_of(*raised.line)}: {first[:300]}; that is no error of "
+        f"the model raises {type(error).__name__} at {source_line(*raised.line)}: {first[:300]}; that is no error of "
         "dtypes: give inputs with which it runs, or with which it raises the error that you want to understand"
     ) from error
 
@@ -278,6 +278,3 @@ def _how_it_differs(eager: Outcome, found: Outcome) -> tuple[str, float | None]:
     if dtypes[0] != dtypes[1]:
         return f"outputs are {', '.join(dtypes[1])} compiled and {', '.join(dtypes[0])} in eager", None
     return "", difference(found, eager)
-
-
-__all__ = ["PREFIX", "examine"]

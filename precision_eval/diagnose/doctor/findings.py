@@ -13,14 +13,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from precision_eval.diagnose.doctor.diagnosis import Finding, Kind, Operand, Severity
-from precision_eval.diagnose.doctor.source import called, expressions, is_internal, place_of, python_frames
-from precision_eval.trace.events import Event
-from precision_eval.trace.numbers import Numbers
-from precision_eval.trace.observer import Observer
-from precision_eval.trace.operations import FLOATS, Key, operand_names
-from precision_eval.trace.operations import Kind as Sort
-from precision_eval.trace.provenance import Call, Record, Table, brought_by, history_of, origin_of, short
+from precision_eval.diagnose.doctor.diagnosis import Finding, HistoryStep, Kind, OperandHistory, Ranges, Severity
+from precision_eval.diagnose.doctor.source import called, expressions, python_frames, source_line
+from precision_eval.trace.dtype_flow import DtypeFlow, Event, is_internal
+from precision_eval.trace.operations import FLOATS, Key, OperationKind, operand_names, short
+from precision_eval.trace.provenance import Provenance, dtype_bringer, dtype_chain, origin_of
+from precision_eval.trace.value_counts import ValueCounts
+
+LONGEST_HISTORY = 12
+"""Steps of a history that are told."""
 
 _NORM_RISKS = {
     "rms_norm": (
@@ -33,16 +34,16 @@ _NORM_RISKS = {
 }
 
 
-def raised_event(observer: Observer, error: BaseException) -> Event:
+def raised_event(observer: DtypeFlow, error: BaseException) -> Event:
     """Find the operation that raised an error, or the module whose own check did."""
     chain = {id(error), id(error.__cause__), id(error.__context__)}
-    for raised in observer.raised:
-        if id(raised.error) in chain:
-            return raised.event
+    for known, event in observer.raised:
+        if id(known) in chain:
+            return event
     return _python_event(observer, error)
 
 
-def _python_event(observer: Observer, error: BaseException) -> Event:
+def _python_event(observer: DtypeFlow, error: BaseException) -> Event:
     module: nn.Module | None = None
     local: dict[str, Any] = {}
     of_module = False
@@ -59,18 +60,17 @@ def _python_event(observer: Observer, error: BaseException) -> Event:
     named = {name: value for name, value in local.items() if isinstance(value, torch.Tensor)}
     for name, value in [] if module is None else [*module.named_parameters(recurse=False)]:
         named.setdefault(name, value)
-    operands: list[tuple[Key, tuple[int, ...], Record]] = []
+    operands: list[tuple[Key, tuple[int, ...], Provenance]] = []
     seen: set[int] = set()
     for name, tensor in named.items():
         if tensor.dtype in FLOATS and id(tensor) not in seen:
             seen.add(id(tensor))
-            operands.append(((name,), tuple(tensor.shape), observer.table.get(tensor)))
-    call = None if module is None else Call(module, observer.paths.get(id(module), type(module).__name__))
+            operands.append(((name,), tuple(tensor.shape), observer.tensors[tensor]))
+    call = None if module is None else observer.modules.called(module)
     name = type(module).__name__ if module is not None else "the model"
     result = operands[0][2].dtype if operands else observer.base
-    event = Event(
-        "raise", observer.number + 1, name, Sort.SKIP, (code, instruction), call, operands, result, of_module=of_module
-    )
+    line, sort = (code, instruction), OperationKind.SKIP
+    event = Event("raise", observer.number + 1, name, sort, line, call, operands, result, of_module=of_module)
     if not of_module and len(frames) > 1:
         event.caller = (frames[-2][0], frames[-2][1])
     return event
@@ -82,11 +82,11 @@ def is_internal_call(code: CodeType) -> bool:
 
 
 def findings_of(
-    observer: Observer, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
+    observer: DtypeFlow, outputs: tuple[torch.Tensor, ...], raised: Event | None, *, broken: bool
 ) -> tuple[tuple[Finding, ...], list[Event]]:
     """Judge what an observer noted."""
     for tensor in outputs:
-        event = observer.table.get(tensor).event
+        event = observer.tensors[tensor].event
         if event is not None and not (event.leaked or event.deliberate):
             event.leaked = "reached the model's output"
     events = list(observer.events)
@@ -126,17 +126,15 @@ def _spread(events: list[Event], base: torch.dtype) -> None:
                 event.leaked = "was cast back, but the same tensor does harm further on"
 
 
-def _broken_events(numbers: Numbers, number: int) -> list[Event]:
+def _broken_events(numbers: ValueCounts, number: int) -> list[Event]:
     """The first result that is not finite though its operands are."""
     record = numbers.first_broken
     if record is None or record.code is None:
         return []
-    parts: list[tuple[Key, tuple[int, ...], Record]] = [((i,), (), parent) for i, parent in enumerate(record.parents)]
-    line = (record.code, record.instruction)
+    parts: list[tuple[Key, tuple[int, ...], Provenance]] = [((i,), (), r) for i, r in enumerate(record.parents)]
+    line, sort = (record.code, record.instruction), OperationKind.PLAIN
     return [
-        Event(
-            "first_non_finite", number, record.name, Sort.PLAIN, line, record.call, parts, record.dtype, of_module=False
-        )
+        Event("first_non_finite", number, record.name, sort, line, record.call, parts, record.dtype, of_module=False)
     ]
 
 
@@ -175,7 +173,7 @@ def told(group: list[Event], severity: Severity, reason: str, base: torch.dtype)
         op=event.name,
         module=module,
         module_class=type(event.call.module).__name__ if event.call else "",
-        place=place_of(*event.line),
+        place=source_line(*event.line),
         operands=operands_of(event, base),
         result="" if event.kind == "raise" else short(event.result),
         count=len(group),
@@ -184,13 +182,13 @@ def told(group: list[Event], severity: Severity, reason: str, base: torch.dtype)
     )
 
 
-def operands_of(event: Event, base: torch.dtype) -> tuple[Operand, ...]:
+def operands_of(event: Event, base: torch.dtype) -> tuple[OperandHistory, ...]:
     """Tell an event's operands: name, dtype, how they are written, and their history."""
     keys = [key for key, _, _ in event.operands]
     names = operand_names(event.name, event.sort, keys)
     written = written_operands(event)
     return tuple(
-        Operand(
+        OperandHistory(
             name=name,
             dtype=short(record.dtype),
             shape=shape,
@@ -205,7 +203,7 @@ def operands_of(event: Event, base: torch.dtype) -> tuple[Operand, ...]:
 def written_operands(event: Event) -> list[str]:
     """Tell how an event's operands are written at its line."""
     keys = [key for key, _, _ in event.operands]
-    if event.sort is Sort.SKIP:
+    if event.sort is OperationKind.SKIP:
         return [str(key[0]) if event.caller else "" for key in keys]
     texts = expressions(*event.line, event.name, keys, of_module=event.of_module)
     if event.of_module:
@@ -228,10 +226,129 @@ def owner_of(expression: str, path: str) -> str:
     return expression + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in rest)
 
 
-def left_faults(observer: Observer, outputs: tuple[torch.Tensor, ...]) -> list[str]:
+def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:
     """Name the faults that an observed call still has, for instance under a fix."""
     found, _ = findings_of(observer, outputs, None, broken=False)
     return [f"{finding.kind} at {finding.place}" for finding in found if finding.severity == "fault"]
 
 
-__all__ = ["Table", "findings_of", "left_faults", "operands_of", "raised_event", "told", "written_operands"]
+def brought_by(record: Provenance) -> str:
+    """Say in a few words what brought a tensor's dtype."""
+    return _said(origin_of(record))
+
+
+def _said(record: Provenance) -> str:
+    if record.is_stored:
+        return f"{record.kind} {record.name}"
+    if record.kind == "made":
+        return f"{record.name}, a new tensor"
+    if record.kind == "cast":
+        return record.name
+    if record.kind == "op" and record.parents and dtype_bringer(record) is None:
+        return f"{record.name} of {' and '.join(dict.fromkeys(short(parent.dtype) for parent in record.parents))}"
+    stored = [parent.name for parent in record.parents if parent.kind == "parameter"]
+    return f"{record.name} with {stored[0]}" if stored else record.name
+
+
+def history_of(record: Provenance, base: torch.dtype) -> tuple[HistoryStep, ...]:
+    """Tell how a tensor came by its dtype."""
+    chain = dtype_chain(record)
+    steps = [_step(chain[0])]
+    if chain[0].kind in ("op", "cast"):
+        steps = [_step(origin_of(parent)) for parent in chain[0].parents] + steps
+    for at in chain[1:]:
+        with_stored = at.dtype is not base and any(p.kind == "parameter" and p.dtype is at.dtype for p in at.parents)
+        if (
+            at is record
+            or at.kind == "cast"
+            or with_stored
+            or any(parent.dtype is not at.dtype for parent in at.parents)
+        ):
+            steps.append(_step(at))
+    return tuple(steps[:LONGEST_HISTORY])
+
+
+def _step(record: Provenance) -> HistoryStep:
+    place = None if record.code is None else source_line(record.code, record.instruction)
+    return HistoryStep(
+        what=_said(record), dtype=short(record.dtype), module=record.call.path if record.call else "", place=place
+    )
+
+
+def autocast_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """What autocast changed: operation, dtypes of operands and result, and how often."""
+    return tuple(
+        {"op": op, "operands": list(operands), "result": result, "count": count}
+        for (op, operands, result), count in observer.autocast.most_common()
+    )
+
+
+def recast_of(observer: DtypeFlow, model: nn.Module) -> dict[str, Any] | None:
+    """Parameters that autocast casts at each call: how many, what they take stored, and what their copies take."""
+    parameters = dict(model.named_parameters())
+    found = [(parameters[name], dtype) for name, dtype in observer.recast.items() if name in parameters]
+    if not found:
+        return None
+    return {
+        "parameters": len(found),
+        "stored_bytes": sum(p.numel() * p.element_size() for p, _ in found),
+        "copies_bytes": sum(p.numel() * dtype.itemsize for p, dtype in found),
+        "to": sorted({short(dtype) for _, dtype in found}),
+    }
+
+
+def backends_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Which attention backend ran, on which dtypes of query, key and value."""
+    return tuple(
+        {"backend": backend, "operands": list(dtypes), "count": count}
+        for (backend, dtypes), count in observer.attention.most_common()
+    )
+
+
+def dead_casts_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Casts that do nothing, or that the line after undoes."""
+    return tuple(
+        {"kind": kind, "from": source, "to": target, "place": str(source_line(code, instruction)), "count": count}
+        for (kind, source, target, code, instruction), count in observer.dead.most_common()
+    )
+
+
+def _where(record: Provenance | None) -> str:
+    if record is None or record.code is None:
+        return ""
+    path = record.call.path if record.call else ""
+    return f"{path or 'the model'} at {source_line(record.code, record.instruction)}"
+
+
+def ranges_of(observer: DtypeFlow) -> tuple[Ranges, ...]:
+    """Values near overflow, subnormal and not finite, per format."""
+    if observer.numbers is None:
+        return ()
+    return tuple(
+        Ranges(
+            dtype=short(dtype),
+            total=count.total,
+            near_overflow=count.near_overflow,
+            subnormal=count.subnormal,
+            non_finite=count.non_finite,
+            first_near_overflow=_where(count.first_near),
+            first_subnormal=_where(count.first_subnormal),
+        )
+        for dtype, count in sorted(observer.numbers.counts.items(), key=lambda item: str(item[0]))
+    )
+
+
+def lost_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
+    """Casts that turn values into infinity, zero or subnormals."""
+    found = []
+    for (code, instruction, path, source, target), accounts in (
+        observer.numbers.casts.items() if observer.numbers else ()
+    ):
+        sums = {
+            name: sum(getattr(account, name) for account in accounts)
+            for name in ("total", "overflowed", "flushed", "subnormal")
+        }
+        if sums["overflowed"] or sums["flushed"] or sums["subnormal"]:
+            place = str(source_line(code, instruction))
+            found.append({"from": source, "to": target, "module": path, "place": place, **sums})
+    return tuple(found)

@@ -16,20 +16,19 @@ from precision_eval.diagnose.doctor.source import (
     cast_of,
     dtype_of,
     expressions,
-    is_internal,
-    place_of,
+    source_line,
     with_casts,
 )
-from precision_eval.trace.events import Event, Line
-from precision_eval.trace.operations import Kind
-from precision_eval.trace.provenance import Record, origin_of, short
+from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
+from precision_eval.trace.operations import OperationKind, short
+from precision_eval.trace.provenance import Provenance, origin_of
 
 
 def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
     """Suggest a change."""
-    event = raised if first.sort is Kind.WRITE and first.kind == "downcast" and raised is not None else first
+    event = raised if first.sort is OperationKind.WRITE and first.kind == "downcast" and raised is not None else first
     line = event.caller or event.line
-    return Patch(place=place_of(*line), diff=_diff(event, base), origin=_origin(first, base))
+    return Patch(place=source_line(*line), diff=_diff(event, base), origin=_origin(first, base))
 
 
 def _diff(event: Event, base: torch.dtype) -> str:
@@ -38,7 +37,7 @@ def _diff(event: Event, base: torch.dtype) -> str:
         return ""  # torch's own modules one after the other: there is no line of anybody's to change
     if event.caller is not None:
         return _around_module(event.caller, path="", cast_result=False)
-    if event.sort is Kind.NORM and event.kind != "raise" and event.of_module:
+    if event.sort is OperationKind.NORM and event.kind != "raise" and event.of_module:
         return _around_module(event.line, path=path, cast_result=True)
     if event.kind in ("kept_narrowed", "first_non_finite"):
         return ""
@@ -55,7 +54,7 @@ def _diff(event: Event, base: torch.dtype) -> str:
     return with_casts(*event.line, casts) if casts else ""
 
 
-def _around_module(line: Line, *, path: str, cast_result: bool) -> str:
+def _around_module(line: CodeLine, *, path: str, cast_result: bool) -> str:
     """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
     code, instruction = line
     (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
@@ -71,11 +70,11 @@ def _around_module(line: Line, *, path: str, cast_result: bool) -> str:
 def _kept(event: Event, base: torch.dtype) -> int:
     """Index of the operand whose dtype the others are cast to."""
     dtypes = [record.dtype for _, _, record in event.operands]
-    if event.sort is Kind.WRITE or event.sort is Kind.ATTENTION:
+    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
         return 0
     if base in dtypes:
         return dtypes.index(base)
-    return 1 if event.sort is Kind.PRODUCT and len(dtypes) > 1 else 0
+    return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
 
 
 def _origin(event: Event, base: torch.dtype) -> str:
@@ -93,13 +92,13 @@ def _origin(event: Event, base: torch.dtype) -> str:
     return "" if stray is None else _where(origin_of(stray), base)
 
 
-def _where(origin: Record, base: torch.dtype) -> str:
+def _where(origin: Provenance, base: torch.dtype) -> str:
     name = short(base)
     if origin.kind in ("parameter", "buffer", "attribute"):
         return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
     if origin.kind == "input":
         return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
-    place = "" if origin.code is None else f" at {place_of(origin.code, origin.instruction)}"
+    place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
     if origin.kind == "cast":
         return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
     if origin.kind == "made":

@@ -14,19 +14,8 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType
 
-import torch
-
-from precision_eval.diagnose.doctor.diagnosis import Place
-
-_TORCH = str(Path(torch.__file__).parent)
-_PACKAGE = Path(__file__).parents[2]
-_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "trace", "fixes"))
-_KEEPING = str(_PACKAGE / "cases" / "adapters" / "models.py")
-
-
-def is_internal(file: str) -> bool:
-    """Say whether a file is torch's or the doctor's, so that a line in it is not what a user wants to see."""
-    return file.startswith((_TORCH, *_OWN)) or file == _KEEPING
+from precision_eval.diagnose.doctor.diagnosis import SourceLine
+from precision_eval.trace.dtype_flow import is_internal
 
 
 def shortened(file: str) -> str:
@@ -55,11 +44,11 @@ def line_of(code: CodeType, instruction: int) -> int:
     return found[0] if found is not None and found[0] is not None else code.co_firstlineno
 
 
-def place_of(code: CodeType, instruction: int) -> Place:
+def source_line(code: CodeType, instruction: int) -> SourceLine:
     """Name the line of an instruction."""
     line = line_of(code, instruction)
     text = linecache.getline(code.co_filename, line).strip()
-    return Place(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
+    return SourceLine(file=shortened(code.co_filename), line=line, function=code.co_qualname, text=text)
 
 
 @lru_cache(maxsize=64)

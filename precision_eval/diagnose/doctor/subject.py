@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import inspect
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
-from precision_eval.trace.provenance import named_tensors
+from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensors_in
 
 PREFIX = "model."
 BEYOND = 10.0
@@ -269,3 +271,67 @@ def base_dtype(subject: Subject) -> torch.dtype:
         if counts:
             return counts.most_common(1)[0][0]
     return torch.get_default_dtype()
+
+
+def _module_paths(model: nn.Module) -> dict[int, str]:
+    """Path of each module by identity, the subject's own prefix taken off."""
+    return {
+        id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in model.named_modules()
+    }
+
+
+def _declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
+    """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
+    found: dict[str, frozenset[torch.dtype]] = {}
+    kinds = (
+        ("_keep_in_fp32_modules", frozenset((torch.float16,))),
+        ("_keep_in_fp32_modules_strict", frozenset((torch.float16, torch.bfloat16))),
+    )
+    for path, module in model.named_modules():
+        for attribute, refused in kinds:
+            # not getattr of the module, which searches all its parts for what most classes do not have
+            names = vars(module).get(attribute) or getattr(type(module), attribute, None)
+            if not names or isinstance(names, str):
+                continue
+            pattern = re.compile("|".join(rf"((^|\.){re.escape(str(name))}($|\.))" for name in names))
+            for name, _ in module.named_parameters():
+                if pattern.search(name):
+                    full = (f"{path}.{name}" if path else name).removeprefix(PREFIX)
+                    found[full] = found.get(full, frozenset()) | refused
+    return found
+
+
+def observe_call(
+    model: Subject,
+    call: Callable[[], tuple[torch.Tensor, ...]],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    base: torch.dtype,
+    values: bool,
+) -> tuple[DtypeFlow, Outcome]:
+    """Observe one call."""
+    declared = _declared_wide(model)
+    named = dict(zip(model.names, inputs, strict=True))
+    stored = [entry for entry in named_tensors(model, named, prefix=PREFIX) if not entry[1].startswith("tensors[")]
+    kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
+    narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
+    observer = DtypeFlow(ProvenanceMap(stored, kept), base, _module_paths(model), watched=narrowed, values=values)
+
+    def listen(name: str, value: Any) -> None:
+        for path, tensor in tensors_in(name, value):
+            observer.tensors.add("input", path, tensor)
+
+    model.listener = listen
+    kept_outputs: list[tuple[torch.Tensor, ...]] = []
+
+    def run() -> tuple[torch.Tensor, ...]:
+        kept_outputs.append(observer.observed(call))
+        return ()
+
+    compiled = any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules())
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            outcome = attempt(run)
+    finally:
+        model.listener = None
+    return observer, Outcome(kept_outputs[0] if kept_outputs else None, outcome.error)

@@ -15,7 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Operand, Patch, Ranges, Remedy
+    from precision_eval.diagnose.doctor.diagnosis import (
+        Compiled,
+        Diagnosis,
+        Finding,
+        OperandHistory,
+        Patch,
+        Ranges,
+        Remedy,
+    )
 
 WIDTH = 110
 MOST_NOTES = 8
@@ -146,12 +154,12 @@ def _finding(finding: Finding, *, history: bool) -> RenderableType:
     return Padding(Group(*lines), (0, 0, 0, 2))
 
 
-def _operand(operand: Operand) -> str:
+def _operand(operand: OperandHistory) -> str:
     written = f" [dim]{escape(operand.expression)}[/dim]" if operand.expression else ""
     return f"{escape(operand.name)}{written}: [bold]{operand.dtype}[/bold] by {escape(operand.brought_by)}"
 
 
-def _history(operand: Operand) -> Iterator[str]:
+def _history(operand: OperandHistory) -> Iterator[str]:
     if len(operand.history) < 2:
         return
     for step in operand.history:

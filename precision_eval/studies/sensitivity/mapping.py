@@ -21,10 +21,9 @@ from precision_eval.core.trials import TrialFile
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subject import Subject
 from precision_eval.studies.sensitivity.targets import Target
-from precision_eval.trace.recorder import record
 from precision_eval.trace.replay import replay
 from precision_eval.trace.sites import FORMATS, SensitivityError, Site
-from precision_eval.trace.tape import Tape
+from precision_eval.trace.tape import Tape, record
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""

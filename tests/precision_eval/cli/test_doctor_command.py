@@ -126,7 +126,7 @@ def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
         (("doctor_factories:eight",), "the input 'input' is float8_e4m3fn; expected float16"),
         (("--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
         (("--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
-        (("doctor_factories:leaving",), "ends the program; expected (model, inputs)"),
+        (("doctor_factories:leaving",), "ends the program; expected that it returns (model, inputs)"),
         (("doctor_factories:left",), "the model ends the program when it is called"),
         (("--hf", "./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
     ],

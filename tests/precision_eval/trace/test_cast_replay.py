@@ -16,8 +16,8 @@ from precision_eval.fixes import fix_by_id
 from precision_eval.fixes.sites import make_agreed
 from precision_eval.measure import system_drift
 from precision_eval.trace import cast_replay
-from precision_eval.trace.capture import OPERANDS, observe
-from precision_eval.trace.cast_replay import SLOTS, Cast, ReplayError, record_casts, run_in_float64, run_shifted
+from precision_eval.trace.capture import observe
+from precision_eval.trace.cast_replay import Cast, ReplayError, record_casts, run_in_float64, run_shifted
 
 
 class Cached(System):
@@ -88,14 +88,6 @@ def test_what_rounds():
     assert not Cast("input", torch.bfloat16, torch.float32).rounds
 
 
-def test_operands_are_the_trace_ones():
-    assert {site: tuple(slots) for site, slots in SLOTS.items()} == {
-        site: tuple(name for name in names if name) for site, names in OPERANDS.items()
-    }
-    for site, slots in SLOTS.items():
-        assert all(OPERANDS[site][position] == name for name, (position, _) in slots.items())
-
-
 class Keywords(System):
     """A Linear whose operands, and the rounding of its weight, are known by hand."""
 
@@ -139,12 +131,12 @@ def test_infinities_of_a_mask_are_not_shifted():
 
 
 def test_a_recorder_that_misses_a_site_is_caught(monkeypatch):
-    original = cast_replay._Recorder.recorder
+    original = cast_replay.CastRecorder.recorder
 
     def forgetful(self, site, function):
         return make_agreed(site, self.agreement, function) if site.site == "sdpa" else original(self, site, function)
 
-    monkeypatch.setattr(cast_replay._Recorder, "recorder", forgetful)
+    monkeypatch.setattr(cast_replay.CastRecorder, "recorder", forgetful)
     built = case_of()
     tape, _ = tape_of(built, "query_to_half")
     with pytest.raises(

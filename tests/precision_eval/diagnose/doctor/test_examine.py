@@ -16,8 +16,14 @@ from precision_eval.diagnose.doctor import reference, remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.findings import owner_of
-from precision_eval.diagnose.doctor.subject import Subject, base_dtype, relative_error, run_fresh, subject_of
-from precision_eval.trace.observing import observe_call
+from precision_eval.diagnose.doctor.subject import (
+    Subject,
+    base_dtype,
+    observe_call,
+    relative_error,
+    run_fresh,
+    subject_of,
+)
 from precision_eval.trace.provenance import named_tensors
 
 D = 8

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from precision_eval.studies.sensitivity.mapping import Mapped, check_reference
 from precision_eval.studies.sensitivity.subject import Subject
 from precision_eval.studies.sensitivity.targets import Target
-from precision_eval.trace.recorder import record
 from precision_eval.trace.sites import Rule
+from precision_eval.trace.tape import record
 
 
 class Attends(nn.Module):

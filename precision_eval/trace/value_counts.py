@@ -12,7 +12,9 @@ from types import CodeType
 import torch
 
 from precision_eval.core.formats import FORMATS, CastAccount, cast_account
-from precision_eval.trace.provenance import Call, Record, short
+from precision_eval.trace.observer import ModuleCall
+from precision_eval.trace.operations import short
+from precision_eval.trace.provenance import Provenance
 
 NEAR = 0.5
 """Of the largest number."""
@@ -23,7 +25,7 @@ _LIMITS = {getattr(torch, entry.name): (entry.smallest_normal, NEAR * entry.larg
 Line = tuple[CodeType, int]
 
 
-class Count:
+class FormatCounts:
     """Counts of one format, and where the first of each was."""
 
     def __init__(self) -> None:
@@ -31,23 +33,23 @@ class Count:
         self.near_overflow = 0
         self.subnormal = 0
         self.non_finite = 0
-        self.first_near: Record | None = None
-        self.first_subnormal: Record | None = None
+        self.first_near: Provenance | None = None
+        self.first_subnormal: Provenance | None = None
 
 
-class Numbers:
+class ValueCounts:
     """Counts of one call."""
 
     def __init__(self) -> None:
-        self.counts: dict[torch.dtype, Count] = {}
+        self.counts: dict[torch.dtype, FormatCounts] = {}
         self.casts: dict[tuple[CodeType, int, str, str, str], list[CastAccount]] = {}
-        self.first_broken: Record | None = None
+        self.first_broken: Provenance | None = None
 
-    def result(self, tensor: torch.Tensor, record: Record, *, masks: bool) -> None:
+    def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
         """Count a result's values."""
         if tensor.device.type == "meta" or not tensor.numel():
             return
-        count = self.counts.setdefault(tensor.dtype, Count())
+        count = self.counts.setdefault(tensor.dtype, FormatCounts())
         count.total += tensor.numel()
         smallest_normal, near_overflow = _LIMITS[tensor.dtype]
         size = tensor.detach().abs()
@@ -70,7 +72,7 @@ class Numbers:
         if broken and not masks and self.first_broken is None and all(parent.finite for parent in record.parents):
             self.first_broken = record
 
-    def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: Call | None) -> None:
+    def cast(self, tensor: torch.Tensor, dtype: torch.dtype, line: Line, call: ModuleCall | None) -> None:
         """Account for a cast."""
         key = (*line, call.path if call else "", short(tensor.dtype), short(dtype))
         self.casts.setdefault(key, []).append(cast_account(tensor, short(dtype)))

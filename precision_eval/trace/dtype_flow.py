@@ -1,0 +1,467 @@
+"""Runs a model once and follows every floating tensor: what made it, from what, and where dtypes meet.
+
+A function mode sees each call of torch's Python interface as the source has it, above autograd and autocast; what is
+inside is looked at only in one attention call of each kind, to see the backend. While a model runs, a line is a code
+object and an instruction; everything that takes time is done afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, backend_name
+from precision_eval.trace.operations import ASSIGNMENTS, FLOATS, Key, OperationKind, kind_of, loses, name_of, short
+from precision_eval.trace.provenance import Provenance, ProvenanceMap
+from precision_eval.trace.value_counts import ValueCounts
+
+CodeLine = tuple[CodeType, int]
+"""A code object and an instruction in it."""
+
+_TENSORS = (torch.Tensor, nn.Parameter)
+_MASKS = frozenset(("masked_fill", "where", "full", "full_like", "masked_fill_", "fill_", "triu", "tril"))
+_CARRIERS = (OperationKind.PRODUCT, OperationKind.ATTENTION, OperationKind.RNN, OperationKind.NORM)
+_COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
+
+_TORCH = str(Path(torch.__file__).parent)
+_PACKAGE = Path(__file__).parents[1]
+_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "trace", "fixes"))
+_KEEPING = str(_PACKAGE / "cases" / "adapters" / "models.py")
+
+
+def is_internal(file: str) -> bool:
+    """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
+    return file.startswith((_TORCH, *_OWN)) or file == _KEEPING
+
+
+class Event:
+    """One mixing of dtypes, or an operation that raised."""
+
+    def __init__(
+        self,
+        kind: str,
+        number: int,
+        name: str,
+        sort: OperationKind,
+        line: CodeLine,
+        call: ModuleCall | None,
+        operands: list[tuple[Key, tuple[int, ...], Provenance]],
+        result: torch.dtype,
+        *,
+        of_module: bool,
+        deliberate: bool = False,
+        stored: Provenance | None = None,
+    ) -> None:
+        self.kind = kind
+        self.number = number
+        self.name = name
+        self.sort = sort
+        self.line = line
+        self.call = call
+        self.operands = operands
+        self.result = result
+        self.of_module = of_module
+        self.deliberate = deliberate
+        self.leaked = ""
+        self.stored = stored
+        self.caller: CodeLine | None = None
+
+
+class Operation:
+    """One call of a function of torch, with its floating operands and the line that it stands on."""
+
+    __slots__ = ("args", "call", "func", "kind", "kwargs", "line", "of_module", "operands", "records")
+
+    def __init__(
+        self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> None:
+        self.func = func
+        self.kind = kind
+        self.args = args
+        self.kwargs = kwargs
+        self.operands = floating_operands(args, kwargs)
+        self.records: list[Provenance]
+        self.line: CodeLine
+        self.of_module: bool
+        self.call: ModuleCall | None
+
+    @property
+    def name(self) -> str:
+        """Name of the function as a user writes it."""
+        return name_of(self.func)
+
+    def pairs(self) -> zip[tuple[tuple[Key, torch.Tensor], Provenance]]:
+        """Each operand with how it was made."""
+        return zip(self.operands, self.records, strict=True)
+
+
+def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[tuple[Key, torch.Tensor]]:
+    """List the floating operands of a call, with where they stood."""
+    operands: list[tuple[Key, torch.Tensor]] = []
+    for index, value in enumerate(args):
+        if isinstance(value, torch.Tensor):
+            if value.dtype in FLOATS:
+                operands.append(((index,), value))
+        elif value.__class__ in (tuple, list):
+            for at, part in enumerate(value):
+                if isinstance(part, torch.Tensor) and part.dtype in FLOATS:
+                    operands.append(((index, at), part))
+    if kwargs:
+        for name, value in kwargs.items():
+            if isinstance(value, torch.Tensor) and value.dtype in FLOATS:
+                operands.append(((name,), value))
+    return operands
+
+
+def _asks_for_dtype(operation: Operation) -> bool:
+    """Whether a cast names a dtype; ``x.to(device)`` does not."""
+    if operation.name != "to":
+        return True
+    named = (*operation.args[1:], *(operation.kwargs or {}).values())
+    return any(isinstance(value, torch.dtype | torch.Tensor) for value in named)
+
+
+class DtypeFlow(TorchFunctionMode):
+    """Follows one call."""
+
+    def __init__(
+        self, tensors: ProvenanceMap, base: torch.dtype, paths: dict[int, str], *, watched: frozenset[str], values: bool
+    ) -> None:
+        super().__init__()
+        self.tensors = tensors
+        self.base = base
+        self.modules = ModuleCalls(paths)
+        self.watched = watched
+        self.numbers = ValueCounts() if values else None
+        self.events: list[Event] = []
+        self.uses: dict[str, Event] = {}
+        self.raised: list[tuple[BaseException, Event]] = []
+        self.autocast: Counter[tuple[str, tuple[str, ...], str]] = Counter()
+        self.recast: dict[str, torch.dtype] = {}
+        self.attention: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.dead: Counter[tuple[str, str, str, CodeType, int]] = Counter()
+        self.number = 0
+        self._giver: tuple[int, Provenance | None] = -1, None  # whose dtype the code read last, and when
+        self._kinds: dict[Any, OperationKind] = {}
+        self._skipped: dict[int, bool] = {}
+        self._codes: list[CodeType] = []  # kept, so that no other gets the identity of one
+        self._backends: dict[Any, str] = {}
+
+    def observed(self, call: Callable[[], Any]) -> Any:
+        """Run a call under observation."""
+        with torch.no_grad(), self.modules.followed(), self:
+            return call()
+
+    # Running ----------------------------------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run a function of torch and follow its floating results."""
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = kind_of(func)
+        if kind is OperationKind.SKIP:
+            return func(*args, **(kwargs or {}))
+        if kind is OperationKind.DTYPE:
+            self._giver = self.number, self.tensors[args[0]]
+            return func(*args)
+        self.number += 1
+        try:
+            result = self._run(func, kind, args, kwargs)
+        except Exception as error:
+            self._note_raised(error, Operation(func, kind, args, kwargs))
+            raise
+        if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
+            if result.dtype in FLOATS:
+                self._follow(func, kind, args, kwargs, (result,))
+        elif result is None:
+            if kind is OperationKind.WRITE:
+                self._follow(func, kind, args, kwargs, ())
+        elif isinstance(result, tuple | list):
+            floating = tuple(part for part in result if isinstance(part, torch.Tensor) and part.dtype in FLOATS)
+            if floating:
+                self._follow(func, kind, args, kwargs, floating)
+        return result
+
+    def _run(
+        self, func: Callable[..., Any], kind: OperationKind, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> Any:
+        if kind is OperationKind.ATTENTION:
+            return self._attend(func, args, kwargs or {})
+        if kind is OperationKind.MULTIHEAD:
+            return self._inside(func, args, kwargs or {})
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+    def _attend(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run attention, looking inside the first call of each kind."""
+        tensors = [value for _, value in floating_operands(args, kwargs)]
+        kind = (tuple((t.dtype, t.shape) for t in tensors), len(args), *sorted(kwargs))
+        backend = self._backends.get(kind)
+        if backend is None:
+            inside = InsideOperation()
+            with inside:
+                result = func(*args, **kwargs)
+            backend = self._backends[kind] = backend_name(inside.kernels)
+        else:
+            result = func(*args, **kwargs)
+        self.attention[backend, tuple(short(t.dtype) for t in tensors[:3])] += 1
+        return result
+
+    def _inside(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function of torch that is written in Python, with what it calls observed too."""
+        names = vars(F)
+        original = names["has_torch_function"]
+        names["has_torch_function"] = lambda *_: False
+        try:
+            with self:
+                return func(*args, **kwargs)
+        finally:
+            names["has_torch_function"] = original
+
+    def _note_raised(self, error: BaseException, operation: Operation) -> None:
+        if any(known is error for known, _ in self.raised):
+            return  # the operation inside this one
+        self._locate(operation)
+        result = operation.records[0].dtype if operation.records else self.base
+        self.raised.append((error, self._event("raise", operation, result)))
+
+    # Following --------------------------------------------------------------------------------------------------------
+
+    def _locate(self, operation: Operation) -> None:
+        """Find how the operands were made, and the line outside torch that led here."""
+        tensors = self.tensors
+        operation.records = [tensors[tensor] for _, tensor in operation.operands]
+        operation.call = self.modules.current
+        frame: Any = sys._getframe(3)
+        first, of_module, skipped = frame, False, self._skipped
+        while frame is not None:
+            code = frame.f_code
+            skip = skipped.get(id(code))  # a code object's own hash is computed from all its parts, each time
+            if skip is None:
+                skip = skipped[id(code)] = is_internal(code.co_filename)
+                self._codes.append(code)
+            if not skip:
+                operation.line, operation.of_module = (code, frame.f_lasti), of_module
+                return
+            if code is _ENTRY:
+                break
+            of_module = of_module or code is _MODULE_CALL
+            frame = frame.f_back
+        operation.line, operation.of_module = (first.f_code, first.f_lasti), False
+
+    def _follow(
+        self,
+        func: Callable[..., Any],
+        kind: OperationKind,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        results: tuple[torch.Tensor, ...],
+    ) -> None:
+        """Record the results of an operation, and the mixing if there is one."""
+        tensors = self.tensors
+        if kind is OperationKind.VIEW and args.__class__ is tuple and args and args[0].__class__ in _TENSORS:
+            record = tensors[args[0]]
+            for result in results:
+                tensors[result] = record
+            return
+        operation = Operation(func, kind, args, kwargs)
+        self._locate(operation)
+        if kind is OperationKind.CAST:
+            self._cast(operation, results[0])
+            return
+        if kind is OperationKind.WRITE and self._write(operation):
+            return
+        records, call = operation.records, operation.call
+        event, unlike = None, False
+        dtype = results[0].dtype if results else None
+        for record in records:
+            if record.dtype is not dtype:
+                unlike = True
+            if event is None and record.event is not None:
+                event = self._carried(record, kind, records, call)
+        if unlike:
+            event = self._mixed(operation, results, event)
+        if self.watched and kind in _COMPUTING:
+            self._used(operation)
+        name, parents = operation.name, tuple(records)
+        for result in results:
+            dtype = result.dtype
+            deliberate = dtype is not self.base and self._is_deliberate(operation, dtype)
+            carried = event if event is not None and dtype is event.result else None
+            record = Provenance(
+                "op" if parents else "made", name, dtype, parents, *operation.line, call, deliberate, carried
+            )
+            if self.numbers is not None:
+                self.numbers.result(result, record, masks=name in _MASKS)
+            tensors[result] = record
+
+    def _is_deliberate(self, operation: Operation, dtype: torch.dtype) -> bool:
+        """Whether a result is of another dtype than the model because the code says so."""
+        if operation.kwargs and operation.kwargs.get("dtype") is not None:
+            return True
+        if any(record.deliberate and record.dtype is dtype for record in operation.records):
+            return True
+        return bool(operation.records) and torch._C._is_any_autocast_enabled()
+
+    def _carried(
+        self, record: Provenance, kind: OperationKind, records: list[Provenance], call: ModuleCall | None
+    ) -> Event:
+        """Follow a promoted tensor into an operation: does its dtype go on from here?"""
+        event: Event = record.event
+        if not event.leaked and not event.deliberate:
+            if kind in _CARRIERS:
+                event.leaked = f"went on into {kind.name.lower()}"
+            elif call is not event.call and any(other.dtype is not record.dtype for other in records):
+                event.leaked = "met the model's dtype again in another module"
+        return event
+
+    def _event(
+        self,
+        kind: str,
+        operation: Operation,
+        result: torch.dtype,
+        *,
+        deliberate: bool = False,
+        stored: Provenance | None = None,
+        counting: list[tuple[tuple[Key, torch.Tensor], Provenance]] | None = None,
+    ) -> Event:
+        pairs = operation.pairs() if counting is None else counting
+        operands = [(key, tuple(tensor.shape), record) for (key, tensor), record in pairs]
+        return Event(
+            kind,
+            self.number,
+            operation.name,
+            operation.kind,
+            operation.line,
+            operation.call,
+            operands,
+            result,
+            of_module=operation.of_module,
+            deliberate=deliberate,
+            stored=stored,
+        )
+
+    def _mixed(self, operation: Operation, results: tuple[torch.Tensor, ...], event: Event | None) -> Event | None:
+        """Note operands of unlike dtypes; returns the event whose dtype the result carries."""
+        kind, records = operation.kind, operation.records
+        result = results[0].dtype if results else records[0].dtype
+        if torch._C._is_any_autocast_enabled():
+            self.autocast[operation.name, tuple(short(record.dtype) for record in records), short(result)] += 1
+            if kind in (OperationKind.PRODUCT, OperationKind.RNN):
+                self.recast.update({r.name: result for r in records if r.kind == "parameter" and r.dtype is not result})
+            return event
+        counting = [
+            (operand, record)
+            for operand, record in operation.pairs()
+            if operand[1].dim() > 0 or kind not in (OperationKind.PLAIN, OperationKind.WRITE)
+        ]
+        if kind is OperationKind.ATTENTION:
+            counting = counting[:3]  # masks may be of another dtype
+        if len({record.dtype for _, record in counting}) < 2 or kind is OperationKind.BATCH_NORM:
+            return event
+        if kind is OperationKind.RNN:
+            result = max((tensor.dtype for tensor in results), key=lambda dtype: torch.finfo(dtype).bits)
+        if kind is OperationKind.NORM and result is records[0].dtype:
+            self.events.append(self._event("mixed_norm", operation, result, counting=counting))
+            return event
+        deliberate = any(record.deliberate and record.dtype is not self.base for _, record in counting)
+        new = self._event("promotion", operation, result, deliberate=deliberate, counting=counting)
+        self.events.append(new)
+        return new if event is None or (event.deliberate and not deliberate) else event
+
+    def _write(self, operation: Operation) -> bool:
+        """Follow a write in place; returns whether that is all there is to it."""
+        operands, records = operation.operands, operation.records
+        if not operands or operands[0][0] != (0,):
+            return True
+        assigns = operation.name in ASSIGNMENTS
+        destination, target = operands[0][1], records[0]
+        others = [
+            record for (_, tensor), record in list(operation.pairs())[1:] if tensor.dim() > 0 or destination.dim() == 0
+        ]
+        if not assigns and not others:
+            return False
+        unlike = len({record.dtype for record in records}) > 1
+        stored = self.tensors.stored_behind(destination) if assigns or unlike else None
+        mixed = [record for record in others if record.dtype is not target.dtype]
+        if not mixed or (torch._C._is_any_autocast_enabled() and stored is None):
+            return assigns
+        narrows = any(loses(record.dtype, target.dtype) for record in mixed)
+        if not narrows and not assigns:
+            return False  # a narrower operand is promoted in place: like any promotion
+        self._note_write(operation, mixed, stored, narrows=narrows, assigns=assigns)
+        return True
+
+    def _note_write(
+        self, operation: Operation, mixed: list[Provenance], stored: Provenance | None, *, narrows: bool, assigns: bool
+    ) -> None:
+        target = operation.records[0]
+        homecoming = target.dtype is self.base and all(record.deliberate for record in mixed)
+        stray = any(record.is_stored or (record.event and not record.event.deliberate) for record in mixed)
+        wrong = narrows and not homecoming and (stored is not None or (stray and not assigns))
+        kind = "downcast" if narrows else "widening"
+        event = self._event(kind, operation, target.dtype, deliberate=not wrong, stored=stored)
+        if wrong:
+            event.leaked = "the values were cast in silence"
+            for record in mixed:
+                if record.event is not None and not (record.event.leaked or record.event.deliberate):
+                    record.event.leaked = "was cast back in silence, by a write"
+        self.events.append(event)
+        if self.numbers is not None and narrows:
+            for (_, tensor), record in list(operation.pairs())[1:]:
+                if record.dtype is not target.dtype:
+                    self.numbers.cast(tensor, target.dtype, operation.line, operation.call)
+
+    def _cast(self, operation: Operation, result: torch.Tensor) -> None:
+        """Follow a cast that the code makes."""
+        source, records = operation.args[0], operation.records
+        if source.dtype is result.dtype:
+            if _asks_for_dtype(operation):
+                name = short(result.dtype)
+                self.dead["same dtype", name, name, *operation.line] += 1
+            self.tensors[result] = records[0]
+            return
+        giver = self._given(records, result.dtype)
+        event = giver.event if giver is not None else None
+        if event is not None and (event.deliberate or event.result is not result.dtype):
+            event = None
+        deliberate = result.dtype is not self.base and event is None
+        name, parents = f"cast from {short(source.dtype)}", tuple(records[:1])
+        record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
+        record.giver = giver
+        if records and source.dtype in FLOATS:
+            before = records[0]
+            if before.kind == "cast" and before.parents and before.parents[0].dtype is result.dtype:
+                self.dead["there and back", short(result.dtype), short(before.dtype), *operation.line] += 1
+            if self.numbers is not None and loses(source.dtype, result.dtype):
+                self.numbers.cast(source, result.dtype, operation.line, operation.call)
+        if self.numbers is not None:
+            self.numbers.result(result, record, masks=False)
+        self.tensors[result] = record
+
+    def _given(self, records: list[Provenance], dtype: torch.dtype) -> Provenance | None:
+        """Find the tensor to whose dtype a cast was: ``x.type_as(y)``, ``x.to(y)``, ``x.to(y.dtype)``."""
+        if len(records) > 1:
+            return records[1]
+        number, giver = self._giver
+        return giver if giver is not None and number == self.number - 1 and giver.dtype is dtype else None
+
+    def _used(self, operation: Operation) -> None:
+        """Locate the first use of a parameter that is looked for."""
+        for record in operation.records:
+            if record.name in self.watched and record.name not in self.uses:
+                self.uses[record.name] = self._event("kept_narrowed", operation, record.dtype)
+
+
+_ENTRY = DtypeFlow.observed.__code__
+_MODULE_CALL = nn.Module._call_impl.__code__
