@@ -2,88 +2,117 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import argparse
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from precision_eval.cli import run_application
-from precision_eval.cli.application import flowing, split
+from precision_eval.cli import EXIT_INTERRUPTED, run_application
+from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from validation import frame
+from validation.frame import Experiment, Figure, Options
 
-app = typer.Typer(
-    name="validation",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help=(
-        "How far the measuring can be trusted: error rates beside other tools, planted faults, and what the "
-        "suite claims."
-    ),
-)
-
-_PROVE_HELP = """Measure how far the measuring can be trusted: error rates, beside other tools on the same trials.
-
-False alarms, power and coverage of the latency verdicts, beside asv, pytest-benchmark and torch.utils.benchmark;
-planted numeric faults and honest variations, beside FlashAttention's rule and assert_close; tensors of known size;
-what measuring costs; first divergence and its prediction; faults injected into a run.
-
-Trials are appended to OUT/NAME.jsonl as they finish; the same command goes on from there. [cyan]quick[/cyan] takes
-about ten minutes, [cyan]full[/cyan] some hours on two cores, most of them for [cyan]latency[/cyan], which wants a
-machine that does nothing else.
-
-[bold]Examples[/bold]
-
-[cyan]python -m validation prove[/cyan]  every experiment at reduced size, into runs/proof
-
-[cyan]python -m validation prove faults memory --size full --out runs/full[/cyan]
-
-[cyan]python -m validation prove --report --out results/proof[/cyan]  print and draw what is there
-"""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_MET = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
+_EPILOG = """Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, the
+experiments on the measuring itself run: latency, faults, memory, overhead, divergence and robustness; quick takes about
+ten minutes, full some hours on two cores, most of them for latency, which wants a machine that does nothing else.
+--list names every experiment and its settings."""
 
 
-class ProofSize(StrEnum):
-    """How many trials ``prove`` runs."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and report experiments."""
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")  # before numpy is loaded, here and in every process that measures
+    given, console = _parser().parse_args(arguments), Console()
+    if given.list:
+        _list(console)
+        return
+    chosen = {name: frame.experiment_by_name(name) for name in given.names or frame.PROOF}
+    options = {name: _options(experiment, given, alone=len(chosen) == 1) for name, experiment in chosen.items()}
+    if not given.report:
+        try:
+            for name, experiment in chosen.items():
+                _run(experiment, options[name], given.limit_s, console)
+        except KeyboardInterrupt:
+            console.print("Stopped. Trials that ended are kept; the same command goes on from there.")
+            sys.exit(EXIT_INTERRUPTED)
+    figures = {name: _report(experiment, options[name], console) for name, experiment in chosen.items()}
+    if not any(figures.values()):
+        raise PrecisionEvalError(f"{given.out} holds no trials of {', '.join(chosen)}; run without --report first")
+    if any(experiment.path(given.out).exists() for experiment in chosen.values()):
+        frame.write_report(figures, given.out)
 
-    quick = "quick"
-    full = "full"
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m validation", description=__doc__, epilog=_EPILOG)
+    parser.add_argument("names", nargs="*", metavar="EXPERIMENT")
+    parser.add_argument("--size", choices=frame.SIZES, default="quick", help="how many trials (default: quick)")
+    parser.add_argument("--out", type=Path, default=Path("runs/proof"), help="folder of trials, figures and plots")
+    parser.add_argument("--report", action="store_true", help="run nothing; print and draw the trials on file")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="begin no trial after so many seconds")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting; see --list")
+    parser.add_argument("--list", action="store_true", help="name the experiments and their settings")
+    return parser
 
 
-@app.command(help=flowing(_PROVE_HELP))
-def prove(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(metavar="[EXPERIMENT]...", help="Names; [dim]default: all[/dim]")
-    ] = None,
-    size: Annotated[ProofSize, typer.Option(help="quick or full.")] = ProofSize.quick,
-    out: Annotated[Path, typer.Option(help="Folder of trials, figures and plots.")] = Path("runs/proof"),
-    report: Annotated[
-        bool, typer.Option("--report", help="Run nothing; print and draw the trials that are there.")
-    ] = False,
-) -> None:
-    """Prove the measuring."""
-    from validation.prove import Request, prove_command
-
-    prove_command(Request(names=tuple(split(experiments or [])), size=size.value, out=out, report_only=report))
+def _options(experiment: Experiment, given: argparse.Namespace, *, alone: bool) -> Options:
+    pairs = [text.partition("=") for text in given.set]
+    for name, equals, _ in pairs:
+        if not equals or not alone:
+            raise ParameterError(f"--set {name}: give NAME=VALUE, for one experiment at a time")
+    settings = {name: value for name, _, value in pairs}
+    return experiment.options(settings, out=given.out, size=given.size, report=given.report)
 
 
-@app.command(
-    help=(
-        "Measure what the suite claims of itself, on this machine: speed of --help, cost of applying a fix, "
-        "repeatability, speed and memory of long synthesis.\n\n"
-        "[bold]Example[/bold]\n\n[cyan]python -m validation claims --minutes 60[/cyan]"
-    )
-)
-def claims(
-    minutes: Annotated[float, typer.Option(min=1.0, help="Length of the long synthesis.")] = 60.0,
-    budget: Annotated[float, typer.Option(min=0.5, help="Seconds of timing per pair.")] = 10.0,
-    out: Annotated[Path | None, typer.Option(help="Also write the figures to this JSON file.")] = None,
-) -> None:
-    """Print every claim, its target and what was found."""
-    from validation.claims_text import show_claims
+def _list(console: Console) -> None:
+    for name in frame.NAMES:
+        experiment = frame.experiment_by_name(name)
+        console.print(f"[bold]{name}[/bold]: {experiment.title}", highlight=False)
+        for setting, (quick, full) in experiment.settings.items():
+            values = _value(quick) if quick == full else f"{_value(quick)} (full: {_value(full)})"
+            console.print(f"    {setting}={values}", style="dim", highlight=False, soft_wrap=True)
 
-    show_claims(minutes=minutes, budget_s=budget, out=out)
+
+def _value(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _run(experiment: Experiment, options: Options, limit_s: float, console: Console) -> None:
+    """Run one experiment under a progress bar; without a terminal, only its title is printed."""
+    console.print(f"[bold]{experiment.name}[/bold]: {experiment.title}")
+    bars = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("  {task.description}"), *bars)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def show(done: int, total: int, key: str) -> None:
+            progress.update(task, completed=done, total=total, description=key[:40])
+
+        frame.run(experiment, options, limit_s=limit_s, progress=show)
+
+
+def _report(experiment: Experiment, options: Options, console: Console) -> list[Figure]:
+    """Print the figures of an experiment and draw its plots."""
+    figures, files = frame.report(experiment, options)
+    if not figures:
+        return []
+    table = Table(title=f"{experiment.name}: {experiment.title}", title_justify="left", title_style="bold")
+    for column in ("figure", "target", "found", "", "others, same trials"):
+        table.add_column(column, overflow="fold")
+    for figure in figures:
+        rivals = "\n".join(f"{name}: {value}" for name, value in figure.rivals.items())
+        table.add_row(figure.name, figure.target, figure.found, _MET[figure.met], rivals)
+    console.print(table)
+    if files:
+        console.print(f"  written: {', '.join(map(str, files))}", style="dim", highlight=False)
+    return figures
 
 
 if __name__ == "__main__":
-    run_application(app, "validation")
+    run_application(main, "validation")

@@ -1,6 +1,6 @@
-"""What the suite claims of itself, measured on the machine at hand: ``precision-eval claims``.
+"""What the suite claims of itself, measured on the machine at hand.
 
-Conventions: a claim has a target and the figure found; where a figure is a ratio of latencies it comes from
+A claim has a target and the figure found; where a figure is a ratio of latencies it comes from
 interleaved blocks with its 95 % interval. A claim that is missed here is printed as missed.
 """
 
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from precision_eval.core.environment import git_commit
 from precision_eval.run.executor import BLAS_THREADS
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 if TYPE_CHECKING:
     import torch
@@ -38,17 +39,11 @@ REAL_TIME_TARGET = 10.0
 MEMORY_TARGET = 1.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One claim and what was found."""
-
-    claim: str
-    target: str
-    found: str
-    met: bool
+def _claim(claim: str, target: str, found: str, met: bool) -> Data:
+    return {"claim": claim, "target": target, "found": found, "met": met}
 
 
-def help_is_quick() -> list[Claim]:
+def help_is_quick() -> list[Data]:
     """Time ``precision-eval --help`` as a user meets it, and look at what it imported."""
     command = [sys.executable, "-m", "precision_eval.cli", "--help"]
     times_s = []
@@ -56,18 +51,12 @@ def help_is_quick() -> list[Claim]:
         start_s = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True)
         times_s.append(time.perf_counter() - start_s)
-    imports = subprocess.run(
-        [sys.executable, "-X", "importtime", *command[1:]], check=True, capture_output=True, text=True
-    )
-    has_torch = any(line.split("|")[-1].strip() == "torch" for line in imports.stderr.splitlines())
-    return [
-        Claim(
-            claim="precision-eval --help, median of 7",
-            target=f"≤ {HELP_TARGET_S} s, no torch",
-            found=f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}",
-            met=median(times_s) <= HELP_TARGET_S and not has_torch,
-        )
-    ]
+    traced = [sys.executable, "-X", "importtime", *command[1:]]
+    imports = subprocess.run(traced, check=True, capture_output=True, text=True).stderr
+    has_torch = any(line.split("|")[-1].strip() == "torch" for line in imports.splitlines())
+    found = f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}"
+    met = median(times_s) <= HELP_TARGET_S and not has_torch
+    return [_claim("precision-eval --help, median of 7", f"≤ {HELP_TARGET_S} s, no torch", found, met)]
 
 
 def _attention_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
@@ -120,25 +109,21 @@ def _sharing(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())})
 
 
-def applying_costs_nothing(*, budget_s: float = 10.0) -> list[Claim]:
+def applying_costs_nothing(case: str, size: str, fix: str, *, budget_s: float) -> list[Data]:
     """Compare a fix applied from outside with the same cast written into the source."""
-    claims = []
-    for case, size, in_source in (
-        ("attention-decode", "metavoice", _attention_in_source),
-        ("voice", "default", _voice_in_source),
-    ):
-        for fix in ("kv_to_query", "query_to_half"):
-            ratio, identical = _outside_over_source(case, size, fix, in_source, budget_s=budget_s)
-            claims.append(
-                Claim(
-                    claim=f"{fix} from outside ÷ in the source, {case}",
-                    target=f"1 ± {OVERHEAD_TARGET}, bit-identical",
-                    found=f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}], "
-                    + ("bit-identical" if identical else "outputs differ"),
-                    met=identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET,
-                )
-            )
-    return claims
+    ratio, identical = _outside_over_source(case, size, fix, IN_SOURCE[case], budget_s=budget_s)
+    interval = f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}]"
+    return [
+        _claim(
+            f"{fix} from outside ÷ in the source, {case}",
+            f"1 ± {OVERHEAD_TARGET}, bit-identical",
+            f"{interval}, {'bit-identical' if identical else 'outputs differ'}",
+            identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET,
+        )
+    ]
+
+
+IN_SOURCE = {"attention-decode": _attention_in_source, "voice": _voice_in_source}
 
 
 def _outside_over_source(
@@ -206,22 +191,22 @@ def _synthesis_alone(minutes: float) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def synthesis_is_quick_and_flat(*, long_minutes: float = 60.0) -> list[Claim]:
+def synthesis_is_quick_and_flat(*, minutes: float) -> list[Data]:
     """Speed of one stream on one core, and peak memory of a long synthesis over that of a minute."""
-    short, long = _synthesis_alone(1.0), _synthesis_alone(long_minutes)
-    growth = long["rss_peak_bytes"] / short["rss_peak_bytes"]
+    short, long = _synthesis_alone(1.0), _synthesis_alone(minutes)
+    growth, factor = long["rss_peak_bytes"] / short["rss_peak_bytes"], long["real_time_factor"]
     return [
-        Claim(
-            claim=f"voice synthesis, float32, one core, {long_minutes:g} min",
-            target=f"≥ {REAL_TIME_TARGET:g} × real time",
-            found=f"{long['real_time_factor']:.1f} × ({short['real_time_factor']:.1f} × over 1 min; CPU time)",
-            met=long["real_time_factor"] >= REAL_TIME_TARGET,
+        _claim(
+            f"voice synthesis, float32, one core, {minutes:g} min",
+            f"≥ {REAL_TIME_TARGET:g} × real time",
+            f"{factor:.1f} × ({short['real_time_factor']:.1f} × over 1 min; CPU time)",
+            factor >= REAL_TIME_TARGET,
         ),
-        Claim(
-            claim=f"peak memory of {long_minutes:g} min ÷ 1 min",
-            target=f"≤ {MEMORY_TARGET}",
-            found=f"{growth:.3f} ({long['rss_peak_bytes'] / 2**20:.0f} MiB)",
-            met=growth <= MEMORY_TARGET,
+        _claim(
+            f"peak memory of {minutes:g} min ÷ 1 min",
+            f"≤ {MEMORY_TARGET}",
+            f"{growth:.3f} ({long['rss_peak_bytes'] / 2**20:.0f} MiB)",
+            growth <= MEMORY_TARGET,
         ),
     ]
 
@@ -236,7 +221,7 @@ main()
 """
 
 
-def drift_repeats() -> list[Claim]:
+def drift_repeats() -> list[Data]:
     """Two runs of the teacher-forced drift in fresh processes give the same bits."""
     found = []
     for _ in range(2):
@@ -247,21 +232,38 @@ def drift_repeats() -> list[Claim]:
         records = [record for record in map(json.loads, lines) if record["measure"] == "teacher_forced_drift"]
         found.append({record["fix"]: json.dumps(record["data"], sort_keys=True) for record in records})
     same = found[0] == found[1] and len(found[0]) > 0
-    return [
-        Claim(
-            claim="teacher-forced drift, two runs",
-            target="bit-identical records",
-            found=f"{len(found[0])} records, " + ("bit-identical" if same else "different"),
-            met=same,
-        )
+    text = f"{len(found[0])} records, {'bit-identical' if same else 'different'}"
+    return [_claim("teacher-forced drift, two runs", "bit-identical records", text, same)]
+
+
+def _trials(options: Options) -> list[Trial]:
+    applied = [
+        (f"{case}/{size}/{fix}", partial(applying_costs_nothing, case, size, fix, budget_s=options["budget_s"]))
+        for case, size in (("attention-decode", "metavoice"), ("voice", "default"))
+        for fix in ("kv_to_query", "query_to_half")
     ]
+    long = partial(synthesis_is_quick_and_flat, minutes=options["minutes"])
+    measured = [("help", help_is_quick), *applied, ("drift", drift_repeats), ("synthesis", long)]
+    suffix = f"{options['minutes']:g}min/{options['budget_s']:g}s/{git_commit()}"
+    return [Trial(f"{name}/{suffix}", measure) for name, measure in measured]
 
 
-def all_claims(*, minutes: float, budget_s: float) -> tuple[Callable[[], list[Claim]], ...]:
-    """Every claim, as calls that measure it."""
-    return (
-        help_is_quick,
-        partial(applying_costs_nothing, budget_s=budget_s),
-        drift_repeats,
-        partial(synthesis_is_quick_and_flat, long_minutes=minutes),
-    )
+def _summary(lines: list[Data], options: Options) -> Data:
+    keys = [trial.key for trial in _trials(options)]
+    chosen = [line for line in lines if line["key"] in keys] or lines
+    return {"claims": [claim for line in chosen for claim in line["claims"]]}
+
+
+def _figures(content: Data) -> list[Figure]:
+    return [Figure(one["claim"], one["found"], one["target"], one["met"]) for one in content["claims"]]
+
+
+EXPERIMENT = Experiment(
+    name="claims",
+    title="what the suite claims of itself: speed of --help, cost of a fix, repeatability, long synthesis",
+    trials=_trials,
+    run=each(lambda measure: {"claims": measure()}),
+    figures=_figures,
+    summary=_summary,
+    settings={"minutes": (60.0, 60.0), "budget_s": (10.0, 10.0)},
+)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 
-def figures_markdown(figures: Sequence[Mapping[str, Any]], *, only_targets: bool) -> str:
+def figures_markdown(shown: Sequence[Mapping[str, Any]]) -> str:
     """Return figures as a Markdown table."""
-    shown = [figure for figure in figures if figure["met"] is not None or not only_targets]
     if not shown:
         return ""
     rows = ["| figure | target | found | met | others, same trials |", "|---|---|---|---|---|"]

@@ -1,6 +1,6 @@
 """Does a degradation show in a reading that is no copy? Areas under the curve of free-running detection.
 
-Conventions: the shipped voice reads twelve scripts twice, with two noise seeds; both are cut into windows of 60 s. A
+The shipped voice reads twelve scripts twice, with two noise seeds; both are cut into windows of 60 s. A
 null pair is a window of the first reading and one of the second: of the same seconds of the script (*same script*), or
 of other seconds of the same speaker (*other words*). A positive is the same pair with its second window degraded. The
 null model of the speakers that are judged is fitted on the other speakers only (two halves, then the other way round).
@@ -10,16 +10,16 @@ were fixed before measuring; the first of each kind has the target, the others i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import soundfile
+from scipy.stats import mannwhitneyu
 
 from audio_metrics.free_running import Description, NullModel, describe, free_running_distances
 from validation.audio.ratio import Ratio
 from validation.audio.signals import spoken
-from validation.audio_ladder import Rung, rung_by_name
+from validation.audio_ladder.rungs import Rung, rung_by_name
 
 WINDOW_S = 60
 MINUTES = 4
@@ -39,17 +39,16 @@ SIZES: dict[str, tuple[Rung, ...]] = {
 _RESAMPLES = 1000
 
 
-def figures(folder: Path, *, say: Callable[[str], None]) -> list[Ratio]:
+def figures(folder: Path) -> list[Ratio]:
     """Areas for every kind and size, with both nulls, beside the plain Fréchet distance."""
-    first, rate = _windows(spoken(folder, minutes=MINUTES, seed=0, say=say))
-    second, _ = _windows(spoken(folder, minutes=MINUTES, seed=1, say=say))
+    first, rate = _windows(spoken(folder, minutes=MINUTES, seed=0))
+    second, _ = _windows(spoken(folder, minutes=MINUTES, seed=1))
     references = [[describe(window, sample_rate_hz=rate) for window in speaker] for speaker in first]
     clean = [[describe(window, sample_rate_hz=rate) for window in speaker] for speaker in second]
     noise_floors = {name: scores(references, clean, clean, same=same) for name, same in _NOISE_FLOORS.items()}
     found = []
     for kind, rungs in SIZES.items():
         for number, rung in enumerate(rungs):
-            say(f"free-running detection: {rung.name}")
             degraded = [
                 [
                     describe(rung.apply(window, sample_rate_hz=rate).astype(window.dtype), sample_rate_hz=rate)
@@ -102,9 +101,10 @@ def _pairs(first: list[Description], second: list[Description], *, same: bool) -
 
 
 def area(noise_floor: np.ndarray, positive: np.ndarray) -> float:
-    """Chance that a positive scores above a noise floor, ties half (Mann and Whitney's U over the number of pairs)."""
-    above = (positive[:, None] > noise_floor[None, :]).mean()
-    return float(above + 0.5 * (positive[:, None] == noise_floor[None, :]).mean())
+    """Chance that a positive scores above a noise floor, ties half: Mann and Whitney's U over the number of pairs."""
+    return float(
+        mannwhitneyu(positive, noise_floor, method="asymptotic").statistic / (len(positive) * len(noise_floor))
+    )
 
 
 def _figure(

@@ -1,6 +1,6 @@
 """Peak memory of the fused pass beyond what is there after imports, in a process of its own.
 
-Conventions: resident memory, from after ``import audio_metrics, soundfile`` to the peak of the first comparison of the
+Resident memory, from after ``import audio_metrics, soundfile`` to the peak of the first comparison of the
 process, so tables, plans of the transform and everything that is loaded late count. On Linux the peak is set back
 before; elsewhere it is that of the process.
 """

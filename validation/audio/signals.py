@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import soundfile
 
 SAMPLE_RATE_HZ = 24_000
 _CHUNK_S = 60
-_SILENT: Callable[[str], None] = lambda text: None  # noqa: E731
 
 
 def speech_like(seconds: int, *, seed: int, dtype: str = "float32", start_s: int = 0) -> np.ndarray:
@@ -46,7 +44,7 @@ def write_pair(folder: Path, *, minutes: int) -> tuple[Path, Path]:
     return paths
 
 
-def spoken(folder: Path, *, minutes: int, seed: int, say: Callable[[str], None] = _SILENT) -> list[Path]:
+def spoken(folder: Path, *, minutes: int, seed: int) -> list[Path]:
     """Let the shipped voice read its twelve held-out scripts, float32 model; one WAV per speaker, kept in `folder`."""
     from precision_eval.cases.voice.assets import asset_path, load_streams
     from precision_eval.cases.voice.codec import FRAME_RATE_HZ, Codec
@@ -60,7 +58,6 @@ def spoken(folder: Path, *, minutes: int, seed: int, say: Callable[[str], None] 
     if all(path.exists() for path in paths):
         return paths
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"the voice reads {n_speakers} scripts for {minutes} min, seed {seed}")
     streams = load_streams(n_speakers, n_frames=prompt + n_frames)
     with opened(
         "full_float32", n_streams=n_speakers, mode="eager", device="cpu", checkpoint_dtype="float32"

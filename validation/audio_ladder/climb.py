@@ -1,13 +1,13 @@
 """Measure every metric on every rung.
 
-Conventions: the reference is read whole (a few minutes; the ladder is no streaming job), as float64. Only plain
+The reference is read whole (a few minutes; the ladder is no streaming job), as float64. Only plain
 numbers are kept, so that the result is small enough to commit; NaN and infinities are None in JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from audio_metrics.free_running import Description, describe, free_running_dista
 from audio_metrics.inspection import inspect
 from audio_metrics.signal import FileSource
 from validation.audio_ladder.divergence import firing, half_windows
-from validation.audio_ladder.rungs import RUNGS, Rung
+from validation.audio_ladder.rungs import NOISE_FLOOR, Rung
 
-NOISE_FLOOR = "noise_floor"
 BESIDES = (
     "multi_resolution_stft_distance",
     "maximum_mean_discrepancy",
@@ -36,50 +35,52 @@ _SKIPPED = frozenset({"series", "settings", "flags", "ratio_to_null", "floored_f
 _DIGITS = 6
 
 
-def climb(
-    reference_path: Path | str,
-    *,
-    null_path: Path | str | None = None,
-    rungs: Sequence[Rung] = RUNGS,
-    seconds: float | None = None,
-    pitch: bool = False,
-    on_progress: Callable[[int, int, str], None] = lambda done, total, name: None,
-) -> dict[str, Any]:
-    """Degrade one recording in every way and measure each result against it."""
-    reference, rate = _read(reference_path, seconds)
-    original = Original(reference, rate, describe(reference, sample_rate_hz=rate), BESIDES + PITCH * pitch)
-    total = len(rungs) + (null_path is not None)
-    found = []
-    for number, rung in enumerate(rungs):
-        on_progress(number, total, rung.name)
-        estimate = rung.apply(reference, sample_rate_hz=rate)
-        found.append(_entry(rung, original, estimate))
-    if null_path is not None:
-        on_progress(total - 1, total, NOISE_FLOOR)
-        noise_floor, noise_floor_rate = _read(null_path, seconds)
-        if noise_floor_rate != rate or len(noise_floor) != len(reference):
+class Climb:
+    """A recording, read once, and the measuring of each rung against it."""
+
+    def __init__(self, reference: str, noise_floor: str, *, seconds: float, pitch: bool) -> None:
+        self.paths = (reference, noise_floor)
+        self.seconds = seconds
+        self.metrics = BESIDES + PITCH * pitch
+
+    @cached_property
+    def original(self) -> Original:
+        """The undamaged recording."""
+        if not self.paths[0]:
+            raise ParameterError("no reference; give --set reference=speech.wav, or --report with an earlier --out")
+        samples, rate = _read(self.paths[0], self.seconds)
+        return Original(samples, rate, describe(samples, sample_rate_hz=rate), self.metrics)
+
+    def about(self) -> dict[str, Any]:
+        """What recording it is, and what is seen in it."""
+        original = self.original
+        return {
+            "reference": {
+                "name": Path(self.paths[0]).name,
+                "noise_floor": Path(self.paths[1]).name or None,
+                "duration_s": len(original.samples) / original.rate,
+                "sample_rate_hz": original.rate,
+            },
+            "inspect": _numbers(inspect(original.samples, sample_rate_hz=original.rate).to_dict()),
+        }
+
+    def rung(self, rung: Rung) -> dict[str, Any]:
+        """Degrade the recording and measure the result against it; the noise floor is the other recording."""
+        original = self.original
+        if rung.kind != NOISE_FLOOR:
+            return _entry(rung, original, rung.apply(original.samples, sample_rate_hz=original.rate))
+        other, rate = _read(self.paths[1], self.seconds)
+        if rate != original.rate or len(other) != len(original.samples):
             raise ParameterError(
-                f"the noise floor has {len(noise_floor)} samples at {noise_floor_rate} Hz, the reference "
-                f"{len(reference)} at {rate} Hz; "
-                "give two recordings of one length and rate"
+                f"the noise floor has {len(other)} samples at {rate} Hz, the reference {len(original.samples)} at "
+                f"{original.rate} Hz; give two recordings of one length and rate"
             )
-        words = Rung(kind=NOISE_FLOOR, function=np.copy)
-        found.append(_entry(words, original, noise_floor))
-    return {
-        "reference": {
-            "name": Path(reference_path).name,
-            "noise_floor": None if null_path is None else Path(null_path).name,
-            "duration_s": len(reference) / rate,
-            "sample_rate_hz": rate,
-        },
-        "inspect": _numbers(inspect(reference, sample_rate_hz=rate).to_dict()),
-        "rungs": found,
-    }
+        return _entry(rung, original, other)
 
 
-def _read(path: Path | str, seconds: float | None) -> tuple[np.ndarray, int]:
+def _read(path: str, seconds: float) -> tuple[np.ndarray, int]:
     with FileSource(path, dtype="float64", name="reference") as source:
-        stop = source.n_samples if seconds is None else min(source.n_samples, round(seconds * source.sample_rate_hz))
+        stop = min(source.n_samples, round(min(seconds, 1e9) * source.sample_rate_hz))
         return source.read(0, stop), source.sample_rate_hz
 
 

@@ -1,6 +1,6 @@
 """Known degradations of a signal, each with a size that can be worked out by hand.
 
-Conventions: mono float64 in and out, same length, full scale = 1.0, time in seconds from the first sample; nothing is
+Mono float64 in and out, same length, full scale = 1.0, time in seconds from the first sample; nothing is
 normalised. Filters have no phase: they multiply the spectrum by a real gain, so nothing moves in time. Whatever is
 random is seeded.
 """

@@ -1,6 +1,6 @@
 """The rule of t_div, tried on the ladder.
 
-Conventions: the rule looks at half windows of 0.5 s that are active in the reference for a quarter of their frames; it
+The rule looks at half windows of 0.5 s that are active in the reference for a quarter of their frames; it
 calls one *another sound* where the mel MCD exceeds one threshold and the SNR is under another. A *rule* here is such a
 pair. On rungs whose words are the same every hit is a false alarm, on rungs with other words every active half window
 after the onset should be hit; t_div itself needs the first one only.

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from validation.audio_ladder.climb import NOISE_FLOOR
+from validation.audio_ladder.rungs import NOISE_FLOOR
 from validation.audio_ladder.table import response
 
 if TYPE_CHECKING:
@@ -27,18 +27,14 @@ PANELS: tuple[tuple[str, str, str], ...] = (
 
 _COLOURS = ("#0072B2", "#D55E00")  # Okabe and Ito's, told apart by the common kinds of colour blindness
 _INK = "#222222"
-_DPI = 130
 
 
 def draw(ladder: dict[str, Any], directory: Path) -> list[Path]:
     """Draw ``ladder.png`` and ``ladder.svg``; return both paths."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from precision_eval.core.drawing import new_figure, save
 
     rungs = ladder["rungs"]
-    figure = Figure(figsize=(13.0, 1.4 + 0.2 * len(rungs)), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13.0, 1.4 + 0.2 * len(rungs))
     panels = figure.subplots(1, len(PANELS), sharey=True)
     for axes, (name, title, scale) in zip(panels, PANELS, strict=True):
         _panel(axes, rungs, name, scale)
@@ -54,12 +50,7 @@ def draw(ladder: dict[str, Any], directory: Path) -> list[Path]:
         fontsize=11.5,
         color=_INK,
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    png, svg = directory / "ladder.png", directory / "ladder.svg"
-    with mpl.rc_context({"svg.hashsalt": "ladder", "svg.fonttype": "none"}):
-        figure.savefig(png, dpi=_DPI, facecolor="white", metadata={"Software": None})
-        figure.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    return save(figure, directory, "ladder")
 
 
 def _panel(axes: Axes, rungs: list[dict[str, Any]], name: str, scale: str) -> None:

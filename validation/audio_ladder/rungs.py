@@ -1,6 +1,6 @@
 """RUNGS: every degradation of the ladder at every size, as data, from mild to severe within a kind.
 
-Conventions: a rung's `expected` says what it does to the words over time. *same*: the estimate still is the reference,
+A rung's `expected` says what it does to the words over time. *same*: the estimate still is the reference,
 however damaged, so nothing may call it another sound. *other*: from `onset` on it says something else, so t_div must
 find it. *between*: it slips away slowly; no rule is held to either answer.
 """
@@ -16,20 +16,15 @@ import numpy as np
 from audio_metrics.errors import ParameterError
 from validation.audio_ladder import degrade
 
+NOISE_FLOOR = "noise_floor"
+"""Kind of the rung that is no degradation: the same words again, from another seed."""
+
 Expected = Literal["same", "between", "other"]
 
 NEEDS_RATE = frozenset(
-    {
-        degrade.low_pass,
-        degrade.tilt,
-        degrade.drift_gain,
-        degrade.drift_tilt,
-        degrade.drop_out,
-        degrade.loop,
-        degrade.delay,
-        degrade.splice,
-    }
-)
+    function for name, function in vars(degrade).items()
+    if not name.startswith("_") and "sample_rate_hz" in getattr(function, "__annotations__", {})
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,17 +69,9 @@ def _family(
     **fixed: Any,
 ) -> tuple[Rung, ...]:
     """Return the rungs of one kind; the function is given each value times `scale` as `option`."""
-    return tuple(
-        Rung(
-            kind=kind,
-            value=value,
-            unit=unit,
-            function=function,
-            options={option: value if scale == 1.0 else value * scale, **fixed},
-            expected=expected,
-        )
-        for value in values
-    )
+    shared: dict[str, Any] = {"kind": kind, "unit": unit, "function": function, "expected": expected}
+    sizes = {value: value if scale == 1.0 else value * scale for value in values}
+    return tuple(Rung(**shared, value=value, options={option: size, **fixed}) for value, size in sizes.items())
 
 
 RUNGS: tuple[Rung, ...] = (

@@ -1,6 +1,6 @@
 """The ladder as a table in Markdown, and as a scale to read a value on.
 
-Conventions: a response is the metric of the whole file; a dash where it has no value. A value is read on a kind of
+A response is the metric of the whole file; a dash where it has no value. A value is read on a kind of
 rung by interpolation between its sizes (the logarithm of the response against the size in dB or bit, or against its
 logarithm); beyond the ends it is only said to be less or more.
 """
@@ -114,7 +114,8 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(value: float | None) -> str:
+def cell(value: float | None) -> str:
+    """A number in three digits, with a real minus sign."""
     return "–" if value is None else f"{value:.3g}".replace("-", "−")
 
 
@@ -124,7 +125,7 @@ def _responses(ladder: dict[str, Any], columns: tuple[tuple[str, str], ...]) -> 
     measured = [(name, title) for name, title in columns if name in first["free_running"] | first["compare"]]
     lines = [_row(["rung", *(title for _, title in measured)]), _row(["---", *["---:"] * len(measured)])]
     for rung in ladder["rungs"]:
-        lines.append(_row([rung["name"], *(_cell(response(rung, name)) for name, _ in measured)]))
+        lines.append(_row([rung["name"], *(cell(response(rung, name)) for name, _ in measured)]))
     return lines
 
 

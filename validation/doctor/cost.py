@@ -1,6 +1,6 @@
 """What observing costs: an observed forward beside an unobserved one, paired, in one process.
 
-Conventions: the observed call is what the doctor runs, set-up included: naming every tensor, the hooks, the mode and
+The observed call is what the doctor runs, set-up included: naming every tensor, the hooks, the mode and
 the judgement. *Dtypes* follows dtypes only; *dtypes and values* also looks at every value, which is what ``examine``
 does. The decoder is of :mod:`.small` with torch's own layers at the width and length stated.
 """
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from precision_eval.diagnose.doctor.findings import findings_of
 from precision_eval.diagnose.doctor.subject import Subject, observe_call
 from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.stats import PairedRatio
 
 MOST = 3.0
 """Of an unobserved forward."""
@@ -42,45 +43,16 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.second(x))))
 
 
-def figures(*, budget_s: float, sizes: tuple[tuple[int, int], ...] = SIZES) -> list[dict[str, Any]]:
-    """Ratios of an observed to an unobserved forward."""
-    found = []
-    for dtype in (torch.float32, torch.bfloat16):
-        for width, length in sizes:
-            torch.manual_seed(0)
-            model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(dtype)
-            subject = Subject(model, (torch.randn(1, length, width, dtype=dtype),), {})
-            found += _ratios(subject, dtype, width, length, budget_s)
-    return found
-
-
-def _observe(subject: Subject, dtype: torch.dtype, *, values: bool) -> object:
-    observer, outcome = observe_call(
-        subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
-    )
-    return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
-
-
-def _ratios(subject: Subject, dtype: torch.dtype, width: int, length: int, budget_s: float) -> list[dict[str, Any]]:
-    plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
-
-    def forward() -> object:
-        with torch.no_grad():
-            return plain(*plain.tensors)
-
-    ratios = compare_latency(
-        {
-            "forward": Candidate(forward),
-            "dtypes": Candidate(lambda: _observe(watched, dtype, values=False)),
-            "dtypes and values": Candidate(lambda: _observe(counted, dtype, values=True)),
-        },
-        baseline="forward",
-        budget_s=budget_s,
-        check=False,
-    )
+def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[str, Any]]:
+    """Ratios of an observed to an unobserved forward of four layers."""
+    torch.manual_seed(0)
+    of_torch = getattr(torch, dtype)
+    model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(of_torch)
+    subject = Subject(model, (torch.randn(1, length, width, dtype=of_torch),), {})
+    ratios = _ratios(subject, of_torch, budget_s)
     return [
         {
-            "dtype": str(dtype).removeprefix("torch."),
+            "dtype": dtype,
             "width": width,
             "length": length,
             "observing": name,
@@ -93,3 +65,29 @@ def _ratios(subject: Subject, dtype: torch.dtype, width: int, length: int, budge
         }
         for name, ratio in ratios.items()
     ]
+
+
+def _observe(subject: Subject, dtype: torch.dtype, *, values: bool) -> object:
+    observer, outcome = observe_call(
+        subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
+    )
+    return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
+
+
+def _ratios(subject: Subject, dtype: torch.dtype, budget_s: float) -> dict[str, PairedRatio]:
+    plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
+
+    def forward() -> object:
+        with torch.no_grad():
+            return plain(*plain.tensors)
+
+    return compare_latency(
+        {
+            "forward": Candidate(forward),
+            "dtypes": Candidate(lambda: _observe(watched, dtype, values=False)),
+            "dtypes and values": Candidate(lambda: _observe(counted, dtype, values=True)),
+        },
+        baseline="forward",
+        budget_s=budget_s,
+        check=False,
+    )

@@ -1,6 +1,6 @@
 """transformers' own classes at tiny random configs, unedited, and plants in them.
 
-Conventions: weights are the library's own initialisation after a fixed seed. The line of a plant's truth is the one
+Weights are the library's own initialisation after a fixed seed. The line of a plant's truth is the one
 line of a class (or function) that matches a pattern; ``wo`` of T5 is in float32 where the model is float16, as the
 library's loader leaves it.
 """
@@ -11,14 +11,14 @@ import importlib
 import inspect
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from validation.doctor.plants import BRAIN, HALF, SINGLE, Built, Edit, Plant, given, stored
+from validation.doctor.plants import BRAIN, HALF, SINGLE, Edit, Plant, given, stored
+from validation.doctor.small import Built, Make
 
 
 def _library() -> Any:
@@ -155,14 +155,14 @@ def csm(dtype: torch.dtype) -> Built:
     return _made("CsmBackboneModel", config, dtype), ({"input_ids": _ids(40, 1, 6, 4), "use_cache": False},)
 
 
-MODELS: tuple[Callable[[torch.dtype], Built], ...] = (
+MODELS: tuple[Make, ...] = (
     t5, dia, bark, musicgen, whisper, speecht5, hifigan, vits, csm,
 )  # fmt: skip
 
 _Q = r"query_states = \(?self\.q_proj\("
 
 #: Model, its dtype, what is edited in words, the edit, class of the library, pattern of the line, path of the module.
-_PLANTS: tuple[tuple[Callable[[torch.dtype], Built], torch.dtype, str, Edit, str, str, str], ...] = (
+_PLANTS: tuple[tuple[Make, torch.dtype, str, Edit, str, str, str], ...] = (
     (t5, HALF, "q float32", stored("encoder.block.1.layer.0.SelfAttention.q.weight", SINGLE), "t5.T5Attention",
      r"self\.q\(", "encoder.block.1.layer.0.SelfAttention.q"),
     (t5, BRAIN, "norm float32", stored("encoder.block.0.layer.0.layer_norm.weight", SINGLE), "t5.T5Attention",
@@ -220,7 +220,7 @@ def library_plants() -> tuple[Plant, ...]:
 
 
 def _plant(
-    make: Callable[[torch.dtype], Built],
+    make: Make,
     dtype: torch.dtype,
     words: str,
     edit: Edit,

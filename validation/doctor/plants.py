@@ -1,6 +1,6 @@
 """The plants: a clean model, one edit, and where the edited tensor first meets another dtype.
 
-Conventions: an edit brings to another dtype a *stored* tensor (parameter or buffer, by its path), what is *given* (an
+An edit brings to another dtype a *stored* tensor (parameter or buffer, by its path), what is *given* (an
 input, by its index), or what a module *returns* (a cast at the end of its call, by its path). The module is the
 innermost whose call holds the line's operation; the empty path is the model itself.
 """
@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from validation.doctor import small, sounding
+from validation.doctor import small
+from validation.doctor.small import Built, Make
 
-Built = tuple[nn.Module, tuple[Any, ...]]
+Edit = Callable[[Built], Built]
 HALF, BRAIN, SINGLE = torch.float16, torch.bfloat16, torch.float32
 
 
@@ -41,7 +42,7 @@ def is_held_out(name: str) -> bool:
     return hashlib.sha256(name.encode()).digest()[0] % 2 == 1
 
 
-def stored(path: str, dtype: torch.dtype) -> Callable[[Built], Built]:
+def stored(path: str, dtype: torch.dtype) -> Edit:
     """Bring a parameter or a buffer to a dtype."""
 
     def edit(built: Built) -> Built:
@@ -52,7 +53,7 @@ def stored(path: str, dtype: torch.dtype) -> Callable[[Built], Built]:
     return edit
 
 
-def given(index: int, dtype: torch.dtype) -> Callable[[Built], Built]:
+def given(index: int, dtype: torch.dtype) -> Edit:
     """Bring an input to a dtype."""
 
     def edit(built: Built) -> Built:
@@ -63,7 +64,7 @@ def given(index: int, dtype: torch.dtype) -> Callable[[Built], Built]:
     return edit
 
 
-def returned(path: str, dtype: torch.dtype) -> Callable[[Built], Built]:
+def returned(path: str, dtype: torch.dtype) -> Edit:
     """Cast what a module returns."""
 
     def edit(built: Built) -> Built:
@@ -83,9 +84,6 @@ def marked_line(module: ModuleType, marker: str) -> int:
     (found,) = [number for number, line in enumerate(lines, start=1) if line.endswith(f"# @{marker}")]
     return found
 
-
-Make = Callable[[torch.dtype], Built]
-Edit = Callable[[Built], Built]
 
 #: Model, its dtype, what is edited in words, the edit, marker of the line, path of the module.
 _SMALL: tuple[tuple[Make, torch.dtype, str, Edit, str, str], ...] = (
@@ -143,21 +141,21 @@ _SMALL: tuple[tuple[Make, torch.dtype, str, Edit, str, str], ...] = (
     (small.biased, HALF, "temperature float32", stored("temperature", SINGLE), "temperature", ""),
     (small.biased, BRAIN, "project bias float32", stored("project.bias", SINGLE), "project", "project"),
     (small.biased, HALF, "out float32", stored("out.weight", SINGLE), "biased_out", "out"),
-    (sounding.mel, HALF, "window float32", stored("window", SINGLE), "window", ""),
-    (sounding.mel, BRAIN, "bank float32", stored("bank", SINGLE), "bank", ""),
-    (sounding.mel, BRAIN, "mean float32", stored("mean", SINGLE), "mel_mean", ""),
-    (sounding.quantiser, HALF, "first codebook float32", stored("first", SINGLE), "distance", ""),
-    (sounding.quantiser, BRAIN, "weights float32", stored("weights", SINGLE), "weights", ""),
-    (sounding.quantiser, HALF, "enter returns float32", returned("enter", SINGLE), "weights", ""),
-    (sounding.vocoder, HALF, "alpha float32", stored("alpha", SINGLE), "alpha", ""),
-    (sounding.vocoder, BRAIN, "noise float32", given(1, SINGLE), "noise", ""),
-    (sounding.vocoder, HALF, "level float32", stored("level", SINGLE), "noise", ""),
-    (sounding.vocoder, BRAIN, "raise rate float32", stored("raise_rate.weight", SINGLE), "raise_rate", "raise_rate"),
-    (sounding.cross_reader, HALF, "memory float32", given(1, SINGLE), "memory", "key"),
-    (sounding.cross_reader, BRAIN, "speaker float16", given(2, HALF), "speaker", "speaker"),
-    (sounding.cross_reader, HALF, "gate float32", stored("gate", SINGLE), "gate", ""),
-    (sounding.cross_reader, HALF, "key returns float32", returned("key", SINGLE), "read", ""),
-    (sounding.cross_reader, BRAIN, "speaker returns float32", returned("speaker", SINGLE), "speaker", ""),
+    (small.mel, HALF, "window float32", stored("window", SINGLE), "window", ""),
+    (small.mel, BRAIN, "bank float32", stored("bank", SINGLE), "bank", ""),
+    (small.mel, BRAIN, "mean float32", stored("mean", SINGLE), "mel_mean", ""),
+    (small.quantiser, HALF, "first codebook float32", stored("first", SINGLE), "distance", ""),
+    (small.quantiser, BRAIN, "weights float32", stored("weights", SINGLE), "weights", ""),
+    (small.quantiser, HALF, "enter returns float32", returned("enter", SINGLE), "weights", ""),
+    (small.vocoder, HALF, "alpha float32", stored("alpha", SINGLE), "alpha", ""),
+    (small.vocoder, BRAIN, "noise float32", given(1, SINGLE), "noise", ""),
+    (small.vocoder, HALF, "level float32", stored("level", SINGLE), "noise", ""),
+    (small.vocoder, BRAIN, "raise rate float32", stored("raise_rate.weight", SINGLE), "raise_rate", "raise_rate"),
+    (small.cross_reader, HALF, "memory float32", given(1, SINGLE), "memory", "key"),
+    (small.cross_reader, BRAIN, "speaker float16", given(2, HALF), "speaker", "speaker"),
+    (small.cross_reader, HALF, "gate float32", stored("gate", SINGLE), "gate", ""),
+    (small.cross_reader, HALF, "key returns float32", returned("key", SINGLE), "read", ""),
+    (small.cross_reader, BRAIN, "speaker returns float32", returned("speaker", SINGLE), "speaker", ""),
 )  # fmt: skip
 
 
@@ -168,11 +166,9 @@ def small_plants() -> tuple[Plant, ...]:
 
 def _plant(make: Make, dtype: torch.dtype, words: str, edit: Edit, marker: str, module: str) -> Plant:
     function = make.func if isinstance(make, partial) else make
-    source = small if function.__module__ == small.__name__ else sounding
     name = f"{function.__name__} in {str(dtype).removeprefix('torch.')}: {words}"
 
     def built() -> Built:
         return edit(make(dtype))
 
-    assert source.__file__ is not None
-    return Plant(name, built, Path(source.__file__).name, marked_line(source, marker), module)
+    return Plant(name, built, Path(small.__file__).name, marked_line(small, marker), module)

@@ -1,6 +1,6 @@
 """What the trials measure: cells, and their calls with more work, more drift, more memory.
 
-Conventions: a call repeats its fix's call :data:`UNITS` times; a slowed one does so (1 + delta) times as often, so
+A call repeats its fix's call :data:`UNITS` times; a slowed one does so (1 + delta) times as often, so
 that delta is exact in work. Ratios are to ``full_float32``, repeated as often, or to the anchor. (Shorter calls with
 counted extra work were tried: they slowed by 3 to 5 % where 2 was meant, for whatever follows a call costs it more than
 its own time.)

@@ -1,6 +1,6 @@
 """One set, measured by this interpreter: ``python -m validation.gate.measuring '{"seed": 0, ...}'``.
 
-Conventions: as :mod:`precision_eval.studies.tracking.paired`: a process's figure is the median of its ratios within
+As in :mod:`precision_eval.studies.tracking.paired`: a process's figure is the median of its ratios within
 rounds, on the clock judged for the pair; every process is a fork of this interpreter, which has imported torch and
 run nothing. asv's times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds,
 each in a process. The result is one JSON object on the last line of standard output.
@@ -95,7 +95,7 @@ def _rounds(units: dict[str, Any], seed: int, budget_s: float) -> Any:
     from precision_eval.measure.blocks import Candidate, Rounds
     from precision_eval.measure.timers import HostTimer
     from precision_eval.studies.tracking.anchor import anchor_call
-    from validation.timing.calls import repeated
+    from validation.latency.calls import repeated
 
     candidates = {"anchor": Candidate(anchor_call())}
     for fix, unit in units.items():
@@ -131,8 +131,8 @@ def _median_ratio(rounds: Any, name: str, base: str) -> float:
 
 def _by_asv() -> dict[str, list[float]]:
     """Return one of asv's rounds: ``case|fix|variant`` to its samples, seconds per call."""
-    from validation.timing.calls import repeated
-    from validation.timing.tools import installed
+    from validation.latency.calls import repeated
+    from validation.latency.rivals import installed
 
     kind = installed("asv_runner.benchmarks.time").TimeBenchmark
     found = {}

@@ -1,6 +1,6 @@
 """What the cells that asv follows ask of a gate: their spread between processes, and how many processes find 2 %.
 
-Conventions: a cell here is a fix on a case at the size that is tracked, timed as the tracking times it, in as many
+A cell here is a fix on a case at the size that is tracked, timed as the tracking times it, in as many
 fresh processes as one asks for; the spread is the standard deviation of a process's log-ratio to ``full_float32``, of
 this machine in its state. The number of processes a side follows from the gate's own test, for a family of as many
 cells as there are here; it is a calculation, not a trial, and knows nothing of what the machine does between two sides.
@@ -9,7 +9,9 @@ cells as there are here; it is a calculation, not a trial, and knows nothing of 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from precision_eval.core.errors import ParameterError
@@ -36,42 +38,39 @@ def needed_processes(
         quantiles = upper_quantile(GATE_ERROR / cells, degrees) + upper_quantile(1.0 - recall, degrees)
         return quantiles * spread * math.sqrt(2.0 / count) <= beyond
 
-    few, many = 2, 2
-    while many < MOST_PROCESSES and not enough(many):
-        few, many = many, min(2 * many, MOST_PROCESSES)
-    while few < many:  # more processes never ask for more: halve
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle + 1, many)
-    return many
+    counts = range(2, MOST_PROCESSES)  # more processes never ask for more, so a bisection finds the fewest
+    return counts.start + bisect_left(counts, True, key=enough)
 
 
-def measured(processes: int, *, budget_s: float) -> list[dict[str, Any]]:
-    """Time the tracked cells in so many processes: one entry per cell, with the ratios of its processes."""
-    from dataclasses import replace
+def tracked_cases() -> list[tuple[str, str]]:
+    """Return case and size of what asv follows."""
+    from precision_eval.studies.tracking import Place
+    from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
 
+    return [
+        (case, size)
+        for case in TIMED_CASES
+        for size in sizes_of(Place(case=case, mode="eager", size="").entry, "eager")
+    ]
+
+
+def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
+    """Time a tracked case in so many processes: one entry per fix, with the ratios of its processes."""
     from precision_eval.core.workers import WorkerError, call_each
     from precision_eval.studies.tracking import FULL, Place, preload
     from precision_eval.studies.tracking.paired import over_processes, timed_in_process
-    from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
 
     preload("latency")
-    effort = replace(FULL, options=replace(FULL.options, processes=processes, budget_s=budget_s))
+    place, effort = Place(case=case, mode="eager", size=size), replace(FULL.options, processes=processes)
+    fixes = tuple(fix.id for fix in place.fixes(replace(FULL, options=effort)))
+    cell = place.cell(fixes, "latency", effort)
+    answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)
     found = []
-    for name in TIMED_CASES:
-        entry = Place(case=name, mode="eager", size="").entry
-        for size in sizes_of(entry, "eager"):
-            place = Place(case=name, mode="eager", size=size)
-            fixes = tuple(fix.id for fix in place.fixes(effort))
-            cell = place.cell(fixes, "latency", effort.options)
-            answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)
-            if any(isinstance(answer, WorkerError) for answer in answers):
-                continue
-            for fix, outcome in over_processes(answers).items():
-                ratios = (outcome.data or {}).get("ratio_to_baseline")
-                if outcome.status == "passed" and ratios:
-                    rounded = [float(f"{ratio:.7g}") for ratio in ratios]
-                    found.append({"case": name, "size": size, "fix": fix, "ratios": rounded})
-            print(f"{name}:{size} in {processes} processes", flush=True)
+    if not any(isinstance(answer, WorkerError) for answer in answers):
+        for fix, outcome in over_processes(answers).items():
+            ratios = (outcome.data or {}).get("ratio_to_baseline")
+            if outcome.status == "passed" and ratios:
+                found.append({"case": case, "size": size, "fix": fix, "ratios": [float(f"{r:.7g}") for r in ratios]})
     return found
 
 

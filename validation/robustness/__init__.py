@@ -1,86 +1,116 @@
 """What injected faults do to a run: every fault at every stage, with real runs.
 
-Conventions: see :class:`~validation.catalog.Experiment`. A trial is one fault at one stage; the faults of a
-scenario share its commands, so a scenario of which a trial is missing is played as a whole.
+A trial is one fault at one stage. The faults of a scenario share its commands, so a scenario of which a trial is
+missing is played as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.robustness import harness
+from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
+from validation.robustness.scenarios import Scenario, scenarios
 
 if TYPE_CHECKING:
-    from validation.catalog import Figure, Progress, Size
-    from validation.robustness.harness import Trial
-    from validation.robustness.scenarios import Scenario
+    from validation.robustness.harness import FaultOutcome
 
-TRIALS_NAME = "robustness.jsonl"
-
-
-def run(out: Path, *, size: Size, progress: Progress) -> None:
-    """Play the scenarios of which trials are missing in ``out/robustness.jsonl``."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from precision_eval.core.trials import TrialFile
-    from validation.robustness.scenarios import scenarios
-
-    trials = TrialFile(out / TRIALS_NAME)
-    known = trials.keys()
-    plays = scenarios(size)
-    total = sum(len(set(scenario.keys)) for scenario in plays)
-    done = sum(len(set(scenario.keys) & known) for scenario in plays)
-    progress(done, total, "found")
-    missing = [scenario for scenario in plays if not set(scenario.keys) <= known]
-    with ThreadPoolExecutor(max(1, len(missing))) as pool:
-        for found in pool.map(_played, missing):
-            for trial in found:
-                trials.append(trial)
-                done += trial["key"] not in known
-                progress(done, total, trial["key"])
+_STAGES = (MAIN_STAGES[0], *WORKER_STAGES, *MAIN_STAGES[1:], "between")
+_KEPT, _BROKEN = "#bfe3c8", "#f2b0a5"
 
 
-def _played(scenario: Scenario) -> list[dict[str, Any]]:
-    from tempfile import TemporaryDirectory
+def _trials(options: Options) -> list[Trial]:
+    return [Trial(key, scenario) for scenario in scenarios(options.size) for key in dict.fromkeys(scenario.keys)]
 
-    from validation.robustness.harness import play
 
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    """Play every scenario of which a trial is missing, at the same time."""
+    plays = list({trial.spec.name: trial.spec for trial in trials}.values())
+    with ThreadPoolExecutor(max(1, len(plays))) as pool:
+        for outcomes in pool.map(_played, plays):
+            yield from (asdict(outcome) for outcome in outcomes)
+
+
+def _played(scenario: Scenario) -> list[FaultOutcome]:
     with TemporaryDirectory() as folder:
-        return [trial.to_dict() for trial in play(scenario, Path(folder))]
+        return harness.play(scenario, Path(folder))
 
 
-def figures(out: Path) -> list[Figure]:
-    """Count the faults after which everything promised held."""
-    from validation.catalog import Figure
+def _outcomes(lines: list[Data]) -> list[FaultOutcome]:
+    return [harness.FaultOutcome(**{**line, "problems": tuple(line["problems"])}) for line in lines]
 
-    trials = _trials(out)
-    if not trials:
-        return []
-    kept = sum(trial.kept for trial in trials)
-    found = f"{kept} of {len(trials)} faults: no finished cell lost, the run resumed and ended"
-    stages = len({trial.stage for trial in trials})
-    kinds = len({trial.kind for trial in trials})
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    outcomes = _outcomes(lines)
+    kept, n = sum(one.kept for one in outcomes), len(outcomes)
+    kinds, stages = len({one.kind for one in outcomes}), len({one.stage for one in outcomes})
     return [
         Figure(
-            name=f"faults injected into real runs, {kinds} kinds over {stages} stages",
-            target="all",
-            found=found,
-            met=kept == len(trials),
-            rivals={},
+            f"faults injected into real runs, {kinds} kinds over {stages} stages",
+            f"{kept} of {n} faults: no finished cell lost, the run resumed and ended",
+            "all",
+            kept == n,
         )
     ]
 
 
-def plot(out: Path) -> list[Path]:
-    """Draw the table of faults and stages as ``robustness.png``."""
-    from validation.robustness.table import draw
+def _plots(lines: list[Data], out: Path) -> list[Path]:
+    """Draw one row per kind of fault and one column per stage; a field says what the hit cell came to."""
+    from precision_eval.core.drawing import new_figure, save
 
-    trials = _trials(out)
-    return draw(trials, out) if trials else []
+    outcomes = _outcomes(lines)
+    stages = [stage for stage in _STAGES if any(one.stage == stage for one in outcomes)]
+    kinds = list(dict.fromkeys(one.kind for one in outcomes))
+    figure = new_figure(13.0, 0.42 * len(kinds) + 2.0)
+    axes = figure.add_subplot()
+    for one in outcomes:
+        x, y = stages.index(one.stage), kinds.index(one.kind)
+        axes.fill(*_square(x, y), color=_KEPT if one.kept else _BROKEN, lw=0)
+        axes.text(x, y, _short(one.seen), ha="center", va="center", fontsize=7.5)
+    axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(len(kinds) - 0.5, -0.5))
+    axes.set_xticks(range(len(stages)), [_words(stage, 10) for stage in stages], fontsize=8.5)
+    axes.set_yticks(range(len(kinds)), [kind.replace("_", " ") for kind in kinds], fontsize=8.5)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    kept = sum(one.kept for one in outcomes)
+    axes.set_title(
+        f"{kept} of {len(outcomes)} faults injected into real runs: no finished cell lost, the run resumed and ended",
+        loc="left",
+        pad=34,
+    )
+    return save(figure, out, "robustness")
 
 
-def _trials(out: Path) -> list[Trial]:
-    from precision_eval.core.trials import TrialFile
-    from validation.robustness.harness import Trial
+def _square(x: float, y: float, half: float = 0.47) -> tuple[np.ndarray, np.ndarray]:
+    return x + half * np.array([-1, 1, 1, -1]), y + half * np.array([-1, -1, 1, 1])
 
-    read = TrialFile(out / TRIALS_NAME).read()
-    return [Trial(**{**trial, "problems": tuple(trial["problems"])}) for trial in read]
+
+def _words(name: str, width: int) -> str:
+    """Break a name over lines."""
+    words = name.replace("between", "between commands").replace("_", " ")
+    return "\n".join(words.split()) if len(words) > width else words
+
+
+def _short(seen: str) -> str:
+    return "several" if "," in seen else seen.replace("out_of_memory", "out of\nmemory").replace("_", " ")
+
+
+EXPERIMENT = Experiment(
+    name="robustness",
+    title="faults injected into real runs: is a finished cell lost, does the run resume and end",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    plots=_plots,
+)

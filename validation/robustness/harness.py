@@ -1,6 +1,6 @@
 """Runs a scenario with real processes and judges what became of it.
 
-Conventions: after every command the records of before must be there byte for byte, every file of tokens and audio must
+After every command the records of before must be there byte for byte, every file of tokens and audio must
 be whole, and no worker may be left over. At the end every planned cell must stand with a status, what did not pass with
 a reason, what no fault hit must have passed, and no cell may have been measured twice without need.
 """
@@ -16,7 +16,7 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ arm({plan!r})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class FaultOutcome:
     """One fault at one stage, and what became of the run."""
 
     key: str
@@ -66,20 +66,10 @@ class Trial:
         """Whether the fault acted and everything promised held."""
         return self.acted and self.lost == 0 and self.remeasured == 0 and self.ended and not self.problems
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for the trials file."""
-        return asdict(self)
 
-
-def play(
-    scenario: Scenario,
-    folder: Path,
-    *,
-    extra_shim: str = "",
-    told: Callable[[str], None] = lambda _: None,
-) -> list[Trial]:
+def play(scenario: Scenario, folder: Path, *, extra_shim: str = "") -> list[FaultOutcome]:
     """Give the scenario's command step by step and judge."""
-    return _Play(scenario, folder, extra_shim).to_the_end(told)
+    return _Play(scenario, folder, extra_shim).to_the_end()
 
 
 class _Play:
@@ -100,10 +90,9 @@ class _Play:
         self.seen: dict[str, str] = {}
         self.exit_code: int | None = None
 
-    def to_the_end(self, told: Callable[[str], None]) -> list[Trial]:
+    def to_the_end(self) -> list[FaultOutcome]:
         for number, step in enumerate(self.scenario.steps, start=1):
             self._give(step, f"{self.scenario.name} {number}/{len(self.scenario.steps)}")
-            told(f"{self.scenario.name}: {step.ending.key if step.ending else 'to its end'}")
         ended = self._ended()
         remeasured = self._remeasured()
         return [self._trial(key, ended, remeasured) for key in dict.fromkeys(self.scenario.keys)]
@@ -117,7 +106,7 @@ class _Play:
         before = self._whole_lines()
         acted = set(self.markers.iterdir())
         command = self.scenario.command(step, self.run_dir)
-        armed = {"faults": [fault.to_dict() for fault in self.scenario.armed(step)], "markers": str(self.markers)}
+        armed = {"faults": [asdict(fault) for fault in self.scenario.armed(step)], "markers": str(self.markers)}
         (self.folder / "armed.json").write_text(json.dumps(armed | {"command": command}))
         self.exit_code, output = self._run(command)
         if self.exit_code not in step.exit_codes:
@@ -249,9 +238,9 @@ class _Play:
         excused = ("#streams", "#synthesis", "#latency")  # damaged files; a group is timed together again
         return sum(count > 1 and not cell.endswith(excused) for cell, count in passed.items())
 
-    def _trial(self, key: str, ended: bool, remeasured: int) -> Trial:
+    def _trial(self, key: str, ended: bool, remeasured: int) -> FaultOutcome:
         kind, _, stage = key.partition("/")
-        return Trial(
+        return FaultOutcome(
             key=key,
             kind=kind,
             stage=stage,

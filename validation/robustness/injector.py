@@ -1,6 +1,6 @@
 """Faults put into the processes of a real run, at a stage for certain, from outside the package.
 
-Conventions: a run is started with a ``sitecustomize.py`` on its ``PYTHONPATH`` that calls :func:`arm` in every Python
+A run is started with a ``sitecustomize.py`` on its ``PYTHONPATH`` that calls :func:`arm` in every Python
 process of it: the main process, the fork server and, through it, every worker. What is armed is read from a JSON file;
 the run itself knows nothing of it. A fault acts inside the process that reaches its stage, so that it cannot come too
 early or too late, and leaves a marker file that says where it acted. A fault that acts *once* is spent then; the others
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,6 @@ class Fault:
     def marker(self, folder: Path) -> Path:
         """Return the file that says that it has acted."""
         return folder / self.key.replace("/", "@")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The matrix: which fault meets which stage, in which command of which run.
 
-Conventions: a scenario is one run folder and one command line, given again and again. Each :class:`Step` gives it once.
+A scenario is one run folder and one command line, given again and again. Each :class:`Step` gives it once.
 In the first steps the faults of workers are armed. Then the command asks for one fix more, so that every stage is
 reached again, and in each step a fault of the main process ends it at another stage; files of the folder may be damaged
 before a step. The last step has patience and ends by itself. *quick* has one fault of the main process at eight stages,
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.catalog import Size
+from validation.frame import Size
 from validation.robustness.injector import Fault
 
 ENDS: Mapping[str, tuple[int, ...]] = {"kill_main": (-9,), "interrupt": (130,), "terminate": (143,), "full_disk": (2,)}

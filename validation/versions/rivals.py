@@ -1,6 +1,6 @@
 """Rules that find steps in a table of series: ours, fixed factors, and asv's own.
 
-Conventions: a table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
+A table maps a series' name to one array of ratios per version, shape (n_processes,). A rule returns the
 indices of the first version of each new level, per series. asv is imported when its rule runs.
 """
 

@@ -1,10 +1,10 @@
 """Noise between sessions of equal code: how large it is, and tables of series that have it.
 
-Conventions: all on the logarithm of ratios. A made-up table is one case's sessions themselves, every sample as it
+All on the logarithm of ratios. A made-up table is one case's sessions themselves, every sample as it
 was measured, drawn without repetition and put in random order as its versions; so what a session shifts, in all series
 of the case or in one, and what a single process does, stay what they were, and no model of them is needed. Tables
 of the same few sessions are not independent of each other. How large the noise is, is told apart by the one-way
-analysis of variance [1]_: the variance between sessions is that of their means less what the processes explain, 0 where
+analysis of variance: the variance between sessions is that of their means less what the processes explain, 0 where
 that is negative.
 """
 

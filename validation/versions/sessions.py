@@ -1,6 +1,6 @@
 """Sessions of equal code: the tracked latencies, measured again and again as a sweep measures them at one version.
 
-Conventions: a *session* is what one environment of a sweep is given: a fresh interpreter that has imported torch and
+A *session* is what one environment of a sweep is given: a fresh interpreter that has imported torch and
 run nothing, and in it, per case, the processes of :data:`precision_eval.studies.tracking.FULL`, one after the
 other. Code, torch and machine are the same in all of them, so whatever sessions differ by, beyond what processes
 scatter by, is not a change. One line per session, appended as it ends; sessions of another machine, torch or commit
@@ -10,19 +10,18 @@ file.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.trials import TrialFile
+from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (
     ("imaginairy-time-embed", "cpu"),
@@ -33,9 +32,6 @@ CASES: tuple[tuple[str, str], ...] = (
 
 METRICS = {"latency_ratio": "ratio_to_baseline", "latency_to_anchor": "ratio_to_anchor"}
 """Paired metric to its name in the data of an outcome."""
-
-DEFAULT = Path("runs/versions/sessions.jsonl")
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Sessions = dict[str, dict[str, dict[str, list[list[float]]]]]
 """Case → metric → fix → one list of ratios, one per process, for each session."""
@@ -74,7 +70,7 @@ def read_sessions(path: Path) -> tuple[dict[str, Any], Sessions]:
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(
-            f"{path} is no file of sessions ({error!r}); python -m validation.versions.sessions makes one"
+            f"{path} is no file of sessions ({error!r}); python -m validation sessions makes one"
         ) from error
     if len(found) < 3:
         raise RecordError(f"{path} holds {len(found)} sessions of one machine and commit; at least 3 are needed")
@@ -99,49 +95,49 @@ def _source() -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    """Measure the sessions that are missing."""
-    for name in _THREADS:
-        os.environ.setdefault(name, "1")  # before numpy is loaded, here and in the interpreters that measure
-    options = _parser().parse_args()
-    if options.one_into is not None:
-        from precision_eval.studies.tracking import preload
+def _trials(options: Options) -> list[Trial]:
+    source = _source()
+    stem = f"session/{source['source_sha256'][:12]}/{source['torch']}/{source['cpu']}"
+    folder = options.out / f"statuses-{source['source_sha256'][:12]}"
+    return [Trial(f"{stem}/{number}", (source, folder)) for number in range(options["sessions"])]
 
-        preload("latency")
-        print(json.dumps(measured_session(options.one_into), allow_nan=False))
-        return 0
-    file, source, started = TrialFile(options.out), _source(), time.monotonic()
-    known = sum(line.get("source") == source for line in file.read())
-    for number in range(known, options.sessions):
-        if time.monotonic() - started > options.slice_s:
-            print(f"{options.sessions - number} sessions still to do; the same command goes on from here")
-            break
-        begun = time.monotonic()
-        found = _one_session(options.out.parent / f"statuses-{source['source_sha256'][:12]}")
-        key = f"session/{source['source_sha256'][:12]}/{source['torch']}/{source['cpu']}/{number}"
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        file.append({"key": key, "source": source, "at": stamp, "found": found})
-        print(f"{number + 1} of {options.sessions} sessions, {time.monotonic() - begun:.0f} s", flush=True)
-    return 0
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    for key, (source, folder), _ in trials:
+        yield {"key": key, "source": source, "at": datetime.now(UTC).isoformat(), "found": _one_session(folder)}
 
 
 def _one_session(folder: Path) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-W", "ignore", "-m", "validation.versions.sessions", "--one-into", str(folder)]
+    command = [sys.executable, "-W", "ignore", "-m", "validation.versions.sessions", str(folder)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise SystemExit("a session could not be measured; its message stands above; run again to go on")
+        raise RecordError("a session could not be measured; its message stands above; run again to go on")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m validation.versions.sessions", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=DEFAULT)
-    parser.add_argument("--sessions", type=int, default=12)
-    parser.add_argument("--slice-s", type=float, default=float("inf"), help="begin no session after this long")
-    parser.add_argument("--one-into", type=Path, help=argparse.SUPPRESS)
-    return parser
+def _figures(lines: list[Data]) -> list[Figure]:
+    """How many sessions share the last one's machine and commit."""
+    source = lines[-1]["source"]
+    here = sum(line["source"] == source for line in lines)
+    return [
+        Figure(
+            "sessions of one machine and commit", f"{here}, {source['cpu']}, torch {source['torch']}", "≥ 3", here >= 3
+        )
+    ]
 
+
+EXPERIMENT = Experiment(
+    name="sessions",
+    title="tracked latencies of equal code, measured again and again",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    settings={"sessions": (3, 12)},
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from precision_eval.studies.tracking import preload
+
+    preload("latency")
+    print(json.dumps(measured_session(Path(sys.argv[1])), allow_nan=False))

@@ -1,0 +1,374 @@
+"""Does ``precision-eval choose`` give the same answer again? Runs are repeated on one machine, answers compared.
+
+A *re-run* times all fixes of a case anew, in a fresh worker with fresh processes, as ``precision-eval run`` does;
+drift and memory repeat to the bit and are measured once. A line is one re-run (``CASE/SIZE/rN@CAMPAIGN``) with every
+outcome as a record, or a case's drift and memory (``CASE/SIZE/exact@CAMPAIGN``); lines of unlike campaigns
+(environment, processes, budget) are not mixed. A *question* is a policy with limits. Two re-runs *agree* on a question
+where they take the same fix, or where one of them calls it a tie and names what the other takes.
+
+Shares are over all pairs of re-runs of a case, averaged over the questions and cases; their interval comes from
+redrawing the re-runs of each case. *Resampled* re-runs are made of the processes of all re-runs of a case, drawn with
+replacement and combined as a run combines them. The rival takes the best point estimate among those whose point
+estimates keep the limits; it never says tie.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precision_eval.core.errors import CandidateError
+from precision_eval.core.records import Record
+from precision_eval.results.choose import POLICIES, Choice, Constraints, Group, choose_from, groups_of
+from precision_eval.results.choose.policies import value_of
+from precision_eval.stats import student_quantile
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide
+from validation.frame import Data, Experiment, Figure, Options, Trial
+
+CASES = ("attention-decode/metavoice", "metavoice-t4/cpu", "imaginairy-time-embed/cpu", "attention-prefill/metavoice")
+"""One with wide gaps, one with many fixes close to each other, one whose times are bimodal, one with two fixes at the
+baseline's time."""
+
+TARGET = 0.95
+_MARGIN = 0.002
+
+
+# ---- measuring
+
+
+def _campaign(options: Options) -> str:
+    """Name everything that re-runs must share."""
+    from precision_eval.core.environment import collect, store_environment
+
+    environment = options["campaign"] or store_environment(collect("cpu"), options.out)
+    return f"{environment[:12]}/{options['budget_s']:g}s/{options['processes']}p"
+
+
+def _trials(options: Options) -> list[Trial]:
+    """All cases once, then again."""
+    whats = ["exact", *(f"r{number}" for number in range(options["repeats"]))]
+    campaign = _campaign(options)
+    return [Trial(f"{case}/{what}@{campaign}", (*case.split("/"), what)) for what in whats for case in options["cases"]]
+
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    """Measure each re-run in a worker of its own, which like a run's has an address space of its own."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    context = multiprocessing.get_context("spawn")
+    for key, job, _ in trials:
+        with ProcessPoolExecutor(1, mp_context=context) as pool:  # its worker may have children, a Pool's may not
+            records = pool.submit(_records, job, options["processes"], options["budget_s"], _campaign(options)).result()
+        if not any(record["status"] == "passed" for record in records):
+            raise CandidateError(f"{key}: no fix could be measured; the first says: {records[0]['reason']}")
+        yield {"key": key, "case": list(job), "records": records}
+
+
+def _records(job: tuple[str, str, str], processes: int, budget_s: float, environment: str) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+    from datetime import UTC, datetime
+
+    from precision_eval.cases.systems import case_by_id
+    from precision_eval.core.cells import Cell, Options
+    from precision_eval.fixes.catalog import FIXES
+    from precision_eval.measure.registry import run_cell
+
+    case, size, what = job
+    fixes = tuple(fix.id for fix in FIXES if fix.id != "dynamo_fallback" and case_by_id(case).takes(fix.id))
+    options = Options(budget_s=budget_s, processes=processes, seed=0 if what == "exact" else int(what[1:]))
+    alone = [(fix,) for fix in fixes]
+    groups = {"drift": alone, "memory": alone} if what == "exact" else {"latency": [fixes]}
+    shared: dict[str, Any] = {"case": case, "mode": "eager", "device": "cpu", "size": size, "threads": 1}
+    cells = [
+        Cell(**shared, fixes=group, measure=measure, options=options)
+        for measure, of_measure in groups.items()
+        for group in of_measure
+    ]
+    records = []
+    started = datetime.now(UTC).isoformat()
+    with tempfile.TemporaryDirectory() as folder:
+        for cell in cells:
+            outcomes = run_cell(cell, Path(folder)).outcomes
+            records += [
+                Record(
+                    **shared, cell=cell.fix_id(one.fix), case_digest=case_by_id(case).digest, measure=cell.measure,
+                    fix=one.fix, role=one.role, status=one.status, reason=one.reason, data=one.data,
+                    wall_s=0.0, started_at=started, environment=environment,
+                )
+                for one in outcomes
+            ]  # fmt: skip
+    return [asdict(record) for record in records]
+
+
+# ---- questions and answers
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one re-run says to one question."""
+
+    fix: str | None
+    named: frozenset[str]
+    within_noise: bool
+    may_be_none: bool = False
+
+
+def said(choice: Choice) -> Said:
+    """Condense a choice."""
+    named = frozenset((*choice.tied, *choice.contested))
+    return Said(choice.fix, named, choice.outcome == "tie", may_be_none=not choice.surely)
+
+
+def outcome_of(first: Said, second: Said) -> str:
+    """Compare two answers."""
+    if first.fix == second.fix:
+        return "same"
+    for one, other in ((first, second), (second, first)):
+        if one.within_noise and (one.may_be_none if other.fix is None else other.fix in one.named):
+            return "tie"
+    return "differs"
+
+
+def group_of(exact: Sequence[Mapping[str, Any]], run: Sequence[Mapping[str, Any]]) -> Group:
+    """Return the group that drift and memory of a case make with the times of one re-run."""
+    (group,) = groups_of(Record(**record) for record in (*exact, *run))
+    return group
+
+
+def questions_of(groups: Sequence[Group]) -> list[tuple[str, str, Constraints]]:
+    """Return (policy, name, limits): every policy without limits and with each kind of limit."""
+    limits = {
+        "no limit": Constraints(),
+        "max drift 1e-3": Constraints(max_drift=1e-3),
+        "max drift 1e-5": Constraints(max_drift=1e-5),
+        "max memory 0.75x": Constraints(max_memory_ratio=0.75),
+        "min speed 1": Constraints(min_speed=1.0),
+        "min speed in the noise": Constraints(min_speed=_speed_in_the_noise(groups)),
+    }
+    return [(policy, name, limit) for policy, (name, limit) in product(POLICIES, limits.items())]
+
+
+def answers(group: Group, questions: Sequence[tuple[str, str, Constraints]]) -> list[Said]:
+    """Ask one re-run every question."""
+    return [said(choose_from(group, limits, policy=policy)) for policy, _, limits in questions]
+
+
+def rival_answers(group: Group, questions: Sequence[tuple[str, str, Constraints]]) -> list[Said]:
+    """Ask the rival: point estimates alone."""
+    found = []
+    for policy, _, limits in questions:
+        bounds = {axis: limits.limit(group, axis) for axis in limits.axes}
+        able = [
+            row
+            for row in group.contenders
+            if row.time is not None
+            and row.drift is not None
+            and all(
+                (estimate := row.estimate(axis)) is not None and limit is not None and estimate.value <= limit
+                for axis, limit in bounds.items()
+            )
+        ]
+        best = min(able, key=lambda row: value_of(policy, row), default=None)
+        fix = None if best is None else best.fix
+        found.append(Said(fix, frozenset(() if fix is None else (fix,)), False))
+    return found
+
+
+def resampled(runs: Sequence[Sequence[Mapping[str, Any]]], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Make one re-run of the processes of several, drawn with replacement; the same processes for every fix."""
+    size = len(runs)
+    by_fix = [{record["fix"]: record for record in run} for run in runs]
+    counts = [len(record["data"]["process_ratios"]) for record in runs[0] if record["status"] == "passed"]
+    drawn = [(rng.integers(size), rng.integers(min(counts))) for _ in range(min(counts))]
+    made = []
+    for fix, record in by_fix[0].items():
+        if any(found[fix]["status"] != "passed" for found in by_fix):
+            made.append(dict(record))
+            continue
+        logs = np.log([by_fix[run][fix]["data"]["process_ratios"][process] for run, process in drawn])
+        made.append({**record, "data": {**record["data"], **_combined(logs, candidates=len(counts))}})
+    return made
+
+
+def shares(
+    cases: Sequence[Sequence[Sequence[Said]]], *, rng: np.random.Generator, resamples: int = 300
+) -> dict[str, tuple[float, float, float]]:
+    """Return the shares of pairs that agree, that are the same, and of answers that are ties, with 95 % intervals."""
+    estimate = _shares(cases)
+    draws = [
+        _shares([[case[index] for index in _with_pairs(rng, len(case))] for case in cases]) for _ in range(resamples)
+    ]
+    ends = {name: np.quantile([draw[name] for draw in draws], [0.025, 0.975]) for name in estimate}
+    return {name: (value, float(ends[name][0]), float(ends[name][1])) for name, value in estimate.items()}
+
+
+def _shares(cases: Sequence[Sequence[Sequence[Said]]]) -> dict[str, float]:
+    agree, same, ties = [], [], []
+    for case in cases:
+        for question in zip(*case, strict=True):
+            found = [outcome_of(*pair) for pair in combinations(question, 2)]
+            agree.append(np.mean([one != "differs" for one in found]))
+            same.append(np.mean([one == "same" for one in found]))
+            ties.append(np.mean([one.within_noise for one in question]))
+    return {"agree": float(np.mean(agree)), "same": float(np.mean(same)), "ties": float(np.mean(ties))}
+
+
+def _with_pairs(rng: np.random.Generator, size: int) -> list[int]:
+    """Draw indices with replacement, not all of them the same: such a draw has no pair of different re-runs."""
+    while True:
+        drawn = [int(index) for index in rng.integers(size, size=size)]
+        if len(set(drawn)) > 1:
+            return list(dict.fromkeys(drawn))  # a re-run agrees with itself, which says nothing
+
+
+def _speed_in_the_noise(groups: Sequence[Group]) -> float:
+    """Return the median speed of the fix, other than the baseline, whose median time is nearest to the baseline's."""
+    logs: dict[str, list[float]] = {}
+    for group in groups:
+        for row in group.contenders:
+            if row.time is not None and row.fix != group.baseline:
+                logs.setdefault(row.fix, []).append(row.time.log)
+    nearest = min((float(np.median(found)) for found in logs.values()), key=abs)
+    return math.exp(-nearest)
+
+
+def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
+    """Combine the log-ratios of processes as a run does, from their spread alone."""
+    n = logs.size
+    middle, error = float(logs.mean()), float(logs.std(ddof=1)) / math.sqrt(n)
+    half = student_quantile(0.05, n - 1) * error
+    verdict = decide(
+        middle,
+        error,
+        margin=_MARGIN,
+        direction_t=student_quantile(0.01 / candidates, n - 1),
+        equivalence_t=student_quantile(EQUIVALENCE_ALPHA, n - 1),
+    )
+    return {
+        "ratio": math.exp(middle),
+        "ratio_low": math.exp(middle - half),
+        "ratio_high": math.exp(middle + half),
+        "verdict": verdict,
+        "process_ratios": [math.exp(one) for one in logs],
+        "doubts": [],
+    }
+
+
+Ask = Callable[[Group, Sequence[tuple[str, str, Constraints]]], list[Said]]
+
+
+def asked(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[str, Any]]] | None = None) -> list:
+    """Ask every re-run of a case, or every one of those made from it, all questions."""
+    real = [group_of(case["exact"], run) for run in case["runs"]]
+    questions = questions_of(real)
+    groups = real if made is None else [group_of(case["exact"], run) for run in made]
+    return [ask(group, questions) for group in groups]
+
+
+# ---- report
+
+
+def cases_of(lines: Sequence[Data], campaign: str) -> dict[str, Data]:
+    """Return case → ``{"exact": records, "runs": [records, …]}`` of a campaign, of cases with two re-runs or more."""
+    found: dict[str, Data] = {}
+    here = [line for line in lines if str(line["key"]).endswith(f"@{campaign}")]
+    for line in sorted(here, key=_number):
+        case, what = "/".join(line["case"][:2]), line["case"][2]
+        entry = found.setdefault(case, {"exact": None, "runs": []})
+        if what == "exact":
+            entry["exact"] = line["records"]
+        else:
+            entry["runs"].append(line["records"])
+    return {case: entry for case, entry in found.items() if entry["exact"] and len(entry["runs"]) > 1}
+
+
+def _number(line: Data) -> int:
+    what = str(line["case"][2])
+    return -1 if what == "exact" else int(what[1:])
+
+
+def _summary(lines: list[Data], options: Options) -> Data | None:
+    """Answer every question from the last campaign's lines; None where no case has two re-runs yet."""
+    campaign = str(lines[-1]["key"]).partition("@")[2]
+    if options["campaign"]:
+        campaign = _campaign(options)
+    cases = cases_of(lines, campaign)
+    if not cases:
+        return None
+    return {
+        "campaign": campaign, "figures": _rates(cases, made=options["resampled"]), "cases": _answers(cases),
+    }  # fmt: skip
+
+
+def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    drawn = {built: [resampled(one["runs"], rng) for _ in range(made)] for built, one in cases.items()}
+    ours = shares([asked(one, answers) for one in cases.values()], rng=rng)
+    again = shares([asked(one, answers, made=drawn[built]) for built, one in cases.items()], rng=rng)
+    theirs = shares([asked(one, rival_answers) for one in cases.values()], rng=rng)
+    runs = sum(len(one["runs"]) for one in cases.values())
+    rows = [
+        (f"re-runs agree: the same fix, or a tie that names it ({runs} re-runs)", ours["agree"], TARGET),
+        ("of these, the same fix", ours["same"], None),
+        ("answers that are ties", ours["ties"], None),
+        ("re-runs made of resampled processes agree", again["agree"], TARGET),
+        ("rival: best point estimates, no ties: agree", theirs["agree"], None),
+    ]
+    return [_row(name, found, target) for name, found, target in rows]
+
+
+def _row(name: str, found: tuple[float, float, float], target: float | None) -> dict[str, Any]:
+    value, low, high = found
+    return {
+        "name": name,
+        "value": value,
+        "low": low,
+        "high": high,
+        "least": target,
+        "found": f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
+        "target": "" if target is None else f"≥ {100 * target:.0f} %",
+        "met": None if target is None else value >= target,
+    }
+
+
+def _answers(cases: Mapping[str, Data]) -> list[dict[str, Any]]:
+    """Return what was said to every question, re-run by re-run."""
+    found = []
+    for name, one in cases.items():
+        case, size = name.split("/")
+        questions = questions_of([group_of(one["exact"], run) for run in one["runs"]])
+        columns = zip(*asked(one, answers), strict=True)
+        for (policy, limits, _), column in zip(questions, columns, strict=True):
+            texts = [f"{said.fix}{' ~' + ','.join(sorted(said.named)) if said.within_noise else ''}" for said in column]
+            found.append({"case": case, "size": size, "policy": policy, "limits": limits, "answers": texts})
+    return found
+
+
+def _figures(content: Data) -> list[Figure]:
+    return [Figure(row["name"], row["found"], row["target"], row["met"]) for row in content["figures"]]
+
+
+EXPERIMENT = Experiment(
+    name="choose",
+    title="repeated runs: is the answer of choose the same, or a tie that names it",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    summary=_summary,
+    settings={
+        "cases": (CASES[:1], CASES),
+        "repeats": (3, 20),
+        "processes": (3, 5),
+        "budget_s": (1.5, 5.0),
+        "resampled": (40, 40),
+        "campaign": ("", ""),
+    },
+)

@@ -1,0 +1,115 @@
+"""What asv costs its user: wall time of its two commands on a fresh checkout, the environment included.
+
+Each command has a checkout of its own, at the commit of this one, and makes its environment there (packages come from
+pip's cache or its index, as this machine is set up).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from precision_eval.core.errors import PrecisionEvalError
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TIMED: dict[tuple[str, ...], float] = {
+    ("run", "--record-samples", "--show-stderr"): 600.0,
+    ("run", "--quick", "--show-stderr"): 120.0,
+}
+"""A command, as in the Makefile's ``asv`` and as a smoke test, to the seconds that it may take."""
+
+
+def _environment() -> Data:
+    """The machine and the commit, which every run keeps: runs on others are measured anew."""
+    from precision_eval.core.environment import collect
+
+    found = collect("cpu")
+    return {**found, "package": {**found["package"], "git_commit": _git("rev-parse", "HEAD")}}
+
+
+def _trials(options: Options) -> list[Trial]:
+    import hashlib
+
+    environment = _environment()
+    here = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:12]
+    part = ("--bench", options["bench"]) if options["bench"] else ()  # to try it out; then nothing is judged
+    return [
+        Trial(
+            f"{' '.join(('asv', *words, *part))}@{here}",
+            ((*words, *part), None if part else target_s, environment),
+        )
+        for words, target_s in TIMED.items()
+    ]
+
+
+def _timed(spec: tuple[tuple[str, ...], float | None, Data]) -> Data:
+    """Run one of asv's commands on a checkout of its own."""
+    from tools.torch_versions.environments import disk_bytes
+
+    words, target_s, environment = spec
+    command = " ".join(("asv", *words))
+    with tempfile.TemporaryDirectory(prefix="asv-cost-") as folder:
+        clone = Path(folder) / "checkout"
+        _git("clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone))
+        _git("-C", str(clone), "checkout", "--quiet", "--detach", environment["package"]["git_commit"])
+        started = time.monotonic()
+        for arguments in (("machine", "--yes"), words):
+            if subprocess.run([sys.executable, "-m", "asv", *arguments], cwd=clone, check=False).returncode:
+                raise PrecisionEvalError(f"{command} failed, as it says above; nothing of it is kept")
+        seconds = round(time.monotonic() - started, 1)
+        return {
+            "command": command,
+            "target_s": target_s,
+            "seconds": seconds,
+            "benchmarks": _benchmarks(clone / ".asv" / "results"),
+            "environment_bytes": disk_bytes(clone / ".asv" / "env"),
+            "environment": environment,
+        }
+
+
+def _benchmarks(results: Path) -> int:
+    """Count the benchmarks that have a result, or were found not to apply."""
+    names: set[str] = set()
+    for path in results.glob("*/*.json"):
+        if path.name != "machine.json":
+            names |= set(json.loads(path.read_text(encoding="utf-8"))["results"])
+    return len(names)
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _summary(lines: list[Data], options: Options) -> Data:
+    latest = {line["command"]: {name: value for name, value in line.items() if name != "key"} for line in lines}
+    return {"runs": list(latest.values())}
+
+
+def _figures(content: Data) -> list[Figure]:
+    return [
+        Figure(
+            f"{run['command']}, fresh checkout, environment made",
+            f"{run['seconds']:.0f} s, {run['benchmarks']} benchmarks, {run['environment_bytes'] / 1e9:.2f} GB",
+            "" if run["target_s"] is None else f"≤ {run['target_s']:g} s",
+            None if run["target_s"] is None else run["seconds"] <= run["target_s"],
+        )
+        for run in content["runs"]
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="cost",
+    title="what asv costs its user: two commands on a fresh checkout",
+    trials=_trials,
+    run=each(_timed),
+    figures=_figures,
+    summary=_summary,
+    settings={"bench": ("", "")},
+    stored="asv-cost.json",
+)

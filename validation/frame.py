@@ -1,0 +1,225 @@
+"""What an experiment is, and the one way to run it, to keep its trials and to report what they say.
+
+An experiment lists its trials, each with a key that names everything the trial depends on. Every trial that ends is one
+line of ``OUT/NAME.jsonl``; a stopped experiment goes on with the keys that are missing. Figures, plots and summaries
+are made from those lines alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from precision_eval.core.errors import ParameterError, RecordError, unknown_name
+from precision_eval.core.files import check_own_folder, written_whole
+from precision_eval.core.trials import TrialFile
+
+Size = Literal["quick", "full"]
+SIZES: tuple[Size, ...] = ("quick", "full")
+Data = dict[str, Any]
+Progress = Callable[[int, int, str], None]
+"""Called as ``progress(done, total, key)`` after every trial; trials on file count as done."""
+
+
+class Trial(NamedTuple):
+    """One trial, as data: its key, what the experiment needs to run it, and the seconds that it may take."""
+
+    key: str
+    spec: Any = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of a report. `met` is None without a target, or where there are too few trials to tell."""
+
+    name: str
+    found: str
+    target: str = ""
+    met: bool | None = None
+    rivals: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks of an experiment; settings are read as ``options["sets"]``."""
+
+    out: Path
+    size: Size = "quick"
+    report: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.settings[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """An experiment: data and four functions.
+
+    `settings` maps a name to its values at quick and full size. `summary` makes one JSON document of the lines, stored
+    as ``OUT/stored``; `figures` and `plots` then read that document instead of the lines.
+    """
+
+    name: str
+    title: str
+    trials: Callable[[Options], Sequence[Trial]]
+    run: Callable[[Iterator[Trial], Options], Iterable[Data]]
+    figures: Callable[[Any], list[Figure]]
+    plots: Callable[[Any, Path], list[Path]] = lambda content, out: []
+    summary: Callable[[list[Data], Options], Data | None] | None = None
+    settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    file: str = ""
+    stored: str = ""
+
+    def path(self, out: Path) -> Path:
+        """The file of trials."""
+        return out / (self.file or f"{self.name}.jsonl")
+
+    def stored_path(self, out: Path) -> Path:
+        """The file of the summary."""
+        return out / (self.stored or f"{self.name}.json")
+
+    def options(self, given: Mapping[str, str], *, out: Path, size: Size = "quick", report: bool = False) -> Options:
+        """Return the settings of a size with those that were given, converted to the type of the defaults."""
+        settings = {name: values[SIZES.index(size)] for name, values in self.settings.items()}
+        for name, text in given.items():
+            if name not in settings:
+                raise unknown_name(f"setting of {self.name}", name, settings)
+            settings[name] = _converted(name, text, settings[name])
+        return Options(out=out, size=size, report=report, settings=settings)
+
+
+def _converted(name: str, text: str, default: Any) -> Any:
+    """Read a setting's text: a number, true or false, a comma-separated list, or text, as the default is."""
+    if isinstance(default, bool):
+        return text.lower() in ("1", "true", "yes")
+    if isinstance(default, tuple):
+        return tuple(part for part in text.split(",") if part)
+    if not isinstance(default, int | float):
+        return text
+    try:
+        return type(default)(text)
+    except ValueError as error:
+        raise ParameterError(f"{name} is {text!r}; expected a number such as {default}") from error
+
+
+def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], Iterator[Data]]:
+    """Run trials one by one: the function is given a trial's spec and returns the rest of its line."""
+    return lambda trials, options: ({"key": trial.key, **function(trial.spec)} for trial in trials)
+
+
+_MODULES = (
+    *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
+    *("audio", "audio_ladder", "choose", "cost", "doctor", "gate"),
+    *("versions", "versions.sessions", "versions.seeds", "claims"),
+)
+NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)
+PROOF = NAMES[:6]
+"""The experiments on the measuring itself, which run when none is named."""
+
+
+def experiment_by_name(name: str) -> Experiment:
+    """Import an experiment."""
+    if name not in NAMES:
+        raise unknown_name("experiment", name, NAMES)
+    module = importlib.import_module(f"validation.{_MODULES[NAMES.index(name)]}")
+    experiment: Experiment = module.EXPERIMENT
+    return experiment
+
+
+def run(experiment: Experiment, options: Options, *, limit_s: float = float("inf"), progress: Progress) -> None:
+    """Run the trials that are missing; begin none that would not end within the limit."""
+    check_own_folder(options.out, *(f"{name}.jsonl" for name in NAMES), experiment.path(options.out).name)
+    file, planned = TrialFile(experiment.path(options.out)), experiment.trials(options)
+    known, end_s = file.keys(), time.monotonic() + limit_s
+    missing = [trial for trial in planned if trial.key not in known]
+    keys = {trial.key for trial in planned}
+    progress(len(keys & known), len(keys), "on file")
+    in_time = takewhile(lambda trial: time.monotonic() + trial.seconds <= end_s, missing)
+    for line in experiment.run(in_time, options):
+        file.append(line)
+        known.add(line["key"])
+        progress(len(keys & known), len(keys), line["key"])
+
+
+def content_of(experiment: Experiment, options: Options) -> Any:
+    """Return what figures are made of: the lines, their summary, or the stored summary of an earlier run; else None."""
+    lines = TrialFile(experiment.path(options.out)).read()
+    if experiment.summary is None:
+        return lines or None
+    path = experiment.stored_path(options.out)
+    if lines:
+        content = experiment.summary(lines, options)
+        if content is not None:
+            content = {**content, **_environment(path, options)}
+            write_json(content, path)
+        return content
+    return read_json(path) if path.exists() else None
+
+
+def _environment(path: Path, options: Options) -> Data:
+    """Return where the trials ran: here where they ran just now, else what an earlier summary says, if any."""
+    from precision_eval.core.environment import collect
+
+    if not options.report:
+        return {"environment": collect("cpu")}
+    earlier = read_json(path) if path.exists() else {}
+    return {"environment": earlier["environment"]} if "environment" in earlier else {}
+
+
+def figures_of(experiment: Experiment, options: Options, content: Any) -> list[Figure]:
+    """Make the figures; trials that are not this experiment's are refused in one line."""
+    try:
+        return [] if content is None else experiment.figures(content)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        path = experiment.path(options.out)
+        path = path if path.exists() else experiment.stored_path(options.out)
+        raise RecordError(
+            f"{path} does not hold trials of {experiment.name} as they are written today ({error!r}); "
+            "give another --out"
+        ) from error
+
+
+def report(experiment: Experiment, options: Options) -> tuple[list[Figure], list[Path]]:
+    """Return the figures and the drawn files of an experiment; both are empty where nothing is stored."""
+    content = content_of(experiment, options)
+    figures = figures_of(experiment, options, content)
+    return figures, experiment.plots(content, options.out) if figures else []
+
+
+def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
+    """Write ``figures.json`` and ``report.md``; experiments that were not asked for keep their figures."""
+    from validation.tables import figures_markdown
+
+    path = out / "figures.json"
+    known = read_json(path) if path.exists() else {}
+    known |= {name: [asdict(figure) for figure in rows] for name, rows in figures.items() if rows}
+    ordered = {name: known[name] for name in NAMES if name in known}
+    write_json(ordered, path)
+    parts = ["# How far the measuring can be trusted"]
+    for name, rows in ordered.items():
+        parts += [f"## {experiment_by_name(name).title}", figures_markdown(rows)]
+        parts += [f"![{plot.stem}]({plot.name})" for plot in sorted(out.glob(f"{name}*.png"))]
+    (out / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def write_json(content: Any, path: Path) -> None:
+    """Write a JSON file whole or not at all."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; one that is none is named in one line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(f"{path} is no JSON file ({error}); remove it or give another --out") from error

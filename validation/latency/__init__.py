@@ -1,0 +1,54 @@
+"""Verdicts on latency: how often they are wrong and what they can see, beside other tools on the same calls and load.
+
+A trial times a pair of calls whose difference is known exactly (:mod:`.calls`), on the machine left alone or beside
+bursting competitors (:mod:`.load`), by this suite or by asv, pytest-benchmark, torch.utils.benchmark or a t-test
+(:mod:`.rivals`), each within the same budget. Stopped anywhere, the trials on file are useful (:mod:`.schedule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from validation.frame import Data, Experiment, Figure, Options, Trial
+
+
+def _trials(options: Options) -> list[Trial]:
+    from validation.latency.schedule import in_phases, schedule
+
+    return [Trial(spec.key, spec, spec.budget_s) for spec in in_phases(schedule(options.size))]
+
+
+def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
+    """Measure phase by phase: one load and one worker each."""
+    from validation.latency.load import under_load
+    from validation.latency.worker import Worker
+
+    for number, (load, phase) in enumerate(groupby(trials, key=lambda trial: trial.spec.load)):
+        with under_load(load, seed=number), Worker() as worker:
+            for trial in phase:
+                yield worker.measure(trial.spec)
+
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    from validation.latency.figures import all_figures, outcomes
+
+    return all_figures(outcomes(lines))
+
+
+def _plots(lines: list[Data], out: Path) -> list[Path]:
+    from validation.latency.figures import outcomes
+    from validation.latency.plots import draw_estimates, draw_power
+
+    return draw_power(outcomes(lines), out) + draw_estimates(outcomes(lines), out)
+
+
+EXPERIMENT = Experiment(
+    name="latency",
+    title="verdicts on latency: false alarms, power, coverage, beside other tools",
+    trials=_trials,
+    run=_run,
+    figures=_figures,
+    plots=_plots,
+)

@@ -1,0 +1,111 @@
+"""The load beside a measurement, and how busy other processes really kept the machine.
+
+*Quiet* adds nothing. *Bursty* runs one competitor per core that this process may use, so that the measured process
+cannot escape to a free one. A competitor (``python -m validation.latency.load SEED PARENT_PID``) alternates bursts of
+work over 8 MiB of memory with pauses until its parent is gone. How busy others are is counted in cores: 1.0 is one core
+used fully by anybody but the measured process, time stolen by a hypervisor included.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from precision_eval.core.errors import UnsupportedError, unknown_name
+
+LOADS = ("quiet", "bursty")
+BUSY_S = (0.001, 0.040)
+PAUSE_S = (0.001, 0.060)
+_VALUES = 1 << 20  # float64: 8 MiB, more than a core's second-level cache, so a burst also displaces what lay there
+MEAN_BUSY = sum(BUSY_S) / (sum(BUSY_S) + sum(PAUSE_S))
+"""Share of a core that one competitor asks for: 0.40."""
+
+
+def usable_cores() -> int:
+    """Return the number of cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # Linux; elsewhere a process may use all
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def under_load(load: str, *, seed: int) -> Iterator[tuple[subprocess.Popen[str], ...]]:
+    """Keep a load running while the block runs."""
+    if load not in LOADS:
+        raise unknown_name("load", load, LOADS)
+    competitors: list[subprocess.Popen[str]] = []
+    try:
+        for core in range(usable_cores() if load == "bursty" else 0):
+            competitors.append(_start_competitor(seed * 1000 + core))
+        for competitor in competitors:
+            _await_ready(competitor)
+        yield tuple(competitors)
+    finally:
+        for competitor in competitors:
+            competitor.kill()
+        for competitor in competitors:
+            competitor.communicate()
+
+
+def _start_competitor(seed: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "validation.latency.load", str(seed), str(os.getpid())]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+
+
+def _await_ready(competitor: subprocess.Popen[str]) -> None:
+    assert competitor.stdout is not None  # a pipe was asked for
+    if competitor.stdout.readline().strip() != "ready":
+        raise UnsupportedError(
+            f"a competitor did not start (status {competitor.wait()}); its message stands above; no load, no trials"
+        )
+
+
+class Bystanders:
+    """What other processes take of the machine from the making of this object on."""
+
+    def __init__(self) -> None:
+        self._start_s = time.perf_counter()
+        self._own_s = time.process_time()
+        self._busy_s = _machine_busy_s()
+
+    def cores(self) -> float:
+        """Return the mean number of cores in use by others since the start; ≥ 0, resolution 10 ms per core."""
+        wall_s = max(time.perf_counter() - self._start_s, 1e-9)
+        others_s = (_machine_busy_s() - self._busy_s) - (time.process_time() - self._own_s)
+        return max(0.0, others_s / wall_s)
+
+
+def _machine_busy_s() -> float:
+    """Return processor seconds spent since boot, all cores, guests counted once."""
+    import psutil
+
+    times = psutil.cpu_times()._asdict()
+    return float(sum(seconds for state, seconds in times.items() if state not in _NOT_BUSY))
+
+
+_NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are inside user and nice
+
+
+def compete(seed: int, parent: int) -> None:
+    """Burst and pause while `parent` is this process's parent; return within one burst and pause of its end."""
+    import numpy as np
+
+    rng = random.Random(seed)
+    array = np.ones(_VALUES)
+    print("ready", flush=True)
+    while os.getppid() == parent:
+        end = time.perf_counter() + rng.uniform(*BUSY_S)
+        while time.perf_counter() < end:
+            array += 1.0
+        time.sleep(rng.uniform(*PAUSE_S))
+
+
+if __name__ == "__main__":
+    compete(int(sys.argv[1]), int(sys.argv[2]))

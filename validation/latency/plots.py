@@ -1,0 +1,129 @@
+"""Two drawings of the trials: power curves, and the A/A estimates.
+
+Conventions: bars are Wilson's 95 % intervals. At 0 % a curve shows *any* flag (the false alarms), elsewhere the share
+flagged ``slower``. Colours are Okabe and Ito's; tools differ in marker, the second rule of a tool is hollow and dashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
+from precision_eval.stats import wilson_interval
+from validation.latency.calls import CALLS, DELTAS
+from validation.latency.figures import OURS, RuleOutcome
+from validation.latency.load import LOADS, MEAN_BUSY
+from validation.latency.rivals import RULES
+from validation.latency.schedule import BUDGET_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleLook:
+    """How a rule is drawn."""
+
+    colour: str
+    marker: str
+    line: Literal["-", "--", ":"] = "-"
+
+
+LOOKS: dict[str, RuleLook] = {
+    "ours": RuleLook(colour="#000000", marker="o"),
+    "asv_1.1": RuleLook(colour="#E69F00", marker="s"),
+    "asv_1.01": RuleLook(colour="#E69F00", marker="s", line="--"),
+    "pytest_median_2": RuleLook(colour="#0072B2", marker="^"),
+    "pytest_min_5": RuleLook(colour="#0072B2", marker="^", line="--"),
+    "torch_iqr": RuleLook(colour="#D55E00", marker="D"),
+    "torch_compare": RuleLook(colour="#D55E00", marker="D", line="--"),
+    "ttest_0.01": RuleLook(colour="#009E73", marker="v"),
+}
+
+_FIRST_RULES = ("ours", "asv_1.1", "pytest_median_2", "torch_iqr", "ttest_0.01")
+_TOOL_NAMES = ("compare_latency", "asv", "pytest-benchmark", "torch.utils.benchmark", "t-test")
+
+
+def draw_power(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
+    """Draw the share flagged over the slowdown, a panel per load; returns ``latency_power.png`` and ``.svg``."""
+    figure = new_figure(11.0, 5.4)
+    panels = figure.subplots(1, len(LOADS), sharey=True)
+    for axes, load in zip(panels, LOADS, strict=True):
+        dress(axes, title=_panel_title(load))
+        for place, rule in enumerate(RULES):
+            _draw_curve(axes, [o for o in found if o.load == load and o.rule == rule], rule, place=place)
+        axes.set_xticks(range(len(DELTAS)), ["0 (A/A)", *(f"+{100 * delta:g} %" for delta in DELTAS[1:])])
+        axes.axvline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
+        axes.set_xlim(-0.45, len(DELTAS) - 0.55)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel("injected slowdown", color=INK, fontsize=9.5)
+    panels[0].set_ylabel("share flagged slower (at 0: flagged at all, falsely)", color=INK, fontsize=9.5)
+    handles = {text: handle for axes in panels for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return save(figure, out, "latency_power")
+
+
+def _panel_title(load: str) -> str:
+    extra = "nothing added" if load == "quiet" else f"a competitor per core, busy {100 * MEAN_BUSY:.0f} %"
+    return f"{load} ({extra}), {BUDGET_S[load]:g} s per pair"
+
+
+def _draw_curve(axes: Axes, cases: Sequence[RuleOutcome], rule: str, *, place: int) -> None:
+    """Draw one rule's points with their intervals, moved sideways so that bars do not cover each other."""
+    look, shift = LOOKS[rule], 0.07 * (place - (len(RULES) - 1) / 2)
+    points = []
+    for position, delta in enumerate(DELTAS):
+        here = [o for o in cases if o.delta == delta]
+        if here:
+            hits = sum(o.flagged if delta == 0.0 else o.said == "slower" for o in here) / len(here)
+            low, high = wilson_interval(hits, len(here))
+            points.append((position + shift, hits, max(0.0, hits - low), max(0.0, high - hits)))
+    if not points:
+        return
+    x, y, below, above = np.array(points).T
+    ours = rule == OURS
+    axes.errorbar(
+        x,
+        y,
+        yerr=np.array([below, above]),
+        color=look.colour,
+        marker=look.marker,
+        markerfacecolor=look.colour if look.line == "-" else "white",
+        linestyle="none",
+        markersize=6.5 if ours else 4.5,
+        elinewidth=1.4 if ours else 0.8,
+        label=RULES[rule],
+        zorder=4 if ours else 3,
+    )
+    slowed = x > 0.5  # the share at 0 answers another question, so no line leads to it
+    axes.plot(x[slowed], y[slowed], look.line, color=look.colour, linewidth=2.2 if ours else 1.1, zorder=3)
+
+
+def draw_estimates(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
+    """Draw each tool's A/A estimates as a strip, a panel per load; returns ``latency_estimates.png`` and ``.svg``."""
+    figure = new_figure(11.0, 4.6)
+    panels = figure.subplots(1, len(LOADS), sharey=True)
+    rng = np.random.default_rng(0)  # sideways jitter only
+    for axes, load in zip(panels, LOADS, strict=True):
+        dress(axes, title=_panel_title(load))
+        for place, rule in enumerate(_FIRST_RULES):
+            for step, call in enumerate(CALLS):
+                same = [o for o in found if (o.load, o.rule, o.delta, o.call) == (load, rule, 0.0, call.name)]
+                x = place + 0.19 * (step - 1.5) + rng.uniform(-0.06, 0.06, len(same))
+                y = [100.0 * (o.ratio - 1.0) for o in same]
+                axes.plot(x, y, ".", color=LOOKS[rule].colour, markersize=3.5, alpha=0.55, rasterized=True)
+        axes.axhspan(-0.2, 0.2, color="#DDDDDD", alpha=0.6, zorder=0)
+        axes.set_yscale("symlog", linthresh=0.2, linscale=0.8)
+        axes.set_yticks(_TICKS, [f"{tick:+g} %" if tick else "0" for tick in _TICKS])
+        axes.set_ylim(-120, 300)
+        axes.set_xticks(range(len(_TOOL_NAMES)), [name.replace(".", ".\n", 1) for name in _TOOL_NAMES], fontsize=8.5)
+    panels[0].set_ylabel("estimate on identical calls, from 1 (grey: ±0.2 %)", color=INK, fontsize=9.5)
+    lengths = ", ".join(call.name.replace("us", " µs").replace("ms", " ms") for call in CALLS)
+    figure.supxlabel(f"in each strip, from left to right: calls of {lengths}", fontsize=9, color=FAINT)
+    return save(figure, out, "latency_estimates")
+
+
+_TICKS = (-100, -10, -1, -0.2, 0, 0.2, 1, 10, 100)

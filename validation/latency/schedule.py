@@ -1,0 +1,117 @@
+"""Which trials an experiment of a size holds, and in which order.
+
+Conventions: a *cell* is a tool, a load and an injected slowdown, with a number of trials; its trials go round the
+calls that allow that slowdown. The order is drawn once from a fixed seed so that, stopped anywhere, every cell of a
+tool is about equally far (and this suite's cells are :data:`OURS_AHEAD` times as far as the rivals'), with tools and
+calls mixed in time. It is cut into *phases* of one load each, quiet and bursty in turn, so that a load need not be
+started for every trial. Trials already on file are left out; the order of the others stays.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from validation.frame import Size
+from validation.latency.calls import CALLS, DELTAS
+from validation.latency.load import LOADS
+from validation.latency.rivals import TOOLS
+
+BUDGET_S = {"quiet": 2.0, "bursty": 4.0}
+"""Seconds for a pair, the same for every tool."""
+
+PHASE_S = 480.0
+"""Budget of a stretch of trials in which each load has one phase."""
+
+OURS_AHEAD = 2.5
+
+_ORDER_SEED = 20260101
+_OURS = "ours"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class TrialSpec:
+    """What a trial depends on."""
+
+    tool: str
+    load: str
+    call: str
+    delta: float
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Name of the trial on file."""
+        return f"{self.tool}/{self.load}/{self.call}/{self.delta:g}/{self.seed}"
+
+    @property
+    def budget_s(self) -> float:
+        """Seconds for the pair."""
+        return BUDGET_S[self.load]
+
+
+def parse_key(key: str) -> TrialSpec:
+    """Read a trial's key back."""
+    tool, load, call, delta, seed = key.split("/")
+    return TrialSpec(tool=tool, load=load, call=call, delta=float(delta), seed=int(seed))
+
+
+_POWER = DELTAS[1:]
+_FULL = {
+    ("ours", "quiet"): {0.0: 400} | dict.fromkeys(_POWER, 120),
+    ("ours", "bursty"): {0.0: 1000} | dict.fromkeys(_POWER, 120),
+    ("rivals", "quiet"): {0.0: 60} | dict.fromkeys(_POWER, 30),
+    ("rivals", "bursty"): {0.0: 60} | dict.fromkeys(_POWER, 30),
+}
+"""Most of the time goes where errors are likeliest: equal calls under load."""
+
+_QUICK = {True: {0.0: 8, 0.005: 3, 0.01: 3, 0.02: 3, 0.05: 4}, False: {0.0: 1, 0.01: 1, 0.05: 1}}
+
+
+def trials_per_cell(size: Size, tool: str, load: str, delta: float) -> int:
+    """Return how many trials a cell has, over all its calls."""
+    if size == "quick":
+        return _QUICK[tool == _OURS].get(delta, 0)
+    return _FULL["ours" if tool == _OURS else "rivals", load][delta]
+
+
+def schedule(size: Size) -> list[TrialSpec]:
+    """Return every trial of a size, in the order in which they are to run."""
+    ranked: list[tuple[float, TrialSpec]] = []
+    for tool in TOOLS:
+        for load in LOADS:
+            for delta in DELTAS:
+                ranked += _cell(tool, load, delta, trials_per_cell(size, tool, load, delta))
+    return [spec for _, spec in sorted(ranked)]
+
+
+def _cell(tool: str, load: str, delta: float, count: int) -> Iterator[tuple[float, TrialSpec]]:
+    """Yield the trials of a cell, each with its place in the order: a fraction done, with seeded jitter."""
+    calls = [spec.name for spec in CALLS if delta in spec.deltas]
+    rng = random.Random(_ORDER_SEED + zlib.crc32(f"{tool}/{load}/{delta}".encode()))
+    behind = 1.0 if tool == _OURS else OURS_AHEAD
+    first = rng.randrange(len(calls))  # cells with fewer trials than calls do not all take the same one
+    for seed in range(count):
+        place = behind * (seed + rng.random()) / count
+        yield place, TrialSpec(tool=tool, load=load, call=calls[(first + seed) % len(calls)], delta=delta, seed=seed)
+
+
+def in_phases(specs: Sequence[TrialSpec], *, phase_s: float = PHASE_S) -> list[TrialSpec]:
+    """Reorder so that trials of one load follow each other: in every stretch of `phase_s` one load, then the other."""
+    stretches: list[list[TrialSpec]] = []
+    spent_s = phase_s
+    for spec in specs:
+        if spent_s >= phase_s:
+            stretches.append([])
+            spent_s = 0.0
+        stretches[-1].append(spec)
+        spent_s += spec.budget_s
+    return [
+        spec
+        for number, stretch in enumerate(stretches)
+        for load in (LOADS if number % 2 == 0 else LOADS[::-1])
+        for spec in stretch
+        if spec.load == load
+    ]

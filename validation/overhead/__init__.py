@@ -1,0 +1,212 @@
+"""What measuring costs: the harness around a call, the suite beside a model, trace and probe on, outputs unchanged.
+
+Ratios of latencies with 95 % intervals, 1 = no overhead; one torch thread. A target counts as met where the upper end
+of the interval is within it, so a machine too noisy to tell does not meet it. Meant for a quiet machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.core.drawing import INK, dress, new_figure, save
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
+
+NAME = "overhead"
+HARNESS_TARGET, OFF_TARGET, ON_TARGET = 1.001, 1.005, 3.0
+_CALLS_S = (1e-4, 1e-3)
+_SIZES = (
+    ("attention-decode", "metavoice"),
+    ("attention-decode", "dia"),
+    ("attention-prefill", "metavoice"),
+    ("attention-prefill", "dia"),
+    ("voice", "default"),
+)
+_GENERAL = tuple(fix for fix in FIXES if fix.storage != "per_case")
+_ON_FIXES = ("full_float32", "kv_to_query", "query_to_half")
+
+
+def _trials(options: Options) -> list[Trial]:
+    """Every trial of a size: the name of a function of :mod:`.trials` and its arguments."""
+    full = options.size == "full"
+    chosen = _SIZES if full else (_SIZES[0], _SIZES[-1])
+    found = [_trial(f"harness {call_s:g}", call_s, budget_s=20.0 if full else 3.0, seed=0) for call_s in _CALLS_S]
+    for pair, (case, size) in product(range(8 if full else 2), (_SIZES[0], _SIZES[-1])):
+        found.append(_trial(f"forked {case}/{size} {pair}", case, size, rounds=300 if full else 60, seed=pair))
+    for case, size in chosen:
+        found.append(_trial(f"off {case}/{size}", case, size, budget_s=15.0 if full else 4.0, seed=0))
+    for (case, size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
+        found.append(_trial(f"on {case}/{size}/{fix}", case, size, fix, budget_s=4.0 if full else 2.0, seed=0))
+    checked = (*_SIZES, ("voice", "bfloat16-checkpoint")) if full else (("attention-prefill", "tiny"), _SIZES[-1])
+    for (case, size), general in product((("attention-decode", "tiny"), *checked), _GENERAL):
+        if "eager" in general.modes:
+            found.append(_trial(f"same {case}/{size}/{general.id}/eager", case, size, general.id, mode="eager"))
+    for general in _GENERAL if full else ():
+        key = f"same attention-decode/tiny/{general.id}/compiled"
+        found.append(_trial(key, "attention-decode", "tiny", general.id, mode="compiled"))
+    return found
+
+
+def _trial(key: str, *arguments: Any, **named: Any) -> Trial:
+    return Trial(key, (key.split()[0], arguments, named))
+
+
+def _measured(spec: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Data:
+    from validation.overhead import trials
+
+    kind, arguments, named = spec
+    return {"kind": kind, **getattr(trials, f"{kind}_trial")(*arguments, **named)}
+
+
+def _figures(lines: list[Data]) -> list[Figure]:
+    return [*_harness(lines), *_off(lines), *_forked(lines), *_on(lines), *_same(lines)]
+
+
+def _of_kind(lines: Sequence[Data], kind: str) -> dict[str, Data]:
+    """Lines of a kind by the rest of their key."""
+    return {line["key"].removeprefix(f"{kind} "): line for line in lines if line["kind"] == kind}
+
+
+def _interval(found: Data, digits: int = 4) -> str:
+    return f"{found['ratio']:.{digits}f} [{found['low']:.{digits}f}, {found['high']:.{digits}f}]"
+
+
+def _held(name: str, found: Data, most: float, text: str, rivals: dict[str, str] | None = None) -> Figure:
+    return Figure(name, text, f"≤ {most:g}", found["high"] <= most, rivals or {})
+
+
+def _harness(lines: Sequence[Data]) -> list[Figure]:
+    texts = {
+        "wall": "figure of a call of {:g} ms ÷ bare loop, wall clock",
+        "cpu": "figure of a call of {:g} ms ÷ bare loop, processor time",
+        "block": "whole time in the timer, calls of {:g} ms ÷ bare loop (the excess is in no figure)",
+    }
+    return [
+        _held(
+            text.format(float(call_s) * 1e3),
+            line[name],
+            HARNESS_TARGET,
+            f"{_interval(line[name], 5)}, {line[name]['blocks']:.0f} pairs",
+        )
+        for name, text in texts.items()
+        for call_s, line in _of_kind(lines, "harness").items()
+    ]
+
+
+def _off(lines: Sequence[Data]) -> list[Figure]:
+    name = "called through the suite, capture off ÷ called plainly, {}"
+    return [
+        _held(name.format(case), line, OFF_TARGET, f"{_interval(line)}, {line['blocks']:.0f} pairs of blocks")
+        for case, line in _of_kind(lines, "off").items()
+    ]
+
+
+def pooled(ratios: Sequence[float]) -> Data:
+    """Geometric mean of independent ratios, with Student's 95 % interval."""
+    from precision_eval.stats import student_quantile
+
+    logs = np.log(np.asarray(ratios, dtype=np.float64))
+    mean, reach = float(logs.mean()), math.inf
+    if logs.size > 1:
+        reach = student_quantile(0.05, logs.size - 1) * float(logs.std(ddof=1)) / math.sqrt(logs.size)
+    return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
+
+
+def _forked(lines: Sequence[Data]) -> list[Figure]:
+    groups: dict[str, list[float]] = {}
+    for name, line in _of_kind(lines, "forked").items():
+        groups.setdefault(name.split()[0], []).append(line["ratio"])
+    return [
+        Figure(
+            f"suite imported and used before, now off ÷ plain model, {case}",
+            f"{_interval(pooled(ratios))}, {len(ratios)} pairs of processes",
+        )
+        for case, ratios in groups.items()
+    ]
+
+
+def _on(lines: Sequence[Data]) -> list[Figure]:
+    of_kind = [*_of_kind(lines, "on").values()]
+    if not of_kind:
+        return []
+    profiler = max(line["profiler"]["ratio"] for line in of_kind)
+    rivals = {"torch.profiler, shapes off, memory on": f"{profiler:.2f} at most"}
+    figures = []
+    for kind, text in {"trace": "trace on", "probe": "attention probe on", "both": "trace and probe on"}.items():
+        worst = max(of_kind, key=lambda line: float(line[kind]["high"]))
+        found = f"{_interval(worst[kind], 2)} ({worst['key'].removeprefix('on ')})"
+        name = f"{text} ÷ one eager call, the largest of {len(of_kind)} cases × fixes"
+        figures.append(_held(name, worst[kind], ON_TARGET, found, rivals))
+    return figures
+
+
+def _same(lines: Sequence[Data]) -> list[Figure]:
+    figures = []
+    for mode in ("eager", "compiled"):
+        ran = [line for key, line in _of_kind(lines, "same").items() if key.endswith(mode) and line["passed"]]
+        if ran:
+            outputs = [same for line in ran for same in line["same"].values()]
+            left = sum(line["left"] for line in ran)
+            figures.append(
+                Figure(
+                    f"outputs with capture on and off, {mode}, {len(ran)} cases × fixes that run",
+                    f"{sum(outputs)} of {len(outputs)} bit-identical, {left} names or modes left behind",
+                    "bit-identical in all, nothing left behind",
+                    all(outputs) and left == 0,
+                )
+            )
+    return figures
+
+
+def _plots(lines: list[Data], out: Path) -> list[Path]:
+    """Draw every ratio with its interval against its target."""
+    harness = {
+        f"{text}, {float(call_s) * 1e3:g} ms": line[name]
+        for name, text in (("wall", "wall figure"), ("cpu", "processor time"))
+        for call_s, line in _of_kind(lines, "harness").items()
+    }
+    on = {
+        f"{name.removesuffix('/default')}, {kind}": line[kind]
+        for name, line in _of_kind(lines, "on").items()
+        for kind in ("trace", "probe")
+    }
+    panels = [
+        ("harness: figure ÷ bare loop", harness, HARNESS_TARGET),
+        ("off: through the suite ÷ plain", _of_kind(lines, "off"), OFF_TARGET),
+        ("on: observed ÷ one eager call", on, ON_TARGET),
+    ]
+    panels = [panel for panel in panels if panel[1]]
+    if not panels:
+        return []
+    tallest = max(len(ratios) for _, ratios, _ in panels)
+    figure = new_figure(6.2 * len(panels), 1.4 + 0.26 * tallest)
+    for axes, (title, ratios, target) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, ratios, target)
+        dress(axes, title=f"{title}, target ≤ {target:g}")
+        axes.grid(False, axis="y")
+    return save(figure, out, NAME)
+
+
+def _draw(axes: Any, ratios: dict[str, Data], target: float) -> None:
+    """Draw bars from 1 with intervals, and the target as a line."""
+    for row, ratio in enumerate(reversed(ratios.values())):
+        colour = "#009E73" if ratio["high"] <= target else "#D55E00"
+        axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
+        if math.isfinite(ratio["high"]):
+            axes.plot([ratio["low"], ratio["high"]], [row, row], color=INK, linewidth=1.2)
+    axes.axvline(1.0, color="#999999", linewidth=0.8)
+    axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
+    axes.set_yticks(range(len(ratios)), list(reversed(ratios)))
+    axes.ticklabel_format(axis="x", useOffset=False)
+    axes.set_xlabel("ratio, 95 % interval; green: all of it within the target", fontsize=9, color=INK)
+
+
+EXPERIMENT = Experiment(
+    name=NAME, title="what measuring costs", trials=_trials, run=each(_measured), figures=_figures, plots=_plots
+)
