@@ -136,7 +136,7 @@ def experiment_by_name(name: str) -> Experiment:
 
 def run(experiment: Experiment, options: Options, *, limit_s: float = float("inf"), progress: Progress) -> None:
     """Run the trials that are missing; begin none that would not end within the limit."""
-    check_own_folder(options.out, *(f"{name}.jsonl" for name in NAMES), experiment.path(options.out).name)
+    _check_folder(experiment, options.out)
     file, planned = TrialFile(experiment.path(options.out)), experiment.trials(options)
     known, end_s = file.keys(), time.monotonic() + limit_s
     missing = [trial for trial in planned if trial.key not in known]
@@ -147,6 +147,13 @@ def run(experiment: Experiment, options: Options, *, limit_s: float = float("inf
         file.append(line)
         known.add(line["key"])
         progress(len(keys & known), len(keys), line["key"])
+
+
+def _check_folder(experiment: Experiment, out: Path) -> None:
+    """Refuse to write into a folder that holds something else than trials or summaries."""
+    if not experiment.stored_path(out).exists():
+        others = [f"{name}.jsonl" for name in NAMES if (out / f"{name}.jsonl").exists()]
+        check_own_folder(out, experiment.path(out).name, *others)
 
 
 def content_of(experiment: Experiment, options: Options) -> Any:

@@ -7,8 +7,8 @@ import pytest
 
 from precision_eval.measure.assess.rule import parse
 from precision_eval.measure.assess.statistics import STATISTICS
-from validation.numerics import calibration
-from validation.numerics.families import KEYS, ROWS
+from validation.faults import calibration
+from validation.faults.families import KEYS, ROWS
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ from hypothesis.extra.numpy import arrays
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.trials import TrialFile
-from validation import divergence
-from validation.divergences import analysis
-from validation.divergences.analysis import analyse, permutation_p
-from validation.divergences.hazard import mismatch_probability
-from validation.divergences.plan import BIN_STEPS, FIXES, TRIALS
-from validation.divergences.prediction import Prediction, binned, resampled_medians, step_hazards
+from validation import frame
+from validation.divergence import EXPERIMENT, Runner, analysis
+from validation.divergence.analysis import analyse, permutation_p
+from validation.divergence.plan import BIN_STEPS, FIXES
+from validation.divergence.prediction import Prediction, binned, mismatch_probability, resampled_medians, step_hazards
 
 PAIRS = arrays(np.float64, (2, 7), elements=st.floats(-8, 8))
 
@@ -157,10 +156,10 @@ class TestPrediction:
 RATES = {"bfloat16": 0.03, "autocast": 0.025, "float16": 0.004, "query_to_half": 6e-4, "kv_to_query": 4e-4}
 
 
-def write_trials(out, *, factor: float = 1.0, n_streams: int = 240, steps: int = 4000, seed: int = 0) -> None:
+def made_lines(*, factor: float = 1.0, n_streams: int = 240, steps: int = 4000, seed: int = 0) -> list[dict]:
     """Trials of streams whose true hazards are known; `factor` makes the predicted ones wrong."""
     rng = np.random.default_rng(seed)
-    trials = TrialFile(out / TRIALS)
+    trials = []
     for fix, rate in (RATES | {"full_float32": 1e-7}).items():
         common = {"size": "full", "group": "float32@T0.65", "fix": fix}
         hazard = np.full((12, 10), BIN_STEPS * rate * (RATES["float16"] / rate if factor == 0 else factor))
@@ -175,6 +174,7 @@ def write_trials(out, *, factor: float = 1.0, n_streams: int = 240, steps: int =
                 common
                 | {"key": f"s{chunk}/{fix}", "kind": "streams", "seed": chunk, "steps": steps, "first": part.tolist()}
             )
+    return trials
 
 
 @pytest.fixture(autouse=True)
@@ -184,8 +184,8 @@ def fewer_resamples(monkeypatch):
 
 class TestAnalysis:
     def test_true_hazards_agree(self, tmp_path):
-        write_trials(tmp_path)
-        result = analyse(tmp_path)
+        lines = made_lines()
+        result = analyse(lines)
         agreement = result.agreement
         assert len(agreement.points) == len(RATES)  # float32 is never half lost
         assert agreement.spearman.estimate > 0.85
@@ -200,28 +200,28 @@ class TestAnalysis:
                 assert condition.largest_gap < 0.12
 
     def test_hazards_that_are_wrong_show(self, tmp_path):
-        write_trials(tmp_path, factor=3.0)
-        agreement = analyse(tmp_path).agreement
+        lines = made_lines(factor=3.0)
+        agreement = analyse(lines).agreement
         assert agreement.error_factor.low > 2.0
         assert agreement.slope.estimate == pytest.approx(1.0, abs=0.1)  # a common factor is no matter of slope
 
     def test_chunks_are_put_in_the_order_of_their_seeds(self, tmp_path):
-        write_trials(tmp_path)
-        ordered = {c.fix: c.first for c in analyse(tmp_path).conditions}
-        chunks = {t["key"]: t["first"] for t in TrialFile(tmp_path / TRIALS).read() if t["kind"] == "streams"}
+        lines = made_lines()
+        ordered = {c.fix: c.first for c in analyse(lines).conditions}
+        chunks = {t["key"]: t["first"] for t in lines if t["kind"] == "streams"}
         assert ordered["float16"].tolist() == chunks["s0/float16"] + chunks["s1/float16"]
 
     def test_pairs_are_told_apart_where_they_differ(self, tmp_path):
-        write_trials(tmp_path)
-        found = {frozenset((c.first, c.second)): c for c in analyse(tmp_path).comparisons}
+        lines = made_lines()
+        found = {frozenset((c.first, c.second)): c for c in analyse(lines).comparisons}
         assert len(found) == 15
         assert found[frozenset(("float16", "autocast"))].p < 1e-6
         assert found[frozenset(("full_float32", "kv_to_query"))].p < 1e-6
         assert all(0.0 <= c.p <= 1.0 for c in found.values())
 
     def test_half_resampled_median_is_kaplan_meiers(self, tmp_path):
-        write_trials(tmp_path)
-        conditions = [c for c in analyse(tmp_path).conditions if c.fix in RATES]
+        lines = made_lines()
+        conditions = [c for c in analyse(lines).conditions if c.fix in RATES]
         drawn = analysis._resampled(conditions)
         assert drawn.shape == (200, 2, len(RATES))
         for i, condition in enumerate(conditions):
@@ -229,9 +229,8 @@ class TestAnalysis:
             assert inside[0] <= condition.median.median <= inside[1]
 
     def test_nothing_yet(self, tmp_path):
-        assert analyse(tmp_path) is None
-        assert divergence.figures(tmp_path) == []
-        assert divergence.plot(tmp_path) == []
+        assert analyse([]) is None
+        assert EXPERIMENT.figures([]) == EXPERIMENT.plots([], tmp_path) == []
 
 
 class TestPermutation:
@@ -258,8 +257,8 @@ class TestPermutation:
 
 class TestOutput:
     def test_figures_say_what_was_found(self, tmp_path):
-        write_trials(tmp_path)
-        found = {f.name: f for f in divergence.figures(tmp_path)}
+        lines = made_lines()
+        found = {f.name: f for f in EXPERIMENT.figures(lines)}
         streams = found["held-out streams per fix, fewest"]
         assert (streams.found, streams.met) == ("240 (full size)", True)
         censored = found["median step of first divergence, full_float32, float32@T0.65"]
@@ -267,12 +266,12 @@ class TestOutput:
         assert any("Spearman" in name for name in found)
 
     def test_too_few_streams_miss_the_target(self, tmp_path):
-        write_trials(tmp_path, n_streams=40)
-        assert divergence.figures(tmp_path)[0].met is False
+        lines = made_lines(n_streams=40)
+        assert EXPERIMENT.figures(lines)[0].met is False
 
     def test_plots(self, tmp_path):
-        write_trials(tmp_path)
-        files = divergence.plot(tmp_path)
+        lines = made_lines()
+        files = EXPERIMENT.plots(lines, tmp_path)
         assert [f.name for f in files] == ["divergence-survival.png", "divergence-calibration.png"]
         assert all(f.stat().st_size > 10_000 for f in files)
 
@@ -281,16 +280,15 @@ class TestRun:
     def test_a_known_trial_is_not_run_again(self, tmp_path, monkeypatch):
         made = []
 
-        def measure(task, design, conditions):
-            for condition in conditions:
-                made.append(condition)
-                yield condition, {"kind": "streams", "seed": task.chunk or 0, "steps": 5, "first": [1, -1]}
+        def measure(self, group, *rest):
+            made.append(rest)
+            return {"kind": "streams", "seed": 0, "steps": 5, "first": [1, -1]}
 
-        monkeypatch.setattr(divergence, "_hazards", measure)
-        monkeypatch.setattr(divergence, "_streams", measure)
+        monkeypatch.setattr(Runner, "hazards", measure)
+        monkeypatch.setattr(Runner, "streams", measure)
         calls = []
         for _ in range(2):
-            divergence.run(tmp_path, size="quick", progress=lambda done, total, what: calls.append((done, total)))
+            frame.run(EXPERIMENT, frame.Options(out=tmp_path), progress=lambda *step: calls.append(step[:2]))
         assert len(made) == 2 * len(FIXES)  # hazards and one chunk, once
         assert calls[-1] == (12, 12)
-        assert len(TrialFile(tmp_path / TRIALS).keys()) == 12
+        assert len(TrialFile(tmp_path / "divergence.jsonl").keys()) == 12

@@ -11,8 +11,8 @@ from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
 from precision_eval.cases.voice.conditions import opened
 from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
 from precision_eval.core.errors import ParameterError
-from validation.divergences.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
-from validation.divergences.running import Voices, first_divergence, forced_logits, load_voices, reference_path
+from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
+from validation.divergence.running import Voices, first_divergence, forced_logits, load_voices, reference_path
 
 SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
 STEPS, SEED, TEMPERATURE = 60, 11, 0.65

@@ -1,19 +1,30 @@
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from validation import faults
-from validation.numerics import plants
-from validation.numerics.attention_impls import FUSED, exact, yardstick
-from validation.numerics.families import DTYPES, FAMILIES, sample
-from validation.numerics.faults import FAULTS, SEEDS_PER_HOST
-from validation.numerics.held_out import HELD_OUT_FAULTS, HELD_OUT_HONEST
-from validation.numerics.rivals import RIVALS, Reference, alarms
-from validation.numerics.scoring import Rate, collect
-from validation.numerics.trials import BEYOND, OURS, POOLED, Stand, fault_trial, from_bits, stands, to_bits
+from validation import frame
+from validation.faults import EXPERIMENT, catalog, families, honest, plants, trials
+from validation.faults.kernels import FUSED, exact, yardstick
+from validation.faults.families import DTYPES, FAMILIES, sample
+from validation.faults.catalog import FAULTS, HELD_OUT_FAULTS, SEEDS_PER_HOST
+from validation.faults.honest import HELD_OUT_HONEST, HONEST
+from validation.faults.scoring import Rate, collect
+from validation.faults.trials import (
+    BEYOND,
+    OURS,
+    POOLED,
+    RIVALS,
+    Reference,
+    Stand,
+    alarms,
+    fault_trial,
+    from_bits,
+    stands,
+    to_bits,
+)
+from validation.frame import Options
 
 ALL = FAULTS + HELD_OUT_FAULTS
 BY_ID = {fault.id: fault for fault in ALL}
@@ -191,45 +202,38 @@ def test_pools_take_the_root_mean_square():
 
 
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(faults, "FAULTS", (BY_ID["gain_0.05%"], BY_ID["zeros"], BY_ID["nan_hidden"]))
-    monkeypatch.setattr(faults, "HELD_OUT_FAULTS", (BY_ID["stale_row"],))
-    monkeypatch.setattr(faults, "HONEST", faults.HONEST[:2])
-    monkeypatch.setattr(faults, "HELD_OUT_HONEST", HELD_OUT_HONEST[:1])
-    monkeypatch.setattr(faults, "FAMILIES", ("gaussian", "outlier_channels"))
-    monkeypatch.setattr(faults, "DTYPES", (torch.float16,))
+def run(monkeypatch, tmp_path):
+    """Run a few faults with a judge; return the lines."""
+    chosen = (BY_ID["gain_0.05%"], BY_ID["zeros"], BY_ID["nan_hidden"])
+    for module, name, value in (
+        (catalog, "FAULTS", chosen), (catalog, "HELD_OUT_FAULTS", (BY_ID["stale_row"],)),
+        (honest, "HONEST", HONEST[:2]), (honest, "HELD_OUT_HONEST", HELD_OUT_HONEST[:1]),
+        (families, "FAMILIES", ("gaussian", "outlier_channels")), (families, "DTYPES", (torch.float16,)),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+    def run_with(judge):
+        monkeypatch.setattr(trials, "suite_judge", judge)
+        options = Options(out=tmp_path, settings={"seeds": 4})
+        frame.run(EXPERIMENT, options, progress=lambda *step: None)
+        return frame.content_of(EXPERIMENT, options)
+
+    return run_with
 
 
-def run(out, judge):
-    seen = []
-    faults.run(out, size="quick", progress=lambda done, total, what: seen.append((done, total, what)), judge=judge)
-    return seen
-
-
-@pytest.mark.usefixtures("small")
-def test_run_goes_on_where_it_stopped(tmp_path):
-    assert faults.figures(tmp_path) == []
-    assert faults.plot(tmp_path) == []
-    seen = run(tmp_path, always)
+def test_run_goes_on_where_it_stopped(run, tmp_path):
+    first = run(always)
+    assert len(first) == 14
     path = tmp_path / "faults.jsonl"
-    whole = path.read_text(encoding="utf-8")
-    assert [done for done, _, _ in seen] == list(range(1, 15))
-    lines = whole.splitlines(keepends=True)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:6]) + lines[6][:20], encoding="utf-8")
-    assert run(tmp_path, always) == seen
-    again = path.read_text(encoding="utf-8").splitlines()
-
-    def without_times(line):
-        return {name: value for name, value in json.loads(line).items() if name != "assess_ms"}
-
-    assert [without_times(line) for line in again] == [without_times(line) for line in lines]
+    assert [line | {"assess_ms": 0} for line in run(always)] == [line | {"assess_ms": 0} for line in first]
 
 
-@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("judge", "caught", "flagged"), [(never, "0.00 %", "0.00 %"), (always, "100.0 %", "100.0 %")])
-def test_figures_follow_the_judge(tmp_path, judge, caught, flagged):
-    run(tmp_path, judge)
-    found = {figure.name: figure for figure in faults.figures(tmp_path)}
+def test_figures_follow_the_judge_and_plots_are_written(run, tmp_path, judge, caught, flagged):
+    lines = run(judge)
+    found = {figure.name: figure for figure in EXPERIMENT.figures(lines)}
     first = found["faults caught, effect at least the format's own error"]
     assert first.found.startswith(caught)
     assert first.met is (judge is always)
@@ -239,13 +243,8 @@ def test_figures_follow_the_judge(tmp_path, judge, caught, flagged):
     assert found["held-out faults caught, effect at least the format's own error"].found.startswith(caught)
     assert found["false alarms, held-out honest variations"].found.startswith(flagged)
     assert found["faults caught at ≥ 1, 4 calls pooled"].found.startswith(caught)
-
-
-@pytest.mark.usefixtures("small")
-def test_plots_are_written(tmp_path):
-    run(tmp_path, never)
-    drawn = faults.plot(tmp_path)
-    assert [path.name for path in drawn if path.suffix == ".png"] == ["faults.png", "faults-by-fault.png"]
+    drawn = [path for path in EXPERIMENT.plots(lines, tmp_path) if path.suffix == ".png"]
+    assert [path.name for path in drawn] == ["faults.png", "faults-by-fault.png"][: 1 + (judge is never)]
     assert all(path.stat().st_size > 5_000 for path in drawn)
 
 

@@ -6,10 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
-from validation.numerics.attention_impls import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
-from validation.numerics.families import CALIBRATION_SEED, DTYPES, FAMILIES, LOGIT_STD, Operands, in_float64, sample
-from validation.numerics.held_out import HELD_OUT_HONEST
-from validation.numerics.honest import HONEST
+from validation.faults.kernels import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
+from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, LOGIT_STD, Operands, in_float64, sample
+from validation.faults.honest import HELD_OUT_HONEST, HONEST
 
 ALL_HONEST = HONEST + HELD_OUT_HONEST
 
@@ -139,7 +138,7 @@ def test_calibration_hears_other_speech():
     judged = {sample("voice", seed=s, dtype=torch.float32).v.flatten()[0].item() for s in range(40)}
     calibrated = sample("voice", seed=CALIBRATION_SEED, dtype=torch.float32)
     assert calibrated.v.shape == (1, 4, 96, 64)
-    from validation.numerics.families import _voice_operands
+    from validation.faults.families import _voice_operands
 
     (_, mine, _), (_, theirs, _) = (_voice_operands(calibration=flag)[0] for flag in (False, True))
     assert len(judged) > 20

@@ -4,8 +4,9 @@ import os
 import pytest
 import torch
 
-from precision_eval.core.trials import TrialFile
-from validation import overhead, overhead_off, overhead_trials
+from validation import overhead
+from validation.frame import Options
+from validation.overhead import EXPERIMENT, forked, trials
 
 
 def test_pooled_ratio_by_hand():
@@ -30,38 +31,38 @@ def test_pooled_ratio_by_hand():
     ],
 )
 def test_bits(first, second, equal):
-    assert overhead_trials.bits_equal(first, second) is equal
+    assert trials.bits_equal(first, second) is equal
 
 
 def test_capture_changes_nothing_on_a_small_case():
-    passed = overhead_trials.same_trial("attention-prefill", "tiny", "kv_to_query", mode="eager")
+    passed = trials.same_trial("attention-prefill", "tiny", "kv_to_query", mode="eager")
     assert passed == {
         "passed": True,
         "same": {"trace": True, "probe": True, "both": True, "profiler": True},
         "left": 0,
     }
-    raised = overhead_trials.same_trial("attention-prefill", "tiny", "as_shipped", mode="eager")
+    raised = trials.same_trial("attention-prefill", "tiny", "as_shipped", mode="eager")
     assert not raised["passed"]
     assert "same dtype" in raised["error"]
 
 
 def test_a_capture_that_changes_an_output_is_caught(monkeypatch):
-    monkeypatch.setitem(overhead_trials.CAPTURES, "trace", lambda call, inputs: call(*inputs) + 1e-7)
-    found = overhead_trials.same_trial("attention-prefill", "tiny", "full_float32", mode="eager")
+    monkeypatch.setitem(trials.CAPTURES, "trace", lambda call, inputs: call(*inputs) + 1e-7)
+    found = trials.same_trial("attention-prefill", "tiny", "full_float32", mode="eager")
     assert found["same"]["trace"] is False
     assert found["same"]["probe"] is True
 
 
 def test_a_name_left_behind_is_counted(monkeypatch):
-    before = overhead_trials._state()
+    before = trials._state()
     monkeypatch.setattr(torch.Tensor, "matmul", lambda a, b: a @ b)
-    assert overhead_trials.left_behind(before) == 1
+    assert trials.left_behind(before) == 1
 
 
 def test_harness_and_capture_on_give_every_ratio():
-    harness = overhead_trials.harness_trial(2e-5, budget_s=0.1, seed=0)
+    harness = trials.harness_trial(2e-5, budget_s=0.1, seed=0)
     assert set(harness) == {"wall", "cpu", "block"}
-    on = overhead_trials.on_trial("attention-decode", "tiny", "kv_to_query", budget_s=0.1, seed=0)
+    on = trials.on_trial("attention-decode", "tiny", "kv_to_query", budget_s=0.1, seed=0)
     assert set(on) == {"trace", "probe", "both", "profiler"}
     for found in (*harness.values(), *on.values()):
         assert found["low"] <= found["ratio"] <= found["high"]
@@ -69,7 +70,7 @@ def test_harness_and_capture_on_give_every_ratio():
 
 
 def test_capture_off_is_timed_on_the_same_tensors():
-    found = overhead_trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
+    found = trials.off_trial("attention-decode", "tiny", budget_s=0.1, seed=0)
     assert found["low"] <= found["ratio"] <= found["high"]
     assert found["ratio"] < 2.0
 
@@ -77,7 +78,7 @@ def test_capture_off_is_timed_on_the_same_tensors():
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_two_forks_of_one_process_take_turns():
-    found = overhead_off.off_blocks("attention-decode", "tiny", rounds=20, seed=3)
+    found = forked.forked_blocks("attention-decode", "tiny", rounds=20, seed=3)
     assert {name: len(times) for name, times in found.items()} == {"plain": 20, "suite": 20}
     assert min(map(min, found.values())) > 0.0
 
@@ -91,47 +92,43 @@ def ratio(value, spread=0.0):
 
 
 @pytest.fixture
-def out(tmp_path):
-    file = TrialFile(tmp_path / "overhead.jsonl")
-    file.append(trial("harness 0.0001", wall=ratio(1.0005, 0.0002), cpu=ratio(1.002), block=ratio(1.05)))
-    for pair, value in enumerate((1.001, 0.999, 1.0)):
-        file.append(trial(f"forked voice/default {pair}", **ratio(value)))
-    file.append(trial("off voice/default", **ratio(1.001, 0.002)))
+def lines():
     slow = {kind: ratio(3.2, 0.1) for kind in ("trace", "probe", "both", "profiler")}
-    file.append(trial("on voice/default/kv_to_query", **(slow | {"trace": ratio(2.0, 0.1)})))
-    file.append(trial("same a/b/c/eager", passed=True, same={"trace": True, "probe": False}, left=0))
-    file.append(trial("same a/b/d/eager", passed=False, error="raised"))
-    return tmp_path
+    return [
+        trial("harness 0.0001", wall=ratio(1.0005, 0.0002), cpu=ratio(1.002), block=ratio(1.05)),
+        *(trial(f"forked voice/default {pair}", **ratio(value)) for pair, value in enumerate((1.001, 0.999, 1.0))),
+        trial("off voice/default", **ratio(1.001, 0.002)),
+        trial("on voice/default/kv_to_query", **(slow | {"trace": ratio(2.0, 0.1)})),
+        trial("same a/b/c/eager", passed=True, same={"trace": True, "probe": False}, left=0),
+        trial("same a/b/d/eager", passed=False, error="raised"),
+    ]
 
 
-def test_figures_against_targets(out):
-    found = overhead.figures(out)
+def test_figures_against_targets(lines):
+    found = EXPERIMENT.figures(lines)
     assert [figure.met for figure in found] == [True, False, False, True, None, True, False, False, False]
     assert found[-1].found == "1 of 2 bit-identical, 0 names or modes left behind"
     assert found[5].found == "2.00 [1.90, 2.10] (voice/default/kv_to_query)"
 
 
-def test_an_interval_across_the_target_does_not_meet_it(tmp_path):
-    TrialFile(tmp_path / "overhead.jsonl").append(
-        trial("harness 0.001", wall=ratio(1.0, 0.002), cpu=ratio(1.0), block=ratio(1.0))
-    )
-    assert [figure.met for figure in overhead.figures(tmp_path)] == [False, True, True]
+def test_an_interval_across_the_target_does_not_meet_it():
+    line = trial("harness 0.001", wall=ratio(1.0, 0.002), cpu=ratio(1.0), block=ratio(1.0))
+    assert [figure.met for figure in EXPERIMENT.figures([line])] == [False, True, True]
 
 
-def test_plot_and_nothing(out, tmp_path_factory):
-    assert all(path.stat().st_size > 1000 for path in overhead.plot(out))
-    empty = tmp_path_factory.mktemp("empty")
-    assert overhead.figures(empty) == overhead.plot(empty) == []
+def test_plot_and_nothing(lines, tmp_path):
+    assert all(path.stat().st_size > 1000 for path in EXPERIMENT.plots(lines, tmp_path))
+    assert EXPERIMENT.figures([]) == EXPERIMENT.plots([], tmp_path) == []
 
 
-def test_a_steady_call_lasts_about_what_was_asked():
-    call = overhead_trials.steady_call(2e-4)
+def test_a_steady_call_is_a_real_one():
+    call = trials.steady_call(2e-4)
     assert bool(call().isfinite().all())
     assert call.args[0].numel() > 100
 
 
-def test_both_sizes_plan_every_kind():
-    for size in ("quick", "full"):
-        keys = overhead._plan(size)
-        assert {key.split()[0] for key in keys} == {"harness", "off", "forked", "on", "same"}
-    assert len(keys) > 50
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_both_sizes_plan_every_kind(size, tmp_path):
+    planned = EXPERIMENT.trials(Options(out=tmp_path, size=size))
+    assert {trial.key.split()[0] for trial in planned} == {"harness", "off", "forked", "on", "same"}
+    assert all(callable(getattr(trials, f"{trial.spec[0]}_trial")) for trial in planned)

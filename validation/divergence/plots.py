@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from precision_eval.core.drawing import FAINT, INK, dress, label_line_ends, style_of, new_figure, place_labels, save
+from precision_eval.core.drawing import FAINT, INK, dress, label_line_ends, new_figure, place_labels, save, style_of
 from validation.divergence.analysis import Condition, Result
 from validation.divergence.plan import FIXES
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.core.drawing import INK, dress, new_figure, save
+from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.trace.profiling import profiled
 from validation.frame import Data, Experiment, Figure, Options, Trial

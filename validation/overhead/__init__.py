@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.fixes.catalog import FIXES
 from precision_eval.core.drawing import INK, dress, new_figure, save
+from precision_eval.fixes.catalog import FIXES
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 NAME = "overhead"

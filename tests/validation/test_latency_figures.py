@@ -6,10 +6,10 @@ import pytest
 
 from precision_eval.core.trials import TrialFile
 from validation import latency
-from validation.timing.figures import all_figures, outcomes, share
-from validation.timing.schedule import TrialSpec
-from validation.timing.tools import Judged
-from validation.timing.worker import run_trial
+from validation.latency.figures import all_figures, outcomes, share
+from validation.latency.schedule import TrialSpec
+from validation.latency.rivals import Judged
+from validation.latency.worker import run_trial
 
 
 def trial(key, said, ratio=1.0, **more):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
-from validation.timing import calls, load
-from validation.timing.calls import CALLS, DELTAS, call_by_name, make_pair, units_of
+from validation.latency import calls, load
+from validation.latency.calls import CALLS, DELTAS, call_by_name, make_pair, units_of
 
 PAIRS = [(spec, delta) for spec in CALLS for delta in spec.deltas]
 
@@ -110,7 +110,7 @@ def test_competitors_end_when_the_block_raises():
 
 def test_competitors_end_with_a_parent_that_is_killed():
     code = (
-        "import time\nfrom validation.timing.load import under_load\n"
+        "import time\nfrom validation.latency.load import under_load\n"
         "with under_load('bursty', seed=1) as found:\n"
         "    print(*(one.pid for one in found), flush=True)\n    time.sleep(60)"
     )

@@ -5,9 +5,11 @@ import torch
 
 from precision_eval.core.trials import TrialFile
 from precision_eval.measure import memory as measure
-from validation import memory, memory_rivals
-from validation.memory_attention import flash_ledger
-from validation.memory_calls import FAMILIES, all_keys, build, family_of, peak_of, with_more
+from validation import frame, memory
+from validation.frame import Options
+from validation.memory import EXPERIMENT, rivals
+from validation.memory.calls import flash_ledger
+from validation.memory.calls import FAMILIES, all_keys, build, family_of, peak_of, with_more
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 SMALL = [
@@ -85,53 +87,41 @@ def test_edges():
 def test_rivals_run_their_own_code():
     pytest.importorskip("asv_runner")
     key = '["single", "float32", 4194304]'
-    read = {rival: memory_rivals.rival_bytes(rival, key) for rival in memory_rivals.RIVALS}
+    read = {rival: rivals.rival_bytes(rival, key) for rival in rivals.RIVALS}
     assert read["torch.profiler table"] == 1 << 24
     assert read["tracemalloc"] < 1 << 20
     assert all(isinstance(read[rival], int) for rival in ("asv peakmem", "psutil RSS"))
 
 
 @pytest.fixture
-def out(tmp_path, monkeypatch):
+def lines(tmp_path, monkeypatch):
     """A run of three calls, the rivals in this very process."""
     keys = ('["single", "float32", 1000]', '["views", "float32", 1000]', '["sum-of-three", "float64", 1000]')
     monkeypatch.setattr(memory, "all_keys", lambda: keys)
-    monkeypatch.setattr(memory, "ANY_PROCESS", tuple(memory_rivals.RIVALS))
-    memory.run(tmp_path, size="full", progress=lambda *_: None)
-    return tmp_path
+    monkeypatch.setattr(memory, "ANY_PROCESS", tuple(rivals.RIVALS))
+    frame.run(EXPERIMENT, Options(out=tmp_path, size="full"), progress=lambda *step: None)
+    return TrialFile(tmp_path / "memory.jsonl").read()
 
 
-def test_figures_and_plot_from_trials_alone(out):
-    exact, repeats, regression, *edges = memory.figures(out)
+def test_figures_and_plot_from_trials_alone(lines, tmp_path):
+    exact, repeats, regression, *edges = EXPERIMENT.figures(lines)
     assert exact.met
     assert exact.found.startswith("exact in 3 of 3 (3 elementary")
-    assert set(exact.rivals) == set(memory_rivals.RIVALS)
+    assert set(exact.rivals) == set(rivals.RIVALS)
     assert repeats.met
     assert regression.met
     assert regression.found == "2 of 2, 2 of them to the byte"  # of a view there are no 5 %
     assert [edge.met for edge in edges if "CUDA" not in edge.name] == [None] * 4
-    assert all(path.stat().st_size > 1000 for path in memory.plot(out))
+    assert all(path.stat().st_size > 1000 for path in EXPERIMENT.plots(lines, tmp_path))
 
 
-def test_a_byte_off_is_not_met(out):
-    trials = TrialFile(out / "memory.jsonl")
-    one = trials.read()[0]
-    trials.append({**one, "ours": [one["predicted"] + 1] * 2, "more": [one["more"][0], one["predicted"]]})
-    exact, _, regression, *_ = memory.figures(out)
+def test_a_byte_off_is_not_met(lines):
+    one = lines[0]
+    wrong = {**one, "ours": [one["predicted"] + 1] * 2, "more": [one["more"][0], one["predicted"]]}
+    exact, _, regression, *_ = EXPERIMENT.figures([wrong, *lines[1:]])
     assert not exact.met
     assert "largest difference 1 B" in exact.found
     assert not regression.met
-
-
-def test_a_run_goes_on_where_it_stopped(out, monkeypatch):
-    monkeypatch.setattr(memory, "_trial", lambda *_: pytest.fail("ran again"))
-    steps = []
-    memory.run(out, size="full", progress=lambda *step: steps.append(step))
-    assert steps[-1][0] == steps[-1][1] == len(steps)
-
-
-def test_nothing_without_trials(tmp_path):
-    assert memory.figures(tmp_path) == memory.plot(tmp_path) == []
 
 
 @pytest.mark.cuda

@@ -11,10 +11,10 @@ import pytest
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.trials import TrialFile
 from validation import latency
-from validation.timing import load, schedule, worker
-from validation.timing.calls import call_by_name
-from validation.timing.schedule import TrialSpec
-from validation.timing.tools import Judged
+from validation.latency import load, schedule, worker
+from validation.latency.calls import call_by_name
+from validation.latency.schedule import TrialSpec
+from validation.latency.rivals import Judged
 
 FULL = schedule.schedule("full")
 

@@ -9,7 +9,7 @@ from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
-from validation.timing import rivals_asv, rivals_pytest_benchmark, rivals_torch, rivals_ttest, tools
+from validation.latency import rivals_asv, rivals_pytest_benchmark, rivals_torch, rivals_ttest, tools
 
 
 def samples(centre, spread=0.001, n=30):

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tools.docs.figures import doctor_markdown
-from validation.doctor import small, sounding
-from validation.doctor.location import false_alarms, locate, share
+from precision_eval.stats import wilson_interval
+from validation.doctor import _half, small
+from validation.doctor.location import alarms, locate
 from validation.doctor.plants import is_held_out, marked_line, small_plants
 
 
@@ -23,29 +24,31 @@ def test_forty_plants_and_more_each_with_a_name_of_its_own():
 def test_marks_point_to_their_lines():
     assert marked_line(small, "positions") > 1
     with pytest.raises(ValueError, match="not enough values"):
-        marked_line(sounding, "nowhere")
+        marked_line(small, "nowhere")
 
 
 @pytest.mark.slow
 def test_locating_one_plant_and_missing_a_wrong_truth():
     plant = next(plant for plant in small_plants() if plant.name == "decoder in float16: positions float32")
     wrong = replace(plant, line=plant.line + 1)
-    found = locate([plant, wrong])
+    found = [locate(plant), locate(wrong)]
     assert [one.is_located for one in found] == [True, False]
     assert found[1].is_in_module
 
 
 @pytest.mark.slow
 def test_a_planted_fault_among_the_clean_is_an_alarm():
-    plant = small_plants()[0]
-    found = false_alarms({"clean": lambda: small.decoder(torch.float16), "planted": plant.make})
-    assert [bool(one["faults"]) for one in found] == [False, True]
+    assert alarms("clean", lambda: small.decoder(torch.float16))["faults"] == []
+    assert alarms("planted", small_plants()[0].make)["faults"] != []
 
 
-def test_share_by_hand():
-    value, low, high = share(19, 20)
-    assert value == 0.95
-    assert (low, high) == pytest.approx((0.7639, 0.9911), abs=1e-4)  # Wilson, from the closed form
+def test_a_half_is_counted_with_wilsons_interval():
+    part = [{"is_located": number > 0, "where_raised": number > 1} for number in range(20)]
+    half = _half(part)
+    assert (half["located"], half["total"], half["share"], half["is_met"]) == (19, 20, 0.95, True)
+    assert (half["low"], half["high"]) == pytest.approx((0.7639, 0.9911), abs=1e-4)
+    assert (half["low"], half["high"]) == wilson_interval(0.95, 20)
+    assert (half["beyond_traceback"], half["located_beyond_traceback"]) == (2, 1)
 
 
 def test_the_table_tells_the_plants_that_no_traceback_points_to(tmp_path):

@@ -1,0 +1,162 @@
+"""The frame: it runs what is missing, reports from trials alone, keeps what others found and says what is wrong."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnknownNameError
+from precision_eval.core.trials import TrialFile
+from validation import frame
+from validation.__main__ import main
+from validation.frame import Experiment, Figure, Options, Trial, experiment_by_name
+from validation.tables import figures_markdown, proofs_markdown, short_markdown
+
+
+def fake(*, stop_at=None, **more):
+    """An experiment of three trials, stopped once before one of them."""
+    stops = [stop_at]
+
+    def run(trials, options):
+        for key, number, _ in trials:
+            if number == stops[0]:
+                stops.clear()
+                stops.append(None)
+                raise KeyboardInterrupt
+            yield {"key": key, "size": options.size}
+
+    def figures(lines):
+        count = f"{len(lines)} trials"
+        return [Figure("n", count, "3", len(lines) == 3, {"asv": "2 | 4"}), Figure("seen", count)]
+
+    trials = [Trial(str(number), number, 10.0) for number in range(3)]
+    return Experiment(
+        name="memory", title="a fake", trials=lambda options: trials, run=run, figures=figures,
+        settings={"sets": (2, 20), "names": (("a", "b"), ("a",)), "on": (False, True), "out_of": ("", "")}, **more,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def use(monkeypatch):
+    return lambda experiment: monkeypatch.setattr(frame, "experiment_by_name", lambda name: experiment)
+
+
+def test_stopped_and_resumed(use, tmp_path, capsys):
+    use(fake(stop_at=2))
+    command = ["memory", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as stopped:
+        main(command)
+    assert stopped.value.code == 130
+    assert "the same command goes on from there" in " ".join(capsys.readouterr().out.split())
+    main(command)
+    assert [trial["key"] for trial in TrialFile(tmp_path / "memory.jsonl").read()] == ["0", "1", "2"]
+    (figure, _) = json.loads((tmp_path / "figures.json").read_text())["memory"]
+    assert (figure["found"], figure["met"]) == ("3 trials", True)
+    assert "| n | 3 | 3 trials | yes | asv: 2 \\| 4 |" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(("limit_s", "begun"), [(5.0, 0), (10.5, 3), (float("inf"), 3)])
+def test_no_trial_begins_that_the_limit_does_not_hold(tmp_path, limit_s, begun):
+    told = []
+    frame.run(fake(), Options(out=tmp_path), limit_s=limit_s, progress=lambda *step: told.append(step))
+    assert [done for done, _, _ in told] == list(range(begun + 1))
+
+
+def test_report_keeps_what_others_found(use, tmp_path):
+    use(fake())
+    (tmp_path / "figures.json").write_text(json.dumps({"latency": [], "memory": []}))
+    TrialFile(tmp_path / "memory.jsonl").append({"key": "a"})
+    main(["memory", "--report", "--out", str(tmp_path)])
+    assert list(json.loads((tmp_path / "figures.json").read_text())) == ["latency", "memory"]
+    written = proofs_markdown(tmp_path / "figures.json")
+    assert "| n | 3 | 1 trials | **no** |" in written
+    assert "seen" not in written  # no target
+
+
+def test_settings_are_of_the_size_and_take_the_type_of_their_default(tmp_path):
+    assert fake().options({}, out=tmp_path, size="full")["sets"] == 20
+    options = fake().options({"sets": "7", "names": "x,y", "on": "true", "out_of": "z"}, out=tmp_path)
+    assert options.settings == {"sets": 7, "names": ("x", "y"), "on": True, "out_of": "z"}
+    with pytest.raises(ParameterError, match="sets is 'many'; expected a number such as 2"):
+        fake().options({"sets": "many"}, out=tmp_path)
+    with pytest.raises(UnknownNameError, match="setting of memory 'set'; did you mean sets"):
+        fake().options({"set": "1"}, out=tmp_path)
+    with pytest.raises(ParameterError, match="for one experiment at a time"):
+        main(["memory", "faults", "--set", "sets=3", "--out", str(tmp_path)])
+
+
+def test_a_summary_is_stored_and_read_where_no_trials_are(tmp_path):
+    experiment = fake(summary=lambda lines, options: {"count": len(lines)}, stored="s.json")
+    experiment = replace(experiment, figures=lambda content: [Figure("count", str(content["count"]))])
+    frame.run(experiment, Options(out=tmp_path), progress=lambda *step: None)
+    options = Options(out=tmp_path, report=True)
+    assert frame.report(experiment, options)[0][0].found == "3"
+    (tmp_path / "memory.jsonl").unlink()
+    assert frame.report(experiment, options)[0][0].found == "3"
+    (tmp_path / "s.json").write_text('{"other": 1}')
+    with pytest.raises(RecordError, match=r"s\.json does not hold trials of memory as they are written today"):
+        frame.report(experiment, options)
+    (tmp_path / "s.json").write_text("{")
+    with pytest.raises(RecordError, match=r"s\.json is no JSON file"):
+        frame.report(experiment, options)
+
+
+def test_a_foreign_folder_and_an_empty_one_are_named(use, tmp_path):
+    use(fake())
+    with pytest.raises(PrecisionEvalError, match="holds no trials of memory; run without --report"):
+        main(["memory", "--report", "--out", str(tmp_path)])
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(PrecisionEvalError, match="is not empty and holds no memory.jsonl"):
+        main(["memory", "--out", str(tmp_path)])
+
+
+def test_a_table_per_set_of_rivals():
+    def figure(name, met=True, **rivals):
+        return {"name": name, "target": "0", "found": "1 [0, 2]", "met": met, "rivals": rivals}
+
+    alone, a = figure("alone"), figure("a", asv="33.3 % [6.1, 79.2], 1 of 3", t="5 of 9")
+    assert short_markdown([alone, a, figure("b", t="7"), figure("c", met=None)]).split("\n\n") == [
+        "| figure | target | found | met | asv | t |\n|---|---|---|---|---|---|\n"
+        "| a | 0 | 1 [0, 2] | yes | 33.3 %, 1 of 3 | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
+        "| figure | target | found | met |\n|---|---|---|---|\n| alone | 0 | 1 [0, 2] | yes |",
+    ]
+    assert figures_markdown([]) == ""
+
+
+@pytest.mark.parametrize("name", frame.NAMES)
+def test_every_experiment_is_one(name, tmp_path, capsys):
+    experiment = experiment_by_name(name)
+    assert experiment.name == name
+    assert frame.report(experiment, experiment.options({}, out=tmp_path, report=True)) == ([], [])
+    main(["--list"])
+    assert f"{name}: {experiment.title}"[:40] in capsys.readouterr().out
+    with pytest.raises(UnknownNameError, match=f"unknown experiment '{name}x'"):
+        experiment_by_name(f"{name}x")
+
+
+class TestTrialFile:
+    def test_round_trip_and_last_of_a_key(self, tmp_path):
+        file = TrialFile(tmp_path / "deep" / "x.jsonl")
+        file.append({"key": "a", "value": 1})
+        file.append({"key": "a", "value": 2})
+        assert file.read() == [{"key": "a", "value": 2}]
+
+    def test_torn_line_is_dropped_and_nothing_else(self, tmp_path):
+        file = TrialFile(tmp_path / "x.jsonl")
+        file.append({"key": "a"})
+        with file.path.open("a") as raw:
+            raw.write('{"key":"b","va')
+        assert file.keys() == {"a"}
+        file.append({"key": "c"})
+        assert file.keys() == {"a", "c"}
+
+    def test_damage_and_what_is_not_strict_are_named(self, tmp_path):
+        file = TrialFile(tmp_path / "x.jsonl")
+        for bad in (float("nan"), object()):
+            with pytest.raises(RecordError, match="not strict JSON"):
+                file.append({"key": "a", "x": bad})
+        file.path.write_text('{"key":"a"}\nnonsense\n')
+        with pytest.raises(RecordError, match=r"x.jsonl line 2 is no trial"):
+            file.read()
+        with pytest.raises(RecordError, match="cannot write"):
+            TrialFile(file.path / "x.jsonl").append({"key": "a"})
