@@ -19,10 +19,10 @@ from validation.frame import Experiment, Figure, Options
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MET = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
-_EPILOG = """Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, the
-experiments on the measuring itself run: latency, faults, memory, overhead, divergence and robustness; quick takes about
-ten minutes, full some hours on two cores, most of them for latency, which wants a machine that does nothing else.
---list names every experiment and its settings."""
+_EPILOG = """Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, or with
+"prove", the experiments on the measuring itself run: latency, faults, memory, overhead, divergence and
+robustness; quick takes about ten minutes, full some hours on two cores, most of them for latency, which wants a
+machine that does nothing else. --list names every experiment and its settings."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.list:
         _list(console)
         return
-    chosen = {name: frame.experiment_by_name(name) for name in given.names or frame.PROOF}
+    names = frame.PROOF if given.names in ([], ["prove"]) else given.names
+    chosen = {name: frame.experiment_by_name(name) for name in names}
     options = {name: _options(experiment, given, alone=len(chosen) == 1) for name, experiment in chosen.items()}
     if not given.report:
         try:

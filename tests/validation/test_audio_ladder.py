@@ -11,12 +11,11 @@ import pytest
 import soundfile
 
 from audio_metrics import ParameterError
-from validation.audio_ladder import RUNGS, climb, degrade, rung_by_name
-from validation.audio_ladder.__main__ import main
+from validation import frame
+from validation.audio_ladder import EXPERIMENT, degrade, rungs
 from validation.audio_ladder.divergence import CURRENT_RULE, HalfWindows, firing, half_windows, rule_name
-from validation.audio_ladder.figure import draw
-from validation.audio_ladder.rungs import NEEDS_RATE
-from validation.audio_ladder.table import reading, response, write_table
+from validation.audio_ladder.rungs import NEEDS_RATE, RUNGS, rung_by_name
+from validation.audio_ladder.table import reading, response
 
 FS = 16000
 
@@ -170,6 +169,14 @@ def test_rungs_have_names_of_their_own_and_every_function_that_needs_the_rate_ge
         rung_by_name("noise")
 
 
+def climbed(folder, out):
+    """Run the experiment on two recordings; return its summary."""
+    given = {name: str(folder / f"{name}.wav") for name in ("reference", "noise_floor")}
+    options = EXPERIMENT.options(given, out=out)
+    frame.run(EXPERIMENT, options, progress=lambda *step: None)
+    return frame.content_of(EXPERIMENT, options)
+
+
 @pytest.fixture(scope="module")
 def ladder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
@@ -178,8 +185,10 @@ def ladder(tmp_path_factory):
         samples = 0.05 * swell * (sine(180 + seed, 10.0) + 0.2 * np.random.default_rng(seed).standard_normal(10 * FS))
         soundfile.write(folder / f"{name}.wav", samples, FS, subtype="FLOAT")
     names = ("noise 60 dB SNR", "noise 40 dB SNR", "noise 20 dB SNR", "quantised 12 bit", "other words")
-    rungs = [rung_by_name(name) for name in names]
-    return climb(folder / "reference.wav", null_path=folder / "null.wav", rungs=rungs)
+    chosen = tuple(rung_by_name(name) for name in names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rungs, "RUNGS", chosen)
+        return climbed(folder, tmp_path_factory.mktemp("out"))
 
 
 def test_the_ladder_is_strict_json_and_monotone_in_noise(ladder):
@@ -225,48 +234,30 @@ def test_half_windows_agree_with_the_comparison(pair):
     assert first == pytest.approx(found.summaries["mel_mcd_db"].series.value[0], rel=0.05)
 
 
-def test_the_command_writes_everything(tmp_path, ladder, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "ladder.json").write_text(json.dumps(ladder))
-    assert main(["--redraw", "--out", str(tmp_path / "out")]) == 0
-    written = capsys.readouterr().out.split()
-    assert [name.rsplit("/", 1)[1] for name in written] == ["ladder.json", "table.md", "ladder.png", "ladder.svg"]
-    table = (tmp_path / "out" / "table.md").read_text()
+def test_a_stored_ladder_is_drawn_again_to_the_same_bytes(tmp_path, ladder):
+    pictures = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ladder.json").write_text(json.dumps(ladder))
+        figures, files = frame.report(EXPERIMENT, EXPERIMENT.options({}, out=tmp_path / name, report=True))
+        assert [path.name for path in files] == ["table.md", "ladder.png", "ladder.svg"]
+        pictures.append([path.read_bytes() for path in files])
+    assert pictures[0] == pictures[1]
+    assert len(figures) == len(ladder["rungs"])
+    assert "mel MCD" in figures[0].found
+    table = pictures[0][0].decode()
     assert "| quantised 12 bit |" in table
-    assert (tmp_path / "out" / "ladder.png").read_bytes().startswith(b"\x89PNG")
+    assert f"**{rule_name(CURRENT_RULE)}**" in table
 
 
-@pytest.mark.slow
-def test_the_same_ladder_gives_the_same_bytes(tmp_path, ladder):
-    first, second = (draw(ladder, tmp_path / name) for name in "ab")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--reference", "nowhere.wav"], "no file at nowhere.wav; check the path"),
-        ([], "no reference; give --reference"),
-        (["--redraw"], "ladder.json"),
-    ],
-)
-def test_bad_input_is_one_line_and_code_2(tmp_path, arguments, message, capsys):
-    assert main([*arguments, "--out", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_the_null_must_fit(tmp_path):
-    for name, n in (("a.wav", 11 * FS), ("b.wav", 11 * FS - 1)):
+def test_a_recording_that_is_missing_or_does_not_fit_is_named(tmp_path, monkeypatch):
+    with pytest.raises(ParameterError, match="no reference; give --set reference="):
+        frame.run(EXPERIMENT, EXPERIMENT.options({}, out=tmp_path / "out"), progress=lambda *step: None)
+    for name, n in (("reference.wav", 11 * FS), ("noise_floor.wav", 11 * FS - 1)):
         soundfile.write(tmp_path / name, np.random.default_rng(0).normal(0, 0.1, n), FS, subtype="FLOAT")
-    with pytest.raises(ParameterError, match=r"the noise floor has 175999 samples .* the reference 176000"):
-        climb(tmp_path / "a.wav", null_path=tmp_path / "b.wav", rungs=RUNGS[:1])
-
-
-def test_a_table_marks_the_rule_in_force_and_names_the_guilty(tmp_path, ladder):
-    text = write_table(ladder, tmp_path / "table.md").read_text()
-    assert f"**{rule_name(CURRENT_RULE)}**" in text
+    monkeypatch.setattr(rungs, "RUNGS", ())
+    with pytest.raises(ParameterError, match=r"has 175999 samples .* 176000"):
+        climbed(tmp_path, tmp_path / "out")
 
 
 def test_importing_the_ladder_loads_no_matplotlib():

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from precision_eval.results.choose import Constraints, choose_from
-from validation.choose.agreement import (
+from validation.choose import (
+    EXPERIMENT,
     Said,
     answers,
     asked,
+    cases_of,
     group_of,
     outcome_of,
     questions_of,
@@ -16,7 +18,6 @@ from validation.choose.agreement import (
     said,
     shares,
 )
-from validation.choose.measuring import Plan, trials_of
 
 
 def outright(fix):
@@ -136,13 +137,21 @@ def test_resampling_keeps_processes_together():
     assert group.row("bfloat16").time.value == pytest.approx(np.exp(np.mean(group.row("bfloat16").time_logs)))
 
 
-def test_lines_of_another_campaign_are_not_mixed():
-    plan = Plan(cases=(("w", "s"),), repeats=2, processes=4, budget_s=1.0, environment="e" * 64)
-    other = Plan(cases=(("w", "s"),), repeats=2, processes=5, budget_s=1.0, environment="e" * 64)
+def test_lines_of_another_campaign_are_not_mixed(tmp_path):
     one = case(runs=2, noise=0.01)
-    lines = [{"key": other.key(("w", "s", what)), "records": rows}
-             for what, rows in (("exact", one["exact"]), ("r0", one["runs"][0]), ("r1", one["runs"][1]))]  # fmt: skip
-    assert trials_of(lines, plan) == {}
-    assert list(trials_of(lines, other)) == [("w", "s")]
-    assert plan.jobs()[0] == ("w", "s", "exact")
-    assert len(plan.jobs()) == 3
+    found = {"r1": one["runs"][1], "exact": one["exact"], "r0": one["runs"][0]}
+    lines = [{"key": f"w/s/{what}@e/1s/5p", "case": ["w", "s", what], "records": rows} for what, rows in found.items()]
+    assert cases_of(lines, "e/1s/4p") == {}
+    assert cases_of(lines, "e/1s/5p") == {"w/s": one}
+    content = EXPERIMENT.summary(lines, EXPERIMENT.options({"resampled": "2"}, out=tmp_path, report=True))
+    assert content["campaign"] == "e/1s/5p"
+    assert [figure.met is None for figure in EXPERIMENT.figures(content)] == [False, True, True, False, True]
+    assert len(content["cases"]) == 18
+    assert EXPERIMENT.summary(lines[:1], EXPERIMENT.options({}, out=tmp_path)) is None
+
+
+def test_all_cases_once_and_then_again(tmp_path):
+    given = {"cases": "a/s,b/t", "repeats": "2", "campaign": "e" * 64}
+    keys = [trial.key for trial in EXPERIMENT.trials(EXPERIMENT.options(given, out=tmp_path))]
+    order = ("a/s/exact", "b/t/exact", "a/s/r0", "b/t/r0", "a/s/r1", "b/t/r1")
+    assert keys == [f"{name}@eeeeeeeeeeee/1.5s/3p" for name in order]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tools.docs.figures import doctor_markdown
 from precision_eval.stats import wilson_interval
+from tools.docs.figures import doctor_markdown
 from validation.doctor import _half, small
 from validation.doctor.location import alarms, locate
 from validation.doctor.plants import is_held_out, marked_line, small_plants

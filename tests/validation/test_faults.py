@@ -6,10 +6,10 @@ import torch
 
 from validation import frame
 from validation.faults import EXPERIMENT, catalog, families, honest, plants, trials
-from validation.faults.kernels import FUSED, exact, yardstick
-from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.catalog import FAULTS, HELD_OUT_FAULTS, SEEDS_PER_HOST
+from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.honest import HELD_OUT_HONEST, HONEST
+from validation.faults.kernels import FUSED, exact, yardstick
 from validation.faults.scoring import Rate, collect
 from validation.faults.trials import (
     BEYOND,
@@ -160,13 +160,12 @@ def test_the_allowance_is_computed_in_the_dtype():
 
 def test_bias_and_rms_each_raise_their_alarm():
     generator = torch.Generator().manual_seed(0)
-    reference = torch.randn(10_000, generator=generator, dtype=torch.float64)
+    truth = torch.randn(10_000, generator=generator, dtype=torch.float64)
     noise = 1e-3 * torch.randn(10_000, generator=generator, dtype=torch.float64)
-    reference = Reference(reference, reference + noise)
-    rule = RIVALS["bias_or_rms"]
-    assert not rule(reference + noise.roll(1), reference)
-    assert rule(reference + noise.roll(1) + 1e-4 * reference.sign(), reference)  # z = 10
-    assert rule(reference + 2.1 * noise.roll(1), reference)
+    held_to, rule = Reference(truth, truth + noise), RIVALS["bias_or_rms"]
+    assert not rule(truth + noise.roll(1), held_to)
+    assert rule(truth + noise.roll(1) + 1e-4 * truth.sign(), held_to)  # z = 10
+    assert rule(truth + 2.1 * noise.roll(1), held_to)
 
 
 # ---- the lines

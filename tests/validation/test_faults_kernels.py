@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
-from validation.faults.kernels import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
 from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, LOGIT_STD, Operands, in_float64, sample
 from validation.faults.honest import HELD_OUT_HONEST, HONEST
+from validation.faults.kernels import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
 
 ALL_HONEST = HONEST + HELD_OUT_HONEST
 

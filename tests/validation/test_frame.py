@@ -106,7 +106,7 @@ def test_a_foreign_folder_and_an_empty_one_are_named(use, tmp_path):
     with pytest.raises(PrecisionEvalError, match="holds no trials of memory; run without --report"):
         main(["memory", "--report", "--out", str(tmp_path)])
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(PrecisionEvalError, match="is not empty and holds no memory.jsonl"):
+    with pytest.raises(PrecisionEvalError, match=r"is not empty and holds no memory\.jsonl"):
         main(["memory", "--out", str(tmp_path)])
 
 

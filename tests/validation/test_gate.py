@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import validation.gate.__main__ as command
-from precision_eval.core import environment
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.trials import TrialFile
 from precision_eval.stats import wilson_interval
-from validation.gate import asv_files, cells, figures, measuring, rules, simulated, tracked
+from validation import frame, gate
+from validation.gate import EXPERIMENT, cells, figures, measuring, rules, tracked
 
 SETS, PROCESSES = 4, 6
 
@@ -135,15 +133,15 @@ def test_spreads_find_a_state_that_sets_do_not_share(lines):
 
 
 def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
-    monkeypatch.setattr(simulated, "CELLS", 20)
-    found = simulated.figures(gates=40)
+    monkeypatch.setattr(figures, "SIMULATED_CELLS", 20)
+    found = figures.simulated(gates=40)
     assert [one["what"].split(", ")[1] for one in found] == ["3 processes a side"] * 2 + ["5 processes a side"] * 2
     for one in found:
         assert one["trials"] == 40
         assert one["rate"] <= 0.1
         assert one["met"] is (one["rate"] <= 0.01)
-    monkeypatch.setattr(simulated, "decide_all", lambda tests: rules_without_multiplicity(tests))
-    assert simulated.figures(gates=40)[2]["rate"] > 0.1
+    monkeypatch.setattr(figures, "decide_all", lambda tests: rules_without_multiplicity(tests))
+    assert figures.simulated(gates=40)[2]["rate"] > 0.1
 
 
 def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
@@ -153,9 +151,9 @@ def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
         sides.extend((len(base), len(head)) for base, head in cells.values())
         return {}, None
 
-    monkeypatch.setattr(simulated, "CELLS", 2)
-    monkeypatch.setattr(simulated, "paired_tests", tests_of)
-    simulated.figures(gates=1)
+    monkeypatch.setattr(figures, "SIMULATED_CELLS", 2)
+    monkeypatch.setattr(figures, "paired_tests", tests_of)
+    figures.simulated(gates=1)
     assert sides == [(3, 3)] * 4 + [(5, 5)] * 4
 
 
@@ -213,83 +211,61 @@ def test_processes_needed_have_limits():
     assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
 
 
-@pytest.mark.parametrize("module", [asv_files, cells, figures, measuring, rules, simulated, tracked])
-def test_asv_finds_no_benchmark_in_the_trials(module):
-    names = re.compile(r"^(time|timeraw|track|mem|peakmem)_|^(Time|Timeraw|Track|Mem|PeakMem)[A-Z_]")
-    assert [name for name in vars(module) if names.match(name)] == []
-
-
 def options(tmp_path, **more):
-    values = {"raw": tmp_path / "sets.jsonl", "sets": 3, "processes": 2, "budget": 0.1, "jobs": 2, "slice_s": math.inf}
-    return SimpleNamespace(**(values | more))
+    return EXPERIMENT.options({"sets": "3", "processes": "2", "jobs": "2", "simulated": "1", **more}, out=tmp_path)
+
+
+def measured(given):
+    frame.run(EXPERIMENT, given, progress=lambda *step: None)
+    return TrialFile(given.out / "gate.jsonl").read()
 
 
 def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
     asked = []
 
-    def one_set(seed, options):
+    def one_set(seed, *, options):
         asked.append(seed)
         if seed == 2 and len(asked) < 4:
-            raise SystemExit("set 2 could not be measured")
+            raise PrecisionEvalError("set 2 could not be measured")
         return {"processes": [], "asv": [], "exact": []}
 
-    monkeypatch.setattr(command, "_one_set", one_set)
-    monkeypatch.setattr(environment, "cpu_model", lambda: "Testium")
-    monkeypatch.setattr(command.metadata, "version", lambda name: "2.13.0")
-    file = TrialFile(tmp_path / "sets.jsonl")
-    with pytest.raises(SystemExit, match="set 2"):
-        command._measure(file, options(tmp_path))
-    assert [line["key"] for line in file.read()] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
-    command._measure(file, options(tmp_path))
+    monkeypatch.setattr(gate, "one_set", one_set)
+    monkeypatch.setattr(gate, "cpu_model", lambda: "Testium")
+    monkeypatch.setattr(gate.metadata, "version", lambda name: "2.13.0")
+    with pytest.raises(PrecisionEvalError, match="set 2"):
+        measured(options(tmp_path))
+    kept = TrialFile(tmp_path / "gate.jsonl").read()
+    assert [line["key"] for line in kept] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
+    measured(options(tmp_path))
     assert sorted(asked) == [0, 1, 2, 2]
-    command._measure(file, options(tmp_path, budget=0.2, sets=1))  # other conditions are other sets
-    assert [line["conditions"]["budget_s"] for line in file.read()] == [0.1, 0.1, 0.1, 0.2]
+    lines = measured(options(tmp_path, budget_s="0.2", sets="1"))  # other conditions are other sets
+    assert [line["conditions"]["budget_s"] for line in lines] == [0.1, 0.1, 0.1, 0.2]
 
 
 @pytest.mark.parametrize("other", ["cpu", "torch"])
-def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, monkeypatch, capsys, other):
-    here = {"cpu": "Testium", "torch": "2.13.0"}
-    first = here[other]
-    monkeypatch.setattr(command, "_one_set", lambda seed, options: {})
-    monkeypatch.setattr(environment, "cpu_model", lambda: here["cpu"])
-    monkeypatch.setattr(command.metadata, "version", lambda name: here[name])
-    file, asked = TrialFile(tmp_path / "sets.jsonl"), options(tmp_path, report=True)
-    command._measure(file, asked)
-    for name in command._THREADS:
-        monkeypatch.setenv(name, "1")
-    reported = []
-    monkeypatch.setattr(command, "_parser", lambda: SimpleNamespace(parse_args=lambda: asked))
-    monkeypatch.setattr(command, "_report", lambda lines, options: reported.append(lines))
-    assert command.main() == 0
-    here[other] = "other"
-    assert command.main() == 2
-    assert f"0 sets in {asked.raw} of processes 2, budget_s 0.1" in capsys.readouterr().err
-    command._measure(file, options(tmp_path))
-    assert command.main() == 0
-    kinds = [{line["conditions"][other] for line in lines} for lines in reported]
-    assert kinds == [{first}, {"other"}]
-    assert [len(lines) for lines in reported] == [3, 3]
+def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, lines, other):
+    here = {"processes": PROCESSES, "budget_s": 0.1, "design": 1, "cpu": "Testium", "torch": "2.13.0"}
+    there = here | {other: "other"}
+    first = [{"key": f"a{n}", "conditions": there, **line} for n, line in enumerate(lines)]
+    last = [{"key": f"b{n}", "conditions": here, **line} for n, line in enumerate(lines[:2])]
+    assert EXPERIMENT.summary(first + last[:1], options(tmp_path)) is None
+    content = EXPERIMENT.summary(first + last, options(tmp_path))
+    assert content["conditions"] == here | {"sets": 2, "pairs": 2}
+    assert len(EXPERIMENT.figures(content)) == len(content["figures"]) + len(content["simulated"])
 
 
 def test_an_interpreter_that_measures_is_told_the_settings_alone(tmp_path, monkeypatch):
-    told = []
+    given = []
 
     def run(words, **more):
-        told.append(json.loads(words[-1]))
-        return SimpleNamespace(returncode=0, stdout="{}")
+        given.append(json.loads(words[-1]))
+        return SimpleNamespace(returncode=len(given) - 1, stdout="{}")
 
-    monkeypatch.setattr(command.subprocess, "run", run)
-    command._one_set(4, options(tmp_path))
-    assert told == [{"seed": 4, "processes": 2, "budget_s": 0.1}]
-
-
-def test_a_slice_starts_no_set_that_would_not_end_in_it(tmp_path, monkeypatch):
-    moments = iter([0.0, 0.0, 0.0, 60.0, 60.0, 60.0, 120.0, 120.0])
-    monkeypatch.setattr(command, "_one_set", lambda seed, options: {})
-    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(moments)))
-    file = TrialFile(tmp_path / "sets.jsonl")
-    command._measure(file, options(tmp_path, jobs=1, slice_s=100.0))
-    assert len(file.read()) == 1  # 60 s each: a second would end at 120 s
+    monkeypatch.setattr(gate.subprocess, "run", run)
+    gate.one_set(4, options=options(tmp_path))
+    assert given == [{"seed": 4, "processes": 2, "budget_s": 0.1}]
+    with pytest.raises(PrecisionEvalError, match="set 4 could not be measured"):
+        gate.one_set(4, options=options(tmp_path))
 
 
 @pytest.mark.slow

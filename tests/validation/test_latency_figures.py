@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from precision_eval.core.trials import TrialFile
-from validation import latency
+from validation.latency import EXPERIMENT
 from validation.latency.figures import all_figures, outcomes, share
-from validation.latency.schedule import TrialSpec
 from validation.latency.rivals import Judged
+from validation.latency.schedule import TrialSpec
 from validation.latency.worker import run_trial
 
 
@@ -139,12 +138,6 @@ def test_rivals_stand_beside_ours_rule_by_rule():
     assert all_figures(outcomes(trials[4:])) == []  # nothing of ours to stand beside
 
 
-def test_without_trials_there_is_nothing(tmp_path):
-    assert latency.figures(tmp_path) == []
-    assert latency.plot(tmp_path) == []
-    assert share([], lambda outcome: True) == ""
-
-
 def test_a_judge_that_always_says_faster_shows_as_false_alarms():
     def broken(base, candidate, *, budget_s, seed):
         return Judged(said={"ours": "faster"}, ratio=0.9, base_s=1e-3, low=0.89, high=0.91, extra={"mde": 0.001})
@@ -163,15 +156,10 @@ def test_a_judge_that_always_says_faster_shows_as_false_alarms():
 
 
 def test_plots_are_drawn_and_repeat(tmp_path):
-    file = TrialFile(tmp_path / "latency.jsonl")
-    for one in same(["equivalent"] * 5) + slowed(["slower"] * 5, load="bursty"):
-        file.append(one)
-    paths = latency.plot(tmp_path)
-    assert [path.name for path in paths] == [
-        "latency_power.png",
-        "latency_power.svg",
-        "latency_estimates.png",
-        "latency_estimates.svg",
-    ]
+    lines = same(["equivalent"] * 5) + slowed(["slower"] * 5, load="bursty")
+    paths = EXPERIMENT.plots(lines, tmp_path)
+    names = [f"{stem}.{kind}" for stem in ("latency_power", "latency_estimates") for kind in ("png", "svg")]
+    assert [path.name for path in paths] == names
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in latency.plot(tmp_path)] == before
+    assert [path.read_bytes() for path in EXPERIMENT.plots(lines, tmp_path)] == before
+    assert share([], lambda outcome: True) == ""

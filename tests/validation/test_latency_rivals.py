@@ -9,7 +9,7 @@ from torch.utils.benchmark import Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
 from precision_eval.core.errors import UnknownNameError, UnsupportedError
-from validation.latency import rivals_asv, rivals_pytest_benchmark, rivals_torch, rivals_ttest, tools
+from validation.latency import rivals
 
 
 def samples(centre, spread=0.001, n=30):
@@ -29,16 +29,16 @@ def samples(centre, spread=0.001, n=30):
     ],
 )
 def test_asv_needs_its_factor(base, candidate, at_1_1, at_1_01):
-    judged = rivals_asv.compared(samples(base), samples(candidate))
+    judged = rivals.asv_compared(samples(base), samples(candidate))
     assert judged.said == {"asv_1.1": at_1_1, "asv_1.01": at_1_01}
     assert judged.ratio == pytest.approx(candidate / base)
 
 
 def test_asv_needs_its_test_too():
     wide = {"spread": 0.9}
-    assert rivals_asv.compared(samples(1.0, **wide), samples(1.2, **wide)).said["asv_1.1"] == "same"
+    assert rivals.asv_compared(samples(1.0, **wide), samples(1.2, **wide)).said["asv_1.1"] == "same"
     few = {"n": 3}  # too few for its test, so it compares intervals, and these are far apart
-    assert rivals_asv.compared(samples(1.0, **few), samples(1.5, **few)).said["asv_1.1"] == "slower"
+    assert rivals.asv_compared(samples(1.0, **few), samples(1.5, **few)).said["asv_1.1"] == "slower"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_asv_needs_its_test_too():
 def test_pytest_benchmark_checks_one_field_each(median, least, median_2, min_5):
     base = {"median": 2.0, "min": 1.5, "rounds": 7}
     candidate = {"median": 2.0 * median, "min": 1.5 * least, "rounds": 7}
-    judged = rivals_pytest_benchmark.compared(base, candidate)
+    judged = rivals.pytest_compared(base, candidate)
     assert judged.said == {"pytest_median_2": median_2, "pytest_min_5": min_5}
     assert judged.ratio == pytest.approx(median)
 
@@ -75,7 +75,7 @@ def measurement(times):
     ],
 )
 def test_torch_by_quartiles_and_by_colour(centre, spread, iqr, compare):
-    judged = rivals_torch.compared(measurement(samples(1.0, spread)), measurement(samples(centre, spread)))
+    judged = rivals.torch_compared(measurement(samples(1.0, spread)), measurement(samples(centre, spread)))
     assert judged.said == {"torch_iqr": iqr, "torch_compare": compare}
     assert judged.base_s == pytest.approx(1.0)
 
@@ -83,7 +83,7 @@ def test_torch_by_quartiles_and_by_colour(centre, spread, iqr, compare):
 def test_the_t_test_is_welchs():
     rng = np.random.default_rng(0)
     base, candidate = rng.normal(1.0, 0.01, 50), rng.normal(1.004, 0.03, 80)
-    judged = rivals_ttest.compared(base, candidate)
+    judged = rivals.ttest_compared(base, candidate)
     parts = [x.var(ddof=1) / x.size for x in (candidate, base)]
     difference, error = candidate.mean() - base.mean(), math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 79 + parts[1] ** 2 / 49)
@@ -97,32 +97,32 @@ def test_the_t_test_is_welchs():
 def test_the_t_test_says_which_way():
     base = samples(1.0)
     for centre, word in ((1.01, "slower"), (0.99, "faster"), (1.0, "same")):
-        assert rivals_ttest.compared(base, samples(centre)).said == {"ttest_0.01": word}
+        assert rivals.ttest_compared(base, samples(centre)).said == {"ttest_0.01": word}
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
+@pytest.mark.parametrize("tool", rivals.TOOLS)
 def test_every_judge_judges_real_calls(tool):
     data = list(range(2000))
-    judged = tools.judge_of(tool)(lambda: sum(data), lambda: sum(data), budget_s=0.1, seed=1)
-    assert set(judged.said) <= set(tools.RULES)
+    judged = rivals.judge_of(tool)(lambda: sum(data), lambda: sum(data), budget_s=0.1, seed=1)
+    assert set(judged.said) <= set(rivals.RULES)
     assert set(judged.said.values()) <= {"faster", "slower", "same", "equivalent", "undecided"}
     assert judged.ratio > 0
     assert judged.base_s > 0
 
 
 def test_every_rule_has_a_name_and_belongs_to_a_tool():
-    said = [*rivals_asv.FACTORS, *rivals_pytest_benchmark.CHECKS, "torch_iqr", "torch_compare", "ttest_0.01", "ours"]
-    assert set(said) == set(tools.RULES)
+    said = [*rivals.ASV_FACTORS, *rivals.PYTEST_CHECKS, "torch_iqr", "torch_compare", "ttest_0.01", "ours"]
+    assert set(said) == set(rivals.RULES)
 
 
 def test_what_is_missing_is_named():
     with pytest.raises(UnsupportedError, match="no_such_tool is not installed"):
-        tools.installed("no_such_tool")
+        rivals.installed("no_such_tool")
     with pytest.raises(UnknownNameError, match="unknown tool 'avs'; did you mean asv"):
-        tools.judge_of("avs")
+        rivals.judge_of("avs")
 
 
 def test_two_answers_at_once_are_none():
-    assert tools.say(slower=True, faster=True) == "same"
-    assert tools.say(slower=True, faster=False) == "slower"
-    assert tools.say(slower=False, faster=True) == "faster"
+    assert rivals.say(slower=True, faster=True) == "same"
+    assert rivals.say(slower=True, faster=False) == "slower"
+    assert rivals.say(slower=False, faster=True) == "faster"

@@ -4,17 +4,18 @@ import io
 import json
 from collections import Counter
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby
 
 import pytest
 
-from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.trials import TrialFile
-from validation import latency
-from validation.latency import load, schedule, worker
+from validation import frame
+from validation.frame import Options
+from validation.latency import EXPERIMENT, load, schedule, worker
 from validation.latency.calls import call_by_name
+from validation.latency.rivals import TOOLS, Judged
 from validation.latency.schedule import TrialSpec
-from validation.latency.rivals import Judged
 
 FULL = schedule.schedule("full")
 
@@ -41,10 +42,8 @@ def test_calls_share_a_cell_evenly():
 
 def test_quick_is_below_four_minutes_and_has_every_tool_and_load():
     quick = schedule.schedule("quick")
-    assert schedule.planned_s(quick) == sum({"quiet": 2.0, "bursty": 4.0}[spec.load] for spec in quick) < 220
-    assert {(spec.tool, spec.load) for spec in quick} == {
-        (tool, where) for tool in schedule.TOOLS for where in load.LOADS
-    }
+    assert sum(spec.budget_s for spec in quick) == sum({"quiet": 2.0, "bursty": 4.0}[spec.load] for spec in quick) < 220
+    assert {(spec.tool, spec.load) for spec in quick} == {(tool, where) for tool in TOOLS for where in load.LOADS}
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3, 0.5])
@@ -64,17 +63,17 @@ def test_the_order_repeats_and_mixes_tools():
     assert schedule.schedule("full") == FULL
     first = FULL[:400]
     assert len({spec.tool for spec in first}) == 5
-    longest = max(len(list(run)) for _, run in schedule.groupby(first, key=lambda spec: spec.tool == "ours"))
+    longest = max(len(list(run)) for _, run in groupby(first, key=lambda spec: spec.tool == "ours"))
     assert longest < 60
 
 
 def test_phases_lose_nothing_and_hold_one_load_each():
-    phases = list(schedule.phases(FULL, phase_s=60.0))
-    assert sorted(spec for _, specs in phases for spec in specs) == sorted(FULL)
-    assert all({spec.load for spec in specs} == {where} for where, specs in phases)
-    assert all(first[0] != second[0] for first, second in pairwise(phases))
-    assert max(schedule.planned_s(specs) for _, specs in phases) < 3 * 60
-    assert list(schedule.phases([])) == []
+    ordered = schedule.in_phases(FULL, phase_s=60.0)
+    assert sorted(ordered) == sorted(FULL)
+    phases = [list(specs) for _, specs in groupby(ordered, key=lambda spec: spec.load)]
+    assert max(sum(spec.budget_s for spec in specs) for specs in phases) < 3 * 60
+    assert len(phases) > 20
+    assert schedule.in_phases([]) == []
 
 
 def test_a_key_says_everything():
@@ -100,24 +99,22 @@ def test_a_trial_is_short_plain_data():
 
 
 def test_the_worker_answers_line_by_line(monkeypatch):
-    monkeypatch.setattr(worker, "judge_of", lambda tool: slower_by_one)
+    monkeypatch.setattr(worker, "_practised", lambda tool: slower_by_one)
     specs = [TrialSpec(tool="ours", load="quiet", call="30us", delta=0.0, seed=seed) for seed in range(3)]
     lines = io.StringIO("".join(json.dumps(worker.asdict(spec)) + "\n" for spec in specs))
     answers = io.StringIO()
-    worker.serve(lines, answers, tools=["ours"])
+    worker.serve(lines, answers)
     assert [json.loads(line)["key"] for line in answers.getvalue().splitlines()] == [spec.key for spec in specs]
 
 
 def test_a_worker_that_dies_is_named_with_the_trial(capfd):
     spec = TrialSpec(tool="nope", load="quiet", call="30us", delta=0.0, seed=0)
     with (
-        worker.Worker({"nope"}) as measure,
+        worker.Worker() as process,
         pytest.raises(PrecisionEvalError, match="status 1 before nope/quiet/30us/0/0"),
     ):
-        measure(spec)
+        process.measure(spec)
     assert "unknown tool 'nope'" in capfd.readouterr().err
-    with pytest.raises(PrecisionEvalError, match="not running"):
-        worker.Worker({"ours"}).measure(spec)
 
 
 @pytest.fixture
@@ -126,14 +123,10 @@ def faked(monkeypatch):
     measured = []
 
     class FakeWorker:
-        def __init__(self, tools):
-            self.tools = tools
-
         def __enter__(self):
-            return self.measure
+            return self
 
         def measure(self, spec):
-            assert spec.tool in self.tools
             measured.append((measured_under[-1], spec))
             return {"key": spec.key}
 
@@ -153,50 +146,29 @@ def faked(monkeypatch):
 
 
 def test_run_runs_what_is_missing_under_the_right_load(faked, tmp_path):
-    told = []
-
-    def progress(done, total, what):
-        told.append((done, total, what))
-
-    quick = schedule.schedule("quick")
+    quick, told = EXPERIMENT.trials(Options(out=tmp_path)), []
     TrialFile(tmp_path / "latency.jsonl").append({"key": quick[5].key})
-    latency.run(tmp_path, size="quick", progress=progress)
-    assert {spec.key for _, spec in faked} == {spec.key for spec in quick} - {quick[5].key}
+    frame.run(EXPERIMENT, Options(out=tmp_path), progress=lambda *step: told.append(step))
+    assert {spec.key for _, spec in faked} == {trial.key for trial in quick} - {quick[5].key}
     assert all(under == spec.load for under, spec in faked)
     assert told[0] == (1, len(quick), "on file")
     assert [done for done, _, _ in told] == list(range(1, len(quick) + 1))
-    assert TrialFile(tmp_path / "latency.jsonl").keys() == {spec.key for spec in quick}
     faked.clear()
-    latency.run(tmp_path, size="quick", progress=progress)
-    assert faked == []
-
-
-def test_run_begins_no_trial_that_the_limit_does_not_hold(faked, tmp_path, monkeypatch):
-    def silent(done, total, what):
-        pass
-
-    latency.run(tmp_path, size="quick", progress=silent, limit_s=1.0)
-    assert faked == []
-    monkeypatch.setenv(latency.LIMIT_VARIABLE, "1.5")
-    latency.run(tmp_path, size="quick", progress=silent)
-    assert faked == []
-    monkeypatch.setenv(latency.LIMIT_VARIABLE, "soon")
-    with pytest.raises(ParameterError, match="PRECISION_EVAL_PROOF_LIMIT_S is 'soon'"):
-        latency.run(tmp_path, size="quick", progress=silent)
+    for limit_s in (1.0, float("inf")):  # the shortest trial takes 2 s; with no limit nothing is missing
+        frame.run(EXPERIMENT, Options(out=tmp_path), limit_s=limit_s, progress=lambda *step: None)
+        assert faked == []
 
 
 @pytest.mark.slow
 def test_two_trials_for_real(tmp_path, monkeypatch):
-    pair = [
-        TrialSpec(tool="ours", load="bursty", call="30us", delta=0.05, seed=0),
-        TrialSpec(tool="ttest", load="bursty", call="30us", delta=0.05, seed=0),
-    ]
+    shared = {"load": "bursty", "call": "30us", "delta": 0.05, "seed": 0}
+    pair = [TrialSpec(tool=tool, **shared) for tool in ("ours", "ttest")]
     monkeypatch.setattr(schedule, "schedule", lambda size: pair)
     monkeypatch.setitem(schedule.BUDGET_S, "bursty", 0.5)
-    latency.run(tmp_path, size="quick", progress=lambda done, total, what: None)
-    trials = TrialFile(tmp_path / "latency.jsonl").read()
-    assert [trial["key"] for trial in trials] == [spec.key for spec in pair]
-    assert trials[0]["said"]["ours"] in ("faster", "slower", "equivalent", "undecided")
-    assert {"mde", "clock", "blocks", "doubts", "low", "high"} <= set(trials[0])
-    assert latency.figures(tmp_path)
-    assert all(path.stat().st_size > 0 for path in latency.plot(tmp_path))
+    frame.run(EXPERIMENT, Options(out=tmp_path), progress=lambda *step: None)
+    lines = TrialFile(tmp_path / "latency.jsonl").read()
+    assert [line["key"] for line in lines] == [spec.key for spec in pair]
+    assert lines[0]["said"]["ours"] in ("faster", "slower", "equivalent", "undecided")
+    assert {"mde", "clock", "blocks", "doubts", "low", "high"} <= set(lines[0])
+    assert EXPERIMENT.figures(lines)
+    assert all(path.stat().st_size > 0 for path in EXPERIMENT.plots(lines, tmp_path))

@@ -8,8 +8,7 @@ from precision_eval.measure import memory as measure
 from validation import frame, memory
 from validation.frame import Options
 from validation.memory import EXPERIMENT, rivals
-from validation.memory.calls import flash_ledger
-from validation.memory.calls import FAMILIES, all_keys, build, family_of, peak_of, with_more
+from validation.memory.calls import FAMILIES, all_keys, build, family_of, flash_ledger, peak_of, with_more
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 SMALL = [

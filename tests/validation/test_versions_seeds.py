@@ -1,15 +1,16 @@
 """The command that measures drift over seeds: what it asks for, what it keeps, and one drift for real."""
 
 import json
-import sys
 
 import pytest
 
-from precision_eval.core.errors import RecordError
+from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.trials import TrialFile
+from validation import frame
+from validation.versions import seeds
+from validation.versions.seeds import EXPERIMENT
 
-seeds = pytest.importorskip("validation.versions.seeds")
-CELL = "attention-decode:tiny"
+CELL, FILE = "attention-decode:tiny", "drift-seeds.jsonl"
 
 
 @pytest.fixture
@@ -23,18 +24,15 @@ def environments(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, environments, monkeypatch):
-    """Run the command with interpreters that only write down what they are asked."""
+    """Run the experiment with interpreters that only write down what they are asked."""
     asked = []
-    monkeypatch.setattr(seeds, "_measured_elsewhere", lambda python, wanted, count: made(python, wanted, count, asked))
+    monkeypatch.setattr(seeds, "measured_elsewhere", lambda python, wanted, count: made(python, wanted, count, asked))
 
-    def call(*more, out="drift-seeds.jsonl"):
+    def call(**given):
         asked.clear()
-        words = ["--environments", str(environments), "--cells", CELL, "--out", str(tmp_path / out), *more]
-        monkeypatch.setattr(sys, "argv", ["seeds", *words])
-        try:
-            return seeds.main(), list(asked)
-        except SystemExit as ended:
-            return ended.code, list(asked)
+        options = EXPERIMENT.options({"environments": str(environments), "cells": CELL} | given, out=tmp_path / "out")
+        frame.run(EXPERIMENT, options, progress=lambda *step: None)
+        return list(asked)
 
     return call
 
@@ -58,28 +56,21 @@ def key_of(version, cell, fix, count):
     return seeds._key(version, cell, fix, count, definition)
 
 
-def test_every_version_measures_what_is_missing_and_says_what_it_finds(run, capsys):
+def test_every_version_measures_what_is_missing_and_says_what_it_finds(run, tmp_path):
     wanted = [(version, CELL, fix) for version in seeds.VERSIONS for fix in seeds.FIXES]
-    assert run() == (0, wanted)
-    assert "2.8.0 → 2.9.1 attention-decode:tiny float16: ×1.000 [1.000, 1.000] over 8 seeds" in capsys.readouterr().out
-    assert run() == (0, [])
-    assert run("--fixes", "bfloat16", "--versions", "2.9.1") == (0, [("2.9.1", CELL, "bfloat16")])
-    assert run("--seeds", "6") == (0, wanted)
+    assert run() == wanted
+    figures = {figure.name: figure.found for figure in EXPERIMENT.figures(TrialFile(tmp_path / "out" / FILE).read())}
+    assert figures["2.8.0 → 2.9.1 attention-decode:tiny float16"].startswith("×1.000 [1.000, 1.000] over 8 seeds")
+    assert run() == []
+    assert run(fixes="bfloat16", versions="2.9.1") == [("2.9.1", CELL, "bfloat16")]
+    assert run(seeds="6") == wanted
 
 
-@pytest.mark.parametrize(
-    ("more", "out", "message"),
-    [
-        (("--versions", "2.8.0,2.12.1"), "drift-seeds.jsonl", "no environment of torch 2.12.1; `precision-eval torch"),
-        (("--seeds", "3"), "drift-seeds.jsonl", "--seeds 3 are too few"),
-        ((), "other.jsonl", "name it drift-seeds.jsonl"),
-    ],
-)
-def test_bad_input_is_one_line(run, capsys, more, out, message):
-    assert run(*more, out=out) == (2, [])
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_bad_input_is_named(run):
+    with pytest.raises(RecordError, match=r"no environment of torch 2\.12\.1"):
+        run(versions="2.8.0,2.12.1")
+    with pytest.raises(ParameterError, match="seeds=3 are too few"):
+        run(seeds="3")
 
 
 def test_a_drift_is_measured_for_real_and_its_seeds_differ(tmp_path):

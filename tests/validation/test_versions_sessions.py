@@ -1,7 +1,6 @@
 """Sessions of equal code: how they are kept, what scatter is found in them, and what trials make of it."""
 
 import json
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +10,10 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.trials import TrialFile
 from precision_eval.stats import change_points as detection
 from precision_eval.studies.versions.changes import SESSION_MARGIN
-
-noise = pytest.importorskip("validation.versions.session_noise")
-rivals = pytest.importorskip("validation.versions.rivals")
-sessions = pytest.importorskip("validation.versions.sessions")
-trials = pytest.importorskip("validation.versions.trials")
+from validation import frame
+from validation import versions as trials
+from validation.versions import rivals, sessions
+from validation.versions import session_noise as noise
 
 SOURCE = {"cpu": "Testium", "torch": "2.13.0", "commit": "abc", "source_sha256": "f" * 64, "processes": 3}
 FIXES = ("a", "b", "c", "d")
@@ -149,30 +147,25 @@ def test_a_fix_that_a_session_lacks_is_left_out(tmp_path):
     assert list(sessions.read_sessions(path)[1]["w/s"]["latency_ratio"]) == ["a"]
 
 
-def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch, capsys):
+def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch):
     asked = []
 
     def one_session(folder):
         asked.append(folder)
         if len(asked) == 3:
-            raise SystemExit("a session could not be measured")
+            raise RecordError("a session could not be measured")
         return {"w/s": {}}
 
     monkeypatch.setattr(sessions, "_one_session", one_session)
     monkeypatch.setattr(sessions, "_source", lambda: SOURCE)
-    for name in sessions._THREADS:
-        monkeypatch.setenv(name, "1")
-    out = tmp_path / "sessions.jsonl"
-    monkeypatch.setattr(sys, "argv", ["sessions", "--out", str(out), "--sessions", "4"])
-    with pytest.raises(SystemExit, match="could not be measured"):
-        sessions.main()
-    assert len(TrialFile(out).read()) == 2
-    assert sessions.main() == 0
-    assert len(TrialFile(out).read()) == 4
+    options, file = sessions.EXPERIMENT.options({"sessions": "4"}, out=tmp_path), TrialFile(tmp_path / "sessions.jsonl")
+    with pytest.raises(RecordError, match="could not be measured"):
+        frame.run(sessions.EXPERIMENT, options, progress=lambda *step: None)
+    assert len(file.read()) == 2
+    frame.run(sessions.EXPERIMENT, options, progress=lambda *step: None)
     assert len(asked) == 5
-    monkeypatch.setattr(sys, "argv", ["sessions", "--out", str(out), "--sessions", "9", "--slice-s", "-1"])
-    assert sessions.main() == 0
-    assert "5 sessions still to do" in capsys.readouterr().out
+    (figure,) = sessions.EXPERIMENT.figures(file.read())
+    assert (figure.found, figure.met) == ("4, Testium, torch 2.13.0", True)
 
 
 def test_latencies_are_measured_anew_and_statuses_kept(tmp_path, monkeypatch):
@@ -193,62 +186,17 @@ def test_latencies_are_measured_anew_and_statuses_kept(tmp_path, monkeypatch):
     assert one == {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}
 
 
-@pytest.fixture
-def run_trials(tmp_path, monkeypatch):
-    """Run the command of trials on made-up records, with the sessions of a file; return exit code and content."""
+def test_conditions_of_sessions_are_of_the_sessions_that_are_there(tmp_path, monkeypatch):
     records = tmp_path / "records.jsonl"
     records.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
-    asked = []
-
-    def run_condition(condition, **options):
-        asked.append((condition.name, options["sessions"] is not None))
-        return {"rule": {"recall": [1, 1], "recall_near": [1, 1], "recall_by_size": {}}}
-
-    monkeypatch.setattr(trials, "run_condition", run_condition)
-
-    def run(path, *more):
-        asked.clear()
-        words = ["--out", str(tmp_path / "trials.json"), "--residuals", str(records), "--sessions", str(path), *more]
-        monkeypatch.setattr(sys, "argv", ["trials", *words])
-        try:
-            trials.main()
-        except SystemExit as ended:
-            return ended.code, len(asked)
-        return 0, len(asked)
-
-    return run
-
-
-def test_trials_keep_their_sessions_and_take_no_others(tmp_path, run_trials, capsys):
-    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
-    assert run_trials(tmp_path / "none.jsonl") == (0, len(trials.CONDITIONS) - 2)
-    assert run_trials(path) == (0, 2)
-    content = json.loads((tmp_path / "trials.json").read_text())
+    options = trials.EXPERIMENT.options({"residuals": str(records)}, out=tmp_path)
+    monkeypatch.setattr(trials, "run_condition", lambda condition, **more: {"rule": more["sessions"] is not None})
+    write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
+    frame.run(trials.EXPERIMENT, options, progress=lambda *step: None)
+    content = trials.EXPERIMENT.summary(TrialFile(tmp_path / "versions.jsonl").read(), options)
+    assert set(content["conditions"]) == {one.name for one in trials.CONDITIONS}
     assert content["sessions"]["count"] == 4
     assert content["targets"] == {"recall": 0.9, "false": 0.05}
-    assert content["environment"]["cpu"]["usable_cores"] >= 1
-    content["conditions"].pop(trials.CONDITIONS[-1].name)
-    (tmp_path / "trials.json").write_text(json.dumps(content))
-    assert run_trials(tmp_path / "none.jsonl") == (0, 1)  # from those that the file holds
-    other = write_sessions(tmp_path / "other.jsonl", made_ratios(count=4, seed=1))
-    capsys.readouterr()
-    assert run_trials(other) == (2, 0)
-    assert "trials of other sessions" in capsys.readouterr().err
-    assert run_trials(tmp_path / "none.jsonl", "--slice-s", "-1") == (0, 0)
-
-
-def test_trials_under_another_margin_are_dropped_and_run_anew(tmp_path, run_trials):
-    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
-    assert run_trials(path) == (0, len(trials.CONDITIONS))
-    content = json.loads((tmp_path / "trials.json").read_text())
-    last = content["conditions"].pop(trials.CONDITIONS[-1].name)
-    content["conditions"]["sessions, as it was"] = last
-    content["sessions"]["metrics"]["latency_to_anchor"]["margin"] = 0.001
-    (tmp_path / "trials.json").write_text(json.dumps(content))
-    assert run_trials(path) == (0, 1)
-    content = json.loads((tmp_path / "trials.json").read_text())
-    assert set(content["conditions"]) == {one.name for one in trials.CONDITIONS}
-    assert content["sessions"]["metrics"]["latency_to_anchor"]["margin"] == SESSION_MARGIN["latency_to_anchor"]
 
 
 def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):

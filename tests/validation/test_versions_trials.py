@@ -1,13 +1,13 @@
 """The trials of change points: what they inject, how they score, and that a rule that is wrong scores badly."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-trials = pytest.importorskip("validation.versions.trials")
-rivals = pytest.importorskip("validation.versions.rivals")
+from precision_eval.core.errors import RecordError
+from validation import versions as trials
+from validation.versions import EXPERIMENT, rivals
 
 
 def a_table(*, steps, seed=0, size="process"):
@@ -78,66 +78,46 @@ def test_residuals_are_read_from_records(tmp_path):
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch):
-    """Run the trials with options, on records and rules made up; return the exit code."""
-    records = tmp_path / "records.jsonl"
-    records.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
-    asked = []
-
-    def run_condition(condition, **options):
-        asked.append(condition.name)
-        scores = {"recall": [1, 1], "recall_near": [1, 1], "recall_by_size": {}}
-        return {"rule": scores}
-
-    monkeypatch.setattr(trials, "run_condition", run_condition)
-
-    def run(*options):
-        asked.clear()
-        given = {"--out": tmp_path / "trials.json", "--residuals": records, "--sessions": tmp_path / "none.jsonl"}
-        given |= dict(zip(*[iter(options)] * 2, strict=True))
-        monkeypatch.setattr(sys, "argv", ["trials", *(str(word) for pair in given.items() for word in pair)])
-        try:
-            trials.main()
-        except SystemExit as ended:
-            return ended.code, len(asked)
-        return 0, len(asked)
-
-    return run
+def records(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
+    return str(path)
 
 
-def test_trials_go_on_and_are_never_overwritten_by_other_settings(tmp_path, command, capsys):
-    needing_none = [one for one in trials.CONDITIONS if one.noise != "sessions"]
-    assert command("--tables", 3) == (0, len(needing_none))
-    assert f"{trials.CONDITIONS[-1].name}: left out" in capsys.readouterr().out
-    path = tmp_path / "trials.json"
-    content = json.loads(path.read_text())
-    content["conditions"].pop(trials.CONDITIONS[0].name)
-    path.write_text(json.dumps(content))
-    assert command("--tables", 3) == (0, 1)
-    whole = path.read_text()
-    for other in (("--tables", 4), ("--tables", 3, "--seed", 9)):
-        capsys.readouterr()
-        assert command(*other) == (2, 0)
-        said = capsys.readouterr().err
-        assert "holds trials under other settings" in said
-        assert said.endswith("give another --out\n")
-        assert said.count("\n") == 1
-        assert path.read_text() == whole
-    path.write_text(whole[:50])
-    assert command("--tables", 3) == (2, 0)
-    assert "is no file of trials" in capsys.readouterr().err
+def test_trials_under_other_settings_are_other_trials(tmp_path, records):
+    def keys(**given):
+        given = {"residuals": records, "tables": "3"} | given
+        return {trial.key for trial in EXPERIMENT.trials(EXPERIMENT.options(given, out=tmp_path))}
+
+    of_processes = [one for one in trials.CONDITIONS if one.noise != "sessions"]
+    assert len(keys()) == len(of_processes)  # without sessions their conditions are left out
+    assert not keys() & keys(tables="4")
+    assert not keys() & keys(seed="9")
+
+
+def test_a_summary_is_of_the_last_settings(tmp_path):
+    scores = {name: [1, 2] for name in ("recall", "false_among_reports", *trials._MORE)}
+    rules = {rivals.OURS: scores, "factor 1.1": scores | {"recall": [2, 2]}}
+    lines = [
+        {"name": one.name, "settings": {"tables": n}, "condition": {"rules": rules}, "sessions": None}
+        for n in (3, 4)
+        for one in reversed(trials.CONDITIONS[:2])
+    ]
+    content = EXPERIMENT.summary(lines, None)
+    assert content["settings"] == {"tables": 4}
+    assert list(content["conditions"]) == [one.name for one in trials.CONDITIONS[:2]]
+    first, second, *_ = EXPERIMENT.figures(content)
+    assert (first.found, first.met, first.rivals) == ("1 of 2, 50.0 %", False, {"factor 1.1": "2 of 2, 100.0 %"})
+    assert second.met is False
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "cannot be read: No such file"), ("{", "is no file of records"), ("{}", "no cell with five processes")],
 )
-def test_residuals_that_are_none_are_named_in_one_line(tmp_path, command, capsys, content, message):
+def test_residuals_that_are_none_are_named(tmp_path, content, message):
     path = tmp_path / "other.jsonl"
     if content is not None:
         path.write_text(content)
-    assert command("--residuals", path) == (2, 0)
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
-    assert not (tmp_path / "trials.json").exists()
+    with pytest.raises(RecordError, match=message):
+        EXPERIMENT.trials(EXPERIMENT.options({"residuals": str(path)}, out=tmp_path))

@@ -19,7 +19,7 @@ from precision_eval.stats import wilson_interval
 
 SHORT_SHA = 12
 FIGURE = ("figure", "target", "found", "met")
-ASV_COST_COMMAND = "python -m validation cost --out results/asv-cost.json"
+ASV_COST_COMMAND = "python -m validation cost --out results"
 _SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 
 
@@ -142,7 +142,7 @@ def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
 
 
 def audio_markdown(path: Path) -> str:
-    """Return the figures with a target that ``python -m validation.audio --out`` stored."""
+    """Return the figures with a target that ``python -m validation audio`` stored."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     rows = []
     for row in (row for part in stored.values() if isinstance(part, list) for row in part if row["met"] is not None):
@@ -154,7 +154,7 @@ def audio_markdown(path: Path) -> str:
 
 
 def doctor_markdown(path: Path) -> str:
-    """Return the figures that ``python -m validation.doctor --out`` stored."""
+    """Return the figures that ``python -m validation doctor`` stored."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     rows: list[tuple[str, ...]] = []
 

@@ -26,9 +26,9 @@ from tools.docs.figures import (
     table,
 )
 
-GATE_COMMAND = "python -m validation.gate --out results/gate.json"
-CHANGE_POINTS_COMMAND = "python -m validation.versions.trials --out results/change-points.json"
-CHOOSE_COMMAND = "python -m validation.choose --out results/choose/choose.json"
+GATE_COMMAND = "python -m validation gate --size full --out results"
+CHANGE_POINTS_COMMAND = "python -m validation versions --size full --out results"
+CHOOSE_COMMAND = "python -m validation choose --size full --out results/choose"
 
 OURS = "precision-eval versions"
 """The rule of change points that has targets."""
@@ -52,8 +52,8 @@ def gate_markdown(path: Path) -> str:
         conditions, figures = stored["conditions"], stored["figures"]
         judged = [one for one in (*figures, *stored["simulated"]) if "target" in one]
         command = (
-            f"python -m validation.gate --sets {conditions['sets']} --processes {conditions['processes']} "
-            f"--budget {conditions['budget_s']:g} --pairs {conditions['pairs']} --out results/{path.name}"
+            f"{GATE_COMMAND} --set sets={conditions['sets']} --set processes={conditions['processes']} "
+            f"--set budget_s={conditions['budget_s']:g} --set pairs={conditions['pairs']}"
         )
         return "\n\n".join(
             [
@@ -141,8 +141,8 @@ def change_points_markdown(path: Path) -> str:
     with as_written(path, CHANGE_POINTS_COMMAND):
         settings, conditions = stored["settings"], stored["conditions"]
         command = (
-            f"python -m validation.versions.trials --tables {settings['tables']} --null-tables "
-            f"{settings['noise_floor_tables']} --seed {settings['seed']} --out results/{path.name}"
+            f"{CHANGE_POINTS_COMMAND} --set tables={settings['tables']} --set noise_floor_tables="
+            f"{settings['noise_floor_tables']} --set seed={settings['seed']}"
         )
         found = [
             _recall_table(conditions, stored["targets"]),
@@ -252,8 +252,8 @@ def choose_markdown(path: Path) -> str:
         rows = [(one["name"], one["target"] or "–", one["found"], met_word(one["met"])) for one in stored["figures"]]
         cases = dict.fromkeys(f"{one['case']}/{one['size']}" for one in stored["cases"])
         answers = [len(one["answers"]) for one in stored["cases"]]
-        given = f"--processes {processes.removesuffix('p')} --budget {budget.removesuffix('s')}"
-        command = CHOOSE_COMMAND.replace("--out", f"{given} --out")
+        given = f"--set processes={processes.removesuffix('p')} --set budget_s={budget.removesuffix('s')}"
+        command = f"{CHOOSE_COMMAND} {given}"
         return "\n\n".join(
             [
                 table(("figure", "target", "found [95 %]", "met"), rows),

@@ -54,7 +54,7 @@ def _trials(options: Options) -> list[Trial]:
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     import torch
 
-    from validation.faults.trials import fault_trial, honest_trial, stands
+    from validation.faults.trials import fault_trial, honest_trial, stands, suite_judge
 
     shared = lru_cache(maxsize=1)(stands)
     judged: dict[str, Callable[..., Data]] = {"fault": fault_trial, "honest": honest_trial}
@@ -63,7 +63,7 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     try:
         for trial in trials:
             kind, candidate, family, dtype, held_out = trial.spec
-            found = judged[kind](candidate, shared(family, dtype, options["seeds"]))
+            found = judged[kind](candidate, shared(family, dtype, options["seeds"]), judge=suite_judge)
             yield {"key": trial.key, "held_out": bool(held_out), **found}
     finally:
         torch.set_num_threads(threads)

@@ -88,7 +88,7 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
     return {
         "conditions": {**here[-1]["conditions"], "sets": len(here), "pairs": len(pairs)},
         "figures": rates,
-        "simulated": figures.simulated(),
+        "simulated": figures.simulated(gates=options["simulated"]),
         "spreads": figures.spreads(here),
         "tracked": tracked.figures(cells, margin=Margins().latency),
     }
@@ -120,5 +120,6 @@ EXPERIMENT = Experiment(
         "jobs": (1, 1),
         "pairs": (12, 120),
         "tracked": (0, 0),
+        "simulated": (200, 5000),
     },
 )

@@ -126,12 +126,12 @@ def spreads(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 # ---- simulated, and named so
 
-SIMULATED_CELLS, SIMULATED_PROCESSES, GATES = 100, (3, 5), 5000
+SIMULATED_CELLS, SIMULATED_PROCESSES = 100, (3, 5)
 _MARGIN = 0.01
 _PRIOR_DEGREES, _SPREAD = 6.0, 0.005
 
 
-def simulated(*, seed: int = 0, gates: int = GATES) -> list[dict[str, Any]]:
+def simulated(*, seed: int = 0, gates: int) -> list[dict[str, Any]]:
     """Return the rate of gates with any false regression where every cell's true change equals the margin.
 
     Processes of a cell are independent draws of a log-ratio, normal or Student's t of 3 degrees of freedom, with

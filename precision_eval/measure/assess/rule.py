@@ -99,7 +99,7 @@ def parse(data: Mapping[str, Any]) -> dict[str, Thresholds]:
             odd = ", ".join(sorted(set(entry["ranges"]) ^ names))
             raise IntegrityError(
                 f"{FILE} and the statistics do not agree for {key} ({odd}); write it again with "
-                "`python -m validation.numerics.calibration`"
+                "`python -m validation.faults.calibration`"
             )
         ranges = {
             name: Range(tuple(r["coefficients"]), r["scale"], tuple(r["low"]), tuple(r["high"]))

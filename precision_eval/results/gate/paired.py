@@ -5,7 +5,7 @@ that the machine's state cancels. A cell's change is the mean log-ratio of head'
 processes are the units of replication. A *regression* is a change whose interval lies wholly above +margin, at the
 level that Holm's procedure gives the cell at a level of :data:`GATE_ERROR` for all. False regressions are thereby held
 to about 1 % a gate where the processes of both sides are draws of one distribution, five or more a side; what the
-machine does between the two sides is not in it. With three there are more: ``validation.gate.simulated`` counts both.
+machine does between the two sides is not in it. With three there are more: ``python -m validation gate`` counts both.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path, monkeypatch, ca
     files = ["report.md", "results.csv", "m.mkv.partial"]
     for name in files:
         (tmp_path / name).write_text("mine")
-    app = importlib.import_module(application).app
+    module = importlib.import_module(application)
+    app = getattr(module, "app", None) or module.main
     monkeypatch.setattr(sys, "argv", ["program", *command, "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         run_application(app, "program")
