@@ -215,8 +215,7 @@ def test_promotion_and_broadcasting_as_torch_does():
 @pytest.mark.parametrize(("queries", "keys", "threads"), [(1, 2048, 1), (7, 100, 2), (200, 512, 4), (800, 900, 3)])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_the_fused_kernel_against_the_proof_s_ledger(queries, keys, threads, dtype):
-    from validation.memory.calls import flash_ledger, item_bytes
-    from validation.memory.calls import peak_of
+    from validation.memory.calls import flash_ledger, item_bytes, peak_of
 
     shape, item = (2, 4, queries, 32), item_bytes(dtype)
     ledger = flash_ledger(shape, keys, item, mask_numel=queries * keys, threads=threads)
@@ -230,8 +229,8 @@ def test_the_fused_kernel_against_the_proof_s_ledger(queries, keys, threads, dty
 @pytest.mark.parametrize("cache_heads", [2, 4])
 @pytest.mark.parametrize("masked", [True, False])
 def test_plain_attention_against_the_proof_s_ledger(cache_heads, masked):
-    from validation.memory.calls import plain_attention as plain
     from validation.memory.calls import peak_of
+    from validation.memory.calls import plain_attention as plain
 
     ledger = plain("cpu", "float32", cache_heads, 3, 500, masked)[2]
     m = Machine(agreement="none", math_attention=True)
