@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.studies.sensitivity.executed import put_on
 from precision_eval.studies.sensitivity.mapping import Mapped
-from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.policies import Policy, put_on
 
 EQUAL_SPEED = 0.05
 """Relative difference in time up to which two are as fast as each other."""
@@ -37,7 +36,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class PolicyRun:
     """A policy that was run."""
 
     policy: Policy
@@ -70,12 +69,12 @@ class _Search:
         self.seed = seed
         self.base = Policy(format=one.tape.format)
         self.sites = one.tape.sites
-        self.points: dict[object, Point] = {}
+        self.points: dict[object, PolicyRun] = {}
 
     def foretell(self, policy: Policy) -> float:
         return float(even(self.one.drift(policy.foretold(self.sites))).mean())
 
-    def run(self, policy: Policy) -> Point:
+    def run(self, policy: Policy) -> PolicyRun:
         """Really run a policy, once for its drift and then against the uniform format for its time."""
         name = (policy.format, frozenset(policy.held), policy.cache, policy.in_blocks)  # in whatever order it holds
         if name not in self.points:
@@ -88,7 +87,9 @@ class _Search:
             ratio = 1.0 if policy == self.base else self._time_ratio(policy)
             narrow = len(policy.foretold(self.sites)) if own else sum(site.role == "cache" for site in self.sites)
             narrow = 0 if policy.format == "float32" and not policy.cache else narrow
-            self.points[name] = Point(policy=policy, drift=drift, foretold=foretold, time_ratio=ratio, narrow=narrow)
+            self.points[name] = PolicyRun(
+                policy=policy, drift=drift, foretold=foretold, time_ratio=ratio, narrow=narrow
+            )
         return self.points[name]
 
     def _time_ratio(self, policy: Policy) -> float:
@@ -125,7 +126,7 @@ def search(
     budget_s: float = 0.3,
     seed: int = 0,
     progress: Progress = lambda done, total, what: None,
-) -> list[Point]:
+) -> list[PolicyRun]:
     """Run the policies that the map leads to."""
     state = _Search(one, budget_s=budget_s, seed=seed)
     roles = list(dict.fromkeys(site.role for site in state.sites))
@@ -152,12 +153,12 @@ def search(
     return list(state.points.values())
 
 
-def _is_mixed(point: Point) -> bool:
+def _is_mixed(point: PolicyRun) -> bool:
     """Say whether a policy is neither of the uniform formats, in what it does and not only in name."""
     return point.narrow > 0 and bool(point.policy.held or point.policy.cache)
 
 
-def finalists(points: Sequence[Point]) -> dict[str, Policy]:
+def finalists(points: Sequence[PolicyRun]) -> dict[str, Policy]:
     """Choose what goes to the proof, on the points alone."""
     mixed = [point for point in points if _is_mixed(point) and math.isfinite(point.drift)]
     uniform = [point for point in points if not point.policy.held and not point.policy.cache]
@@ -178,5 +179,5 @@ def finalists(points: Sequence[Point]) -> dict[str, Policy]:
     return found
 
 
-def _balance(point: Point) -> float:
+def _balance(point: PolicyRun) -> float:
     return math.log2(point.time_ratio) + math.log2(max(point.drift, 1e-300)) / BITS_PER_DOUBLING

@@ -12,10 +12,9 @@ from torch.nn import functional as F
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.studies.sensitivity import contest as contests
 from precision_eval.studies.sensitivity.contest import CONTROL, contest, outcome_of
-from precision_eval.studies.sensitivity.executed import attention_in_blocks, put_on
 from precision_eval.studies.sensitivity.mapping import prepare
-from precision_eval.studies.sensitivity.policy import Policy
-from precision_eval.studies.sensitivity.search import Point, finalists, search
+from precision_eval.studies.sensitivity.policies import Policy, attention_in_blocks, put_on
+from precision_eval.studies.sensitivity.search import PolicyRun, finalists, search
 from precision_eval.studies.sensitivity.targets import target_by_id
 
 
@@ -121,7 +120,7 @@ def test_outcomes_are_decided_by_intervals(drift, time_s, expected):
 
 def point(held, drift, time_ratio, format="bfloat16", cache="", narrow=3):
     policy = Policy(format=format, held=held, cache=cache)
-    return Point(policy=policy, drift=drift, foretold=None, time_ratio=time_ratio, narrow=narrow)
+    return PolicyRun(policy=policy, drift=drift, foretold=None, time_ratio=time_ratio, narrow=narrow)
 
 
 def test_finalists_follow_their_rules():
@@ -143,7 +142,7 @@ def test_search_and_contest_run_end_to_end(monkeypatch):
     assert by_id["bf16"].time_ratio == 1.0
     assert by_id["f32, cache f16 in blocks"].drift < 1e-6
     assert by_id["bf16"].drift > 1e-4
-    monkeypatch.setattr(contests, "_in_fresh_process", lambda session, index: session(index))
+    monkeypatch.setattr(contests, "call_isolated", lambda session, index, **_: session(index))
     policies = {"equal_drift": Policy(format="float32", cache="float16", in_blocks=True)}
     (found,) = contest(
         "attention-decode", policies, size="tiny", seed=0, processes=1, budget_s=0.01, fixes=("bfloat16", "as_shipped")

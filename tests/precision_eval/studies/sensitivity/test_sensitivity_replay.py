@@ -11,7 +11,7 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.studies.sensitivity.mapping import check_reference, prepare
-from precision_eval.studies.sensitivity.subject import unit_drift
+from precision_eval.studies.sensitivity.subjects import unit_drift
 from precision_eval.studies.sensitivity.targets import target_by_id
 from precision_eval.trace.replay import replay, rounded
 from precision_eval.trace.sites import Rule, SensitivityError, Site

@@ -3,7 +3,7 @@
 import pytest
 
 from precision_eval.core.errors import UnknownNameError
-from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.policies import Policy
 from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, TARGETS, VOICE_RULES, target_by_id
 from precision_eval.trace.sites import Rule, SensitivityError, Site, selected, sites_of
 

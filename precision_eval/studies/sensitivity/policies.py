@@ -1,31 +1,103 @@
-"""Puts a mixed policy on a model, so that it really runs: weights in their formats, casts where formats meet.
+"""Mixed policies: what every site of a model is stored in, and how a policy is put on a model so that it really runs.
 
-Conventions: the model is a copy of the policy's own, converted once; a call costs the casts that the policy needs and
-nothing that observes. How a site's format is kept:
+Conventions: a policy has one narrow format, and *holds* some roles or sites in float32. That is the same choice as a
+map's *rescue* of several groups, so the map can foretell a policy's drift. The model is a copy of the policy's own,
+converted once; a call costs the casts that the policy needs and nothing that observes.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from precision_eval.core.errors import unknown_name
 from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import Function, make_agreed
 from precision_eval.fixes.sites import Site as CallSite
-from precision_eval.studies.sensitivity.policy import Policy
-from precision_eval.studies.sensitivity.subject import Subject
-from precision_eval.trace.sites import Rule, Site, sites_of
+from precision_eval.studies.sensitivity.subjects import MapSubject
+from precision_eval.trace.sites import ROLES, Rule, Site, sites_of
+
+SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 ENDS = ("out", "o", "o_proj", "down", "wo", "down_proj")
 """Names of the projections whose result is added to the residual."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What every site is stored in."""
+
+    format: str = "bfloat16"
+    held: tuple[str, ...] = ()
+    cache: str = ""
+    in_blocks: bool = False
+
+    @property
+    def id(self) -> str:
+        """Short name, such as ``"bf16, f32: residual norm"``."""
+        parts = [SHORT[self.format]]
+        if self.held:
+            parts.append(f"f32: {' '.join(self.held)}")
+        if self.cache:
+            parts.append(f"cache {SHORT[self.cache]}{' in blocks' if self.in_blocks else ''}")
+        return ", ".join(parts)
+
+    def format_of(self, site: Site) -> str:
+        """Return the format that a site stores in."""
+        if site.role == "cache" and self.cache:
+            return self.cache
+        return "float32" if site.role in self.held or site.id in self.held else self.format
+
+    def narrow(self, sites: Iterable[Site]) -> frozenset[Site]:
+        """Return the sites that store in the policy's narrow format, for a replay of the same format."""
+        return frozenset(site for site in sites if self.format_of(site) == self.format != "float32")
+
+    def foretold(self, sites: Iterable[Site]) -> frozenset[Site]:
+        """Return the sites that a run of the policy rounds, for the map to foretell its drift."""
+        known = tuple(sites)
+        attention = bool({"scores", "softmax"} & set(self.held))
+        held = {site for site in known if self.format_of(site) != self.format or site.role in ("scores", "softmax")}
+        roles = {site.role for site in known}
+
+        def stays(site: Site) -> bool:
+            if site.role == "norm":
+                layer = ("q", "k", "v", "mlp") if site.layer != "all" else ("head",)
+                return all(self.format_of(Site(site.layer, role)) != self.format for role in layer if role in roles)
+            return attention or site.role not in ("q", "k", "v", "positions", "cache") or site.layer == "all"
+
+        return frozenset(site for site in known if site not in held or not stays(site))
+
+    def holding(self, name: str) -> Policy:
+        """Return the policy that holds one more role or site."""
+        return Policy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
+
+    def checked(self, sites: Iterable[Site]) -> Policy:
+        """Return the policy itself, if all that it holds exists."""
+        known = {*ROLES, *(site.id for site in sites)}
+        for name in self.held:
+            if name not in known:
+                raise unknown_name("role or site to hold:", name, known)
+        for format in filter(None, (self.format, self.cache)):
+            if format not in SHORT:
+                raise unknown_name("format of a policy:", format, SHORT)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Policy:
+        """Read what :meth:`to_dict` wrote."""
+        return cls(**{**data, "held": tuple(data["held"])})
 
 
 @dataclass(frozen=True)
@@ -66,7 +138,7 @@ class _Formats:
         return site, self.of(site.layer, site.role)
 
 
-def put_on(subject: Subject, policy: Policy) -> AppliedPolicy:
+def put_on(subject: MapSubject, policy: Policy) -> AppliedPolicy:
     """Put a policy on a copy of a subject's model."""
     model = copy.deepcopy(subject.model)
     formats = _Formats(policy, subject.rules)
