@@ -120,7 +120,7 @@ def test_ranking_by_hand():
     assert second.carried == pytest.approx((0.2 + 0.1) / 2)
     assert (second.added_low, second.added_high) == (2.5, 3.5)
     assert one.additivity == pytest.approx(1.0)  # √(3² + 4²) / 5
-    assert one.agreement == 1.0
+    assert one.agreement == pytest.approx(1.0)
     assert one.native_drift == pytest.approx(5.1)
     json.dumps(one.to_dict(), allow_nan=False)
 
