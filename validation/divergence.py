@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation.catalog import Figure, Progress, Size
 from validation.divergences.plan import BIN_STEPS, DESIGNS, PROMPT_FRAMES, SEED, TRIALS, Design, Group
 

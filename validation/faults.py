@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation.catalog import Figure, Progress, Size
 from validation.numerics.families import DTYPES, FAMILIES
 from validation.numerics.faults import FAULTS, Fault

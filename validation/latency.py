@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation.catalog import Figure, Progress, Size
 
 NAME = "latency"

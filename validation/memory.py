@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from precision_eval.core.drawing import INK, dress, new_figure, save
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.trace.profiling import profiled

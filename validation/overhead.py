@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.core.drawing import INK, dress, new_figure, save
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.fixes.catalog import FIXES
 from validation.catalog import Figure, Progress, Size
 

@@ -14,7 +14,7 @@ import pytest
 import validation.gate.__main__ as command
 from precision_eval.core import environment
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.stats import wilson_interval
 from validation.gate import asv_files, cells, figures, measuring, rules, simulated, tracked
 

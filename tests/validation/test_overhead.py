@@ -4,7 +4,7 @@ import os
 import pytest
 import torch
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import overhead, overhead_off, overhead_trials
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from precision_eval.core.errors import PrecisionEvalError, RecordError, UnknownNameError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import prove
 from validation.catalog import EXPERIMENTS, Experiment, Figure, experiment_by_name
 from validation.tables import figures_markdown, proofs_markdown, short_markdown

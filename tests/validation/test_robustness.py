@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import robustness
 from validation.robustness import harness
 from validation.robustness.harness import Trial

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import latency
 from validation.timing.figures import all_figures, outcomes, share
 from validation.timing.schedule import TrialSpec

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import latency
 from validation.timing import load, schedule, worker
 from validation.timing.calls import call_by_name

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 
 seeds = pytest.importorskip("validation.versions.seeds")
 CELL = "attention-decode:tiny"

@@ -17,7 +17,7 @@ def main() -> int:
     """Run the bench."""
     options = _parser().parse_args()
     from precision_eval.core.environment import collect, store_environment
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
     from validation.choose.measuring import CASES, Plan, measure, trials_of
 
     file = TrialFile(options.out.with_suffix(".jsonl"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import CandidateError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 
 CASES: tuple[tuple[str, str], ...] = (
     ("attention-decode", "metavoice"),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.stats import (
     Interval,
     MedianSurvival,

@@ -22,7 +22,7 @@ def main() -> int:
     for name in _THREADS:
         os.environ.setdefault(name, "1")  # before numpy is loaded, here and in the interpreters that measure
     options = _parser().parse_args()
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
 
     file = TrialFile(options.raw)
     if not options.report:

@@ -21,7 +21,7 @@ def run(out: Path, *, size: Size, progress: Progress) -> None:
     """Play the scenarios of which trials are missing in ``out/robustness.jsonl``."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
     from validation.robustness.scenarios import scenarios
 
     trials = TrialFile(out / TRIALS_NAME)
@@ -79,7 +79,7 @@ def plot(out: Path) -> list[Path]:
 
 
 def _trials(out: Path) -> list[Trial]:
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
     from validation.robustness.harness import Trial
 
     read = TrialFile(out / TRIALS_NAME).read()

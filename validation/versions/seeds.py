@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from precision_eval.core.errors import PrecisionEvalError, RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.studies.versions.drift_seeds import LEAST_SEEDS, SEEDS_NAME, read_drift_seeds, seed_step
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 
 CASES: tuple[tuple[str, str], ...] = (
     ("imaginairy-time-embed", "cpu"),
@@ -46,9 +47,8 @@ def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]
     from precision_eval.studies.tracking import FULL, Place, outcomes_of
 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    shutil.rmtree(folder / f"run.{FULL.name}", ignore_errors=True)  # records of the last session
     for case, size in CASES:
-        for path in folder.glob(f"{case}.*.latency.*"):
-            path.unlink()
         place = Place(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
         found[f"{case}/{size}"] = {

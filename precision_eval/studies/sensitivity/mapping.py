@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Target

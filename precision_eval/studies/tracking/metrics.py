@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.records import STATUSES
+from precision_eval.core.records import STATUSES, Record
 from precision_eval.studies.tracking.place import FixFailedError
 
 ANCHOR_DEFINITION: tuple[str, ...] = ("rows 16, width 512, layers 4, cache 2048 x 512, float32", "PCG64(0)", "v1")
-"""Of :mod:`precision_eval.studies.tracking.anchor`."""
+"""Of the fixed computation in :mod:`precision_eval.studies.tracking.paired`."""
 
 Figure = int | float | tuple[float, ...]
 """One number, or one per process."""
@@ -27,24 +26,10 @@ Figure = int | float | tuple[float, ...]
 class Metric:
     """One tracked figure.
 
-    Attributes
-    ----------
-    id : str
-        Its name in benchmarks and results: ``track_`` and this, or the method's whole name where `timed`.
-    title : str
-        A few words for tables and graphs.
-    unit : str
-        As the graphs write it.
-    measures : tuple of str
-        Measures that give it; the first one that a case has. Empty where the benchmarking tool measures by itself.
-    path : tuple of str
-        Where the number stands in the data; empty for the status.
-    samples : bool
-        A list of numbers stands there, one per process.
-    only : tuple of str
-        Cases it is limited to; empty for all that have the measure.
-    revision : int
-        Raised when the figure's meaning changes in a way that no other field shows.
+    `id` is its name in benchmarks and results. `measures` are those that give it, the first one that a case has; empty
+    where the benchmarking tool measures by itself. `path` leads through the data to the number, or with `samples` to
+    the numbers, one per process; an empty one gives the status. `only` names the cases it is limited to. `revision` is
+    raised when the figure's meaning changes in a way that no other field shows.
     """
 
     id: str
@@ -70,23 +55,8 @@ class Metric:
         """Return the measure that gives it, given those that a case has; None where none does."""
         return next((name for name in self.measures if name in measures), None)
 
-    def read(self, outcome: Outcome) -> Figure:
-        """Read the figure from an outcome that passed.
-
-        Parameters
-        ----------
-        outcome : Outcome
-            Of the measure.
-
-        Returns
-        -------
-        int, float or tuple of float
-
-        Raises
-        ------
-        FixFailedError
-            The data hold no number there, such as a ratio whose baseline cannot be timed.
-        """
+    def read(self, outcome: Record) -> Figure:
+        """Read the figure from a record; raise where its data hold no number, such as a ratio without a baseline."""
         if not self.path:
             return STATUSES.index(outcome.status) + 1
         value: Any = outcome.data
@@ -137,6 +107,7 @@ METRICS: tuple[Metric, ...] = (
         measures=("latency",),
         path=("ratio_to_baseline",),
         samples=True,
+        revision=2,
     ),
     Metric(
         id="latency_to_anchor",
@@ -145,6 +116,7 @@ METRICS: tuple[Metric, ...] = (
         measures=("latency",),
         path=("ratio_to_anchor",),
         samples=True,
+        revision=2,
     ),
     Metric(
         id="divergence",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError, UnknownNameError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.studies.sensitivity.campaign import summary_of
 from precision_eval.studies.sensitivity.mapping import groups_of, map_target, prepare
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise

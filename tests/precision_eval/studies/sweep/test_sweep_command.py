@@ -18,7 +18,7 @@ from precision_eval.cli import sweep as sweep_cli
 from precision_eval.cli.commands import app
 from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring, memory
