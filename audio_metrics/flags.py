@@ -85,6 +85,13 @@ def headline(flags: Iterable[Flag]) -> str:
     return ("FAILED: " if faults[0].is_failure else "WARNING: ") + "; ".join(clauses)
 
 
+def news_of(flags: Iterable[Flag]) -> tuple[Flag, ...]:
+    """The flags without those of the estimate that say of it what is as true of the reference."""
+    flags = tuple(flags)
+    known = {flag.kind: flag.count for flag in flags if flag.signal == "reference"}
+    return tuple(flag for flag in flags if flag.signal != "estimate" or flag.count > known.get(flag.kind, 0))
+
+
 def json_number(value: float) -> float | None:
     """The number, or None where it is NaN or infinite (strict JSON has neither)."""
     return float(value) if math.isfinite(value) else None

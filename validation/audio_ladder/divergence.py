@@ -17,7 +17,7 @@ from audio_metrics.cepstral import frame_mel_mcd_db
 from audio_metrics.frames import FLOOR, Block
 from audio_metrics.longform import DIVERGED_ACTIVE_FRACTION, DIVERGED_MCD_DB, DIVERGED_SNR_DB
 from audio_metrics.signal import ArraySource
-from audio_metrics.table import measure
+from audio_metrics.table import table_of
 from audio_metrics.waveform import projection_sums
 
 RULES: tuple[tuple[float, float], ...] = tuple(
@@ -47,12 +47,8 @@ def half_windows(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz:
         ArraySource(samples, sample_rate_hz=sample_rate_hz, name=name)
         for samples, name in ((reference, "reference"), (estimate, "estimate"))
     ]
-    table = measure(
-        sources,
-        frame_kernels={"mcd": frame_mel_mcd_db},
-        sample_kernel=_snr_db,
-        halved=("mcd",),
-        floor=FLOOR,
+    table = table_of(
+        sources, {"mcd": frame_mel_mcd_db}, sample_kernel=_snr_db, halved=("mcd",), floor=FLOOR
     )
     used = table.frames > 0
     active = used & (table.active_frames >= DIVERGED_ACTIVE_FRACTION * table.frames)
