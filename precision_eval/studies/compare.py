@@ -21,7 +21,7 @@ from torch import nn
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.records import Record
 from precision_eval.diagnose.doctor.reference import check_available, reference_of
-from precision_eval.diagnose.doctor.subject import Outcome, attempt, floating_leaves, relative_error, subject_of
+from precision_eval.diagnose.doctor.subject import CallOutcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.storage import storage_bytes
@@ -222,7 +222,7 @@ class _Ready:
             return cls(one.bound(args, kwargs), one.applied.agreeing, one.model)
         return cls(partial(one, *args, **kwargs), torch.no_grad, one if isinstance(one, nn.Module) else None)
 
-    def tried(self) -> Outcome:
+    def tried(self) -> CallOutcome:
         with self.block():
             return attempt(lambda: floating_leaves(self.call()))
 
@@ -276,7 +276,7 @@ def _truth(
     return outputs, "as given", ()
 
 
-def _row(name: str, found: Outcome, truth: tuple[torch.Tensor, ...] | None, module: nn.Module | None) -> Cost:
+def _row(name: str, found: CallOutcome, truth: tuple[torch.Tensor, ...] | None, module: nn.Module | None) -> Cost:
     stored = None if module is None else storage_bytes(module)
     if found.error is not None:
         status = "unsupported" if isinstance(found.error, UnsupportedError) else "raised"

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.diagnose.doctor.findings import findings_of
-from precision_eval.diagnose.doctor.subject import Subject, observe_call
+from precision_eval.diagnose.doctor.subject import ExaminedModel, observe_call
 from precision_eval.measure.latency import Candidate, compare_latency
 
 MOST = 3.0
@@ -49,19 +49,21 @@ def figures(*, budget_s: float, sizes: tuple[tuple[int, int], ...] = SIZES) -> l
         for width, length in sizes:
             torch.manual_seed(0)
             model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(dtype)
-            subject = Subject(model, (torch.randn(1, length, width, dtype=dtype),), {})
+            subject = ExaminedModel(model, (torch.randn(1, length, width, dtype=dtype),), {})
             found += _ratios(subject, dtype, width, length, budget_s)
     return found
 
 
-def _observe(subject: Subject, dtype: torch.dtype, *, values: bool) -> object:
+def _observe(subject: ExaminedModel, dtype: torch.dtype, *, values: bool) -> object:
     observer, outcome = observe_call(
         subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
     )
     return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
 
 
-def _ratios(subject: Subject, dtype: torch.dtype, width: int, length: int, budget_s: float) -> list[dict[str, Any]]:
+def _ratios(
+    subject: ExaminedModel, dtype: torch.dtype, width: int, length: int, budget_s: float
+) -> list[dict[str, Any]]:
     plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
 
     def forward() -> object:

@@ -28,9 +28,9 @@ from precision_eval.diagnose.doctor.reference import Reference, check_available,
 from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.doctor.subject import (
-    Outcome,
-    Repeats,
-    Subject,
+    CallOutcome,
+    ExaminedModel,
+    Repeatability,
     attempt,
     base_dtype,
     copied,
@@ -147,7 +147,7 @@ def examine(
     return replace(found, remedies=remedies, doubts=(*doubts, *more))
 
 
-def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> Reference:
+def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
     hides = (
         repeats.outcome.error is not None or repeats.outcome.broken()[0] > 0
     )  # what is drawn may not reach the output
@@ -155,7 +155,7 @@ def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> R
     return reference_of(subject, available_bytes=available_bytes, draws=draws)
 
 
-def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
+def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
     """Say that infinities were not counted."""
     infinite, total = outcome.broken()
     if infinite == broken:
@@ -163,7 +163,7 @@ def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
     return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
 
 
-def _check_repeats(subject: Subject, repeats: Repeats, *, strict: bool) -> None:
+def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bool) -> None:
     """Refuse a model whose drift would mean nothing."""
     if strict and repeats.difference > REPEATABLE:
         raise ParameterError(
@@ -188,13 +188,13 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
     ) from error
 
 
-def _message(seen: Outcome, broken: int, total: int) -> str:
+def _message(seen: CallOutcome, broken: int, total: int) -> str:
     if seen.error is not None:
         return f"{type(seen.error).__name__}: {(str(seen.error).strip().splitlines() or [''])[0]}"
     return f"{broken} of {total} output values are not finite" if broken else ""
 
 
-def _held(subject: Subject, base: torch.dtype) -> tuple[Held, ...]:
+def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
     """Group modules whose own tensors are in another dtype than most of the model."""
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     elements: dict[str, int] = defaultdict(int)
@@ -212,7 +212,7 @@ def _held(subject: Subject, base: torch.dtype) -> tuple[Held, ...]:
     )
 
 
-def _doubts(subject: Subject, repeats: Repeats, seen: Outcome) -> tuple[str, ...]:
+def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -> tuple[str, ...]:
     doubts = []
     if repeats.carries_state:
         doubts.append(
@@ -221,7 +221,7 @@ def _doubts(subject: Subject, repeats: Repeats, seen: Outcome) -> tuple[str, ...
         )
     if repeats.difference > 0:
         doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
-    if seen.error is None and difference(repeats.outcome, Outcome(seen.outputs, None)) > repeats.difference:
+    if seen.error is None and difference(repeats.outcome, CallOutcome(seen.outputs, None)) > repeats.difference:
         doubts.append("the observed call's output differs from an unobserved one's")
     fused = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
     if any(isinstance(module, fused) for module in subject.modules()):
@@ -239,7 +239,7 @@ def _patch(
     return suggested(events[findings.index(first)], raised, base)
 
 
-def _compiled(subject: Subject, eager: Outcome, reference: Reference) -> Compiled:
+def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:
     """Run the model under the compiler and hold it to eager."""
     model = copied(subject)
     with warnings.catch_warnings():
@@ -264,7 +264,7 @@ def _sentence(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _how_it_differs(eager: Outcome, found: Outcome) -> tuple[str, float | None]:
+def _how_it_differs(eager: CallOutcome, found: CallOutcome) -> tuple[str, float | None]:
     if (eager.error is None) != (found.error is None):
         return ("eager passes, compiled raises" if eager.error is None else "eager raises, compiled passes"), None
     if eager.error is not None and found.error is not None:

@@ -21,7 +21,7 @@ from torch.nn.modules import module as module_hooks
 
 from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor.subject import Outcome, Subject, attempt, copied, difference, is_beyond
+from precision_eval.diagnose.doctor.subject import CallOutcome, ExaminedModel, attempt, copied, difference, is_beyond
 from precision_eval.trace.provenance import named_tensors
 
 #: Copies of the model in float64 that are alive at once, activations and the copy as stored included.
@@ -39,20 +39,22 @@ class Reference:
     doubts: tuple[str, ...] = ()
 
 
-def reference_of(subject: Subject, *, available_bytes: int, draws: bool | None = False) -> Reference:
+def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | None = False) -> Reference:
     """Run the reference."""
     if draws:
         return Reference(None, "", (_DRAWS,))
     found = _first_that_runs(subject, available_bytes, seed=0)
     if draws is None and found.outputs is not None:
-        again, other = (Outcome(_first_that_runs(subject, available_bytes, seed=seed).outputs, None) for seed in (0, 1))
-        first = Outcome(found.outputs, None)
+        again, other = (
+            CallOutcome(_first_that_runs(subject, available_bytes, seed=seed).outputs, None) for seed in (0, 1)
+        )
+        first = CallOutcome(found.outputs, None)
         if is_beyond(difference(first, other), difference(first, again)):
             return Reference(None, "", (_DRAWS,))
     return found
 
 
-def _first_that_runs(subject: Subject, available_bytes: int, *, seed: int) -> Reference:
+def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int) -> Reference:
     doubts: list[str] = []
     needed_bytes = 8 * sum(tensor.numel() for _, _, tensor in named_tensors(subject, subject.tensors))
     if any(tensor.device.type == "mps" for tensor in subject.parameters()):
@@ -79,7 +81,7 @@ def _first_that_runs(subject: Subject, available_bytes: int, *, seed: int) -> Re
     return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(found)}; drift was not measured"))
 
 
-def _may_serve(subject: Subject, found: Outcome) -> bool:
+def _may_serve(subject: ExaminedModel, found: CallOutcome) -> bool:
     """Whether an outcome can be the reference: no NaN; infinities only where no parameter overflowed when stored."""
     if found.outputs is None or any(bool(output.isnan().any()) for output in found.outputs):
         return False
@@ -89,13 +91,13 @@ def _may_serve(subject: Subject, found: Outcome) -> bool:
     return all(bool(parameter.isfinite().all()) for parameter in floating)
 
 
-def _why(found: Outcome) -> str:
+def _why(found: CallOutcome) -> str:
     if found.error is not None:
         return f"{type(found.error).__name__}: {(str(found.error).strip().splitlines() or [''])[0]}"
     return "its output is not finite"
 
 
-def _run(subject: Subject, hold: Any, *, seed: int, wide: torch.dtype = torch.float64) -> Outcome:
+def _run(subject: ExaminedModel, hold: Any, *, seed: int, wide: torch.dtype = torch.float64) -> CallOutcome:
     twin = copied(subject)
     inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
     default = torch.get_default_dtype()
@@ -123,20 +125,20 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
 
 
 @contextmanager
-def _whole(twin: Subject) -> Iterator[None]:
+def _whole(twin: ExaminedModel) -> Iterator[None]:
     _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
     with keeping_float64(factories=True):
         yield
 
 
 @contextmanager
-def _in_float32(twin: Subject) -> Iterator[None]:
+def _in_float32(twin: ExaminedModel) -> Iterator[None]:
     _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
     yield
 
 
 @contextmanager
-def _by_layer(twin: Subject) -> Iterator[None]:
+def _by_layer(twin: ExaminedModel) -> Iterator[None]:
     """Hold a copy so that each module's own parameters are float64 while it is called."""
     _widen(twin, torch.float64, kinds=("buffer", "attribute"))
     stored: list[list[tuple[nn.Parameter, torch.Tensor]]] = []

@@ -23,7 +23,14 @@ from precision_eval.core.formats import support
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.diagnose.doctor.reference import Reference
-from precision_eval.diagnose.doctor.subject import Subject, attempt, base_dtype, copied, observe_call, relative_error
+from precision_eval.diagnose.doctor.subject import (
+    ExaminedModel,
+    attempt,
+    base_dtype,
+    copied,
+    observe_call,
+    relative_error,
+)
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.fixes.storage import floating_tensors
@@ -51,7 +58,7 @@ class Trials:
     available_bytes: int
 
 
-def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
+def try_fixes(subject: ExaminedModel, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
     """Try every fix but the control."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
@@ -68,7 +75,7 @@ def _mode(fix: Fix) -> str:
     return "eager" if "eager" in fix.modes else "compiled"
 
 
-def _applied(fix: Fix, model: Subject) -> AppliedFix:
+def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
     device = next((t.device for t in model.tensors), torch.device("cpu"))
     if fix.storage not in ("as_shipped", "per_case"):
         found = support(str(device), fix.storage)
@@ -77,7 +84,7 @@ def _applied(fix: Fix, model: Subject) -> AppliedFix:
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
 
-def _tried(fix: Fix, subject: Subject, trials: Trials) -> Remedy:
+def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     mode = _mode(fix)
     remedy = Remedy(fix=fix.id, title=fix.title, mode=mode, status="unsupported")
     if mode == "compiled" and not trials.compiles:
@@ -112,7 +119,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _left(fix: Fix, subject: Subject) -> list[str]:
+def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     """Observe the model under a fix; name the faults that are left."""
     model = copied(subject)
     applied = _applied(fix, model)
@@ -130,7 +137,7 @@ def _drift(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | N
     return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
 
 
-def _with_memory(fix: Fix, subject: Subject, remedy: Remedy) -> Remedy:
+def _with_memory(fix: Fix, subject: ExaminedModel, remedy: Remedy) -> Remedy:
     model = copied(subject)
     with _applied(fix, model) as applied:
         device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
@@ -139,7 +146,7 @@ def _with_memory(fix: Fix, subject: Subject, remedy: Remedy) -> Remedy:
     return replace(remedy, allocated_peak_bytes=found.allocated_peak_bytes, stored_bytes=found.storage_bytes)
 
 
-def _timed(subject: Subject, found: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
+def _timed(subject: ExaminedModel, found: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
     """Time those that cure, side by side."""
     cures = [remedy for remedy in found if remedy.cures]
     if len(cures) < 2:
@@ -168,7 +175,7 @@ def _timed(subject: Subject, found: list[Remedy], trials: Trials) -> tuple[list[
     return _with_latency(found, ratios, baseline)
 
 
-def _needed_bytes(subject: Subject, cures: list[Remedy]) -> int:
+def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
     """Bytes of a copy for each fix: as shipped, beside that as the fix stores it, and one call's peak."""
     own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
     exchanged = {fix.id for fix in FIXES if fix.storage != "as_shipped"}
@@ -198,7 +205,7 @@ def _with_latency(
     return done, tuple(doubts.values())
 
 
-def _candidate(fix: Fix, subject: Subject, stack: ExitStack) -> tuple[Candidate, float]:
+def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Candidate, float]:
     """Put a fix on a copy for as long as the stack lives; also return about how many seconds a block of it takes."""
     model = copied(subject)
     applied = _applied(fix, model)

@@ -32,7 +32,7 @@ BEYOND = 10.0
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
 
 
-class Subject(nn.Module):
+class ExaminedModel(nn.Module):
     """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors."""
 
     def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ class _Rebuild:
         return self
 
 
-class SubjectOfSystem(Subject):
+class ExaminedSystem(ExaminedModel):
     """One whose model defines what landed in its project."""
 
     def upstream(self) -> Any:
@@ -117,7 +117,7 @@ def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
 
 
-def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
+def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Check a model and its inputs, and put them together."""
     if not isinstance(model, nn.Module):
         raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
@@ -135,7 +135,7 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
     except ValueError:  # no signature to be had, as of a ScriptModule
         pass
     # of the class: a part of the model may be called upstream
-    kind = SubjectOfSystem if callable(getattr(type(model), "upstream", None)) else Subject
+    kind = ExaminedSystem if callable(getattr(type(model), "upstream", None)) else ExaminedModel
     subject = kind(model, args, kwargs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
     for role, name, tensor in named_tensors(subject, named, prefix=PREFIX):
@@ -148,7 +148,7 @@ def subject_of(model: Any, inputs: tuple[Any, ...]) -> Subject:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """What one call came to."""
 
     outputs: tuple[torch.Tensor, ...] | None
@@ -181,7 +181,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
         np.random.set_state(numpy_state)  # noqa: NPY002
 
 
-def copied(subject: Subject) -> Subject:
+def copied(subject: ExaminedModel) -> ExaminedModel:
     """Copy a subject, its inputs included."""
     try:
         return copy.deepcopy(subject)
@@ -192,35 +192,35 @@ def copied(subject: Subject) -> Subject:
         ) from error
 
 
-def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> Outcome:
+def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> CallOutcome:
     """Run a call with set seeds and without gradients; what it raises is its outcome."""
     try:
         with seeded(seed), torch.no_grad():
-            return Outcome(tuple(output.detach().clone() for output in call()), None)
+            return CallOutcome(tuple(output.detach().clone() for output in call()), None)
     except SystemExit as error:
         raise ParameterError("the model ends the program when it is called; expected that it returns") from error
     except Exception as error:  # noqa: BLE001 - whatever a model raises is what is examined
-        return Outcome(None, error)
+        return CallOutcome(None, error)
 
 
-def run_fresh(subject: Subject, *, seed: int = 0) -> Outcome:
+def run_fresh(subject: ExaminedModel, *, seed: int = 0) -> CallOutcome:
     """Call a copy once."""
     fresh = copied(subject)
     return attempt(lambda: fresh(*fresh.tensors), seed=seed)
 
 
 @dataclass(frozen=True)
-class Repeats:
+class Repeatability:
     """What calling again showed."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     difference: float
     carries_state: bool
     changed: tuple[str, ...]
     draws: bool
 
 
-def run_twice(subject: Subject) -> Repeats:
+def run_twice(subject: ExaminedModel) -> Repeatability:
     """Call two copies, one of them once more, and a third with another seed."""
     first = run_fresh(subject)
     fresh = copied(subject)
@@ -230,7 +230,7 @@ def run_twice(subject: Subject) -> Repeats:
     third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
     apart = difference(first, second)
     draws = is_beyond(difference(first, run_fresh(subject, seed=1)), apart)
-    return Repeats(first, apart, difference(second, third) > 0, changed, draws)
+    return Repeatability(first, apart, difference(second, third) > 0, changed, draws)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -242,7 +242,7 @@ def is_beyond(found: float, noise: float) -> bool:
     return found > BEYOND * noise
 
 
-def difference(one: Outcome, other: Outcome) -> float:
+def difference(one: CallOutcome, other: CallOutcome) -> float:
     """Relative difference of two outcomes: 0 where alike, infinity where they are of another kind."""
     if one.outputs is None or other.outputs is None:
         return 0.0 if type(one.error) is type(other.error) else float("inf")
@@ -261,7 +261,7 @@ def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
     return 0.0 if noise == 0.0 else (noise / norm if norm else float("inf"))
 
 
-def base_dtype(subject: Subject) -> torch.dtype:
+def base_dtype(subject: ExaminedModel) -> torch.dtype:
     """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none."""
     for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):
         counts: Counter[torch.dtype] = Counter()
@@ -302,13 +302,13 @@ def _declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
 
 
 def observe_call(
-    model: Subject,
+    model: ExaminedModel,
     call: Callable[[], tuple[torch.Tensor, ...]],
     inputs: tuple[torch.Tensor, ...],
     *,
     base: torch.dtype,
     values: bool,
-) -> tuple[DtypeFlow, Outcome]:
+) -> tuple[DtypeFlow, CallOutcome]:
     """Observe one call."""
     declared = _declared_wide(model)
     named = dict(zip(model.names, inputs, strict=True))
@@ -334,4 +334,4 @@ def observe_call(
             outcome = attempt(run)
     finally:
         model.listener = None
-    return observer, Outcome(kept_outputs[0] if kept_outputs else None, outcome.error)
+    return observer, CallOutcome(kept_outputs[0] if kept_outputs else None, outcome.error)

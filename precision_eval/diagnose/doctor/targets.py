@@ -28,7 +28,7 @@ SAMPLES = 16_000
 
 
 @dataclass(frozen=True)
-class Target:
+class DoctorTarget:
     """A model and what it is called with."""
 
     name: str
@@ -36,7 +36,7 @@ class Target:
     inputs: tuple[Any, ...]
 
 
-def from_factory(path: str) -> Target:
+def from_factory(path: str) -> DoctorTarget:
     """Call a factory."""
     module_name, _, function = path.partition(":")
     if not module_name or not function:
@@ -97,7 +97,7 @@ def _found(module_name: str, function: str, path: str) -> Any:
     return found
 
 
-def _checked(path: str, made: Any) -> Target:
+def _checked(path: str, made: Any) -> DoctorTarget:
     from torch import nn
 
     if isinstance(made, nn.Module):
@@ -113,20 +113,20 @@ def _checked(path: str, made: Any) -> Target:
     if isinstance(inputs, dict):
         if not all(isinstance(key, str) for key in inputs):
             raise ParameterError(f"the factory {path} returns inputs with keys that are no names; {_EXPECTED}")
-        return Target(path, model, (dict(inputs),))
-    return Target(path, model, tuple(inputs))
+        return DoctorTarget(path, model, (dict(inputs),))
+    return DoctorTarget(path, model, tuple(inputs))
 
 
-def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> Target:
+def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> DoctorTarget:
     """Build a case of this suite, as shipped; without a size at its smallest."""
     from precision_eval.cases.systems import case_by_id
 
     case = case_by_id(case_id)
     built = case.build(size or case.sizes[0], device=device, seed=seed)
-    return Target(case_id, built.model, tuple(built.inputs))
+    return DoctorTarget(case_id, built.model, tuple(built.inputs))
 
 
-def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> Target:
+def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> DoctorTarget:
     """Load a checkpoint of transformers, and make inputs for it."""
     import torch
 
@@ -151,7 +151,7 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
     model = load_checked(model_class, folder, dtype=as_dtype(wanted)).to(device)
     generator = torch.Generator().manual_seed(seed)
     inputs = {name: value.to(device) for name, value in example_inputs(model, generator).items()}
-    return Target(Path(path_or_name).name, model, (inputs,))
+    return DoctorTarget(Path(path_or_name).name, model, (inputs,))
 
 
 def example_inputs(model: Any, generator: Any) -> dict[str, Any]:

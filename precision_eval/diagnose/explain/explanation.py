@@ -14,7 +14,7 @@ from typing import Any
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain.advice import FixAdvice, advise
 from precision_eval.diagnose.explain.causes import CAUSES, Cause, fits, is_named
-from precision_eval.diagnose.explain.members import Member
+from precision_eval.diagnose.explain.family import Member
 from precision_eval.diagnose.explain.reading import (
     Found,
     How,

@@ -15,15 +15,14 @@ from typing import Literal
 
 from precision_eval.core.formatting import shortened
 from precision_eval.diagnose.explain.dtypes import dtype_name, is_floating, lowered
-from precision_eval.diagnose.explain.family import FAMILY
-from precision_eval.diagnose.explain.members import WHITE_SPACE, Member, compiled_sentence
+from precision_eval.diagnose.explain.family import FAMILY, WHITE_SPACE, Member, compiled_sentence
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
 
 _NOISE = re.compile(
     r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colours
     r"|[│┃╭╮╰╯─━❱]"  # rich's frames around tracebacks
-    r"|^\s*\[rank\d+\]:"  # torchrun
+    r"|^[^\S\n]*\[rank\d+\]:"  # torchrun
     r"|^(?:>\s)+",  # quoted in a thread
     re.MULTILINE,
 )
@@ -124,7 +123,11 @@ def how_it_ran(text: str, found: Found) -> How:
         return "while tracing"
     if re.search(r"_dynamo[/\\]|_inductor[/\\]|torch\.compile|While executing %|torch_compile", around):
         return "compiled, at run time"
-    return "eager" if re.search(r"File \"|Traceback|^\s*\S+\.py:\d+|\.py\", line", text, re.MULTILINE) else "not shown"
+    return (
+        "eager"
+        if re.search(r"File \"|Traceback|^[^\S\n]*\S+\.py:\d+|\.py\", line", text, re.MULTILINE)
+        else "not shown"
+    )
 
 
 _FX_CALL = re.compile(

@@ -17,7 +17,7 @@ from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.findings import owner_of
 from precision_eval.diagnose.doctor.subject import (
-    Subject,
+    ExaminedModel,
     base_dtype,
     observe_call,
     relative_error,
@@ -119,7 +119,7 @@ def test_what_cannot_be_copied_is_refused():
 def test_observing_changes_nothing_and_leaves_nothing():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D))
-    subject = Subject(model, (torch.randn(4, D),), {})
+    subject = ExaminedModel(model, (torch.randn(4, D),), {})
     with torch.no_grad():
         plain = model(*subject.tensors)
     observer, outcome = observe_call(
@@ -250,8 +250,8 @@ def test_relative_error_by_hand():
 
 def test_base_is_what_most_elements_are_in():
     model = nn.ModuleList([nn.Linear(D, D).half(), nn.LayerNorm(D)])
-    assert base_dtype(Subject(model, (), {})) is torch.float16
-    assert base_dtype(Subject(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
+    assert base_dtype(ExaminedModel(model, (), {})) is torch.float16
+    assert base_dtype(ExaminedModel(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
 
 
 def test_a_modules_expression():
@@ -318,6 +318,6 @@ def test_json_is_strict_and_text_names_the_split():
 
 def test_the_copy_and_not_the_model_runs():
     model = Counting()
-    outcome = run_fresh(Subject(model, (torch.ones(1),), {}))
+    outcome = run_fresh(ExaminedModel(model, (torch.ones(1),), {}))
     assert float(outcome.outputs[0]) == 1.0
     assert model.calls == 0

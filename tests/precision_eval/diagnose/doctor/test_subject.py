@@ -8,9 +8,9 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.reference import reference_of
 from precision_eval.diagnose.doctor.subject import (
-    Outcome,
-    Subject,
-    SubjectOfSystem,
+    CallOutcome,
+    ExaminedModel,
+    ExaminedSystem,
     is_beyond,
     run_fresh,
     run_twice,
@@ -101,8 +101,8 @@ def test_a_part_called_upstream_is_no_state_of_a_project():
         def upstream(self, x):
             return x
 
-    assert type(subject_of(Cascade(), (torch.ones(2, D),))) is Subject
-    assert type(subject_of(Own(D, D), (torch.ones(2, D),))) is SubjectOfSystem
+    assert type(subject_of(Cascade(), (torch.ones(2, D),))) is ExaminedModel
+    assert type(subject_of(Own(D, D), (torch.ones(2, D),))) is ExaminedSystem
     for model, status in ((Cascade(), "unsupported"), (Own(D, D), "raised")):
         found = examine(model, torch.ones(2, D), compiled=False, latency=False)
         by_id = {remedy.fix: remedy for remedy in found.remedies}
@@ -168,9 +168,9 @@ def test_nan_and_overflowed_weights_stay_broken():
 
 
 def test_broken_by_hand():
-    found = Outcome((torch.tensor([1.0, INF, -INF, INF, float("nan")]),), None)
+    found = CallOutcome((torch.tensor([1.0, INF, -INF, INF, float("nan")]),), None)
     assert found.broken() == (4, 5)
     truth = torch.tensor([1.0, INF, INF, 2.0, INF], dtype=torch.float64)
     assert found.broken((truth,)) == (3, 5)  # of the other sign, finite there, NaN
     assert found.broken((truth[:2],)) == (4, 5)  # of another shape: no reference
-    assert Outcome(None, RuntimeError()).broken() == (0, 0)
+    assert CallOutcome(None, RuntimeError()).broken() == (0, 0)
