@@ -147,7 +147,7 @@ def as_dict(
 def _plot(
     request: Request, comparison: Comparison, flags: tuple[Flag, ...], on_progress: Callable[[float], None]
 ) -> None:
-    from precision_eval.report.plots_pair import draw_pair, save_figure, spectrograms
+    from precision_eval.report.figures.pair import draw_pair, save_figure, spectrograms
 
     assert request.plot is not None
     pictures = spectrograms(request.reference, request.estimate, on_progress=on_progress)

@@ -21,8 +21,8 @@ from precision_eval.cli.audio import Request, audio_command, check_plot_path
 from precision_eval.cli.audio_files import check_headers
 from precision_eval.cli.audio_table import clock, figure_of
 from precision_eval.core.errors import ParameterError
+from precision_eval.report.figures.pair import MAX_COLUMNS, MAX_POINTS, spectrograms, thinned, undefined_spans
 from precision_eval.report.metric_titles import title_of
-from precision_eval.report.plots_pair import MAX_COLUMNS, MAX_POINTS, spectrograms, thinned, undefined_spans
 
 FS = 16000
 COMMAND = [sys.executable, "-m", "precision_eval.cli", "audio"]

@@ -107,7 +107,8 @@ class Group:
 
 def has_wavs(run: Run) -> bool:
     """Say whether any WAV that a record names is there at all."""
-    return any((run.directory / _wav_name(record)).is_file() for record in run.records if _wav_name(record))
+    names = {name for record in run.records if (name := _wav_name(record))}
+    return any((run.directory / name).is_file() for name in names)
 
 
 def groups_of(run: Run) -> tuple[Group, ...]:
@@ -182,7 +183,9 @@ class _UnusableError(Exception):
 
 def _read(run_dir: Path, name: str, record: Record) -> tuple[int, int, str, float]:
     """Return length, sample rate, digest of the samples and peak of a WAV that is what its record says."""
-    path = run_dir / name
+    path = _inside(run_dir, name)
+    if path is None:
+        raise _UnusableError(f"the record names {name!r}, which lies outside the run's folder; it is not read")
     if not path.is_file():
         raise _UnusableError(f"{name} is missing; {REMEDY}")
     with FileSource(path, dtype="float32", name=name) as source:
@@ -216,8 +219,17 @@ def _is_recorded(run_dir: Path, name: str, record: Record) -> bool:
     promised = _files_of(record).get(name)
     if promised is None:
         return True
-    with (run_dir / name).open("rb") as file:
+    path = _inside(run_dir, name)
+    if path is None:
+        return False
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == promised
+
+
+def _inside(run_dir: Path, name: str) -> Path | None:
+    """Return the file that a record names; None where it lies outside the run's folder, links followed."""
+    path = run_dir / name
+    return path if path.resolve().is_relative_to(run_dir.resolve()) else None
 
 
 def _files_of(record: Record) -> dict[str, str]:
@@ -243,7 +255,9 @@ def _with_leaving(run: Run, sounds: Sequence[Sound], rows: Iterable[tuple[Sectio
 def _tokens(run_dir: Path, record: Record) -> np.ndarray | None:
     """Return the tokens of a synthesis, (frames, codebooks); None where they are not there as they were recorded."""
     names = [name for name in _files_of(record) if name.endswith(".npy")]
-    if not names or not (run_dir / names[0]).is_file() or not _is_recorded(run_dir, names[0], record):
+    if not names or _inside(run_dir, names[0]) is None or not (run_dir / names[0]).is_file():
+        return None
+    if not _is_recorded(run_dir, names[0], record):
         return None
     tokens: np.ndarray = np.load(run_dir / names[0], allow_pickle=False)
     return tokens

@@ -27,7 +27,10 @@
   }
 
   /* Marks: hover and focus show the hidden list of everything recorded. */
-  const placeOf = (mark) => mark.dataset.at.split(" ").map(Number);
+  const placeOf = (mark) => {
+    const box = mark.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+  };
 
   function showMark(mark) {
     hide();
@@ -46,8 +49,7 @@
       also.textContent = `At the same place, one arrow key away: ${near.map((one) => one.dataset.fix).join(", ")}`;
       tip.append(also);
     }
-    const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
-    show([tip], at.x, at.y);
+    show([tip], x, y);
   }
 
   function walkMarks(svg) {
@@ -93,7 +95,14 @@
     const data = JSON.parse(source.textContent);
     const [x, y] = [scaleOf(svg.dataset.sx), scaleOf(svg.dataset.sy)];
     const longest = data.lines.reduce((one, other) => other.t.length > one.t.length ? other : one);
-    const cross = svg.querySelector(".cross");
+    const cross = document.createElementNS(SVG, "g");
+    cross.setAttribute("class", "cross");
+    cross.setAttribute("hidden", "");
+    cross.append(document.createElementNS(SVG, "line"));
+    const ends = svg.dataset.sy.split(" ").slice(3);
+    cross.firstChild.setAttribute("y1", ends[0]);
+    cross.firstChild.setAttribute("y2", ends[1]);
+    svg.append(cross);
     let current = -1;
 
     function showAt(place) {
@@ -119,7 +128,7 @@
         const py = y(line.v[k]);
         if (!Number.isFinite(py)) return;
         const dot = document.createElementNS(SVG, "circle");
-        dot.setAttribute("class", line.css);
+        dot.setAttribute("class", chip ? [...chip.classList].find((name) => /^f\d+$/.test(name)) : "");
         dot.setAttribute("cx", x(line.t[k] / data.unit_s));
         dot.setAttribute("cy", py);
         dot.setAttribute("r", 3.5);

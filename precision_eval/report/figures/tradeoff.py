@@ -26,6 +26,9 @@ from precision_eval.results.data import Row, Section, memory_bytes
 
 LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0
+TARGET_PT2 = 260.0
+"""Of the unseen disc around a mark that a pointer hits."""
+
 FRONT_DASHES = (0, (5, 2))
 FAILURES_BELOW_IN = -0.52  # under the ticks and the label of the axis
 FAILURES_WIDTH = 84  # characters
@@ -34,7 +37,7 @@ WIDE_RATIO = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class TradeoffPoint:
     """One fix in one panel."""
 
     row: Row
@@ -46,12 +49,12 @@ class Point:
 
 def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure:
     """Draw the trade-off of one case on one device."""
-    panels = {(section.size, section.mode): section for section in sections if _points(section)}
+    panels = {(section.size, section.mode): section for section in sections if points_of(section)}
     if not panels:
         raise LeftOut(f"trade-off of {case} on {device}: no fix has both a latency ratio and a drift")
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
-    largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in _points(s)), default=0.0)
+    largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in points_of(s)), default=0.0)
     figure = new_figure(max(8.6, 1.4 + 5.6 * len(sizes)), 1.3 + 4.3 * len(modes))
     grid = figure.subplots(len(modes), len(sizes), squeeze=False)
     for i, mode in enumerate(modes):
@@ -60,7 +63,7 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure
             if section is None:
                 grid[i][j].set_axis_off()
                 continue
-            _draw_panel(grid[i][j], section, largest)
+            draw_panel(grid[i][j], section, largest)
             unseen = [other for other in sections if other.size == size and (size, other.mode) not in panels]
             _draw_failures(grid[i][j], section, elsewhere=unseen if i == 0 else [])
             dress(grid[i][j], title=f"{size}, {mode}")
@@ -68,11 +71,12 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure
     _draw_legend(figure, largest)
     figure.draw_without_rendering()
     for (size, mode), section in panels.items():
-        _label(grid[modes.index(mode)][sizes.index(size)], section, largest)
+        label_points(grid[modes.index(mode)][sizes.index(size)], section, largest)
     return figure
 
 
-def _points(section: Section) -> list[Point]:
+def points_of(section: Section) -> list[TradeoffPoint]:
+    """Return the fixes that run and have a latency ratio and a drift above 0."""
     points = []
     for row in section.curing:
         speed, drift, memory = latency_interval(row), drift_interval(row), memory_bytes(row)
@@ -80,42 +84,47 @@ def _points(section: Section) -> list[Point]:
             continue
         measured = "relative_error_low" in (row.drift or {})
         total = None if memory is None else sum(memory)
-        points.append(Point(row=row, speed=speed, drift=drift, has_drift_interval=measured, memory_bytes=total))
+        points.append(TradeoffPoint(row=row, speed=speed, drift=drift, has_drift_interval=measured, memory_bytes=total))
     return points
 
 
-def _draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
-    points = _points(section)
+def draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
+    """Draw one section, without the names of the fixes."""
+    points = points_of(section)
     axes.set_yscale("log")
     _set_limits(axes, points)
     axes.axvline(1.0, color="#BBBBBB", linewidth=1.0, zorder=1)
     corners = _front_corners(axes, section, points)
     axes.plot(*zip(*corners, strict=True), color=FAINT, linewidth=1.3, linestyle=FRONT_DASHES, zorder=2)
     for point in points:
-        (x, x_low, x_high), (y, y_low, y_high) = point.speed, point.drift
-        style = style_of(point.row.fix)
-        vertical = [[y - y_low], [y_high - y]] if point.has_drift_interval else None
-        axes.errorbar(
-            x,
-            y,
-            xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
-            yerr=vertical,
-            fmt="none",
-            color=style.colour,
-            elinewidth=1.4,
-            capsize=3,
-            zorder=4,
-        )
-        area = _area(point.memory_bytes, largest_bytes)
-        axes.scatter([x], [y], s=area, color=style.colour, marker="o", alpha=0.4, edgecolor=style.colour, zorder=3)
-        axes.scatter(
-            [x], [y], s=42, color=style.colour, marker=style.marker, edgecolor="white", linewidth=0.8, zorder=5
-        )
+        _draw_point(axes, point, largest_bytes)
     axes.set_xlabel(f"latency ratio to {_baseline(points)} (left is faster)", fontsize=9.5, color=INK)
     axes.set_ylabel("drift: relative error to float64", fontsize=9.5, color=INK)
 
 
-def _set_limits(axes: Axes, points: Sequence[Point]) -> None:
+def _draw_point(axes: Axes, point: TradeoffPoint, largest_bytes: float) -> None:
+    (x, x_low, x_high), (y, y_low, y_high) = point.speed, point.drift
+    style, of = style_of(point.row.fix), f"of {point.row.fix}"
+    whiskers = axes.errorbar(
+        x,
+        y,
+        xerr=[[max(x - x_low, 0.0)], [max(x_high - x, 0.0)]],
+        yerr=[[y - y_low], [y_high - y]] if point.has_drift_interval else None,
+        fmt="none",
+        color=style.colour,
+        elinewidth=1.4,
+        capsize=3,
+        zorder=4,
+    )
+    for artist in (*whiskers.lines[1], *whiskers.lines[2]):
+        artist.set_gid(of)
+    area, colour = _area(point.memory_bytes, largest_bytes), style.colour
+    axes.scatter([x], [y], s=area, color=colour, marker="o", alpha=0.4, edgecolor=colour, zorder=3, gid=of)
+    axes.scatter([x], [y], s=42, color=colour, marker=style.marker, edgecolor="white", lw=0.8, zorder=5, gid=of)
+    axes.scatter([x], [y], s=TARGET_PT2, color=colour, alpha=0.0, zorder=7, gid=f"mark {point.row.fix}")
+
+
+def _set_limits(axes: Axes, points: Sequence[TradeoffPoint]) -> None:
     slowest, quickest = max(point.speed[2] for point in points), min(point.speed[1] for point in points)
     if slowest > WIDE_RATIO * quickest > 0:
         axes.set_xscale("log")
@@ -133,7 +142,7 @@ def _set_limits(axes: Axes, points: Sequence[Point]) -> None:
     axes.set_ylim(10 ** (low - max(0.35, 0.14 * span)), 10 ** (high + max(0.5, 0.28 * span)))
 
 
-def _front_corners(axes: Axes, section: Section, points: Sequence[Point]) -> list[tuple[float, float]]:
+def _front_corners(axes: Axes, section: Section, points: Sequence[TradeoffPoint]) -> list[tuple[float, float]]:
     by_fix = {point.row.fix: point for point in points}
     front = [by_fix[row.fix] for row in pareto_front(section) if row.fix in by_fix]
     xs = [point.speed[0] for point in front] + [axes.get_xlim()[1]]
@@ -168,8 +177,9 @@ def _draw_failures(axes: Axes, section: Section, *, elsewhere: Sequence[Section]
     )
 
 
-def _label(axes: Axes, section: Section, largest_bytes: float) -> None:
-    points = _points(section)
+def label_points(axes: Axes, section: Section, largest_bytes: float) -> None:
+    """Write the names of the fixes beside their marks; the figure's layout must be settled."""
+    points = points_of(section)
     pixels = axes.figure.dpi / 72.0
     radii = [(_area(point.memory_bytes, largest_bytes) ** 0.5) / 2 * pixels for point in points]
     texts = [(p.speed[0], p.drift[0], p.row.fix, style_of(p.row.fix).text_colour) for p in points]
@@ -187,7 +197,7 @@ def _area(size_bytes: float | None, largest_bytes: float) -> float:
     return max(SMALLEST_MARKER_PT2, LARGEST_MARKER_PT2 * size_bytes / largest_bytes)
 
 
-def _baseline(points: Sequence[Point]) -> str:
+def _baseline(points: Sequence[TradeoffPoint]) -> str:
     names = {str((point.row.data("latency") or {}).get("baseline", "the baseline")) for point in points}
     return ", ".join(sorted(names))
 

@@ -1,7 +1,6 @@
-"""Reads a page back: its elements, its numbers with their origins, and whether records and engine say the same.
+"""Reads an HTML report back: its elements, its numbers with their origins, and whether records and engine say the same.
 
-Not a test module; the tests beside it run it. Written from what the page promises (``precision_eval.report.html``),
-not with the code that draws it.
+Written from what the report promises (``precision_eval.report.html``), not with the code that writes it.
 """
 
 import json
@@ -170,29 +169,48 @@ def marks(root):
             continue
         to_x, to_y = (scale_of(chart.attrs[f"data-s{name}"]) for name in "xy")
         for mark in chart.of_class("mark"):
-            shown = {n.children[0].text: n.children[1] for n in tips[mark.attrs["data-tip"]].walk() if n.tag == "div"
+            lines = {n.children[0].text: n.children[1] for n in tips[mark.attrs["data-tip"]].walk() if n.tag == "div"
                      and len(n.children) == 2}  # fmt: skip
-            ratio = float(shown["latency ratio"].having("data-v")[0].attrs["data-v"])
-            if shown["verdict"].text.startswith("against itself"):
+            ratio = float(lines["latency ratio"].having("data-v")[0].attrs["data-v"])
+            if lines["verdict"].text.startswith("against itself"):
                 ratio = 1.0
-            drift = float(shown["drift"].having("data-v")[0].attrs["data-v"])
-            x, y = map(float, mark.attrs["data-at"].split())
+            drift = float(lines["drift"].having("data-v")[0].attrs["data-v"])
+            x, y = place_of(mark)
             assert abs(to_x(ratio) - x) < 0.01, mark.attrs
             assert abs(to_y(drift) - y) < 0.01, mark.attrs
             count += 1
     return count
 
 
+def place_of(group):
+    """Return where matplotlib put the one symbol of a group."""
+    (symbol,) = [node for node in group.walk() if node.tag == "use"]
+    return float(symbol.attrs["x"]), float(symbol.attrs["y"])
+
+
 def ticks(root):
-    """Hold every tick to its place on its scale; return how many there are."""
+    """Hold every tick with a label to its place on its scale; return how many there are."""
     count = 0
     for chart in root.of_class("chart"):
         for tick in chart.of_class("tick"):
-            text = tick.text.replace("−", "-")
-            value = float(text.removesuffix(" %")) * (0.01 if text.endswith("%") else 1.0)
-            across = tick.attrs["text-anchor"] == "middle"
-            place = float(tick.attrs["x"]) if across else float(tick.attrs["y"]) - 4
-            assert abs(scale_of(chart.attrs["data-sx" if across else "data-sy"])(value) - place) < 0.6, tick.attrs
+            found = re.fullmatch(r"(?:([\d.]+)×)?10(−?\d+)|(−?[\d.]+)( %)?", "".join(tick.text.split("\n")).strip())
+            if found is None:
+                continue  # the name of a fix, or a tick without a label
+            times, exponent, plain, percent = found.groups()
+            if exponent is not None and ("." not in tick.text or times):
+                power = 10.0 ** float(exponent.replace("−", "-"))
+                values = {float(times or 1) * power}
+            else:
+                values = set()
+            text = (plain or tick.text.strip()).replace("−", "-").removesuffix(" %")
+            values |= {float(text) * (0.01 if percent else 1.0)} if re.fullmatch(r"-?[\d.]+", text) else set()
+            axis = tick.attrs["class"].split()[1]
+            symbols = [node for node in tick.walk() if node.tag == "use"]
+            place = float(symbols[-1].attrs[axis])
+            to_pixels = scale_of(chart.attrs[f"data-s{axis}"])
+            is_log = chart.attrs[f"data-s{axis}"].startswith("log")
+            places = [to_pixels(value) for value in values if value > 0 or not is_log]
+            assert min(abs(one - place) for one in places) < 0.1, (tick.text, places, place)
             count += 1
     return count
 
@@ -207,7 +225,11 @@ def unnamed(root, *, said, fixed):
     for node in root.walk():
         names = {one.attrs.get("data-said") for one in node.within()} - {None}
         own = {name for one in node.within() for name in one.attrs}
-        if node.tag in ("script", "style", "title") or "data-v" in own or "tick" in node.attrs.get("class", "").split():
+        if (
+            node.tag in ("script", "style", "title")
+            or "data-v" in own
+            or any("tick" in one.attrs.get("class", "").split() for one in node.within())
+        ):
             continue
         if names & {"changes"} or any(one.attrs.get("id") == "players" for one in node.within()):
             continue

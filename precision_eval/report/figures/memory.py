@@ -27,7 +27,7 @@ def draw_memory(case: str, device: str, sections: Sequence[Section]) -> Figure:
     figure = new_figure(1.0 + 5.8 * columns, 1.0 + rows * (0.9 + 0.34 * tallest))
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, section in zip(grid.flat, measured, strict=False):
-        _draw_bars(axes, section)
+        draw_bars(axes, section)
         dress(axes, title=f"{section.size}, {section.mode}")
         axes.grid(False, axis="y")
     for axes in list(grid.flat)[len(measured) :]:
@@ -41,24 +41,27 @@ def draw_memory(case: str, device: str, sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, section: Section) -> None:
+def draw_bars(axes: Axes, section: Section) -> None:
+    """Draw one section, a bar per fix."""
     fixes = section.fixes[::-1]
     totals = [sum(found) for row in fixes if (found := memory_bytes(row))]
     largest = max(totals)
     scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
-    for place, row in enumerate(fixes):
+    for number, row in enumerate(fixes):
         colour = style_of(row.fix).colour
-        found = memory_bytes(row)
+        found, of = memory_bytes(row), f"of {row.fix}"
         if found is None:
             text = row.status if row.status != "passed" else "not measured"
-            axes.text(largest / scale * 0.01, place, text, va="center", fontsize=8.5, color="#8B1A1A")
+            axes.text(largest / scale * 0.01, number, text, va="center", fontsize=8.5, color="#8B1A1A")
             continue
         storage, extra = found[0] / scale, found[1] / scale
-        axes.barh(place, storage, height=0.62, color=colour)
-        axes.barh(
-            place, extra, left=storage, height=0.62, facecolor="white", edgecolor=colour, hatch="////", linewidth=1.0
-        )
-        axes.text(storage + extra + largest / scale * 0.015, place, memory_text(sum(found)), va="center", fontsize=8.5)
+        axes.barh(number, storage, height=0.62, color=colour, gid=of)
+        striped = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1.0}
+        axes.barh(number, extra, left=storage, height=0.62, gid=of, **striped)
+        at, text = storage + extra + largest / scale * 0.015, memory_text(sum(found))
+        axes.text(at, number, text, va="center", fontsize=8.5, gid=f"text {row.fix}")
+        # an unseen bar over the whole width is what a pointer hits
+        axes.barh(number, largest / scale * 1.2, height=0.9, alpha=0.0, zorder=7, gid=f"mark {row.fix}")
     axes.set_yticks(range(len(fixes)), [row.fix for row in fixes])
     axes.set_xlim(0, largest / scale * 1.2)
     axes.set_ylim(-0.6, len(fixes) - 0.4)

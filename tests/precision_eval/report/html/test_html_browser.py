@@ -1,17 +1,13 @@
 """The page in a browser: no word on the console, light and dark, and what hover and focus show is the record's."""
 
 import json
-from pathlib import Path
 
 import browser
+import html_reading as reading
 import made_runs as made
-import page_reading as reading
 import pytest
 
-from precision_eval.report.html import write_page
-
-HERE = Path(__file__).parent
-TESTS = HERE.parent
+from precision_eval.report.html import write_html
 
 PROBE = """
 <script>
@@ -73,7 +69,7 @@ def page(tmp_path_factory):
     run = made.Synthetic(tmp_path_factory.mktemp("run") / "made", minutes=2.0)
     run.attention("attention-decode", "metavoice", "eager")
     run.voice()
-    return write_page(run.write())
+    return write_html(run.write())
 
 
 @pytest.fixture(scope="module")
