@@ -144,7 +144,7 @@ def _print_operations(console: Console) -> None:
 
     found = operations_table()
     table = RichTable(
-        title=found.title, caption="`python -m precision_eval.studies.versions.operations` runs them here"
+        title=found.title, caption="`python -m precision_eval.diagnose.explain.operations` runs them here"
     )
     for column in found.columns:
         table.add_column(column, overflow="fold")

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
+from precision_eval.diagnose.explain.operations import PROBES, Outcomes, load_outcomes
 from precision_eval.report.tables import Table
 from precision_eval.results.data import Run, Section
 from precision_eval.results.expectations import SIZE, Change, Column, changes, column_for, load_table, release
-from precision_eval.studies.versions.operations import PROBES, Outcomes, load_outcomes
 
 TITLE = "Statuses that depend on the torch version"
 OPERATIONS_TITLE = "What torch's own operations give, by version"
@@ -102,7 +102,7 @@ def operations_table(outcomes: Outcomes | None = None) -> Table:
         kinds=("passed",) * len(rows),
         notes=(
             f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
-            "`python -m precision_eval.studies.versions.operations` probes the torch at hand.",
+            "`python -m precision_eval.diagnose.explain.operations` probes the torch at hand.",
             "No case here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
             "returns float32 from 2.12 on by pytorch #174824.",
         ),

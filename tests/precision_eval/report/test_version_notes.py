@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from precision_eval.diagnose.explain.operations import PROBES
 from precision_eval.report.version_notes import (
     operations_table,
     spans_text,
@@ -14,7 +15,6 @@ from precision_eval.report.version_notes import (
 )
 from precision_eval.results.data import load_run
 from precision_eval.results.expectations import MODES, Change, Column, Expectation
-from precision_eval.studies.versions.operations import PROBES
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 

@@ -1,10 +1,9 @@
-"""What torch's own operations do with mixed dtypes, per torch version: probes beside the expectation table.
+"""What torch's own operations do with mixed dtypes, per torch version: probes that complement the expectation table.
 
 Conventions: on the CPU, float32 against a half of a few numbers; modes as in
 :mod:`precision_eval.results.expectations`. An outcome is the output's dtype (``"float32"``) or ``"raised"``. Nothing
-here is a case: these are the operations
-behind statuses that turn over with the version, and such as upstream names that no case meets. Importing this
-loads no torch.
+here is a case: these are the operations behind statuses that turn over with the version, and such as upstream names
+that no case meets. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
-from precision_eval.diagnose.explain import explain
+from precision_eval.diagnose.explain.explanation import explain
 from precision_eval.results.expectations import MODES, check_inductor, release, version_key
 
 OUTCOMES = Path(__file__).with_name("operations.json")
@@ -144,7 +143,7 @@ def save_outcomes(outcomes: Mapping[str, Mapping[str, str]], path: Path = OUTCOM
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the probes; compare them with what is recorded, or record them. Return the exit code."""
-    name = "python -m precision_eval.studies.versions.operations"
+    name = "python -m precision_eval.diagnose.explain.operations"
     parser = argparse.ArgumentParser(prog=name, description="Probes torch's operations with mixed dtypes.")
     parser.add_argument("--record", action="store_true", help="record the outcomes for the torch at hand")
     parser.add_argument("--table", type=Path, default=OUTCOMES, help="JSON file of outcomes; the package's own")
@@ -152,20 +151,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import torch
 
-        version, recorded, found = release(str(torch.__version__)), load_outcomes(chosen.table), run_probes()
+        version, recorded, observed = release(str(torch.__version__)), load_outcomes(chosen.table), run_probes()
         if chosen.record:
-            save_outcomes({**recorded, version: found}, chosen.table)
-            print(f"recorded for torch {version}: {len(found)} outcomes")
+            save_outcomes({**recorded, version: observed}, chosen.table)
+            print(f"recorded for torch {version}: {len(observed)} outcomes")
             return 0
         if version not in recorded:
             raise ParameterError(f"nothing is recorded for torch {version}; record it: {name} --record")
     except PrecisionEvalError as error:
         print(error, file=sys.stderr)
         return 2
-    differing = {key: what for key, what in found.items() if recorded[version].get(key) != what}
+    differing = {key: what for key, what in observed.items() if recorded[version].get(key) != what}
     for key, what in differing.items():
         print(f"{key}: {what}, recorded: {recorded[version].get(key, 'nothing')}")
-    print(f"torch {version}: {len(found) - len(differing)} of {len(found)} outcomes as recorded")
+    print(f"torch {version}: {len(found) - len(differing)} of {len(observed)} outcomes as recorded")
     return 1 if differing else 0
 
 

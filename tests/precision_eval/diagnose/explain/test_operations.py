@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.results.expectations import MODES, release
-from precision_eval.studies.versions.operations import (
+from precision_eval.diagnose.explain.operations import (
     OUTCOMES,
     PROBES,
     Probe,
@@ -18,17 +17,17 @@ from precision_eval.studies.versions.operations import (
     run_probes,
     save_outcomes,
 )
+from precision_eval.results.expectations import MODES, release
 
-NO_INDUCTOR = ("eager", "compiled-aot_eager")
 
-
-def test_the_torch_at_hand_does_what_is_recorded():
+@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled-aot_eager", marks=pytest.mark.slow)])
+def test_the_torch_at_hand_does_what_is_recorded(mode):
     recorded = load_outcomes()
     version = release(torch.__version__)
     if version not in recorded:
         pytest.skip(f"nothing is recorded for torch {version}")
-    found = run_probes(NO_INDUCTOR)
-    assert found == {key: what for key, what in recorded[version].items() if not key.endswith("inductor")}
+    own = {key: outcome for key, outcome in recorded[version].items() if key.endswith(f"/{mode}")}
+    assert run_probes((mode,)) == own
 
 
 def test_every_version_holds_every_probe():
@@ -81,7 +80,7 @@ def test_an_unknown_mode_is_refused():
 
 def test_the_command_says_what_differs(tmp_path, monkeypatch, capsys):
     version, path = release(torch.__version__), tmp_path / "o.json"
-    monkeypatch.setattr("precision_eval.studies.versions.operations.run_probes", lambda: {"a/eager": "float32"})
+    monkeypatch.setattr("precision_eval.diagnose.explain.operations.run_probes", lambda: {"a/eager": "float32"})
     assert main(["--table", str(path)]) == 2
     assert f"nothing is recorded for torch {version}" in capsys.readouterr().err
     assert main(["--table", str(path), "--record"]) == 0
