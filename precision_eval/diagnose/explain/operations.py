@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     differing = {key: what for key, what in observed.items() if recorded[version].get(key) != what}
     for key, what in differing.items():
         print(f"{key}: {what}, recorded: {recorded[version].get(key, 'nothing')}")
-    print(f"torch {version}: {len(found) - len(differing)} of {len(observed)} outcomes as recorded")
+    print(f"torch {version}: {len(observed) - len(differing)} of {len(observed)} outcomes as recorded")
     return 1 if differing else 0
 
 
