@@ -20,13 +20,13 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.core.records import Record
-from precision_eval.diagnose.doctor.reference import check_available, reference_of
-from precision_eval.diagnose.doctor.subject import CallOutcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.storage import storage_bytes
+from precision_eval.measure.float64_reference import check_available, reference_of
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
+from precision_eval.measure.model_calls import CallOutcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
 from precision_eval.results.choose import Group, groups_of
 from precision_eval.results.choose.facts import exact

@@ -24,10 +24,13 @@ from precision_eval.diagnose.doctor.findings import (
     recast_of,
 )
 from precision_eval.diagnose.doctor.patch import suggested
-from precision_eval.diagnose.doctor.reference import Reference, check_available, reference_of
 from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
 from precision_eval.diagnose.doctor.source import source_line
-from precision_eval.diagnose.doctor.subject import (
+from precision_eval.diagnose.explain import explain
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.model_calls import (
     CallOutcome,
     ExaminedModel,
     Repeatability,
@@ -39,9 +42,6 @@ from precision_eval.diagnose.doctor.subject import (
     run_twice,
     subject_of,
 )
-from precision_eval.diagnose.explain import explain
-from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import named_tensors

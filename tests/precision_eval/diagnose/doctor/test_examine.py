@@ -12,11 +12,12 @@ from torch.nn.modules import module as module_hooks
 
 import precision_eval.diagnose.doctor
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor import reference, remedies
+from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.findings import owner_of
-from precision_eval.diagnose.doctor.subject import (
+from precision_eval.measure import float64_reference as reference
+from precision_eval.measure.model_calls import (
     ExaminedModel,
     base_dtype,
     observe_call,

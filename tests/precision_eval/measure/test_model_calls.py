@@ -6,8 +6,8 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.examination import examine
-from precision_eval.diagnose.doctor.reference import reference_of
-from precision_eval.diagnose.doctor.subject import (
+from precision_eval.measure.float64_reference import reference_of
+from precision_eval.measure.model_calls import (
     CallOutcome,
     ExaminedModel,
     ExaminedSystem,
