@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from precision_eval.results.data import Row, Run, Section
+from precision_eval.results.model import Group, Row
+from precision_eval.results.reading import Run
 
 IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 
@@ -27,7 +28,7 @@ def write_csv(run: Run, path: Path) -> Path:
     return path
 
 
-def _line(section: Section, row: Row) -> dict[str, Any]:
+def _line(section: Group, row: Row) -> dict[str, Any]:
     line: dict[str, Any] = {
         "case": section.case,
         "size": section.size,

@@ -16,7 +16,7 @@ from precision_eval.core.records import Record
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows
 from precision_eval.report.notebook import html_table, text_table
-from precision_eval.results.choose import Choice, Constraints, Contender, Group, choose_from
+from precision_eval.results.choose import Choice, Constraints, Group, Row, choose_from
 from precision_eval.results.choose import parse_memory as _parse_memory
 
 _AXES = ("time", "drift", "memory")
@@ -141,7 +141,7 @@ def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tu
     return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.rows]
 
 
-def _figures(row: Contender, axes: Sequence[str]) -> Iterator[str]:
+def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:
     for axis in axes:
         found = row.estimate(axis)
         if found is None:

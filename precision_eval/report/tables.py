@@ -25,8 +25,8 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.diagnose.explain.reading import short_reason
-from precision_eval.report.ranking import verdict_of
-from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, memory_bytes
+from precision_eval.results.model import Group, Row, figure_of, is_identical, memory_bytes
+from precision_eval.results.reading import Run
 
 WHOLE_FILE_METRICS = ("si_sdr_db",)
 """Shown for the whole file: identical windows make their mean infinite."""
@@ -48,33 +48,33 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def tables_of(run: Run, section: Section) -> tuple[Table, ...]:
+def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
     found = (cost_table(section), audio_table(run, section), trace_table(section))
     return tuple(table for table in found if table is not None)
 
 
-def cost_table(section: Section) -> Table | None:
+def cost_table(section: Group) -> Table | None:
     """Return status, latency, memory, drift and divergence, one row per fix and reference."""
-    rows = [row for row in section.rows if row.role == "fix" or row.drift or row.data("divergence", "latency")]
+    rows = [row for row in section.rows if row.role == "fix" or row.drift_data or row.data("divergence", "latency")]
     if not rows:
         return None
     columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
         ("status", lambda row: row.status + ("" if not row.incomplete else " *")),
         (f"latency ratio {confidence_text(section)}", _latency_text),
-        ("verdict", lambda row: verdict_of(row, section) or MISSING),
+        ("verdict", lambda row: section.verdict_of(row) or MISSING),
         ("MDE", lambda row: percent(figure_of(row.data("latency"), "minimum_detectable_effect"))),
         ("median", lambda row: duration_text(figure_of(row.data("latency"), "median_s"))),
         ("storage + peak extra", _memory_text),
         ("drift [95 %]" if _has_drift_interval(rows) else "drift", _drift_text),
-        ("KL, nats", lambda row: scientific(figure_of(row.drift, "kl_nats"))),
+        ("KL, nats", lambda row: scientific(figure_of(row.drift_data, "kl_nats"))),
         ("diverged", _diverged_text),
     )
     notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
     return _table(section.title, rows, columns, notes=tuple(notes))
 
 
-def audio_table(run: Run, section: Section) -> Table | None:
+def audio_table(run: Run, section: Group) -> Table | None:
     """Return the sound of each fix beside reference, noise floor and controls; None where no audio was measured."""
     fixes = [row for row in section.fixes if row.data("audio")]
     if not fixes:
@@ -110,7 +110,7 @@ def audio_table(run: Run, section: Section) -> Table | None:
     return _table(f"Sound · {section.title}{length}", rows, columns, notes=tuple(notes))
 
 
-def trace_table(section: Section) -> Table | None:
+def trace_table(section: Group) -> Table | None:
     """Return the dtypes and the attention backend that really ran; None where no trace passed."""
     rows = section.having("trace")
     if not rows:
@@ -124,7 +124,7 @@ def trace_table(section: Section) -> Table | None:
     return _table(f"What really ran · {section.title}", rows, columns)
 
 
-def confidence_text(section: Section) -> str:
+def confidence_text(section: Group) -> str:
     """Return the confidence of the latency intervals, such as ``[95 %]``."""
     for row in section.rows:
         confidence = figure_of(row.data("latency"), "confidence")
@@ -154,7 +154,7 @@ def _kind(row: Row) -> str:
     return "passed" if row.status == "passed" else "failed"
 
 
-def _cost_notes(section: Section) -> tuple[str, ...]:
+def _cost_notes(section: Group) -> tuple[str, ...]:
     notes = []
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in section.failing:
@@ -175,15 +175,15 @@ def _cost_notes(section: Section) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def sharpness_note(section: Section) -> str:
+def sharpness_note(section: Group) -> str:
     """Return how sharp the voice's attention is, of full_float32 or else of the least drift recorded."""
-    known = [row for row in section.rows if figure_of(row.drift, "attention_entropy_nats") is not None]
+    known = [row for row in section.rows if figure_of(row.drift_data, "attention_entropy_nats") is not None]
     rows = [row for row in known if row.role == "fix"] or known
     if not rows:
         return ""
-    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift, "relative_error") or 0.0))
-    entropy, logit = (figure_of(best.drift, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
-    steps = figure_of(best.drift, "steps")
+    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift_data, "relative_error") or 0.0))
+    entropy, logit = (figure_of(best.drift_data, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
+    steps = figure_of(best.drift_data, "steps")
     context = VOICE_WINDOW_FRAMES if steps is None else min(int(steps), VOICE_WINDOW_FRAMES)
     return (
         f"How sharp attention is ({best.fix}): largest attention logit {fixed(logit, decimals=1)}, mean entropy "
@@ -192,7 +192,7 @@ def sharpness_note(section: Section) -> str:
     )
 
 
-def doubts_of(section: Section) -> list[str]:
+def doubts_of(section: Group) -> list[str]:
     """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
     shared: dict[str, list[str]] = {}
     for row in section.rows:
@@ -214,12 +214,12 @@ def _memory_text(row: Row) -> str:
 
 
 def _has_drift_interval(rows: Sequence[Row]) -> bool:
-    return any(figure_of(row.drift, "relative_error_low") is not None for row in rows)
+    return any(figure_of(row.drift_data, "relative_error_low") is not None for row in rows)
 
 
 def _drift_text(row: Row) -> str:
     names = ("relative_error", "relative_error_low", "relative_error_high")
-    return with_interval(*(scientific(figure_of(row.drift, name)) for name in names))
+    return with_interval(*(scientific(figure_of(row.drift_data, name)) for name in names))
 
 
 def _diverged_text(row: Row) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 from precision_eval.core.formatting import MISSING, fixed, scientific
 from precision_eval.report.tables import Table, tables_of
-from precision_eval.results.data import Row, Run, Section, figure_of
+from precision_eval.results.model import Group, Row, figure_of
+from precision_eval.results.reading import Run
 
 PARTS = {
     "input_cast_mse": "input cast, %",
@@ -56,9 +57,9 @@ def sampler_text(row: Row) -> str:
     return f"{100.0 * changed:.0f} % of {positions:.0f}"
 
 
-def parts_table(section: Section) -> Table | None:
+def parts_table(section: Group) -> Table | None:
     """Return the parts of each fix's drift and the sampler's rounding; None where neither was measured."""
-    rows = [row for row in section.fixes if shares_of(row.drift) is not None or row.data("sampler") is not None]
+    rows = [row for row in section.fixes if shares_of(row.drift_data) is not None or row.data("sampler") is not None]
     if not rows:
         return None
     headings = ("drift", *PARTS.values(), "sampler in", "nucleus moved", "its total variation")
@@ -74,16 +75,16 @@ def parts_table(section: Section) -> Table | None:
     )
 
 
-def all_tables(run: Run, section: Section) -> tuple[Table, ...]:
+def all_tables(run: Run, section: Group) -> tuple[Table, ...]:
     """Return the tables of a section (:func:`~precision_eval.report.tables.tables_of`), and its parts of the drift."""
     parts = parts_table(section)
     return (*tables_of(run, section), *(() if parts is None else (parts,)))
 
 
 def _cells(row: Row) -> list[str]:
-    shares, sampler = shares_of(row.drift), row.data("sampler")
+    shares, sampler = shares_of(row.drift_data), row.data("sampler")
     return [
-        scientific(figure_of(row.drift, "relative_error")),
+        scientific(figure_of(row.drift_data, "relative_error")),
         *([MISSING] * len(PARTS) if shares is None else [fixed(share, decimals=0) for share in shares]),
         MISSING if sampler is None else str(sampler.get("dtype", MISSING)),
         _moved(sampler),

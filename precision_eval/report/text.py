@@ -15,7 +15,8 @@ from precision_eval.report.provenance import environment_lines, facts_line
 from precision_eval.report.tables import Table
 from precision_eval.report.tables_parts import all_tables
 from precision_eval.report.version_notes import operations_table, version_table
-from precision_eval.results.data import Run, figure_of
+from precision_eval.results.model import figure_of
+from precision_eval.results.reading import Run
 
 READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this case; its message is below.",

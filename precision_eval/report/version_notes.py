@@ -15,8 +15,9 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
 from precision_eval.diagnose.explain.operations import PROBES, Outcomes, load_outcomes
 from precision_eval.report.tables import Table
-from precision_eval.results.data import Run, Section
 from precision_eval.results.expectations import SIZE, Change, Column, changes, column_for, load_table, release
+from precision_eval.results.model import Group
+from precision_eval.results.reading import Run
 
 TITLE = "Statuses that depend on the torch version"
 OPERATIONS_TITLE = "What torch's own operations give, by version"
@@ -150,7 +151,7 @@ def _own_column(table: Mapping[str, Column], version: str) -> Column:
         return Column()
 
 
-def _recorded(column: Column, section: Section, fix: str) -> str | None:
+def _recorded(column: Column, section: Group, fix: str) -> str | None:
     modes = ("eager",) if section.mode == "eager" else _COMPILED
     found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
     return next((expectation.status for expectation in found if expectation is not None), None)

@@ -18,7 +18,7 @@ from precision_eval.report.figures.memory import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
 from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.report.text import markdown_report, print_report
-from precision_eval.results.data import Run, load_run
+from precision_eval.results.reading import Run, load_run
 
 FIGURES_NAME = "figures"
 TIMED_CASE = "voice"

@@ -21,8 +21,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Recor
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.report.shown import Comparison, LoadedChoice, LoadedRecord, constraints_of, paragraphs, shown
 from precision_eval.results.choose import Answer, Choice, Group, Question, answer, groups_of
-from precision_eval.results.choose.reading import status_of
-from precision_eval.results.data import read_environment
+from precision_eval.results.reading import read_environment, status_of
 
 RECORDS_NAME = "records.jsonl"
 KINDS = ("fixes", "records")
@@ -47,7 +46,7 @@ class Choices(Sequence[Choice]):
     @property
     def fix(self) -> str | None:
         """The fix to take, where it is the same everywhere; None where none keeps the limits."""
-        found = {choice.fix for choice in self if choice.group.contenders}
+        found = {choice.fix for choice in self if choice.group.curing}
         if len(found) > 1:
             each = "; ".join(f"{choice.group.title}: {choice.fix}" for choice in self)
             raise ParameterError(f"no one fix is the answer everywhere ({each}); give case, size or mode")
@@ -188,7 +187,7 @@ class Run:
         for comparison in self.comparisons:
             group = comparison.group
             failing = f", {len(group.failing)} do not run" if group.failing else ""
-            yield group.fault or f"{group.title}: {len(group.contenders)} fixes run{failing}"
+            yield group.fault or f"{group.title}: {len(group.curing)} fixes run{failing}"
 
 
 def load(path: str | Path) -> Run:

@@ -29,7 +29,7 @@ from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_by
 from precision_eval.measure.model_calls import CallOutcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
 from precision_eval.results.choose import Group, groups_of
-from precision_eval.results.choose.facts import exact
+from precision_eval.results.model import exact
 from precision_eval.stats import PairedRatio
 
 Reference = nn.Module | Callable[..., Any] | torch.Tensor

@@ -16,7 +16,7 @@ from pathlib import Path
 from precision_eval.core.errors import ParameterError
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings, markdown_table
-from precision_eval.results.data import Run, load_run
+from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.text import brief
 from tools.docs.figures import (
     asv_cost_markdown,

@@ -12,7 +12,8 @@ from precision_eval.report.tables import Table, confidence_text
 from precision_eval.report.tables_parts import sampler_text, shares_text
 from precision_eval.report.text import environment_markdown, markdown_table
 from precision_eval.report.version_notes import operations_table, version_table
-from precision_eval.results.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.results.model import Group, Row, figure_of, memory_bytes
+from precision_eval.results.reading import Run
 
 VERSIONS = ".versions"
 ENVIRONMENT = "environment"
@@ -58,7 +59,7 @@ def system_table(run: Run, case: str) -> Table:
 def _cells(fix: str, rows: Sequence[Row | None]) -> tuple[str, ...]:
     """One line: statuses, then the figures of the first mode that has them, latency per mode."""
     present = [row for row in rows if row is not None]
-    drift = next((row.drift for row in present if row.drift), None)
+    drift = next((row.drift_data for row in present if row.drift_data), None)
     memory = next((found for row in present if (found := memory_bytes(row)) is not None), None)
     return (
         fix,
@@ -78,7 +79,7 @@ def _latency(row: Row) -> str:
     return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
 
 
-def _messages(sections: Iterable[Section]) -> list[str]:
+def _messages(sections: Iterable[Group]) -> list[str]:
     """One line per distinct message, with the fixes and modes that ended in it."""
     shared: dict[tuple[str, str], list[str]] = {}
     for section in sections:

@@ -13,10 +13,10 @@ from matplotlib.patches import Patch
 
 from precision_eval.core.drawing import INK, LeftOut, dress, new_figure, style_of
 from precision_eval.core.formatting import memory_text
-from precision_eval.results.data import Section, memory_bytes
+from precision_eval.results.model import Group, memory_bytes
 
 
-def draw_memory(case: str, device: str, sections: Sequence[Section]) -> Figure:
+def draw_memory(case: str, device: str, sections: Sequence[Group]) -> Figure:
     """Draw storage and peak of every fix of one case on one device."""
     measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
     if not measured:
@@ -41,7 +41,7 @@ def draw_memory(case: str, device: str, sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def draw_bars(axes: Axes, section: Section) -> None:
+def draw_bars(axes: Axes, section: Group) -> None:
     """Draw one section, a bar per fix."""
     fixes = section.fixes[::-1]
     totals = [sum(found) for row in fixes if (found := memory_bytes(row))]

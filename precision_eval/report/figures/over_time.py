@@ -18,7 +18,8 @@ from matplotlib.patches import Patch
 
 from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, label_line_ends, new_figure, style_of
 from precision_eval.core.formatting import METRIC_TITLES, join
-from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, series_of
+from precision_eval.results.model import Group, Row, figure_of, is_identical, series_of
+from precision_eval.results.reading import Run
 
 DRIFT_PANELS = (
     ("relative_error", "relative error of the logits"),
@@ -48,18 +49,18 @@ Points = tuple[list[float], list[float]]
 
 def drift_series(row: Row, name: str) -> Points | None:
     """Return a row's drift over time; None where there is none above 0."""
-    points = series_of(row.drift, "series", value=name)
+    points = series_of(row.drift_data, "series", value=name)
     return points if points is not None and max(points[1]) > 0 else None
 
 
-def drift_rows(run: Run, section: Section) -> list[Row]:
+def drift_rows(run: Run, section: Group) -> list[Row]:
     """Return the fixes with a drift over time, then the controls; empty where no fix has one."""
-    rows = [row for row in section.curing if series_of(row.drift, "series", value="relative_error")]
+    rows = [row for row in section.curing if series_of(row.drift_data, "series", value="relative_error")]
     controls = [row for row in run.comparators(section, "teacher_forced_drift") if row.role == "control"]
     return [*rows, *controls] if rows else []
 
 
-def draw_drift(run: Run, section: Section) -> Figure:
+def draw_drift(run: Run, section: Group) -> Figure:
     """Draw drift against time for one section."""
     rows = drift_rows(run, section)
     if not rows:
@@ -67,7 +68,7 @@ def draw_drift(run: Run, section: Section) -> Figure:
     figure = new_figure(11.6, 4.7)
     panels = list(figure.subplots(1, len(DRIFT_PANELS), squeeze=False)[0])
     ends = [drift_panel(axes, rows, name, label) for axes, (name, label) in zip(panels, DRIFT_PANELS, strict=True)]
-    streams = {str((row.drift or {}).get("streams", "?")) for row in rows}
+    streams = {str((row.drift_data or {}).get("streams", "?")) for row in rows}
     title = f"{section.title}: drift under teacher forcing, mean of {'/'.join(sorted(streams))} streams"
     figure.suptitle(title, x=0.01, ha="left", fontsize=12)
     figure.draw_without_rendering()
@@ -98,7 +99,7 @@ def drift_panel(axes: Axes, rows: Sequence[Row], name: str, label: str) -> Ends:
     return ends
 
 
-def draw_audio(run: Run, section: Section) -> Figure:
+def draw_audio(run: Run, section: Group) -> Figure:
     """Draw the audio metrics of one section against time."""
     fixes, comparators = sound_rows(run, section)
     panels = sound_panels(fixes)
@@ -121,7 +122,7 @@ def draw_audio(run: Run, section: Section) -> Figure:
     return figure
 
 
-def sound_rows(run: Run, section: Section) -> tuple[list[Row], list[Row]]:
+def sound_rows(run: Run, section: Group) -> tuple[list[Row], list[Row]]:
     """Return the fixes that have audio, and reference, noise floor and controls."""
     return [row for row in section.curing if row.data("audio")], list(run.comparators(section, "audio"))
 
@@ -210,7 +211,7 @@ def _handles(fixes: Sequence[Row], comparators: Sequence[Row]) -> list[Line2D | 
     return handles
 
 
-def draw_survival(run: Run, section: Section) -> Figure:
+def draw_survival(run: Run, section: Group) -> Figure:
     """Draw the survival curves of one section."""
     rows = survival_rows(run, section)
     if not rows:
@@ -228,7 +229,7 @@ def draw_survival(run: Run, section: Section) -> Figure:
     return figure
 
 
-def survival_rows(run: Run, section: Section) -> list[Row]:
+def survival_rows(run: Run, section: Group) -> list[Row]:
     """Return noise floor and controls, then the fixes, that have a survival curve; empty where no fix has one."""
     rows = [row for row in section.curing if survival_series(row, "fraction")]
     others = [row for row in run.comparators(section, "divergence") if survival_series(row, "fraction")]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from precision_eval.core.drawing import FAINT, INK, dress, style_of
 from precision_eval.report.findings_sound import NOISE_FLOOR_FACTOR, Yardstick
-from precision_eval.results.data import Row
+from precision_eval.results.model import Row
 
 
 def shift_panel(axes: Axes, yardstick: Yardstick, shifts: Sequence[tuple[Row, float]]) -> None:

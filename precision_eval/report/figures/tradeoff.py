@@ -21,8 +21,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, new_figure, place_labels, style_of
 from precision_eval.core.formatting import memory_text
-from precision_eval.report.ranking import drift_interval, latency_interval, pareto_front
-from precision_eval.results.data import Row, Section, memory_bytes
+from precision_eval.results.choose.front import value_front
+from precision_eval.results.model import Group, Row, memory_bytes
 
 LARGEST_MARKER_PT2 = 520.0
 SMALLEST_MARKER_PT2 = 60.0
@@ -47,7 +47,7 @@ class TradeoffPoint:
     memory_bytes: float | None
 
 
-def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure:
+def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
     """Draw the trade-off of one case on one device."""
     panels = {(section.size, section.mode): section for section in sections if points_of(section)}
     if not panels:
@@ -75,20 +75,20 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Section]) -> Figure
     return figure
 
 
-def points_of(section: Section) -> list[TradeoffPoint]:
+def points_of(section: Group) -> list[TradeoffPoint]:
     """Return the fixes that run and have a latency ratio and a drift above 0."""
     points = []
     for row in section.curing:
-        speed, drift, memory = latency_interval(row), drift_interval(row), memory_bytes(row)
+        speed, drift, memory = section.time_interval(row), row.drift_interval, memory_bytes(row)
         if speed is None or drift is None or drift[0] <= 0:
             continue
-        measured = "relative_error_low" in (row.drift or {})
+        measured = "relative_error_low" in (row.drift_data or {})
         total = None if memory is None else sum(memory)
         points.append(TradeoffPoint(row=row, speed=speed, drift=drift, has_drift_interval=measured, memory_bytes=total))
     return points
 
 
-def draw_panel(axes: Axes, section: Section, largest_bytes: float) -> None:
+def draw_panel(axes: Axes, section: Group, largest_bytes: float) -> None:
     """Draw one section, without the names of the fixes."""
     points = points_of(section)
     axes.set_yscale("log")
@@ -142,9 +142,9 @@ def _set_limits(axes: Axes, points: Sequence[TradeoffPoint]) -> None:
     axes.set_ylim(10 ** (low - max(0.35, 0.14 * span)), 10 ** (high + max(0.5, 0.28 * span)))
 
 
-def _front_corners(axes: Axes, section: Section, points: Sequence[TradeoffPoint]) -> list[tuple[float, float]]:
+def _front_corners(axes: Axes, section: Group, points: Sequence[TradeoffPoint]) -> list[tuple[float, float]]:
     by_fix = {point.row.fix: point for point in points}
-    front = [by_fix[row.fix] for row in pareto_front(section) if row.fix in by_fix]
+    front = [by_fix[row.fix] for row in value_front(section) if row.fix in by_fix]
     xs = [point.speed[0] for point in front] + [axes.get_xlim()[1]]
     ys = [axes.get_ylim()[1]] + [point.drift[0] for point in front]
     corners = [(xs[0], ys[0])]
@@ -153,7 +153,7 @@ def _front_corners(axes: Axes, section: Section, points: Sequence[TradeoffPoint]
     return corners
 
 
-def _draw_failures(axes: Axes, section: Section, *, elsewhere: Sequence[Section]) -> None:
+def _draw_failures(axes: Axes, section: Group, *, elsewhere: Sequence[Group]) -> None:
     """List the fixes that do not run: this panel's, and those of modes in which nothing runs, which have no panel."""
     modes: dict[tuple[str, str], list[str]] = {}
     for part in (section, *elsewhere):
@@ -177,7 +177,7 @@ def _draw_failures(axes: Axes, section: Section, *, elsewhere: Sequence[Section]
     )
 
 
-def label_points(axes: Axes, section: Section, largest_bytes: float) -> None:
+def label_points(axes: Axes, section: Group, largest_bytes: float) -> None:
     """Write the names of the fixes beside their marks; the figure's layout must be settled."""
     points = points_of(section)
     pixels = axes.figure.dpi / 72.0

@@ -31,7 +31,7 @@ from precision_eval.report.html.embedding import svg_of
 from precision_eval.report.html.facts import Cell, diverged_of, lines_of, memory_of, record_of
 from precision_eval.report.html.figures import combined, figure, pointer
 from precision_eval.report.html.places import Place
-from precision_eval.results.data import Row, memory_bytes
+from precision_eval.results.model import Row, memory_bytes
 
 MOST_VALUES = 150
 """Places along the axis at which the values of a line can be read."""
@@ -81,7 +81,7 @@ def tradeoff_chart(place: Place) -> Chart | None:
 def _tradeoff_notes(place: Place, drawn: Sequence[Row]) -> tuple[str, ...]:
     """Name what has no place in the chart."""
     known = {row.fix for row in drawn}
-    exact = [row.fix for row in place.section.curing if (row.drift or {}).get("relative_error") == 0]
+    exact = [row.fix for row in place.section.curing if (row.drift_data or {}).get("relative_error") == 0]
     lacking = [row.fix for row in place.section.curing if row.fix not in known and row.fix not in exact]
     failing: dict[str, list[str]] = {}
     for row in place.section.failing:

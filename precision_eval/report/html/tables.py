@@ -20,7 +20,8 @@ from precision_eval.report.html.facts import COSTS, Cell, record_of
 from precision_eval.report.html.figures import Figure, figure, pointer, ranged
 from precision_eval.report.html.places import Place
 from precision_eval.report.tables import WHOLE_FILE_METRICS
-from precision_eval.results.data import Row, Run, is_identical
+from precision_eval.results.model import Row, is_identical
+from precision_eval.results.reading import Run
 
 
 @dataclass(frozen=True, kw_only=True)

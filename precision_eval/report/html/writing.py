@@ -38,7 +38,7 @@ from precision_eval.report.html.places import Place, places_of
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
 from precision_eval.report.text import environment_line, reading_guide
-from precision_eval.results.data import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
+from precision_eval.results.reading import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
 
 TEMPLATE_NAME = "report.html"
 _SPARE_BYTES = 200_000

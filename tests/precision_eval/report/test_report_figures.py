@@ -16,7 +16,7 @@ from precision_eval.report import write_report
 from precision_eval.report.figures.memory import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 FIGURES = {
     "tradeoff-attention-decode-cpu",
@@ -139,7 +139,7 @@ def test_drift_keeps_every_recorded_step(full_run):
     section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
     axes = draw_drift(run, section).axes[0]
     row = next(row for row in section.rows if row.fix == "float16")
-    steps = row.drift["series"]["relative_error"]
+    steps = row.drift_data["series"]["relative_error"]
     assert any(np.array_equal(line.get_ydata(), steps) for line in axes.lines)
     assert axes.get_yscale() == "log"
 

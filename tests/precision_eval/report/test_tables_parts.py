@@ -9,7 +9,7 @@ from rich.console import Console
 
 from precision_eval.report.tables_parts import all_tables, parts_table, shares_of
 from precision_eval.report.text import markdown_report, print_report
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 SPLIT = {
     "input_cast_mse": 6.0, "compute_mse": 4.5, "output_rounding_mse": 1.0, "cross_mse": -1.5, "total_mse": 10.0,

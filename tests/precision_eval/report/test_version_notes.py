@@ -13,8 +13,8 @@ from precision_eval.report.version_notes import (
     version_notes,
     version_table,
 )
-from precision_eval.results.data import load_run
 from precision_eval.results.expectations import MODES, Change, Column, Expectation
+from precision_eval.results.reading import load_run
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 

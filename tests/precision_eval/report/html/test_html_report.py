@@ -22,7 +22,7 @@ from precision_eval.report.html.facts import COSTS
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.policies import POLICIES
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 from precision_eval.studies.versions.summary import versions_summary
 from tools.torch_versions.publish_offline import remote_tags
 

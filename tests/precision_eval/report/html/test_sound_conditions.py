@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from precision_eval.report.html.sound.conditions import ORIGINAL, Sound, groups_of, has_wavs
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 
 @pytest.fixture
