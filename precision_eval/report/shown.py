@@ -136,9 +136,9 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows; an axis that no row has a figure for has no column."""
-    axes = [axis for axis in _AXES if any(row.estimate(axis) is not None for row in group.rows)]
+    axes = [axis for axis in _AXES if any(row.estimate(axis) is not None for row in group.fixes)]
     heads = [f"time / {group.baseline}" if axis == "time" else axis for axis in axes]
-    return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.rows]
+    return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.fixes]
 
 
 def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,6 +44,7 @@ _DISTANCE = "mel_mcd_db"
 TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
 
+_NOISE_FLOOR_OFF = re.compile("(noise floor|null) is off")  # schema version 1 said null
 _SOUND_RESAMPLES = 1000
 _CONFIDENCE = 0.95
 
@@ -288,7 +290,7 @@ def _row_doubts(
     twin: bool,
 ) -> tuple[str, ...]:
     found = [
-        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and "noise floor is off" in doubt)
+        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and _NOISE_FLOOR_OFF.search(doubt))
     ]
     if latency is not None and fix != baseline and verdict_in(latency) == "undecided":
         effect = figure_of(latency, "minimum_detectable_effect")

@@ -73,6 +73,8 @@ def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, b
 
 
 def _planned(row: Row, plan: Mapping[str, Any] | None, path: Path) -> Row:
+    if row.role != "fix":
+        return row
     if plan is None or plan.get("call_bytes") is None:
         why = "not in the plan" if plan is None else f"the plan says {plan.get('status')}: {plan.get('reason')}"
         missing = {**row.missing, "memory": f"{path.name}: {why}"}
@@ -142,7 +144,7 @@ def _alike(
 
 
 def _timed(row: Row, times: Mapping[str, _SweptTime | None], length: int) -> Row:
-    if row.status != "passed":
+    if row.role != "fix" or row.status != "passed":
         return row
     found = times.get(row.fix)
     doubts = tuple(doubt for doubt in row.doubts if not doubt.startswith("time:"))

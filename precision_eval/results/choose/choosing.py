@@ -109,7 +109,7 @@ class Choice:
             "front": [vars(one) for one in self.standings],
             "changes": [one.to_dict() for one in self.changes],
             "notes": list(group.notes),
-            "fixes": [row.to_dict() for row in group.rows],
+            "fixes": [row.to_dict() for row in group.fixes],
         }
 
 

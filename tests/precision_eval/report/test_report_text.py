@@ -210,7 +210,7 @@ def test_missing_null_and_controls_are_said(synthetic, tmp_path):
     run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
     loaded = load_run(run.write())
     table = audio_table(loaded, loaded.sections[0])
-    assert "Not in these records: reference, null and control; without them" in table.notes[-1]
+    assert "Not in these records: reference, noise_floor and control; without them" in table.notes[-1]
 
 
 def test_trace_shows_what_ran(full_run):
