@@ -154,6 +154,7 @@ def compare_latency(
         from precision_eval.measure.latency_processes import compare_in_processes
 
         return compare_in_processes(
+            compare_latency,
             candidates,
             processes=processes,
             baseline=baseline,

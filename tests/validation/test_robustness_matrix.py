@@ -59,7 +59,7 @@ runner._Run.take_over = lambda self, known, timeout_s: None
 """
 IN_PLACE = """
 from contextlib import contextmanager
-from precision_eval.measure import files
+from precision_eval.core import files
 @contextmanager
 def written_whole(path):
     path.parent.mkdir(parents=True, exist_ok=True)
