@@ -25,7 +25,7 @@ from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes, paired_ratio
-from precision_eval.studies.sensitivity.policies import Policy, put_on
+from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 from precision_eval.studies.sensitivity.search import EQUAL_DRIFT, EQUAL_SPEED, odd
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import target_by_id
@@ -70,7 +70,7 @@ class Contest:
     target: str
     size: str
     rule: str
-    policy: Policy
+    policy: MixedPolicy
     units: int
     drift: float
     processes: int
@@ -136,7 +136,7 @@ def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
 
 def contest(
     target: str,
-    policies: dict[str, Policy],
+    policies: dict[str, MixedPolicy],
     *,
     size: str,
     seed: int,
@@ -151,7 +151,7 @@ def contest(
     tried = [_tried(subject, reference, fix) for fix in fixes]
     drifts, calls_s = _policy_runs(subject, reference, policies)
     if any(policy.in_blocks for policy in policies.values()):
-        control = put_on(subject, Policy(format="float32", in_blocks=True))
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
         with control.agreeing():
             tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
     cured = [one for one in tried if one.drift is not None]
@@ -172,7 +172,7 @@ def contest(
 
 
 def _policy_runs(
-    subject: MapSubject, reference: torch.Tensor, policies: dict[str, Policy]
+    subject: MapSubject, reference: torch.Tensor, policies: dict[str, MixedPolicy]
 ) -> tuple[list[np.ndarray], list[float]]:
     drifts, calls_s = [], []
     for policy in policies.values():
@@ -195,7 +195,7 @@ def _least_s(call: Callable[[], object]) -> float:
 
 def timed(
     target: str,
-    policies: Sequence[Policy],
+    policies: Sequence[MixedPolicy],
     index: int,
     *,
     size: str,
@@ -230,7 +230,7 @@ def timed(
 
 def _candidate(subject: MapSubject, fix: str, stack: ExitStack) -> Candidate:
     if fix == CONTROL:
-        control = put_on(subject, Policy(format="float32", in_blocks=True))
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
         return Candidate(control, control.agreeing)
     applied = fix_by_id(fix).applied(copy.deepcopy(subject.model))
     stack.enter_context(applied.stored())
@@ -253,7 +253,7 @@ def _contest(
     target: str,
     size: str,
     rule: str,
-    policy: Policy,
+    policy: MixedPolicy,
     drift: np.ndarray,
     tried: Sequence[_Fix],
     found: Sequence[dict[str, PairedRatio]],

@@ -22,7 +22,7 @@ from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Target
 from precision_eval.trace.replay import replay
-from precision_eval.trace.sites import FORMATS, SensitivityError, Site
+from precision_eval.trace.sites import FORMATS, SensitivityError, StorageSite
 from precision_eval.trace.tape import Tape, record
 
 SAME_FUNCTION = 1e-9
@@ -40,10 +40,10 @@ class SiteGroup:
 
     kind: str  # site, role or layer
     name: str
-    sites: tuple[Site, ...]
+    sites: tuple[StorageSite, ...]
 
 
-def groups_of(sites: Sequence[Site]) -> tuple[SiteGroup, ...]:
+def groups_of(sites: Sequence[StorageSite]) -> tuple[SiteGroup, ...]:
     """List each site alone, each role over all layers and each layer over all roles."""
     roles, layers = (tuple(dict.fromkeys(getattr(site, name) for site in sites)) for name in ("role", "layer"))
     return (
@@ -70,7 +70,7 @@ class Mapped:
         of_map = f"{self.target}/{self.size}/{self.digest}/{self.seed}/{self.tape.format}"
         return f"v{VERSION}/{of_map}/{direction}/{kind}/{name}"
 
-    def drift(self, narrow: Iterable[Site]) -> np.ndarray:
+    def drift(self, narrow: Iterable[StorageSite]) -> np.ndarray:
         """Drift of each unit with some sites narrow; shape (units,)."""
         found = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
         return self.subject.drift(found, self.reference)
@@ -120,7 +120,7 @@ def _checks(one: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     yield "fused_emulated", lambda: {"drift": _stored(one.drift(_as_fused(one.tape.sites)))}
 
 
-def _as_fused(sites: Iterable[Site]) -> set[Site]:
+def _as_fused(sites: Iterable[StorageSite]) -> set[StorageSite]:
     """All sites but those that a fused kernel holds by itself."""
     return {site for site in sites if site.role not in ("scores", "softmax")}
 

@@ -23,7 +23,7 @@ from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import Function, make_agreed
 from precision_eval.fixes.sites import Site as CallSite
 from precision_eval.studies.sensitivity.subjects import MapSubject
-from precision_eval.trace.sites import ROLES, Rule, Site, sites_of
+from precision_eval.trace.sites import ROLES, Rule, StorageSite, sites_of
 
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
@@ -32,7 +32,7 @@ ENDS = ("out", "o", "o_proj", "down", "wo", "down_proj")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class MixedPolicy:
     """What every site is stored in."""
 
     format: str = "bfloat16"
@@ -50,36 +50,38 @@ class Policy:
             parts.append(f"cache {SHORT[self.cache]}{' in blocks' if self.in_blocks else ''}")
         return ", ".join(parts)
 
-    def format_of(self, site: Site) -> str:
+    def format_of(self, site: StorageSite) -> str:
         """Return the format that a site stores in."""
         if site.role == "cache" and self.cache:
             return self.cache
         return "float32" if site.role in self.held or site.id in self.held else self.format
 
-    def narrow(self, sites: Iterable[Site]) -> frozenset[Site]:
+    def narrow(self, sites: Iterable[StorageSite]) -> frozenset[StorageSite]:
         """Return the sites that store in the policy's narrow format, for a replay of the same format."""
         return frozenset(site for site in sites if self.format_of(site) == self.format != "float32")
 
-    def foretold(self, sites: Iterable[Site]) -> frozenset[Site]:
+    def foretold(self, sites: Iterable[StorageSite]) -> frozenset[StorageSite]:
         """Return the sites that a run of the policy rounds, for the map to foretell its drift."""
         known = tuple(sites)
         attention = bool({"scores", "softmax"} & set(self.held))
         held = {site for site in known if self.format_of(site) != self.format or site.role in ("scores", "softmax")}
         roles = {site.role for site in known}
 
-        def stays(site: Site) -> bool:
+        def stays(site: StorageSite) -> bool:
             if site.role == "norm":
                 layer = ("q", "k", "v", "mlp") if site.layer != "all" else ("head",)
-                return all(self.format_of(Site(site.layer, role)) != self.format for role in layer if role in roles)
+                return all(
+                    self.format_of(StorageSite(site.layer, role)) != self.format for role in layer if role in roles
+                )
             return attention or site.role not in ("q", "k", "v", "positions", "cache") or site.layer == "all"
 
         return frozenset(site for site in known if site not in held or not stays(site))
 
-    def holding(self, name: str) -> Policy:
+    def holding(self, name: str) -> MixedPolicy:
         """Return the policy that holds one more role or site."""
-        return Policy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
+        return MixedPolicy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
 
-    def checked(self, sites: Iterable[Site]) -> Policy:
+    def checked(self, sites: Iterable[StorageSite]) -> MixedPolicy:
         """Return the policy itself, if all that it holds exists."""
         known = {*ROLES, *(site.id for site in sites)}
         for name in self.held:
@@ -95,7 +97,7 @@ class Policy:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Policy:
+    def from_dict(cls, data: dict[str, Any]) -> MixedPolicy:
         """Read what :meth:`to_dict` wrote."""
         return cls(**{**data, "held": tuple(data["held"])})
 
@@ -104,7 +106,7 @@ class Policy:
 class AppliedPolicy:
     """A policy on a model of its own."""
 
-    policy: Policy
+    policy: MixedPolicy
     model: nn.Module
     inputs: tuple[Any, ...]
     swaps: list[Swap]
@@ -124,21 +126,21 @@ class AppliedPolicy:
 class _Formats:
     """Which dtype each site of a policy has."""
 
-    def __init__(self, policy: Policy, rules: Sequence[Rule]) -> None:
+    def __init__(self, policy: MixedPolicy, rules: Sequence[Rule]) -> None:
         self.policy = policy
         self.rules = rules
         self.has_head = False
 
     def of(self, layer: str, role: str) -> torch.dtype:
-        found: torch.dtype = getattr(torch, self.policy.format_of(Site(layer, role)))
+        found: torch.dtype = getattr(torch, self.policy.format_of(StorageSite(layer, role)))
         return found
 
-    def at(self, path: str, operation: str) -> tuple[Site, torch.dtype]:
+    def at(self, path: str, operation: str) -> tuple[StorageSite, torch.dtype]:
         site = sites_of(self.rules, path, operation)[0]
         return site, self.of(site.layer, site.role)
 
 
-def put_on(subject: MapSubject, policy: Policy) -> AppliedPolicy:
+def put_on(subject: MapSubject, policy: MixedPolicy) -> AppliedPolicy:
     """Put a policy on a copy of a subject's model."""
     model = copy.deepcopy(subject.model)
     formats = _Formats(policy, subject.rules)
@@ -173,7 +175,7 @@ def _convert(path: str, module: nn.Module, formats: _Formats) -> None:
         _wrap_rotary(module, formats.at(path, "mul")[1])
 
 
-def _readers(site: Site, formats: _Formats) -> torch.dtype | None:
+def _readers(site: StorageSite, formats: _Formats) -> torch.dtype | None:
     """Return the format of the projections that read a norm's result; None where they differ."""
     if site.layer == "all" and not formats.has_head:
         return formats.of("all", "norm")  # what the model returns

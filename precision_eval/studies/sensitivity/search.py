@@ -18,7 +18,7 @@ import numpy as np
 
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.studies.sensitivity.mapping import Mapped
-from precision_eval.studies.sensitivity.policies import Policy, put_on
+from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 
 EQUAL_SPEED = 0.05
 """Relative difference in time up to which two are as fast as each other."""
@@ -39,7 +39,7 @@ Progress = Callable[[int, int, str], None]
 class PolicyRun:
     """A policy that was run."""
 
-    policy: Policy
+    policy: MixedPolicy
     drift: float
     foretold: float | None
     time_ratio: float
@@ -67,14 +67,14 @@ class _Search:
         self.one = one
         self.budget_s = budget_s
         self.seed = seed
-        self.base = Policy(format=one.tape.format)
+        self.base = MixedPolicy(format=one.tape.format)
         self.sites = one.tape.sites
         self.points: dict[object, PolicyRun] = {}
 
-    def foretell(self, policy: Policy) -> float:
+    def foretell(self, policy: MixedPolicy) -> float:
         return float(even(self.one.drift(policy.foretold(self.sites))).mean())
 
-    def run(self, policy: Policy) -> PolicyRun:
+    def run(self, policy: MixedPolicy) -> PolicyRun:
         """Really run a policy, once for its drift and then against the uniform format for its time."""
         name = (policy.format, frozenset(policy.held), policy.cache, policy.in_blocks)  # in whatever order it holds
         if name not in self.points:
@@ -92,7 +92,7 @@ class _Search:
             )
         return self.points[name]
 
-    def _time_ratio(self, policy: Policy) -> float:
+    def _time_ratio(self, policy: MixedPolicy) -> float:
         base, other = (put_on(self.one.subject, one) for one in (self.base, policy))
         found = compare_latency(
             {"base": Candidate(base, base.agreeing), "other": Candidate(other, other.agreeing)},
@@ -105,11 +105,11 @@ class _Search:
         )
         return found["other"].ratio
 
-    def path(self, costs: dict[str, float] | None) -> list[Policy]:
+    def path(self, costs: dict[str, float] | None) -> list[MixedPolicy]:
         """Hold one role after the other; by gain alone, or by gain per cost."""
         policy, left = self.base, list(dict.fromkeys(site.role for site in self.sites))
         now = self.foretell(policy)
-        found: list[Policy] = []
+        found: list[MixedPolicy] = []
         while left and len(found) < STEPS:
             after = {role: self.foretell(policy.holding(role)) for role in left}
             worth = {role: math.log(now / max(drift, 1e-300)) for role, drift in after.items()}
@@ -131,14 +131,14 @@ def search(
     state = _Search(one, budget_s=budget_s, seed=seed)
     roles = list(dict.fromkeys(site.role for site in state.sites))
     singles = [state.base.holding(role) for role in roles]
-    wide = Policy(format="float32")
+    wide = MixedPolicy(format="float32")
     plain = [state.base, wide]
     if "cache" in roles:
         formats = ("float16", "bfloat16")
         loops = (False, True) if one.subject.rows(one.reference).shape[1] == 1 else (False,)  # blocks are for decode
-        plain += [Policy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
+        plain += [MixedPolicy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
     cheap = [role for role in WITHOUT_PRODUCTS if role in roles]
-    plain += [Policy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]
+    plain += [MixedPolicy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]
     total = len(plain) + len(singles) + STEPS
     for done, policy in enumerate([*plain, *singles]):
         progress(done, total, f"{one.target}: {policy.id}")
@@ -158,7 +158,7 @@ def _is_mixed(point: PolicyRun) -> bool:
     return point.narrow > 0 and bool(point.policy.held or point.policy.cache)
 
 
-def finalists(points: Sequence[PolicyRun]) -> dict[str, Policy]:
+def finalists(points: Sequence[PolicyRun]) -> dict[str, MixedPolicy]:
     """Choose what goes to the proof, on the points alone."""
     mixed = [point for point in points if _is_mixed(point) and math.isfinite(point.drift)]
     uniform = [point for point in points if not point.policy.held and not point.policy.cache]
@@ -172,7 +172,7 @@ def finalists(points: Sequence[PolicyRun]) -> dict[str, Policy]:
     }
     if not any(chosen.values()):
         chosen = {"balanced": min(mixed, key=_balance, default=None)}
-    found: dict[str, Policy] = {}
+    found: dict[str, MixedPolicy] = {}
     for rule, point in chosen.items():
         if point is not None and point.policy not in found.values():
             found[rule] = point.policy

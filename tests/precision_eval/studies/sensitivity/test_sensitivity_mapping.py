@@ -11,7 +11,7 @@ from precision_eval.core.json_lines import TrialFile
 from precision_eval.studies.sensitivity.campaign import summary_of
 from precision_eval.studies.sensitivity.mapping import groups_of, map_target, prepare
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
-from precision_eval.trace.sites import Site
+from precision_eval.trace.sites import StorageSite
 
 
 def made(target, folder, formats=("bfloat16",)):
@@ -85,7 +85,7 @@ def test_an_unknown_format_is_refused(branches_target):
 
 
 def test_groups_are_each_site_each_role_and_each_layer():
-    sites = (Site("0", "q"), Site("0", "k"), Site("1", "q"))
+    sites = (StorageSite("0", "q"), StorageSite("0", "k"), StorageSite("1", "q"))
     groups = [(group.kind, group.name, len(group.sites)) for group in groups_of(sites)]
     assert groups == [
         ("site", "0.q", 1), ("site", "0.k", 1), ("site", "1.q", 1),
