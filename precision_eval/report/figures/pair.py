@@ -8,8 +8,6 @@ of neighbours with their range as a band.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
@@ -19,8 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from audio_metrics import Comparison, Flag, Series, metric_by_name
-from audio_metrics.frames import FLOOR, blocks
-from audio_metrics.signal import FileSource
+from audio_metrics.frames import FLOOR, Block, FrameGrid
 from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
 from precision_eval.core.errors import ParameterError
 from precision_eval.report.metric_titles import title_of
@@ -36,69 +33,55 @@ _FLAG_COLOUR = "#D55E00"
 _DIVERGED_COLOUR = "#CC0000"
 
 
-@dataclass(frozen=True)
 class Spectrograms:
-    """Mean power over time and frequency of two signals."""
+    """Mean power over time and frequency of two signals, taken from the blocks of a pass."""
 
-    power: np.ndarray
-    duration_s: float
-    high_hz: float
+    def __init__(self) -> None:
+        self._sums: np.ndarray | None = None
+        self._frames = np.zeros(0)
+        self.duration_s = self.high_hz = 0.0
+
+    def add(self, grid: FrameGrid, block: Block) -> None:
+        """Add the power of a block's frames to the columns they belong to."""
+        n_columns = min(MAX_COLUMNS, grid.n_frames)
+        fold = -(-grid.n_bins // MAX_ROWS)
+        if self._sums is None:
+            self._sums = np.zeros((2, -(-grid.n_bins // fold), n_columns))
+            self._frames = np.zeros(n_columns)
+            self.duration_s = ((grid.n_frames - 1) * grid.hop_samples + grid.frame_samples) / grid.sample_rate_hz
+            self.high_hz = self._sums.shape[1] * fold * grid.sample_rate_hz / grid.frame_samples
+        power = block.spectra.power  # (2, n_frames, n_bins)
+        index = (block.first_frame + np.arange(power.shape[1])) * n_columns // grid.n_frames
+        if len(index) == 0:
+            return
+        starts = np.flatnonzero(np.diff(index, prepend=-1))
+        columns = index[starts]
+        by_column = np.add.reduceat(power, starts, axis=1, dtype=np.float64)  # (2, n_columns of the block, n_bins)
+        edges = np.arange(0, power.shape[2], fold)
+        rows = np.add.reduceat(by_column, edges, axis=2) / np.diff(np.append(edges, power.shape[2]))
+        self._sums[:, :, columns] += rows.transpose(0, 2, 1)
+        self._frames[columns] += np.diff(np.append(starts, len(index)))
+
+    @property
+    def power(self) -> np.ndarray:
+        """Mean power, shape (2, n_rows, n_columns)."""
+        assert self._sums is not None  # a pass has at least one block
+        return self._sums / self._frames
 
     def level_db(self) -> np.ndarray:
         """In dB re full scale, shape (2, n_rows, n_columns)."""
         return np.asarray(10.0 * np.log10(np.maximum(self.power, FLOOR)))
 
 
-def spectrograms(
-    comparator: Path, estimate: Path, *, on_progress: Callable[[float], None] = lambda fraction: None
-) -> Spectrograms:
-    """Average the spectra of two mono files of one length and rate into a picture's worth of cells."""
-    with (
-        FileSource(comparator, dtype="float32", name="reference") as first,
-        FileSource(estimate, dtype="float32", name="estimate") as second,
-    ):
-        sums: np.ndarray | None = None
-        for grid, block in blocks((first, second)):
-            columns = min(MAX_COLUMNS, grid.n_frames)
-            fold = -(-grid.n_bins // MAX_ROWS)
-            if sums is None:
-                sums = np.zeros((2, -(-grid.n_bins // fold), columns))
-                frames = np.zeros(columns)
-            start = block.first_window * grid.window_samples
-            first_frame = grid.frame_range(start, start + 1)[0]
-            index = (first_frame + np.arange(block.spectra.power.shape[1])) * columns // grid.n_frames
-            if len(index):
-                _add(sums, frames, block.spectra.power, index, fold)
-            on_progress(block.stop_window / grid.n_started_windows)
-    assert sums is not None  # a grid has at least one window
-    span_s = ((grid.n_frames - 1) * grid.hop_samples + grid.frame_samples) / grid.sample_rate_hz
-    high_hz = sums.shape[1] * fold * grid.sample_rate_hz / grid.frame_samples
-    return Spectrograms(sums / frames, span_s, high_hz)
-
-
-def _add(sums: np.ndarray, frames: np.ndarray, power: np.ndarray, index: np.ndarray, fold: int) -> None:
-    """Add the power of a block's frames, (2, n_frames, n_bins), to the columns of `index`, (n_frames,), rising."""
-    starts = np.flatnonzero(np.diff(index, prepend=-1))
-    columns = index[starts]
-    by_column = np.add.reduceat(power, starts, axis=1, dtype=np.float64)  # (2, n_columns of the block, n_bins)
-    rows = np.add.reduceat(by_column, np.arange(0, power.shape[2], fold), axis=2)
-    width = np.diff(np.append(np.arange(0, power.shape[2], fold), power.shape[2]))
-    sums[:, :, columns] += (rows / width).transpose(0, 2, 1)
-    frames[columns] += np.diff(np.append(starts, len(index)))
-
-
-def draw_pair(
-    comparison: Comparison, pictures: Spectrograms, *, names: tuple[str, str], flags: tuple[Flag, ...]
-) -> Figure:
+def draw_pair(comparison: Comparison, pictures: Spectrograms, *, names: tuple[str, str]) -> Figure:
     """Draw the figure."""
-    drawn = [name for name in DRAWN if np.isfinite(comparison.summaries[name].series.value).any()]
-    figure = new_figure(12.0, 7.2 + 1.5 * len(drawn))
-    rows = figure.subplots(3 + len(drawn), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(drawn)])
+    figure = new_figure(12.0, 7.2 + 1.5 * len(DRAWN))
+    rows = figure.subplots(3 + len(DRAWN), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(DRAWN)])
     unit_s, unit = (1.0, "s") if pictures.duration_s < _SHORT_S else (60.0, "min")
     _draw_spectrograms(figure, list(rows[:3]), pictures, names, unit_s)
-    for axes, name in zip(rows[3:], drawn, strict=True):
+    for axes, name in zip(rows[3:], DRAWN, strict=True):
         _draw_series(axes, name, comparison.summaries[name].series, unit_s)
-    _mark(list(rows), comparison, flags, unit_s)
+    _mark(list(rows), comparison, comparison.flags, unit_s)
     rows[-1].set_xlabel(f"time, {unit}", fontsize=9.5, color=INK)
     rows[-1].set_xlim(0.0, comparison.duration_s / unit_s)
     return figure
@@ -138,9 +121,16 @@ def _draw_series(axes: Axes, name: str, series: Series, unit_s: float) -> None:
     """Draw the windows as steps, or the median and range of groups where there are many."""
     metric = metric_by_name(name)
     time_s, low, middle, high = thinned(series)
+    if not np.isfinite(middle).any():
+        reason = "equal bit for bit: infinite" if np.isposinf(series.value).any() else "no window has a finite value"
+        axes.annotate(reason, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", color=FAINT)
+    # a step needs a point where the last window ends
+    width_s = float(time_s[1] - time_s[0]) if len(time_s) > 1 else 1.0
+    time_s = np.append(time_s, time_s[-1] + width_s if len(time_s) else 0.0)
+    low, middle, high = (np.append(values, values[-1:] if len(values) else np.nan) for values in (low, middle, high))
     arrow = "lower is closer" if metric.direction == "lower" else "higher is closer"
     dress(axes, title=f"{title_of(name)}, {metric.unit} per second · {arrow}")
-    if len(time_s) < len(series.value):
+    if len(time_s) - 1 < len(series.value):
         axes.fill_between(time_s / unit_s, low, high, color="#0072B2", alpha=0.25, linewidth=0, step="post")
     axes.step(time_s / unit_s, middle, where="post", color="#0072B2", linewidth=1.2)
     axes.set_ylabel(metric.unit, fontsize=9.5, color=INK)
