@@ -160,7 +160,7 @@ def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
 
 
 def rules_without_multiplicity(tests):
-    from precision_eval.results.gate.paired import decide_all
+    from precision_eval.stats.families import decide_all
 
     return {key: decide_all({key: one})[key] for key, one in tests.items()}
 
@@ -185,7 +185,7 @@ def test_injected_calls_do_what_they_say():
 @pytest.mark.parametrize("spread", [0.002, 0.01])
 def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
     """Against simulated processes and the gate's own decision, the slowed cell among cells that did not change."""
-    from precision_eval.results.gate.paired import GATE_ERROR
+    from precision_eval.stats.families import GATE_ERROR
     from precision_eval.stats.moderated import upper_tail
 
     cells_judged, gates = 4, 4000

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.results.gate.paired import GATE_ERROR, decide_all, paired_tests
+from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
 from precision_eval.stats import wilson_interval
 
 CELLS, PROCESSES, GATES = 100, (3, 5), 5000

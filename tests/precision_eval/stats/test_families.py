@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.gate.paired import GATE_ERROR, Test, decide_all, paired_tests, scatter
+from precision_eval.stats.families import GATE_ERROR, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import upper_tail
 
 
@@ -113,7 +113,7 @@ def test_scatter_is_one_for_processes_alone_and_grows_with_the_machines_state():
     assert scatter(list(calm.values())) == pytest.approx(1.0, abs=0.15)
     assert scatter(list(paired_tests(shifted, margin=0.01)[0].values())) == pytest.approx(1.0, abs=0.15)
     assert scatter(list(paired_tests(moved, margin=0.01)[0].values())) > 5.0
-    assert scatter([Test(estimate=0.1, standard_error=0.0, degrees=3.0, margin=0.0)]) == 1.0
+    assert scatter([PairedTest(estimate=0.1, standard_error=0.0, degrees=3.0, margin=0.0)]) == 1.0
 
 
 def test_no_cells_are_no_tests():

@@ -42,7 +42,7 @@ _MEDIAN_CHI2 = 0.4549364231195724  # of one degree of freedom
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class PairedTest:
     """One cell's change, ready to be judged."""
 
     __test__ = False  # pytest takes the name for a test of its own
@@ -54,7 +54,7 @@ class Test:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class PairedDecision:
     """What was made of a test."""
 
     verdict: Verdict
@@ -67,7 +67,7 @@ class Decision:
 
 def paired_tests(
     cells: Mapping[Key, tuple[Sequence[float], Sequence[float]]], *, margin: float
-) -> tuple[dict[Key, Test], Prior]:
+) -> tuple[dict[Key, PairedTest], Prior]:
     """Build the moderated tests of one metric."""
     if not cells:
         return {}, Prior(0.0, 0.0)
@@ -80,7 +80,7 @@ def paired_tests(
     prior = fit_prior(pooled, degrees)
     variances, total = moderated_variances(pooled, degrees, prior)
     tests = {
-        key: Test(
+        key: PairedTest(
             estimate=float(head.mean() - base.mean()),
             standard_error=math.sqrt(float(variance) * (1.0 / base.size + 1.0 / head.size)),
             degrees=float(freedom),
@@ -100,7 +100,7 @@ def _logs(key: object, ratios: Sequence[float]) -> np.ndarray:
     return np.asarray(np.log(values))
 
 
-def decide_all(tests: Mapping[Key, Test], *, error: float = GATE_ERROR) -> dict[Key, Decision]:
+def decide_all(tests: Mapping[Key, PairedTest], *, error: float = GATE_ERROR) -> dict[Key, PairedDecision]:
     """Judge all tests as one family."""
     worse = [upper_tail(one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
     better = [upper_tail(-one.estimate - one.margin, one.standard_error, one.degrees) for one in tests.values()]
@@ -108,7 +108,7 @@ def decide_all(tests: Mapping[Key, Test], *, error: float = GATE_ERROR) -> dict[
     return {key: _decision(test, p, up, down) for (key, test), p, up, down in judged}
 
 
-def _decision(test: Test, p: float, up: tuple[bool, float], down: tuple[bool, float]) -> Decision:
+def _decision(test: PairedTest, p: float, up: tuple[bool, float], down: tuple[bool, float]) -> PairedDecision:
     """Word one cell's verdict, with the interval that it rests on."""
     above, below = (upper_quantile(level, test.degrees) for _, level in (up, down))
     equivalence = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
@@ -119,7 +119,7 @@ def _decision(test: Test, p: float, up: tuple[bool, float], down: tuple[bool, fl
         verdict = "improvement"
     elif abs(test.estimate) + equivalence <= test.margin:
         verdict = "unchanged"
-    return Decision(
+    return PairedDecision(
         verdict=verdict,
         low=test.estimate - above * test.standard_error,
         high=test.estimate + below * test.standard_error,
@@ -129,7 +129,7 @@ def _decision(test: Test, p: float, up: tuple[bool, float], down: tuple[bool, fl
     )
 
 
-def scatter(tests: Sequence[Test]) -> float:
+def scatter(tests: Sequence[PairedTest]) -> float:
     """How much more the cells' changes scatter about their median than processes explain: a ratio of spreads."""
     known = [one for one in tests if one.standard_error > 0.0]
     if not known:
