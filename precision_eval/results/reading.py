@@ -206,15 +206,15 @@ def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: st
         place,
         rows=tuple(sorted(rows, key=row_order)),
         baseline=baseline,
-        noise_floor=_ratio(twin) if twin else None,
+        noise_floor=ratio_estimate(twin) if twin else None,
         noise_floor_off=twin is not None and verdict_in(twin) in ("faster", "slower"),
         fault=fault,
     )
     return group if fault else _doubted(group, of_fixes)
 
 
-def _doubted(group: Group, records: Sequence[Record]) -> Group:
-    """Add what speaks against the group as a whole."""
+def figure_doubts(group: Group) -> list[str]:
+    """Say what speaks against comparing the figures of a group: its noise floor, one process, one input."""
     doubts = []
     if group.noise_floor_off and group.noise_floor is not None:
         noise_floor = group.noise_floor
@@ -232,6 +232,12 @@ def _doubted(group: Group, records: Sequence[Record]) -> Group:
     drifting = [row for row in group.curing if row.drift is not None]
     if drifting and not any(row.paired_drift for row in drifting):
         doubts.append(f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart")
+    return doubts
+
+
+def _doubted(group: Group, records: Sequence[Record]) -> Group:
+    """Add what speaks against the group as a whole."""
+    doubts = figure_doubts(group)
     by_measure: dict[str, set[str]] = {}
     for record in records:
         if record.status == "passed" and record.measure in ("latency", "memory", *DRIFTS):
@@ -255,14 +261,14 @@ def _row(
     latency, memory = _data(records, "latency"), _data(records, "memory")
     drift = next((data for name in DRIFTS if (data := _data(records, name))), None)
     divergence, audio = _data(records, "divergence"), _data(records, "audio")
-    estimate = _drift(drift)
+    estimate = drift_estimate(drift)
     return Row(
         fix=fix,
         role=role,
         reason=reason,
         records=records,
-        time=None if latency is None else exact(1.0) if fix == baseline else _ratio(latency),
-        time_logs=() if latency is None or fix == baseline else _logs(latency),
+        time=None if latency is None else exact(1.0) if fix == baseline else ratio_estimate(latency),
+        time_logs=() if latency is None or fix == baseline else log_ratios(latency),
         processes=0 if latency is None else max(1, len(latency.get("process_ratios", ()))),
         session=_session(records.get("latency")),
         verdict=None if latency is None else verdict_in(latency),
@@ -276,11 +282,11 @@ def _row(
         survival=_survival(divergence),
         sound=None if audio is None else sound_ratio(audio, noise_floor or {}),
         missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
-        doubts=_row_doubts(fix, baseline, latency, drift, audio, twin=twin),
+        doubts=row_doubts(fix, baseline, latency, drift, audio, twin=twin),
     )
 
 
-def _row_doubts(
+def row_doubts(
     fix: str,
     baseline: str | None,
     latency: Mapping[str, Any] | None,
@@ -289,6 +295,7 @@ def _row_doubts(
     *,
     twin: bool,
 ) -> tuple[str, ...]:
+    """Say what speaks against the figures of one row."""
     found = [
         f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and _NOISE_FLOOR_OFF.search(doubt))
     ]
@@ -322,7 +329,8 @@ def _missing(records: Mapping[str, Record], data: Mapping[str, Mapping[str, Any]
     return found
 
 
-def _ratio(data: Mapping[str, Any]) -> Estimate:
+def ratio_estimate(data: Mapping[str, Any]) -> Estimate:
+    """Return the ratio of a latency record with its interval."""
     value = float(data["ratio"])
     low, high = (figure_of(data, name) for name in ("ratio_low", "ratio_high"))
     processes = len(data.get("process_ratios", ()))
@@ -336,7 +344,8 @@ def _ratio(data: Mapping[str, Any]) -> Estimate:
     )
 
 
-def _logs(data: Mapping[str, Any]) -> tuple[float, ...]:
+def log_ratios(data: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the log-ratios of a latency record: one per process, or per round of a single one."""
     if len(data.get("process_ratios", ())) > 1:
         return tuple(math.log(ratio) for ratio in data["process_ratios"])
     pairs = zip(data.get("block_median_s", ()), data.get("baseline_block_median_s", ()), strict=True)
@@ -353,7 +362,8 @@ def verdict_in(data: Mapping[str, Any]) -> str:
     return {"better": "faster", "worse": "slower"}.get(verdict, verdict)
 
 
-def _drift(data: Mapping[str, Any] | None) -> Estimate | None:
+def drift_estimate(data: Mapping[str, Any] | None) -> Estimate | None:
+    """Return the relative error of a drift record; of one input with its band by convention."""
     value, low, high = (figure_of(data, f"relative_error{end}") for end in ("", "_low", "_high"))
     if value is None:
         return None
