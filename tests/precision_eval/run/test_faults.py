@@ -31,7 +31,7 @@ SMALL = Scenario(
         Fault(kind="kill_worker", stage="drift", fix="bfloat16"),
         Fault(kind="memory_limit", stage="drift", fix="float16", once=False),
     ),
-    steps=(Step(workers=True, ending=Fault(kind="kill_main", stage="records")), Step()),
+    steps=(Step(workers=True, ending=Fault(kind="kill_main", stage="report")), Step()),
 )
 REWRITES = """
 from precision_eval.core.records import RecordFile
@@ -66,6 +66,6 @@ def test_what_could_not_be_measured_says_so(trials):
 
 
 def test_a_runner_that_rewrites_the_records_is_caught(trials):
-    trial = trials["rewrites"]["kill_main/records"]
+    trial = trials["rewrites"]["kill_main/report"]
     assert trial.lost > 0
     assert not trial.kept
