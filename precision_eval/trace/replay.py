@@ -83,8 +83,8 @@ class _Replay:
         args, kwargs = (mapped(one, self._dtype, kind=torch.dtype) for one in (args, kwargs))
         if node.operation in WRITING and any(node.rounds):
             args = self._source_rounded(node, args)
-        found = node.function(*args, **kwargs)
-        results = found if isinstance(found, (tuple, list)) else (found,)
+        result = node.function(*args, **kwargs)
+        results = result if isinstance(result, (tuple, list)) else (result,)
         for index, result, rounds in zip(node.outputs, results, node.rounds, strict=True):
             if index is not None:
                 self.values[index] = self._stored(node, result) if rounds else result

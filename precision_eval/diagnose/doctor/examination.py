@@ -110,7 +110,7 @@ def examine(
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         model=type(model).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
         message=_message(seen, broken, total),
@@ -132,9 +132,9 @@ def examine(
         torch_version=torch.__version__,
         device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
     )
-    found = replace(found, patch=_patch(found.first_split, findings, events, raised, base))
+    diagnosis = replace(diagnosis, patch=_patch(diagnosis.first_split, findings, events, raised, base))
     if not fixes:
-        return found
+        return diagnosis
     trials = Trials(
         reference=reference,
         compiles=compiled,
@@ -144,7 +144,7 @@ def examine(
         available_bytes=memory,
     )
     remedies, more = try_fixes(subject, trials)
-    return replace(found, remedies=remedies, doubts=(*doubts, *more))
+    return replace(diagnosis, remedies=remedies, doubts=(*doubts, *more))
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
@@ -207,8 +207,8 @@ def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
         elements[dtype] += tensor.numel()
         size[dtype] = tensor.element_size()
     return tuple(
-        Held(dtype=d, modules=tuple(found), elements=elements[d], stored_bytes=elements[d] * size[d])
-        for d, found in groups.items()
+        Held(dtype=d, modules=tuple(modules), elements=elements[d], stored_bytes=elements[d] * size[d])
+        for d, modules in groups.items()
     )
 
 
@@ -245,10 +245,12 @@ def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:
-            found = attempt(lambda: call(*model.tensors))
-    status = "raised" if found.error is not None else "non_finite" if found.broken(reference.outputs)[0] else "passed"
-    how, distance = _how_it_differs(eager, found)
-    message = "" if found.error is None else _sentence(found.error)
+            outcome = attempt(lambda: call(*model.tensors))
+    status = (
+        "raised" if outcome.error is not None else "non_finite" if outcome.broken(reference.outputs)[0] else "passed"
+    )
+    how, distance = _how_it_differs(eager, outcome)
+    message = "" if outcome.error is None else _sentence(outcome.error)
     return Compiled(
         backend=BACKEND, status=status, message=message, differs=bool(how), how=how, relative_difference=distance
     )
@@ -264,17 +266,17 @@ def _sentence(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _how_it_differs(eager: CallOutcome, found: CallOutcome) -> tuple[str, float | None]:
-    if (eager.error is None) != (found.error is None):
+def _how_it_differs(eager: CallOutcome, compiled: CallOutcome) -> tuple[str, float | None]:
+    if (eager.error is None) != (compiled.error is None):
         return ("eager passes, compiled raises" if eager.error is None else "eager raises, compiled passes"), None
-    if eager.error is not None and found.error is not None:
-        one, other = explain(eager.error), explain(found.error)
+    if eager.error is not None and compiled.error is not None:
+        one, other = explain(eager.error), explain(compiled.error)
         if one.known and other.known and one.member != other.member:
             return f"eager raises at {one.op or one.member}, compiled at {other.op or other.member}", None
         return "", None
     assert eager.outputs is not None
-    assert found.outputs is not None
-    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, found.outputs)]
+    assert compiled.outputs is not None
+    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, compiled.outputs)]
     if dtypes[0] != dtypes[1]:
         return f"outputs are {', '.join(dtypes[1])} compiled and {', '.join(dtypes[0])} in eager", None
-    return "", difference(found, eager)
+    return "", difference(compiled, eager)

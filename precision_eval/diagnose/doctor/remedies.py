@@ -62,13 +62,13 @@ def try_fixes(subject: ExaminedModel, trials: Trials) -> tuple[tuple[Remedy, ...
     """Try every fix but the control."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
-        found = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
+        remedies = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
         doubts: tuple[str, ...] = ()
         if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
-            found, doubts = _timed(subject, found, trials)
-    return tuple(_ranked(found)), doubts
+            remedies, doubts = _timed(subject, remedies, trials)
+    return tuple(_ranked(remedies)), doubts
 
 
 def _mode(fix: Fix) -> str:
@@ -78,9 +78,9 @@ def _mode(fix: Fix) -> str:
 def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
     device = next((t.device for t in model.tensors), torch.device("cpu"))
     if fix.storage not in ("as_shipped", "per_case"):
-        found = support(str(device), fix.storage)
-        if found.kind == "absent":
-            raise UnsupportedError(f"{fix.storage} on {device}: {found.reason}")
+        supported = support(str(device), fix.storage)
+        if supported.kind == "absent":
+            raise UnsupportedError(f"{fix.storage} on {device}: {supported.reason}")
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
 
@@ -94,21 +94,21 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
         applied = _applied(fix, model)
         with applied:
             inputs = applied.prepare(model.tensors)
-            found = attempt(lambda: applied(*inputs))
+            outcome = attempt(lambda: applied(*inputs))
     except PrecisionEvalError as error:
         return replace(remedy, reason=_first_line(error))
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
         return replace(remedy, status="raised", reason=_first_line(error))
-    if isinstance(found.error, UnsupportedError):
-        return replace(remedy, reason=_first_line(found.error))
-    if found.outputs is None:
-        assert found.error is not None
-        return replace(remedy, status="raised", reason=_first_line(found.error))
-    broken, total = found.broken(trials.reference.outputs)
+    if isinstance(outcome.error, UnsupportedError):
+        return replace(remedy, reason=_first_line(outcome.error))
+    if outcome.outputs is None:
+        assert outcome.error is not None
+        return replace(remedy, status="raised", reason=_first_line(outcome.error))
+    broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
     left = _left(fix, subject) if mode == "eager" else []
-    error_ = _drift(found.outputs, trials.reference)
+    error_ = _drift(outcome.outputs, trials.reference)
     remedy = replace(remedy, status="passed", cures=not left, relative_error=error_, reason="; ".join(left))
     if trials.repeats and remedy.cures:
         remedy = _with_memory(fix, subject, remedy)
@@ -126,8 +126,8 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     with applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
-        observer, found = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
-    return [f"left: {fault}" for fault in left_faults(observer, found.outputs or ())]
+        observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
+    return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
 
 
 def _drift(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
@@ -142,18 +142,18 @@ def _with_memory(fix: Fix, subject: ExaminedModel, remedy: Remedy) -> Remedy:
     with _applied(fix, model) as applied:
         device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
         inputs = applied.prepare(model.tensors)
-        found = call_memory(applied, inputs, model=model, device=str(device))
-    return replace(remedy, allocated_peak_bytes=found.allocated_peak_bytes, stored_bytes=found.storage_bytes)
+        memory = call_memory(applied, inputs, model=model, device=str(device))
+    return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 
-def _timed(subject: ExaminedModel, found: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
+def _timed(subject: ExaminedModel, remedies: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
     """Time those that cure, side by side."""
-    cures = [remedy for remedy in found if remedy.cures]
+    cures = [remedy for remedy in remedies if remedy.cures]
     if len(cures) < 2:
-        return found, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()
+        return remedies, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()
     needed_bytes = _needed_bytes(subject, cures)
     if needed_bytes > trials.available_bytes:
-        return found, (
+        return remedies, (
             f"latency was not measured: copies of the model for {len(cures)} fixes side by side need "
             f"{needed_bytes / 2**30:.3g} GiB, {trials.available_bytes / 2**30:.3g} GiB are free",
         )
@@ -166,13 +166,13 @@ def _timed(subject: ExaminedModel, found: list[Remedy], trials: Trials) -> tuple
             candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
             least_s += MIN_BLOCKS * block_s
             if least_s > OVER_BUDGET * budget_s:  # before the others are called too
-                return found, (
+                return remedies, (
                     f"latency was not measured: {MIN_BLOCKS} blocks of each fix take {least_s:.3g} s or more, "
                     f"{budget_s:.3g} s are allowed",
                 )
         device = next((str(t.device) for t in subject.tensors), "cpu")
         ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, check=False)
-    return _with_latency(found, ratios, baseline)
+    return _with_latency(remedies, ratios, baseline)
 
 
 def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
@@ -184,10 +184,10 @@ def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
 
 
 def _with_latency(
-    found: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
+    remedies: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
 ) -> tuple[list[Remedy], tuple[str, ...]]:
     done = []
-    for remedy in found:
+    for remedy in remedies:
         if remedy.fix == baseline:
             remedy = replace(remedy, latency_ratio=1.0, latency_verdict="baseline", latency_baseline=baseline)
         elif remedy.fix in ratios:
@@ -234,11 +234,11 @@ def _dominates(one: Remedy, other: Remedy) -> bool:
     return bool(pairs) and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def _ranked(found: list[Remedy]) -> list[Remedy]:
-    cures = [remedy for remedy in found if remedy.cures]
+def _ranked(remedies: list[Remedy]) -> list[Remedy]:
+    cures = [remedy for remedy in remedies if remedy.cures]
     marked = [
         replace(remedy, is_best=remedy.cures and not any(_dominates(other, remedy) for other in cures))
-        for remedy in found
+        for remedy in remedies
     ]
     order = {"passed": 0, "non_finite": 1, "raised": 2, "unsupported": 3}
     return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order[r.status], _by_drift(r)))

@@ -32,16 +32,16 @@ def shortened(file: str) -> str:
 
 def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
     """First and last line, first and last column (in bytes) of an instruction."""
-    found = next(islice(code.co_positions(), instruction // 2, None), None)
-    if found is None or None in found:
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    if span is None or None in span:
         return None
-    return found  # type: ignore[return-value]
+    return span  # type: ignore[return-value]
 
 
 def line_of(code: CodeType, instruction: int) -> int:
     """Line of an instruction."""
-    found = next(islice(code.co_positions(), instruction // 2, None), None)
-    return found[0] if found is not None and found[0] is not None else code.co_firstlineno
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    return span[0] if span is not None and span[0] is not None else code.co_firstlineno
 
 
 def source_line(code: CodeType, instruction: int) -> SourceLine:
@@ -98,14 +98,14 @@ def _written(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
         return {(0,): node.targets[0].value, (2,): node.value}
     if not isinstance(node, ast.Call):
         return {}
-    found: dict[tuple[int | str, ...], ast.expr] = {}
+    operands: dict[tuple[int | str, ...], ast.expr] = {}
     for index, part in enumerate(node.args):
         if isinstance(part, ast.Starred):
             break
-        found[(index,)] = part
+        operands[(index,)] = part
         if isinstance(part, ast.Tuple | ast.List):
-            found |= {(index, at): inner for at, inner in enumerate(part.elts)}
-    return found | {(word.arg,): word.value for word in node.keywords if word.arg}
+            operands |= {(index, at): inner for at, inner in enumerate(part.elts)}
+    return operands | {(word.arg,): word.value for word in node.keywords if word.arg}
 
 
 @lru_cache(maxsize=64)
@@ -226,11 +226,11 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
 
 def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:
     """List the frames of an error outside torch, outermost first, with their local variables."""
-    found = []
+    frames = []
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
         if not is_internal(frame.f_code.co_filename):
-            found.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
+            frames.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
         trace = trace.tb_next
-    return found
+    return frames

@@ -85,16 +85,16 @@ def _found(module_name: str, function: str, path: str) -> Any:
             f"`python -c 'import {module_name}'` works"
         ) from error
     try:
-        found = module
+        factory = module
         for part in function.split("."):
-            found = getattr(found, part)
+            factory = getattr(factory, part)
     except AttributeError as error:
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         shown = ", ".join(names[:8]) or "no callables"
         raise ParameterError(f"{module_name} has no '{function}'; it has: {shown}") from error
-    if not callable(found):
-        raise ParameterError(f"{path} is a {type(found).__name__}; expected a callable that returns model and inputs")
-    return found
+    if not callable(factory):
+        raise ParameterError(f"{path} is a {type(factory).__name__}; expected a callable that returns model and inputs")
+    return factory
 
 
 def _checked(path: str, made: Any) -> DoctorTarget:
@@ -173,15 +173,15 @@ def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
         "pixel_values": (1, getattr(config, "num_channels", 3), *2 * (getattr(config, "image_size", 224),)),
     }
     if main == "input_ids":
-        found = {main: ids(TOKENS)}
+        inputs = {main: ids(TOKENS)}
     elif main in shapes and all(isinstance(size, int) for size in shapes[main]):
         check_fits("config.json asks for", f"an example of {main}", 4 * math.prod(shapes[main]))
-        found = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
+        inputs = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
     else:
         raise ParameterError(
             f"no example inputs can be made for {type(model).__name__}, whose main input is '{main}'; write a factory "
             "that returns the model and its inputs, and give package.module:factory"
         )
     if "decoder_input_ids" in inspect.signature(model.forward).parameters:
-        found["decoder_input_ids"] = torch.full((1, 1), getattr(config, "decoder_start_token_id", None) or 0)
-    return found
+        inputs["decoder_input_ids"] = torch.full((1, 1), getattr(config, "decoder_start_token_id", None) or 0)
+    return inputs

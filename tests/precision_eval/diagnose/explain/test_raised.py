@@ -218,3 +218,12 @@ def test_a_chained_exception_is_read_to_its_end():
     with pytest.raises(ValueError, match="pipeline") as caught:
         fail()
     assert explain(caught.value).member == "sdpa"
+
+
+def test_frames_of_the_suite_are_not_the_users():
+    from precision_eval.measure import model_calls
+
+    sentence = "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
+    text = f'  File "{{}}", line 91, in forward\n    y = self.model(x)\n{sentence}'
+    assert explain(text.format(model_calls.__file__)).frame is None
+    assert explain(text.format("/home/me/work/model.py")).frame == "work/model.py line 91 in forward"
