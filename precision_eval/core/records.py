@@ -136,7 +136,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RecordsRead:
     """What a records file holds."""
 
     records: tuple[Record, ...]
@@ -149,11 +149,11 @@ class RecordFile:
 
     path: Path
 
-    def read(self) -> Reading:
+    def read(self) -> RecordsRead:
         """Read every whole record."""
         content = JsonLines(self.path).read()
         records = (Record.from_json(line, where=f"{self.path} line {number}") for number, line in content.lines)
-        return Reading(tuple(records), content.torn_bytes)
+        return RecordsRead(tuple(records), content.torn_bytes)
 
     def append(self, records: Sequence[Record]) -> None:
         """Append records in one write, after moving a torn tail out of the way."""

@@ -23,7 +23,7 @@ Figure = int | float | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class TrackedMetric:
     """One tracked figure.
 
     `id` is its name in benchmarks and results. `measures` are those that give it, the first one that a case has; empty
@@ -70,37 +70,37 @@ class Metric:
         raise FixFailedError(f"{outcome.fix} has no {self.title}: {why}")
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric(id="time", title="time of a call", unit="seconds", measures=()),
-    Metric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
-    Metric(
+METRICS: tuple[TrackedMetric, ...] = (
+    TrackedMetric(id="time", title="time of a call", unit="seconds", measures=()),
+    TrackedMetric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
+    TrackedMetric(
         id="status",
         title="status",
         unit=", ".join(f"{number} {status}" for number, status in enumerate(STATUSES, start=1)),
         measures=("trace",),
     ),
-    Metric(
+    TrackedMetric(
         id="drift",
         title="drift",
         unit="relative error to float64",
         measures=("drift", "teacher_forced_drift"),
         path=("relative_error",),
     ),
-    Metric(
+    TrackedMetric(
         id="peak_bytes",
         title="allocated by a call",
         unit="bytes",
         measures=("memory",),
         path=("allocated_peak_bytes",),
     ),
-    Metric(
+    TrackedMetric(
         id="stored_bytes",
         title="weights and caches",
         unit="bytes",
         measures=("memory",),
         path=("storage_bytes",),
     ),
-    Metric(
+    TrackedMetric(
         id="latency_ratio",
         title="latency, paired with full_float32",
         unit="ratio to full_float32",
@@ -109,7 +109,7 @@ METRICS: tuple[Metric, ...] = (
         samples=True,
         revision=2,
     ),
-    Metric(
+    TrackedMetric(
         id="latency_to_anchor",
         title="latency, paired with a fixed computation",
         unit="ratio to the anchor",
@@ -118,7 +118,7 @@ METRICS: tuple[Metric, ...] = (
         samples=True,
         revision=2,
     ),
-    Metric(
+    TrackedMetric(
         id="divergence",
         title="divergence of free-running streams",
         unit="fraction of tokens that differ from the float64 original's",
@@ -126,7 +126,7 @@ METRICS: tuple[Metric, ...] = (
         path=("token_difference_fraction",),
         only=("voice",),
     ),
-    Metric(
+    TrackedMetric(
         id="audio_degradation",
         title="degradation of the sound",
         unit="log-spectral distance to the float64 original, as a ratio to another noise seed's",
@@ -139,7 +139,7 @@ METRICS: tuple[Metric, ...] = (
 TIMED: tuple[str, ...] = tuple(metric.id for metric in METRICS if metric.timed)
 
 
-def metric_by_id(metric_id: str) -> Metric:
+def metric_by_id(metric_id: str) -> TrackedMetric:
     """Look a metric up."""
     for metric in METRICS:
         if metric.id == metric_id:

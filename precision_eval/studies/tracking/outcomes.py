@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_eval.core.environment import collect, environment_sha, store_environment
+from precision_eval.core.json_lines import read_json
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
 from precision_eval.studies.tracking.effort import DEVICE, THREADS, Effort, process_numbers
-from precision_eval.studies.tracking.metrics import Figure, Metric
+from precision_eval.studies.tracking.metrics import Figure, TrackedMetric
 from precision_eval.studies.tracking.place import Place, raise_unless_passed
 
 AT_ONCE = min(2, os.cpu_count() or 1)
@@ -48,7 +49,7 @@ def preload() -> None:
         importlib.import_module(module)
 
 
-def figure(place: Place, label: str, metric: Metric, *, folder: Path, effort: Effort) -> Figure:
+def figure(place: Place, label: str, metric: TrackedMetric, *, folder: Path, effort: Effort) -> Figure:
     """Return one figure of one fix, measuring all fixes of the place if nobody has asked before."""
     fix = place.checked_fix(label, effort)
     measure = metric.measure_of(place.entry.measures)
@@ -102,11 +103,7 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     preloaded = (*PRELOADED, *(["precision_eval.run.warm_compiler"] if plan.compiled else []))
     with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preloaded) as executor:
         stored = run_dir / "environment.json"
-        environment = store_environment(collect(DEVICE), run_dir) if not stored.exists() else _sha(stored)
+        environment = (
+            store_environment(collect(DEVICE), run_dir) if not stored.exists() else environment_sha(read_json(stored))
+        )
         run_plan(plan, executor, records, environment=environment, max_parallel=AT_ONCE)
-
-
-def _sha(stored: Path) -> str:
-    import json
-
-    return environment_sha(json.loads(stored.read_text(encoding="utf-8")))

@@ -17,7 +17,7 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import Fix
 from precision_eval.measure.registry import measure_by_name
 from precision_eval.studies.tracking.effort import FULL, THREADS
-from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION, Metric
+from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION, TrackedMetric
 
 _SHAPING = ("seed", "streams", "steps", "minutes")
 """Options that change what a figure is; the others change only how sure it is."""
@@ -26,7 +26,7 @@ _SHAPING = ("seed", "streams", "steps", "minutes")
 _FIRST_WORDS = {"trace": "witness", "against_reference": "against_oracle", "per_case": "per_workload"}
 
 
-def version_of(case: Case, mode: str, metric: Metric) -> str:
+def version_of(case: Case, mode: str, metric: TrackedMetric) -> str:
     """Digest of a tracked figure's definition."""
     content: list[Any] = [case.digest, mode, THREADS, _meaning(metric)]
     measure = metric.measure_of(case.measures)
@@ -43,7 +43,7 @@ def fix_digest(fix: Fix) -> str:
     return _digest([fix.id, _first_word(fix.storage), _first_word(fix.agreement), fix.modes, fix.suppress_errors])
 
 
-def _meaning(metric: Metric) -> dict[str, Any]:
+def _meaning(metric: TrackedMetric) -> dict[str, Any]:
     meaning = {name: value for name, value in asdict(metric).items() if name not in ("title", "only")}
     return {
         name: tuple(map(_first_word, value)) if isinstance(value, tuple) else value for name, value in meaning.items()
