@@ -31,7 +31,7 @@ FLOORS = (
 UPWARD = frozenset(
     {
         "precision_eval.results.expectations imports diagnose",
-        "precision_eval.results.loading imports report",
+        "precision_eval.report.loading imports report",
     }
 )
 """Imports that point upwards."""

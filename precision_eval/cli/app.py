@@ -150,11 +150,11 @@ def run(
     ] = CheckpointDtype.float32,
 ) -> None:
     """Measure, record, report."""
-    from precision_eval.cli.run import Request, run_command
+    from precision_eval.cli.run import RunRequest, run_command
     from precision_eval.core.cells import Options
 
     run_command(
-        Request(
+        RunRequest(
             out=out,
             cases=None if case is None else split(case),
             fixes=split(fix),

@@ -124,6 +124,8 @@ def expect(
     table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
 ) -> None:
     """Check the expectation table."""
-    from precision_eval.cli.expect import Request, expect_command
+    from precision_eval.cli.expect import ExpectRequest, expect_command
 
-    expect_command(Request(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table))
+    expect_command(
+        ExpectRequest(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table)
+    )

@@ -30,7 +30,7 @@ RECORDS_NAME = "records.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ChooseRequest:
     """What the command line asks for; None leaves an axis free or takes all there is."""
 
     run_dir: Path
@@ -61,7 +61,7 @@ class Request:
         )
 
 
-def choose_command(request: Request, *, console: Console | None = None) -> None:
+def choose_command(request: ChooseRequest, *, console: Console | None = None) -> None:
     """Choose and print."""
     from precision_eval.core.records import RecordFile
     from precision_eval.results.choose import answer, groups_of

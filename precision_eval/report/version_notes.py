@@ -15,7 +15,15 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
 from precision_eval.diagnose.explain.operations import PROBES, Outcomes, load_outcomes
 from precision_eval.report.tables import Table
-from precision_eval.results.expectations import SIZE, Change, Column, changes, column_for, load_table, release
+from precision_eval.results.expectations import (
+    SIZE,
+    Column,
+    ExpectationChange,
+    changes,
+    column_for,
+    load_table,
+    release,
+)
 from precision_eval.results.model import Group
 from precision_eval.results.reading import Run
 
@@ -110,7 +118,7 @@ def operations_table(outcomes: Outcomes | None = None) -> Table:
     )
 
 
-def spans_text(change: Change) -> str:
+def spans_text(change: ExpectationChange) -> str:
     """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``."""
     return _spans([(version, expectation.status) for version, expectation in change.by_version])
 
@@ -133,9 +141,9 @@ def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
     return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")
 
 
-def _turning(found: Sequence[Change]) -> dict[str, Change]:
+def _turning(found: Sequence[ExpectationChange]) -> dict[str, ExpectationChange]:
     """Return the changes by ``case/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
-    by_cell: dict[str, Change] = {}
+    by_cell: dict[str, ExpectationChange] = {}
     for change in found:
         name, _, mode = change.cell.rpartition("/")
         key = f"{name}/{mode.partition('-')[0]}"

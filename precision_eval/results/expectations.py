@@ -56,7 +56,7 @@ Table = dict[str, Column]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ExpectationDifference:
     """A cell that is not as the table says."""
 
     cell: str
@@ -66,7 +66,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Change:
+class ExpectationChange:
     """A cell whose status depends on the torch version."""
 
     cell: str
@@ -233,7 +233,7 @@ def column_for(table: Table, version: str) -> tuple[str, Column]:
     return recorded, table[recorded]
 
 
-def differences(expected: Column, found: Column, *, same_version: bool) -> list[Difference]:
+def differences(expected: Column, found: Column, *, same_version: bool) -> list[ExpectationDifference]:
     """Compare what was found with a column."""
     result = []
     changed = {w for w, digest in found.digests.items() if expected.digests.get(w, digest) != digest}
@@ -241,15 +241,15 @@ def differences(expected: Column, found: Column, *, same_version: bool) -> list[
     for key, now in found.cells.items():
         before = expected.cells.get(key)
         if before is None:
-            result.append(Difference(key, None, now, "not in the table"))
+            result.append(ExpectationDifference(key, None, now, "not in the table"))
         elif before.status != now.status:
             note = "another status" + (", and the case has changed" if _case(key) in changed else "")
-            result.append(Difference(key, before, now, note))
+            result.append(ExpectationDifference(key, before, now, note))
         elif same_version and before.message != now.message:
-            result.append(Difference(key, before, now, "another message"))
+            result.append(ExpectationDifference(key, before, now, "another message"))
     for key, before in expected.cells.items():
         if _case(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
-            result.append(Difference(key, before, None, "no longer there"))
+            result.append(ExpectationDifference(key, before, None, "no longer there"))
     return result
 
 
@@ -257,7 +257,7 @@ def _case(key: str) -> str:
     return key.partition("/")[0]
 
 
-def changes(table: Mapping[str, Column]) -> list[Change]:
+def changes(table: Mapping[str, Column]) -> list[ExpectationChange]:
     """List the cells whose status depends on the torch version."""
     keys = sorted({key for column in table.values() for key in column.cells})
     versions = sorted(table, key=version_key)
@@ -265,7 +265,7 @@ def changes(table: Mapping[str, Column]) -> list[Change]:
     for key in keys:
         by_version = tuple((v, table[v].cells[key]) for v in versions if key in table[v].cells)
         if len({expectation.status for _, expectation in by_version}) > 1:
-            found.append(Change(key, by_version))
+            found.append(ExpectationChange(key, by_version))
     return found
 
 

@@ -2,7 +2,8 @@
 
 Conventions: changes are head over base; a regression of any metric makes the gate fail. Status: leaving *passed* is a
 regression, reaching it an improvement. Drift repeats exactly for a seed, so a ratio beyond its margin is a regression,
-of that one seed. Memory is exact. Latency is judged over all cells together, see :mod:`precision_eval.stats.families`. Divergence and
+of that one seed. Memory is exact. Latency is judged over all cells together
+(:mod:`precision_eval.stats.families`). Divergence and
 degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
 none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
 """

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -111,3 +112,22 @@ def test_json_is_strict_and_whole():
     assert found["changes"][0]["high"] is None
     assert found["priors"]["latency_ratio"] == {"degrees": None, "spread": pytest.approx(0.01)}
     assert found["doubts"] == ["a doubt"]
+
+
+HOSTILE = "<img src=x onerror=alert(1)> \x1b]0;title\x07 **b** | [a](javascript:b)"
+
+
+def test_what_a_record_says_is_text_and_not_markup():
+    change = FigureChange(
+        place=place(HOSTILE), metric="status", verdict="regression", base="passed", head="raised", note=HOSTILE
+    )
+    key = (place(HOSTILE), "drift")
+    sides = {"base": HOSTILE, "head": HOSTILE, "head_remarks": {"torch": HOSTILE}}
+    found = made(change, **sides, only_base=(key,), set_aside=((key, HOSTILE),), doubts=(HOSTILE,), damage=(HOSTILE,))
+    text = markdown(found)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    bare = re.sub(r"`[^`\n]*`|<code>.*?</code>", "", text)  # what is code shows as it is
+    assert "<img" not in bare
+    bare = re.sub("<summary>.*?</summary>", "", bare)  # no Markdown is read inside an HTML block
+    assert not re.search(r"(?<!\\)\]\(", bare)

@@ -11,7 +11,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.core.records import Record
-from precision_eval.results.loading import Comparison, LoadedRecord, MissingPackageError, choose, load
+from precision_eval.report.loading import Comparison, LoadedRecord, MissingPackageError, choose, load
 
 CPU = Path(__file__).resolve().parents[3] / "results" / "cpu"
 LATENCY = "voice/kv_to_query/eager@cpu:default#latency"

@@ -16,14 +16,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.cells import pins_text
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, unknown_name
-from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.records import Record
 from precision_eval.report.shown import Comparison, LoadedChoice, LoadedRecord, constraints_of, paragraphs, shown
 from precision_eval.results.choose import Answer, Choice, Group, Question, answer, groups_of
-from precision_eval.results.reading import read_environment, status_of
+from precision_eval.results.reading import load_run, pins_of, status_of
 
-RECORDS_NAME = "records.jsonl"
 KINDS = ("fixes", "records")
 
 
@@ -67,7 +65,7 @@ class Choices(Sequence[Choice]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class LoadedRun:
     """A run that was read.
 
     Attributes
@@ -170,7 +168,7 @@ class Run:
         found: dict[tuple[str, ...], list[LoadedRecord]] = {}
         for record in self.records.values():
             place = (record.case, record.size, record.mode, record.device, str(record.threads))
-            key = (*place, _pins(record), record.fix)
+            key = (*place, pins_of(record), record.fix)
             found.setdefault(key, []).append(record)
         return [_fix_row(records) for records in found.values()]
 
@@ -190,7 +188,7 @@ class Run:
             yield group.fault or f"{group.title}: {len(group.curing)} fixes run{failing}"
 
 
-def load(path: str | Path) -> Run:
+def load(path: str | Path) -> LoadedRun:
     """Read a run.
 
     Parameters
@@ -200,7 +198,7 @@ def load(path: str | Path) -> Run:
 
     Returns
     -------
-    Run
+    LoadedRun
 
     Raises
     ------
@@ -213,23 +211,14 @@ def load(path: str | Path) -> Run:
     >>> run.choose(case="voice", mode="eager", policy="quality").fix  # doctest: +SKIP
     'full_float32'
     """
-    folder = Path(path)
-    file = RecordFile(folder / RECORDS_NAME)
-    reading = file.read()
-    if not reading.records:
-        found = "holds no record" if file.path.exists() else "does not exist"
-        raise RecordError(f"{file.path} {found}; measure first: precision-eval run --out {folder}")
+    run = load_run(Path(path))
     names = [item.name for item in fields(Record)]
-    records = {
-        cell: LoadedRecord(**{name: getattr(record, name) for name in names})
-        for cell, record in latest(reading.records).items()
-    }
-    environment = read_environment(folder)
-    return Run(path=folder, records=records, environment=environment, torn_bytes=reading.torn_bytes)
+    records = {record.cell: LoadedRecord(**{name: getattr(record, name) for name in names}) for record in run.records}
+    return LoadedRun(path=run.directory, records=records, environment=run.environment, torn_bytes=run.torn_bytes)
 
 
 def choose(
-    run: Run | str | Path,
+    run: LoadedRun | str | Path,
     *,
     policy: str = "balanced",
     max_drift: float | None = None,
@@ -249,7 +238,7 @@ def choose(
 
     Parameters
     ----------
-    run : Run, str or Path
+    run : LoadedRun, str or Path
         What :func:`load` returned, or the folder.
     policy : {"quality", "balanced", "speed"}
         See :mod:`precision_eval.results.choose.policies`.
@@ -278,7 +267,7 @@ def choose(
     ParameterError
         Nothing in the run is what is asked for, or a limit cannot be used.
     """
-    loaded = run if isinstance(run, Run) else load(run)
+    loaded = run if isinstance(run, LoadedRun) else load(run)
     question = Question(
         policy=policy,
         constraints=constraints_of(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
@@ -311,12 +300,8 @@ def _record_row(record: LoadedRecord) -> dict[str, Any]:
 
 def _identity(record: LoadedRecord) -> dict[str, Any]:
     first, rest = ("case", "size", "mode", "device"), ("threads", "fix", "role")
-    row = {name: getattr(record, name) for name in first} | {"pins": _pins(record).lstrip(",")}
+    row = {name: getattr(record, name) for name in first} | {"pins": pins_of(record).lstrip(",")}
     return row | {name: getattr(record, name) for name in rest}
-
-
-def _pins(record: LoadedRecord) -> str:
-    return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
 
 
 def _is_of(group: Group, asked: tuple[str, ...]) -> bool:
