@@ -126,7 +126,7 @@ def _print_differences(console: Console, found: list[ExpectationDifference]) -> 
 
 
 def _print_changes(console: Console, found: list[ExpectationChange], versions: tuple[str, ...]) -> None:
-    from precision_eval.report.version_notes import spans_text
+    from precision_eval.results.expectations import spans_text
 
     caption = f"recorded for torch {', '.join(versions)}" if versions else None
     table = RichTable(title="cells whose status depends on the torch version", caption=caption)
@@ -140,7 +140,7 @@ def _print_changes(console: Console, found: list[ExpectationChange], versions: t
 
 def _print_operations(console: Console) -> None:
     """Print what torch's own operations do with mixed dtypes, beside the cells that rest on them."""
-    from precision_eval.report.version_notes import operations_table
+    from precision_eval.diagnose.explain.operations import operations_table
 
     found = operations_table()
     table = RichTable(

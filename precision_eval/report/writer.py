@@ -13,10 +13,10 @@ from rich.console import Console
 
 from precision_eval.core.drawing import LeftOut, save
 from precision_eval.core.files import PARTIAL, move_whole
-from precision_eval.report.csv_file import write_csv
 from precision_eval.report.figures.memory import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
 from precision_eval.report.figures.tradeoff import draw_tradeoff
+from precision_eval.report.tables import write_csv
 from precision_eval.report.text import markdown_report, print_report
 from precision_eval.results.reading import Run, load_run
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -281,3 +281,27 @@ def updated(table: Table, version: str, found: Column) -> Table:
     }
     digests = {w: digest for w, digest in old.digests.items() if w in known} | found.digests
     return {**table, release(version): Column(digests, kept | found.cells)}
+
+
+def spans_text(change: ExpectationChange) -> str:
+    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``."""
+    return spans_of([(version, expectation.status) for version, expectation in change.by_version])
+
+
+def spans_of(by_version: Sequence[tuple[str, str]]) -> str:
+    """Write (version, outcome) in ascending order as spans of equal outcomes."""
+    spans: list[tuple[str, list[str]]] = []
+    for version, found in by_version:
+        if spans and spans[-1][0] == found:
+            spans[-1][1].append(version)
+        else:
+            spans.append((found, [version]))
+    return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
+
+
+def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
+    if place == count - 1:
+        return f"{status} from {versions[0]}"
+    if place == 0:
+        return f"{status} up to {versions[-1]}"
+    return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")

@@ -208,10 +208,10 @@ def _run_again(fault: Fault, armed: _Armed) -> None:
 
 def _arm_main(armed: _Armed) -> None:
     """Reach planning, the writing of records and the writing of the report."""
-    from precision_eval.report import csv_file
+    from precision_eval.report import tables
     from precision_eval.run import plan
 
-    make_plan, write_csv, write = plan.make_plan, csv_file.write_csv, os.write
+    make_plan, write_csv, write = plan.make_plan, tables.write_csv, os.write
 
     def planning(*arguments: Any, **named: Any) -> Any:
         made = make_plan(*arguments, **named)
@@ -242,7 +242,7 @@ def _arm_main(armed: _Armed) -> None:
             _act_here(fault)
         return written
 
-    plan.make_plan, csv_file.write_csv = planning, reporting
+    plan.make_plan, tables.write_csv = planning, reporting
     os.write = writing  # type: ignore[assignment]
 
 

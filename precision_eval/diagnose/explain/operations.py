@@ -17,12 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.core.formatting import MISSING
+from precision_eval.core.table import Code, MarkdownText, Table
 from precision_eval.diagnose.explain.explanation import explain
-from precision_eval.results.expectations import MODES, check_inductor, release, version_key
+from precision_eval.results.expectations import MODES, check_inductor, release, spans_of, version_key
 
 OUTCOMES = Path(__file__).with_name("operations.json")
 SCHEMA_VERSION = 1
 RAISED = "raised"
+OPERATIONS_TITLE = "What torch's own operations give, by version"
+_MODE_TITLES = {
+    "eager": "eager",
+    "compiled-aot_eager": "compiled by aot_eager",
+    "compiled-inductor": "compiled by Inductor",
+}
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 Outcomes = dict[str, dict[str, str]]
@@ -166,6 +174,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{key}: {what}, recorded: {recorded[version].get(key, 'nothing')}")
     print(f"torch {version}: {len(observed) - len(differing)} of {len(observed)} outcomes as recorded")
     return 1 if differing else 0
+
+
+def operations_table(outcomes: Outcomes | None = None) -> Table:
+    """Return the output dtype of each probed operation over the recorded torch versions, one column per mode."""
+    outcomes = load_outcomes() if outcomes is None else outcomes
+    rows = []
+    for probe in PROBES:
+        cells = []
+        for mode in _MODE_TITLES:
+            key = f"{probe.id}/{mode}"
+            found = [(version, column[key]) for version, column in outcomes.items() if key in column]
+            same = len({what for _, what in found}) == 1
+            cells.append(f"{found[0][1]} in each" if same else spans_of(found) or MISSING)
+        rows.append((Code(probe.id), MarkdownText(probe.title), *cells, probe.source))
+    return Table(
+        title=OPERATIONS_TITLE,
+        columns=("probe", "operation", *_MODE_TITLES.values(), "upstream"),
+        rows=tuple(rows),
+        kinds=("passed",) * len(rows),
+        notes=(
+            MarkdownText(
+                f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
+                "`python -m precision_eval.diagnose.explain.operations` probes the torch at hand."
+            ),
+            MarkdownText(
+                "No case here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
+                "returns float32 from 2.12 on by pytorch #174824."
+            ),
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_records_by_id(run):
 
 
 def test_rows_are_those_of_results_csv(run, tmp_path):
-    from precision_eval.report.csv_file import write_csv
+    from precision_eval.report.tables import write_csv
     from precision_eval.results.reading import load_run
 
     path = write_csv(load_run(CPU), tmp_path / "results.csv")

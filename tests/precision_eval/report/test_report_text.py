@@ -15,6 +15,7 @@ from precision_eval.core.formatting import (
     times_text,
     with_interval,
 )
+from precision_eval.core.table import to_markdown
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import (
@@ -25,7 +26,7 @@ from precision_eval.report.tables import (
     tables_of,
     trace_table,
 )
-from precision_eval.report.text import family_wise_line, markdown_report, markdown_table, print_report, reading_guide
+from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
 from precision_eval.results.choose.comparing import leaders
 from precision_eval.results.choose.front import value_front
 from precision_eval.results.reading import load_run
@@ -210,7 +211,7 @@ def test_missing_null_and_controls_are_said(synthetic, tmp_path):
     run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
     loaded = load_run(run.write())
     table = audio_table(loaded, loaded.sections[0])
-    assert "Not in these records: reference, noise_floor and control; without them" in table.notes[-1]
+    assert "Not in these records: reference, noise floor and control; without them" in table.notes[-1]
 
 
 def test_trace_shows_what_ran(full_run):
@@ -240,7 +241,7 @@ def test_markdown_tables_are_well_formed(full_run):
     run = load_run(full_run)
     for section in run.sections:
         for table in tables_of(run, section):
-            lines = [line for line in markdown_table(table, heading=False).splitlines() if line.startswith("|")]
+            lines = [line for line in to_markdown(table, heading=False).splitlines() if line.startswith("|")]
             assert len(lines) == len(table.rows) + 2
             assert {line.count("|") for line in lines} == {len(table.columns) + 1}
     text = markdown_report(run, figures=[full_run / "figures" / "a.png"], left_out=["b: not measured"])

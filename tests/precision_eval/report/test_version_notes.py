@@ -6,14 +6,12 @@ import json
 
 import pytest
 
-from precision_eval.diagnose.explain.operations import PROBES
+from precision_eval.diagnose.explain.operations import PROBES, operations_table
 from precision_eval.report.version_notes import (
-    operations_table,
-    spans_text,
     version_notes,
     version_table,
 )
-from precision_eval.results.expectations import MODES, Column, Expectation, ExpectationChange
+from precision_eval.results.expectations import MODES, Column, Expectation, ExpectationChange, spans_text
 from precision_eval.results.reading import load_run
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")

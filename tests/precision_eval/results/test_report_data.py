@@ -4,7 +4,7 @@ import json
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.report.csv_file import write_csv
+from precision_eval.report.tables import write_csv
 from precision_eval.results.model import figure_of, memory_bytes, series_of
 from precision_eval.results.reading import load_run
 
