@@ -47,9 +47,7 @@ def half_windows(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz:
         ArraySource(samples, sample_rate_hz=sample_rate_hz, name=name)
         for samples, name in ((reference, "reference"), (estimate, "estimate"))
     ]
-    table = table_of(
-        sources, {"mcd": frame_mel_mcd_db}, sample_kernel=_snr_db, halved=("mcd",), floor=FLOOR
-    )
+    table = table_of(sources, {"mcd": frame_mel_mcd_db}, sample_kernel=_snr_db, halved=("mcd",), floor=FLOOR)
     used = table.frames > 0
     active = used & (table.active_frames >= DIVERGED_ACTIVE_FRACTION * table.frames)
     starts = table.grid.half_starts(0, table.grid.n_started_windows)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
 from precision_eval.stats import wilson_interval
+from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
 
 CELLS, PROCESSES, GATES = 100, (3, 5), 5000
 MARGIN = 0.01
