@@ -303,10 +303,8 @@ def _run_call(
 
 def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> WorkerAnswer:
     try:
-        if isinstance(function, str):
-            module, _, name = function.partition(":")
-            function = getattr(importlib.import_module(module), name)
-        return WorkerAnswer(value=function(*arguments, **keywords))
+        called = _imported(function) if isinstance(function, str) else function
+        return WorkerAnswer(value=called(*arguments, **keywords))
     except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
         return WorkerAnswer(
             error=f"{type(error).__name__}: {error}",
@@ -314,6 +312,12 @@ def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[st
             raised=_pickled(error),
             out_of_memory=is_out_of_memory(error),
         )
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    module, _, name = function.partition(":")
+    named: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return named
 
 
 def _pickled(error: Exception) -> bytes | None:
