@@ -145,7 +145,7 @@ def _preload(plan: Sweep) -> tuple[str, ...]:
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
     compiler = ("precision_eval.run.warm_compiler",) if "compiled" in plan.modes else ()
-    return ("torch", "torch._dynamo", *compiler)
+    return ("torch", "torch._dynamo", "precision_eval.studies.sweep.measuring", *compiler)
 
 
 def _report(out: Path, file: TrialFile, console: Console) -> None:
