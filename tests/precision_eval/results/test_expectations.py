@@ -80,7 +80,9 @@ def test_the_nearest_lower_version_stands_in():
 
 
 def test_changes_between_versions_are_listed():
-    assert changes(table_by_hand()) == [ExpectationChange("toy/as_shipped/eager", (("2.6.0", RAISED), ("2.10.0", PASSED)))]
+    assert changes(table_by_hand()) == [
+        ExpectationChange("toy/as_shipped/eager", (("2.6.0", RAISED), ("2.10.0", PASSED)))
+    ]
     assert changes({"2.6.0": table_by_hand()["2.6.0"]}) == []
 
 
