@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -37,13 +38,8 @@ def plan_command(
     memory = capability.memory_bytes if capability else None
     if device_memory is not None:
         memory = parse_bytes(device_memory)
-    call = PlannedCall(
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        batch=batch,
-        length=planned.default_length if length is None else length,
-        tokens=tokens,
-    )
+    slots = planned.default_length if length is None else length
+    call = PlannedCall(dtype=dtype, kv_dtype=kv_dtype, batch=batch, length=slots, tokens=tokens)
     on_cpu = capability is not None and capability.kind == "cpu"
     planner = Planner(
         planned, autocast_dtype=torch.bfloat16 if on_cpu else torch.float16, math_attention=math_attention
@@ -56,12 +52,8 @@ def plan_command(
             "model": planned.name,
             "source": planned.source,
             "parameters": parameters,
-            "dtype": dtype,
-            "kv_dtype": kv_dtype,
-            "batch": batch,
+            **asdict(call),
             "rows": batch * planned.guidance_rows,
-            "length": call.length,
-            "tokens": tokens,
             "device": device,
             "device_memory_bytes": memory,
             "fixes": [plan.to_dict() for plan in plans],
