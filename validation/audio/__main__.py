@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-PARTS = ("identities", "memory", "cost", "detection")
+PARTS = ("identities", "memory", "cost", "detection", "planted")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -77,11 +77,18 @@ def _detection(options: argparse.Namespace) -> list[dict]:
     return _shown(detection.figures(options.folder, say=lambda text: print(f"  ({text})", file=sys.stderr)))
 
 
+def _planted(options: argparse.Namespace) -> list[dict]:
+    from validation.audio import planted
+
+    return _shown(list(planted.figures()))
+
+
 _RUN: dict[str, Callable[[argparse.Namespace], list[dict]]] = {
     "identities": _identities,
     "memory": _memory,
     "cost": _cost,
     "detection": _detection,
+    "planted": _planted,
 }
 
 
