@@ -21,17 +21,19 @@ import numpy as np
 
 from audio_metrics import cepstral, spectral
 from audio_metrics.catalog import metric_by_name
+from audio_metrics.detectors import Clipping, Dropouts
 from audio_metrics.distribution import frechet_distance_of
 from audio_metrics.errors import ParameterError
-from audio_metrics.flags import SIGNALS, alignment_flags, pair_flags, storage_flags
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, Block, FrameGrid
+from audio_metrics.flags import SIGNALS, Flag, alignment_flags, news_of, pair_flags, storage_flags
+from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, Block, FrameGrid, Wanted, blocks
+from audio_metrics.inspection import DETECTED, Inspector, kernels_of
 from audio_metrics.lag import aligned_by_lag, measure_lag
 from audio_metrics.longform import Series, Summary, diverged, summarise
 from audio_metrics.optional import OPTIONAL, check_names, n_passes, optional_summaries
 from audio_metrics.progress import part_of
 from audio_metrics.results import DISTANCES, SUMMARISED, Comparison, ratio_to_null
 from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
-from audio_metrics.table import HalfWindowTable, by_window, measure
+from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
 __all__ = ["DISTANCES", "OPTIONAL", "SUMMARISED", "Comparison", "compare", "compare_files", "ratio_to_null"]
@@ -60,6 +62,7 @@ def compare(
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
     align: Align | None = None,
+    inspect_each: bool = False,
 ) -> Comparison:
     """Compare an estimate with its aligned reference.
 
@@ -82,6 +85,8 @@ def compare(
     align : {None, "lag"}
         ``"lag"`` takes the lag out first, to a fraction of a sample (windowed sinc, 257 taps), and compares what both
         have in common. Nothing is moved unless it is asked for.
+    inspect_each : bool
+        Inspect each signal too, in the same pass: the result has `signals`, and flags jumps, repeats and loops.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def compare(
         A metric asked for needs a library that is not installed.
     """
     pair = checked_pair(reference, estimate, sample_rate_hz=sample_rate_hz, aligned=True)
-    options = _checked_options(metrics, floor, stop_at_divergence, block_windows, align)
+    options = _Options(check_names(metrics), floor, stop_at_divergence, block_windows, align, inspect_each)
     return _compare(pair, options, on_progress=None)
 
 
@@ -111,6 +116,8 @@ def compare_files(
     stop_at_divergence: bool = False,
     block_windows: int = BLOCK_WINDOWS,
     align: Align | None = None,
+    inspect_each: bool = False,
+    on_block: Callable[[FrameGrid, Block], None] | None = None,
 ) -> Comparison:
     """Compare two mono audio files without holding them in memory; otherwise as :func:`compare`.
 
@@ -123,8 +130,10 @@ def compare_files(
         that the result has a `ratio_to_null`.
     dtype : {"float32", "float64"}
         What samples are read as.
-    metrics, floor, stop_at_divergence, block_windows, align
+    metrics, floor, stop_at_divergence, block_windows, align, inspect_each
         See :func:`compare`.
+    on_block : callable, optional
+        Called with the grid and each block of the pair that is compared, as for a picture of the spectra.
     on_progress : callable, optional
         Called with the fraction done, 0 to 1, rising, over all passes.
 
@@ -139,7 +148,8 @@ def compare_files(
         first = stack.enter_context(FileSource(reference, dtype=dtype, name="reference"))
         second = stack.enter_context(FileSource(estimate, dtype=dtype, name="estimate"))
         check_alike(first, second, aligned=True)
-        options = _checked_options(metrics, floor, stop_at_divergence, block_windows, align)
+        names = check_names(metrics)
+        options = _Options(names, floor, stop_at_divergence, block_windows, align, inspect_each, on_block)
         share = 1.0 if null_path is None else 0.5
         result = _compare((first, second), options, on_progress=part_of(on_progress, 0.0, share))
         result = dataclasses.replace(result, flags=result.flags + storage_flags((first, second)))
@@ -147,6 +157,7 @@ def compare_files(
             return result
         null = stack.enter_context(FileSource(null_path, dtype=dtype, name="null"))
         check_alike(first, null, aligned=True)
+        options = dataclasses.replace(options, inspect_each=False, on_block=None)
         null_result = _compare((first, null), options, on_progress=part_of(on_progress, share, share))
         null_result = dataclasses.replace(null_result, flags=null_result.flags + storage_flags([null]))
         return result.against_null(null_result)
@@ -159,14 +170,12 @@ class _Options:
     stop_at_divergence: bool
     block_windows: int
     align: Align | None
+    inspect_each: bool
+    on_block: Callable[[FrameGrid, Block], None] | None = None
 
-
-def _checked_options(
-    metrics: Collection[str], floor: float, stop_at_divergence: bool, block_windows: int, align: Align | None
-) -> _Options:
-    if align not in (None, "lag"):
-        raise ParameterError(f"align is {align!r}; expected None or 'lag'")
-    return _Options(check_names(metrics), floor, stop_at_divergence, block_windows, align)
+    def __post_init__(self) -> None:
+        if self.align not in (None, "lag"):
+            raise ParameterError(f"align is {self.align!r}; expected None or 'lag'")
 
 
 def _sample_sums(block: Block) -> dict[str, np.ndarray]:
@@ -181,17 +190,16 @@ def _compare(
     if options.align == "lag":
         pair, moved = aligned_by_lag(*pair)
     share = 1.0 / (1 + n_passes(options.metrics))
-    table = measure(
-        pair,
-        frame_kernels=_FRAME_METRICS,
-        pooled_kernels=_POOLED_KERNELS,
-        halved=("mel_mcd_db",),
-        sample_kernel=_sample_sums,
-        moments=True,
-        floor=options.floor,
-        block_windows=options.block_windows,
-        on_progress=part_of(on_progress, 0.0, share),
-    )
+    observers = _Observers(FrameGrid(pair[0].sample_rate_hz, pair[0].n_samples), inspect_each=options.inspect_each)
+    run = blocks(pair, floor=options.floor, block_windows=options.block_windows, wanted=observers.wanted)
+    for grid, block in run:
+        observers.add(block)
+        if options.on_block is not None:
+            options.on_block(grid, block)
+        if on_progress is not None:
+            on_progress(share * block.stop_window / grid.n_started_windows)
+    table = observers.builder.table
+    signals = {inspector.name: inspector.result() for inspector in observers.inspectors}
     grid = table.grid
     t_div_s = _divergence_s(table)
     window_ends_s = (1 + np.arange(grid.n_started_windows)) * grid.window_samples / grid.sample_rate_hz
@@ -226,8 +234,49 @@ def _compare(
         lag_cost_db=lag.cost_db,
         active_fraction=_quotient(float(table.active_frames.sum()), float(table.frames.sum())),
         floored_fraction={name: int(count) / n_bins for name, count in zip(SIGNALS, table.floored_bins, strict=True)},
-        flags=pair_flags(table, lag) + alignment_flags(moved, grid.sample_rate_hz),
+        flags=(
+            *pair_flags(table, lag),
+            *alignment_flags(moved, grid.sample_rate_hz),
+            *observers.flags(),
+            *news_of([flag for signal in signals.values() for flag in signal.flags if flag.kind in DETECTED]),
+        ),
+        signals=signals or None,
     )
+
+
+class _Observers:
+    """Everything that takes the blocks of the pass."""
+
+    def __init__(self, grid: FrameGrid, *, inspect_each: bool) -> None:
+        self._rate = grid.sample_rate_hz
+        self.builder = TableBuilder(
+            grid, 2, summed=_FRAME_METRICS, pooled=_POOLED_KERNELS, halved=("mel_mcd_db",), moments=True
+        )
+        self._clipping = [Clipping() for _ in SIGNALS]
+        self._dropouts = Dropouts(grid)
+        self.inspectors = [Inspector(grid, name) for name in SIGNALS] if inspect_each else []
+        kernels = {**_FRAME_METRICS, **_POOLED_KERNELS}
+        attributes = ("bin_sum", "floored_bins", "cepstra", "power_sum")
+        if inspect_each:
+            kernels |= kernels_of(0) | kernels_of(1)
+            attributes += ("log_bands",)
+        self.wanted = Wanted(kernels=kernels, attributes=attributes)
+
+    def add(self, block: Block) -> None:
+        self.builder.add(block, _sample_sums(block))
+        self._dropouts.add(block)
+        for index, clipping in enumerate(self._clipping):
+            clipping.add(block, index)
+        for index, inspector in enumerate(self.inspectors):
+            inspector.add(block.only(index))
+
+    def flags(self) -> tuple[Flag, ...]:
+        clipped = [
+            flag
+            for name, clipping in zip(SIGNALS, self._clipping, strict=True)
+            for flag in clipping.flags(name, self._rate)
+        ]
+        return (*self._dropouts.flags(self._rate), *news_of(clipped))
 
 
 def _settings(grid: FrameGrid, options: _Options, *, dtype: str) -> dict[str, Any]:

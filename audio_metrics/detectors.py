@@ -1,4 +1,4 @@
-"""Faults that can be heard without a reference: jumps in the samples, exact repeats, loops.
+"""Faults that can be heard without a reference (jumps, clipping, exact repeats, loops), and dropouts of a pair.
 
 Conventions: each detector takes the blocks of the shared pass in order and keeps what it needs across their borders,
 so block size changes nothing. Samples that are not finite are measured around.
@@ -11,16 +11,19 @@ a count of 0 is no proof.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.fft
 
 from audio_metrics.errors import UndefinedMetricError
+from audio_metrics.flags import Flag
 from audio_metrics.frames import FLOOR, GATE_DB, Block, FrameGrid, blocks
 from audio_metrics.signal import ArraySource, refuse_bad_samples
 
 JUMP_RATIO = 16.0
 _JUMP_ORDER = 4
+_STEPS_OF_A_JUMP = _JUMP_ORDER + 2  # one step makes five of them
 _JUMP_CELL_S = 0.01
 _JUMP_LEAST_SCALE = 1e-4  # under the rounding of 16-bit samples
 
@@ -28,6 +31,15 @@ REPEAT_S = 0.05
 _ANCHORS_PER_S = 8.0
 _MIX = np.array([0x9E3779B1, 0x85EBCA77], np.uint32)
 _HALF_WORD = np.uint32(16)
+
+LEAST_CLIPPED_RUNS = 2
+_FLAT_SAMPLES = 3
+_STEEP_EDGE = 2.5 / 32768.0  # the crest of a quiet tone in 16 bits is flat too, but falls by one step
+
+_CELLS_PER_S = 400
+_LOUD_CELL = 10.0**-4.5  # mean square
+_LOST_CELL = 1e-7
+_LOST_RATIO = 1e-3
 
 LOOP_WINDOW_S = 20.0
 LOOP_LAGS_S = (0.3, 8.0)
@@ -65,13 +77,9 @@ class Jumps:
         if n_cells == 0:
             return
         steps = np.abs(np.diff(self._held, n=_JUMP_ORDER)[: n_cells * self._cell]).reshape(n_cells, self._cell)
-        ordered = np.sort(steps, axis=1)  # NaN last: a cell with a bad sample has a NaN for its largest
-        scale = np.sqrt(np.mean(np.square(ordered[:, : -(_JUMP_ORDER + 2)]), axis=1))  # one step makes five of them
-        around = np.pad(scale, 1)
-        local = np.maximum(np.maximum(around[:-2], around[2:]), np.maximum(scale, _JUMP_LEAST_SCALE))
         stop = n_cells if last else n_cells - 1
-        found = np.flatnonzero((ordered[:, -1] > JUMP_RATIO * local)[self._judged : stop]) + self._judged
-        for start in (self._first + int(cell) * self._cell for cell in found):
+        jumps = [cell for cell in _steep_cells(steps) if self._judged <= cell < stop and _is_jump(steps, cell)]
+        for start in (self._first + cell * self._cell for cell in jumps):
             if start - self._latest > self._cell:  # a step on the border of two cells is one jump
                 self.starts.append(start)
             self._latest = start
@@ -79,6 +87,103 @@ class Jumps:
         self._held = self._held[kept * self._cell :]
         self._first += kept * self._cell
         self._judged = stop - kept
+
+
+def _steep_cells(steps: np.ndarray) -> list[int]:
+    """Cells that may hold a jump: those whose largest step is large against the energy of all but six like it."""
+    largest = np.square(steps.max(axis=1))  # NaN where the cell holds a bad sample
+    n_left = steps.shape[1] - _STEPS_OF_A_JUMP
+    left = np.maximum(np.einsum("ij,ij->i", steps, steps) - _STEPS_OF_A_JUMP * largest, 0.0) / n_left
+    least = np.maximum(left, _JUMP_LEAST_SCALE**2)
+    return np.flatnonzero(largest > (1.0 - 1e-9) * JUMP_RATIO**2 * least).tolist()
+
+
+def _is_jump(steps: np.ndarray, cell: int) -> bool:
+    """Whether the largest step of a cell stands out of the others in it and in its neighbours."""
+    around = np.sort(steps[max(0, cell - 1) : cell + 2], axis=1)[:, :-_STEPS_OF_A_JUMP]
+    scale = np.sqrt(np.mean(np.square(around), axis=1)).max()  # NaN where many samples are bad: no jump
+    return bool(steps[cell].max() > JUMP_RATIO * max(float(scale), _JUMP_LEAST_SCALE))
+
+
+class Clipping:
+    """Finds flat tops: three or more equal samples at the largest value of either sign, with steep edges."""
+
+    def __init__(self) -> None:
+        self.n_runs = 0
+        self.level = 0.0
+        self.first = 0
+        self._tops = {1: 0.0, -1: 0.0}
+        self._runs: dict[int, list[int]] = {1: [], -1: []}
+        self._position = 0
+
+    def add(self, block: Block, signal: int = 0) -> None:
+        """Look at the extremes of a block; a larger one begins anew."""
+        samples = block.samples[signal]
+        for sign, top in ((1, float(samples.max())), (-1, -float(samples.min()))):
+            if top <= 0.0 or top < self._tops[sign]:
+                continue
+            if top > self._tops[sign]:
+                self._tops[sign], self._runs[sign] = top, []
+            starts = _flat_tops(samples, sign * samples.dtype.type(top))
+            self._runs[sign] += (self._position + starts).tolist()
+        self._position += len(samples)
+        sign = max((1, -1), key=lambda sign: len(self._runs[sign]))
+        self.n_runs, self.level = len(self._runs[sign]), self._tops[sign]
+        self.first = self._runs[sign][0] if self._runs[sign] else 0
+
+    def flags(self, name: str, sample_rate_hz: int) -> Iterator[Flag]:
+        """A flag where there are several flat tops."""
+        if self.n_runs >= LEAST_CLIPPED_RUNS:
+            message = f"{name} is clipped at {self.level:.3g}: {self.n_runs} flat tops"
+            time_s = self.first / sample_rate_hz
+            yield Flag(kind="clipped", signal=name, time_s=time_s, count=self.n_runs, message=message)
+
+
+def _flat_tops(samples: np.ndarray, top: np.floating) -> np.ndarray:
+    """Starts of runs of three or more samples of the value `top` that fall steeply on both sides."""
+    at = np.flatnonzero(samples == top)
+    if len(at) < _FLAT_SAMPLES:
+        return np.zeros(0, int)
+    breaks = np.flatnonzero(np.diff(at) > 1)
+    starts, stops = at[np.append(0, breaks + 1)], at[np.append(breaks, len(at) - 1)] + 1
+    inside = (stops - starts >= _FLAT_SAMPLES) & (starts > 0) & (stops < len(samples))
+    starts, stops = starts[inside], stops[inside]
+    fall = np.minimum(np.abs(samples[starts - 1] - top), np.abs(samples[stops] - top))
+    return np.asarray(starts[fall > _STEEP_EDGE])
+
+
+class Dropouts:
+    """Finds cells of 2.5 ms in which the estimate falls silent while the reference goes on, where both agree around."""
+
+    def __init__(self, grid: FrameGrid) -> None:
+        self.starts: list[int] = []
+        self._window = grid.window_samples
+        self._cell = grid.window_samples // _CELLS_PER_S
+
+    def add(self, block: Block) -> None:
+        """Compare the cells of a block of a pair."""
+        reference, estimate = block.samples
+        for offset in range(0, len(reference), self._window):
+            n_cells = min(self._window, len(reference) - offset) // self._cell
+            part = slice(offset, offset + n_cells * self._cell)
+            r, e = (samples[part].reshape(n_cells, self._cell) for samples in (reference, estimate))
+            here, there = (np.einsum("ij,ij->i", x, x) / self._cell for x in (r, e))
+            lost = (here >= _LOUD_CELL) & (there <= _LOST_CELL) & (there <= _LOST_RATIO * here)
+            if not lost.any() or not there.any():
+                continue  # whole windows of silence are told apart from dropouts
+            apart = np.square(e[~lost] - r[~lost]).sum()
+            if apart <= 0.5 * np.square(r[~lost]).sum():
+                begins = np.flatnonzero(lost & ~np.append(False, lost[:-1]))
+                first = block.first_window * self._window + offset
+                self.starts += (first + begins * self._cell).tolist()
+
+    def flags(self, sample_rate_hz: int) -> Iterator[Flag]:
+        """A flag where there is a dropout."""
+        if self.starts:
+            count = len(self.starts)
+            message = f"estimate drops out {count} times where the reference goes on"
+            time_s = self.starts[0] / sample_rate_hz
+            yield Flag(kind="dropout", signal="estimate", time_s=time_s, count=count, message=message)
 
 
 class Repeats:
@@ -109,7 +214,7 @@ class Repeats:
         self._first_held += n_starts
 
     def _compare(self, stretch: np.ndarray, sample: int) -> None:
-        power = float(np.mean(np.square(stretch, dtype=np.float64)))
+        power = float(np.dot(stretch, stretch)) / len(stretch)
         if not power >= 10.0 ** (GATE_DB / 10.0):  # too quiet, or with a bad sample
             return
         self.n_compared += 1

@@ -15,11 +15,11 @@ from audio_metrics.waveform import CLIP_LEVEL
 
 SIGNALS = ("reference", "estimate")
 
-FAILURES = frozenset({"non_finite", "silent"})
-"""Kinds that leave a recording unusable: in the estimate, or, for samples that are not finite, anywhere."""
-
 NOTES = frozenset({"short", "quantised", "floored", "left_out", "aligned"})
 """Kinds that say how far to believe a figure, and nothing against the recording."""
+
+OF_THE_MATERIAL = frozenset({"jump", "repeat", "loop", "clipped", "full_scale"})
+"""Kinds that are no fault of a pair where the reference has them."""
 
 _MANY_FLOORED = 0.01
 _MAX_LAG_COST_DB = 0.1
@@ -78,11 +78,22 @@ def clock(seconds: float) -> str:
 def headline(flags: Iterable[Flag]) -> str:
     """The first line of every report: what failed, what is doubtful, or that no fault was found."""
     flags = sorted(flags, key=lambda flag: (not flag.is_failure, flag.signal == "reference"))
-    faults = [flag for flag in flags if flag.kind not in NOTES]
+    faults = [
+        flag
+        for flag in flags
+        if flag.kind not in NOTES and not (flag.signal == "reference" and flag.kind in OF_THE_MATERIAL)
+    ]
     if not faults:
         return "no fault found: finite, no silence, repeat, jump, dropout, clipping or lag"
     clauses = [flag.message + ("" if flag.time_s is None else f", from {clock(flag.time_s)}") for flag in faults]
     return ("FAILED: " if faults[0].is_failure else "WARNING: ") + "; ".join(clauses)
+
+
+def news_of(flags: Iterable[Flag]) -> tuple[Flag, ...]:
+    """The flags without those of the estimate that say of it what is as true of the reference."""
+    flags = tuple(flags)
+    known = {flag.kind: flag.count for flag in flags if flag.signal == "reference"}
+    return tuple(flag for flag in flags if flag.signal != "estimate" or flag.count > known.get(flag.kind, 0))
 
 
 def json_number(value: float) -> float | None:

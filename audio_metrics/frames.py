@@ -10,7 +10,7 @@ counted. Logarithms see ``max(P, floor)``; nothing else is floored. The transfor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -141,6 +141,21 @@ class Block:
     spectra: Spectra
     values: dict[str, np.ndarray]
     workspace: Workspace
+
+    def only(self, signal: int) -> Block:
+        """The block as if it had been read of one signal alone; values of frames named ``name:signal`` are its own."""
+        part = slice(signal, signal + 1)
+        own = f":{signal}"
+        return replace(
+            self,
+            samples=self.samples[part],
+            bad=self.bad[part],
+            nonzero=self.nonzero[part],
+            finite=self.finite[part],
+            peak=self.peak[part],
+            spectra=self.spectra.only(signal),
+            values={name.removesuffix(own): values for name, values in self.values.items() if name.endswith(own)},
+        )
 
     def outside_silence(self, *signals: int) -> np.ndarray:
         """Frames that no bad sample of the signals touches, in windows that are not digital silence in all of them."""

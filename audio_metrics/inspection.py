@@ -10,25 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from audio_metrics import spectral
-from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Jumps, Loops, Repeats
+from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats
 from audio_metrics.drift import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
-from audio_metrics.flags import Flag, json_number, json_numbers, signal_flags, storage_flags
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, Block, FrameGrid
+from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers, signal_flags, storage_flags
+from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, Block, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.longform import Series
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source
-from audio_metrics.table import HalfWindowTable, by_window, measure
+from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import CLIP_LEVEL, SilenceRuns
 
 _FRAME_METRICS = {
     "spectral_flatness_db": spectral.frame_flatness_db,
     "spectral_centroid_hz": spectral.frame_centroid_hz,
 }
+DETECTED = frozenset({"jump", "repeat", "loop"})
+"""Kinds of flags that only an inspection finds."""
+
+INSPECTED_ATTRIBUTES = ("bin_sum", "floored_bins", "log_bands", "cepstra")
+
 _SCALARS = (
     "spectral_flatness_db",
     "spectral_flatness_active_db",
@@ -49,7 +55,7 @@ _SCALARS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Inspection:
     """What :func:`inspect` found; units in the names, fractions of 1, full scale = 1.0.
 
@@ -82,6 +88,21 @@ class Inspection:
     peak: float
     series: dict[str, Series]
     flags: tuple[Flag, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sample is not finite, or all of them are zero."""
+        return any(flag.kind == "non_finite" for flag in self.flags) or self.peak == 0.0
+
+    @property
+    def headline(self) -> str:
+        """What failed, what is doubtful, or that no fault was found; one line."""
+        return headline(self.flags)
+
+    def __repr__(self) -> str:
+        about = f"{clock(self.duration_s)} at {self.sample_rate_hz} Hz"
+        figures = [f"{name:28s} {getattr(self, name):.4g}" for name in _SCALARS if name != "duration_s"]
+        return "\n".join([self.headline, about, *figures])
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for strict JSON; NaN is None."""
@@ -160,50 +181,62 @@ def inspect_file(
 def _inspect(
     source: Source, *, floor: float, block_windows: int, on_progress: Callable[[float], None] | None = None
 ) -> Inspection:
-    runs = SilenceRuns()
-    detectors = _Detectors(FrameGrid(source.sample_rate_hz, source.n_samples))
+    inspector = Inspector(FrameGrid(source.sample_rate_hz, source.n_samples), "signal")
+    wanted = Wanted(kernels=kernels_of(0), attributes=INSPECTED_ATTRIBUTES)
+    for grid, block in blocks([source], floor=floor, block_windows=block_windows, wanted=wanted):
+        inspector.add(block.only(0))
+        if on_progress is not None:
+            on_progress(block.stop_window / grid.n_started_windows)
+    return inspector.result()
 
-    def sample_sums(block: Block) -> dict[str, np.ndarray]:
-        runs.add(block)
-        detectors.add(block)
+
+def kernels_of(signal: int) -> dict[str, FrameKernel]:
+    """What an inspection needs of every frame of a signal of a pass."""
+    return {f"{name}:{signal}": partial(kernel, signal=signal) for name, kernel in _FRAME_METRICS.items()}
+
+
+class Inspector:
+    """Takes the blocks of one signal in order and makes its inspection."""
+
+    def __init__(self, grid: FrameGrid, name: str) -> None:
+        self.name = name
+        self._runs = SilenceRuns()
+        self._detectors = _Detectors(grid)
+        self._builder = TableBuilder(grid, 1, summed=_FRAME_METRICS)
+
+    def add(self, block: Block) -> None:
+        """Take a block of the signal alone."""
+        self._runs.add(block)
+        self._detectors.add(block)
         samples = block.samples[0].astype(np.float64, copy=False)
         clipped = (np.abs(samples) >= CLIP_LEVEL).astype(np.int64)
-        return {
-            "sum": np.add.reduceat(samples, block.half_starts),
-            "energy": np.add.reduceat(samples * samples, block.half_starts),
-            "clipped": np.add.reduceat(clipped, block.half_starts),
-        }
+        sums = {"sum": samples, "energy": samples * samples, "clipped": clipped}
+        self._builder.add(block, {name: np.add.reduceat(values, block.half_starts) for name, values in sums.items()})
 
-    table = measure(
-        [source],
-        frame_kernels=_FRAME_METRICS,
-        sample_kernel=sample_sums,
-        attributes=("log_bands", "cepstra"),
-        floor=floor,
-        block_windows=block_windows,
-        on_progress=on_progress,
-    )
-    grid = table.grid
-    n_finite = grid.n_samples - int(table.bad_samples.sum())
-    detected = detectors.figures()
-    totals = {name: float(column.sum()) for name, column in table.samples.items()}
-    return Inspection(
-        sample_rate_hz=grid.sample_rate_hz,
-        duration_s=grid.n_samples / grid.sample_rate_hz,
-        spectral_flatness_db=_mean(table, table.sums["spectral_flatness_db"], table.frames),
-        spectral_flatness_active_db=_mean(table, table.active_sums["spectral_flatness_db"], table.active_frames),
-        spectral_centroid_hz=_mean(table, table.sums["spectral_centroid_hz"], table.frames),
-        spectral_centroid_active_hz=_mean(table, table.active_sums["spectral_centroid_hz"], table.active_frames),
-        rms_dbfs=_level_db(totals["energy"], n_finite),
-        silence_fraction=runs.n_silent / runs.n_frames,
-        longest_silence_s=runs.longest * grid.hop_samples / grid.sample_rate_hz,
-        clipping_fraction=totals["clipped"] / grid.n_samples,
-        dc_offset=totals["sum"] / n_finite if n_finite else float("nan"),
-        peak=table.peak[0],
-        series=_series(table) | detectors.series(),
-        flags=(*signal_flags(table, 0, "signal"), *detectors.flags()),
-        **detected,
-    )
+    def result(self) -> Inspection:
+        """The inspection of the whole signal; called once."""
+        table, runs = self._builder.table, self._runs
+        grid = table.grid
+        n_finite = grid.n_samples - int(table.bad_samples.sum())
+        detected = self._detectors.figures()
+        totals = {name: float(column.sum()) for name, column in table.samples.items()}
+        return Inspection(
+            sample_rate_hz=grid.sample_rate_hz,
+            duration_s=grid.n_samples / grid.sample_rate_hz,
+            spectral_flatness_db=_mean(table, table.sums["spectral_flatness_db"], table.frames),
+            spectral_flatness_active_db=_mean(table, table.active_sums["spectral_flatness_db"], table.active_frames),
+            spectral_centroid_hz=_mean(table, table.sums["spectral_centroid_hz"], table.frames),
+            spectral_centroid_active_hz=_mean(table, table.active_sums["spectral_centroid_hz"], table.active_frames),
+            rms_dbfs=_level_db(totals["energy"], n_finite),
+            silence_fraction=runs.n_silent / runs.n_frames,
+            longest_silence_s=runs.longest * grid.hop_samples / grid.sample_rate_hz,
+            clipping_fraction=totals["clipped"] / grid.n_samples,
+            dc_offset=totals["sum"] / n_finite if n_finite else float("nan"),
+            peak=table.peak[0],
+            series=_series(table) | self._detectors.series(),
+            flags=(*signal_flags(table, 0, self.name), *self._detectors.flags(self.name)),
+            **detected,
+        )
 
 
 class _Detectors:
@@ -212,10 +245,11 @@ class _Detectors:
     def __init__(self, grid: FrameGrid) -> None:
         self._grid = grid
         self._jumps, self._repeats, self._loops = Jumps(grid), Repeats(grid), Loops(grid)
+        self._clipping = Clipping()
         self._statistics = WindowStatistics(grid)
 
     def add(self, block: Block) -> None:
-        for detector in (self._jumps, self._repeats, self._loops, self._statistics):
+        for detector in (self._jumps, self._repeats, self._loops, self._clipping, self._statistics):
             detector.add(block)
 
     def figures(self) -> dict[str, float]:
@@ -242,25 +276,27 @@ class _Detectors:
             "mel_spread_drift_db": Series(time_s, self._drifts[1]),
         }
 
-    def flags(self) -> Iterator[Flag]:
+    def flags(self, name: str) -> Iterator[Flag]:
         rate = self._grid.sample_rate_hz
+        yield from self._clipping.flags(name, rate)
         if self._jumps.starts:
             count = len(self._jumps.starts)
-            message = f"{count} cells of 10 ms hold a jump that stands out of what is around it"
-            yield Flag(kind="jump", signal="signal", time_s=self._jumps.starts[0] / rate, count=count, message=message)
+            message = f"{name} has {count} cells of 10 ms with a jump that stands out of what is around it"
+            yield Flag(kind="jump", signal=name, time_s=self._jumps.starts[0] / rate, count=count, message=message)
         if self._repeats.first is not None:
             later, earlier = (sample / rate for sample in self._repeats.first)
             count = self._repeats.n_repeated
-            message = f"{count} stretches of 50 ms occurred before bit for bit, the first at {earlier:.3f} s"
-            yield Flag(kind="repeat", signal="signal", time_s=later, count=count, message=message)
+            message = f"{name} has {count} stretches of 50 ms heard before, bit for bit, the first at {earlier:.3f} s"
+            yield Flag(kind="repeat", signal=name, time_s=later, count=count, message=message)
         scores = np.nan_to_num(np.array(self._loops.scores))
         looped = np.flatnonzero(scores > LOOP_FLAG)
         if len(looped):
             first = int(looped[0])
             count = len(looped)
-            message = f"{count} windows of 20 s repeat themselves, the first every {self._loops.lags_s[first]:.2f} s"
+            every_s = self._loops.lags_s[first]
+            message = f"{name} has {count} windows of 20 s that repeat themselves, the first every {every_s:.2f} s"
             time_s = first * LOOP_WINDOW_S
-            yield Flag(kind="loop", signal="signal", time_s=time_s, count=count, message=message)
+            yield Flag(kind="loop", signal=name, time_s=time_s, count=count, message=message)
 
 
 def _mean_of(values: np.ndarray) -> float:

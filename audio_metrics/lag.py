@@ -23,6 +23,8 @@ _EXCERPT_LAGS = 2  # length of an excerpt in units of the largest lag
 _TIE = 1e-9
 _FINEST = 1e-4  # of a sample
 _LEAST_RESIDUAL = 1e-10  # of the energy: 100 dB, where sums of energies end
+_NEWTON_STEPS = 8
+_FINE_EXCERPTS = 3
 _SINC_HALF = 128
 _KAISER_BETA = 8.0
 
@@ -69,7 +71,7 @@ def measure_lag(
     coherence_now = float(correlation[n_lags] ** 2 / energies.prod())
     if 1.0 - coherence_now < _LEAST_RESIDUAL:
         return Lag(lag / rate, coefficient, lag / rate, 0.0)
-    fine, cost_db = _fine_lag(reference, estimate, lag, starts, excerpt)
+    fine, cost_db = _fine_lag(reference, estimate, lag, starts[:: -(-len(starts) // _FINE_EXCERPTS)], excerpt)
     return Lag(lag / rate, coefficient, fine / rate, cost_db)
 
 
@@ -117,17 +119,19 @@ def _peak_between(cross: np.ndarray, n_fft: int) -> tuple[float, float]:
     angle = 2.0 * np.pi * np.arange(len(cross)) / n_fft
     real, imaginary = weights * cross.real, weights * cross.imag
 
-    def correlation(shift: float) -> float:
-        return float(real @ np.cos(shift * angle) - imaginary @ np.sin(shift * angle))
-
-    centre, step = 0.0, 0.5
-    while step > _FINEST / 2.0:  # a parabola through three points that come nearer to each other
-        left, middle, right = (abs(correlation(centre + offset)) for offset in (-step, 0.0, step))
-        curvature = left - 2.0 * middle + right
-        move = 0.5 * step * (left - right) / curvature if curvature < 0.0 else 0.0
-        centre = min(max(centre + min(max(move, -step), step), -1.0), 1.0)
-        step /= 4.0
-    return centre, correlation(centre)
+    shift, value = 0.0, 0.0
+    for _ in range(_NEWTON_STEPS):
+        cosine, sine = np.cos(shift * angle), np.sin(shift * angle)
+        terms = real * cosine - imaginary * sine
+        value, bend = float(terms.sum()), -float(terms @ np.square(angle))
+        slope = -float((real * sine + imaginary * cosine) @ angle)
+        if bend * value >= 0.0:  # no peak here
+            break
+        move = -slope / bend
+        shift = min(max(shift + move, -1.0), 1.0)
+        if abs(move) < _FINEST:
+            break
+    return shift, value
 
 
 def _starts(n_samples: int, excerpt: int, max_excerpts: int | None) -> list[int]:

@@ -10,15 +10,13 @@ infinitely bad, and the file has no value. Neither is a headline: STOI saturates
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable
-from types import ModuleType
 
 import numpy as np
 
 from audio_metrics.distribution import checked_mean
-from audio_metrics.errors import BackendError, ParameterError
+from audio_metrics.errors import ParameterError, backend
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
 SEGMENT_S = 10.0
@@ -27,18 +25,8 @@ Scorer = Callable[[np.ndarray, np.ndarray, int], float]
 """Reference, estimate, sample rate in Hz → score, NaN where there is none."""
 
 
-def _backend(module: str, metric: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise BackendError(
-            f"{metric} needs {module}, which is not installed; install the extra 'perceptual': "
-            "pip install 'precision-eval[perceptual]'"
-        ) from error
-
-
 def _stoi_of(reference: np.ndarray, estimate: np.ndarray, sample_rate_hz: int) -> float:
-    score = _backend("pystoi", "stoi").stoi
+    score = backend("pystoi", "stoi", extra="perceptual").stoi
     with warnings.catch_warnings():
         # pystoi warns and answers 1e-5 where fewer than 30 frames are left
         warnings.filterwarnings("error", message="Not enough STFT frames", category=RuntimeWarning)
@@ -49,13 +37,13 @@ def _stoi_of(reference: np.ndarray, estimate: np.ndarray, sample_rate_hz: int) -
 
 
 def _pesq_of(reference: np.ndarray, estimate: np.ndarray, sample_rate_hz: int) -> float:
-    backend = _backend("pesq", "pesq")
+    library = backend("pesq", "pesq", extra="perceptual")
     if sample_rate_hz not in PESQ_MODES:
         raise ParameterError(
             f"sample_rate_hz is {sample_rate_hz}; PESQ is defined at 8000 and 16000 Hz: resample both, knowingly, first"
         )
-    values = backend.PesqError.RETURN_VALUES
-    score = float(backend.pesq(sample_rate_hz, reference, estimate, PESQ_MODES[sample_rate_hz], on_error=values))
+    values = library.PesqError.RETURN_VALUES
+    score = float(library.pesq(sample_rate_hz, reference, estimate, PESQ_MODES[sample_rate_hz], on_error=values))
     return score if score >= 0.0 else float("nan")  # -1: no utterance, or a segment too short
 
 

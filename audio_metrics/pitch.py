@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.errors import ParameterError, UndefinedMetricError, backend
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
 LOWEST_HZ = 60.0
@@ -79,8 +79,7 @@ PITCH_METRICS = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error"
 
 def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
     """Track the fundamental frequency of a stretch of signal."""
-    import librosa  # slow to import, and needed only here
-
+    librosa = backend("librosa", "a pitch", extra="pitch")  # slow to import, and needed only here
     frame = 2 * round(_FRAME_S * sample_rate_hz / 2)
     hop = round(256 * sample_rate_hz / 24000)
     if len(samples) < frame:

@@ -13,6 +13,7 @@ from typing import Any
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.errors import ParameterError
 from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers
+from audio_metrics.inspection import Inspection
 from audio_metrics.longform import Summary, distance_ratio
 
 SUMMARISED = (
@@ -69,6 +70,8 @@ class Comparison:
     flags : tuple of Flag
     ratio_to_null : dict of str to float, or None
         See :func:`ratio_to_null`.
+    signals : dict of str to Inspection, or None
+        ``"reference"`` and ``"estimate"``, each by itself, where it was asked for.
 
     Notes
     -----
@@ -93,6 +96,7 @@ class Comparison:
     floored_fraction: dict[str, float]
     flags: tuple[Flag, ...]
     ratio_to_null: dict[str, float] | None = None
+    signals: dict[str, Inspection] | None = None
 
     @property
     def failed(self) -> bool:
@@ -184,6 +188,8 @@ class Comparison:
         result["floored_fraction"] = {name: json_number(value) for name, value in self.floored_fraction.items()}
         result["settings"] = dict(self.settings)
         result["flags"] = [flag.to_dict() for flag in self.flags]
+        if self.signals is not None:
+            result["signals"] = {name: signal.to_dict() for name, signal in self.signals.items()}
         if self.ratio_to_null is not None:
             result["ratio_to_null"] = {name: json_number(value) for name, value in self.ratio_to_null.items()}
         return result

@@ -43,6 +43,22 @@ class Spectra:
         self._bands = bands
         self._basis = basis
 
+    def only(self, signal: int) -> Spectra:
+        """Those of one signal, with what has been computed already."""
+        part = slice(signal, signal + 1)
+        result = Spectra(
+            self.power[part],
+            floor=self.floor,
+            bands=self._bands,
+            basis=self._basis,
+            bin_hz=self.bin_hz,
+            workspace=self.workspace,
+        )
+        for name in ("bin_sum", "floored_bins", "log_bands", "cepstra"):
+            if name in vars(self):
+                vars(result)[name] = vars(self)[name][part]
+        return result
+
     @cached_property
     def wide_power(self) -> np.ndarray:
         """P in float64, for sums, shape (n_signals, n_frames, n_bins)."""

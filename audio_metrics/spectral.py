@@ -46,18 +46,18 @@ def frame_reference_energy(spectra: Spectra) -> np.ndarray:
     return np.asarray(spectra.bin_sum[0])
 
 
-def frame_flatness_db(spectra: Spectra) -> np.ndarray:
-    """10·log10 of geometric over arithmetic mean of power, of the first signal, shape (n_frames,); ≤ 0."""
+def frame_flatness_db(spectra: Spectra, signal: int = 0) -> np.ndarray:
+    """10·log10 of geometric over arithmetic mean of power of one signal, shape (n_frames,); ≤ 0."""
     n_bins = spectra.power.shape[-1]
-    log_mean = np.log(np.maximum(spectra.bin_sum[0] / n_bins, spectra.floor))
-    return np.asarray(DB_PER_NEPER_OF_POWER * (spectra.log_power[0].mean(axis=-1, dtype=np.float64) - log_mean))
+    log_mean = np.log(np.maximum(spectra.bin_sum[signal] / n_bins, spectra.floor))
+    return np.asarray(DB_PER_NEPER_OF_POWER * (spectra.log_power[signal].mean(axis=-1, dtype=np.float64) - log_mean))
 
 
-def frame_centroid_hz(spectra: Spectra) -> np.ndarray:
-    """Σ f·P / Σ P of the first signal, shape (n_frames,); NaN for a frame of zeros."""
-    power = spectra.wide_power[0]
+def frame_centroid_hz(spectra: Spectra, signal: int = 0) -> np.ndarray:
+    """Σ f·P / Σ P of one signal, shape (n_frames,); NaN for a frame of zeros."""
+    power = spectra.wide_power[signal]
     moment = row_products(power, spectra.bin_hz * np.arange(power.shape[-1]))
-    total = spectra.bin_sum[0]
+    total = spectra.bin_sum[signal]
     return np.asarray(np.divide(moment, total, out=np.full_like(total, np.nan), where=total > 0.0))
 
 

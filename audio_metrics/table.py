@@ -17,10 +17,8 @@ import numpy as np
 
 from audio_metrics.distribution import Moments
 from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import BLOCK_WINDOWS, Block, FrameGrid, FrameKernel, Wanted, blocks
+from audio_metrics.frames import Block, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.signal import ArraySource, Source
-
-SampleKernel = Callable[[Block], Mapping[str, np.ndarray]]
 
 
 @dataclass
@@ -77,41 +75,48 @@ def by_window(halves: np.ndarray) -> np.ndarray:
     return halves.reshape(*halves.shape[:-1], -1, 2)
 
 
-def measure(
+class TableBuilder:
+    """Fills the table of one signal or an aligned pair from the blocks of a pass, in order."""
+
+    def __init__(
+        self,
+        grid: FrameGrid,
+        n_signals: int,
+        *,
+        summed: Collection[str],
+        pooled: Collection[str] = (),
+        halved: Collection[str] = (),
+        moments: bool = False,
+    ) -> None:
+        self.table = HalfWindowTable(grid, n_signals)
+        if moments:
+            self.table.moments = tuple(Moments(grid.n_bins, cepstra=True) for _ in range(n_signals))
+        self._names = summed, pooled, halved
+
+    def add(self, block: Block, sample_sums: Mapping[str, np.ndarray]) -> None:
+        """Add the frames of a block, and sums over its samples per half window."""
+        _add_signals(self.table, block)
+        _add_frames(self.table, block, *self._names)
+        rows = _rows(block)
+        for name, values in sample_sums.items():
+            self.table.put(self.table.samples, name, rows, values, parts=2)
+
+
+def table_of(
     sources: Sequence[Source],
+    kernels: Mapping[str, FrameKernel],
     *,
-    frame_kernels: Mapping[str, FrameKernel],
-    pooled_kernels: Mapping[str, FrameKernel] | None = None,
-    sample_kernel: SampleKernel | None = None,
-    moments: bool = False,
-    halved: Collection[str] = (),
-    attributes: tuple[str, ...] = (),
     floor: float,
-    block_windows: int = BLOCK_WINDOWS,
-    on_progress: Callable[[float], None] | None = None,
+    halved: Collection[str] = (),
+    sample_kernel: Callable[[Block], Mapping[str, np.ndarray]] = lambda block: {},
 ) -> HalfWindowTable:
-    """Run the pass once over one signal or an aligned pair."""
-    table: HalfWindowTable | None = None
-    pooled_kernels = pooled_kernels or {}
-    wanted = Wanted(
-        kernels={**frame_kernels, **pooled_kernels},
-        attributes=("bin_sum", "floored_bins", *(("cepstra", "power_sum") if moments else ()), *attributes),
-    )
-    for grid, block in blocks(sources, floor=floor, block_windows=block_windows, wanted=wanted):
-        if table is None:
-            table = HalfWindowTable(grid, len(sources))
-            if moments:
-                table.moments = tuple(Moments(grid.n_bins, cepstra=True) for _ in sources)
-        _add_signals(table, block)
-        _add_frames(table, block, frame_kernels, pooled_kernels, halved)
-        if sample_kernel is not None:
-            rows = _rows(block)
-            for name, values in sample_kernel(block).items():
-                table.put(table.samples, name, rows, values, parts=2)
-        if on_progress is not None:
-            on_progress(block.stop_window / grid.n_started_windows)
-    assert table is not None  # a grid has at least one window
-    return table
+    """Run kernels once over one signal or an aligned pair."""
+    grid = FrameGrid(sources[0].sample_rate_hz, sources[0].n_samples)
+    builder = TableBuilder(grid, len(sources), summed=kernels, halved=halved)
+    wanted = Wanted(kernels=kernels, attributes=("bin_sum", "floored_bins"))
+    for _, block in blocks(sources, floor=floor, wanted=wanted):
+        builder.add(block, sample_kernel(block))
+    return builder.table
 
 
 def _rows(block: Block) -> slice:
@@ -162,7 +167,7 @@ def _add_frames(
 
 
 def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel], *, floor: float) -> HalfWindowTable:
-    table = measure(sources, frame_kernels={str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
+    table = table_of(sources, {str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
     for source, sample in zip(sources, table.first_bad_sample, strict=True):
         if sample is not None:
             raise ParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")

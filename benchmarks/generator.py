@@ -21,9 +21,9 @@ from precision_eval.studies.tracking import (
     QUICK,
     Effort,
     FixFailedError,
-    Metric,
     NotApplicableError,
     Place,
+    TrackedMetric,
     figure,
     fix_labels,
     metrics_of,
@@ -108,14 +108,14 @@ def _class_of(case: Case, mode: str, module: str) -> type:
     return type(class_name(case), (), members)
 
 
-def _shown(case: Case, mode: str, metric: Metric) -> str:
+def _shown(case: Case, mode: str, metric: TrackedMetric) -> str:
     """What asv's page shows in place of the generated method's source."""
     measure = metric.measure_of(case.measures)
     run = "" if measure is None else f"\nprecision-eval run --case {case.id} --mode {mode} --measure {measure}"
     return f"# {case.title}, {mode}: {metric.title} ({metric.unit}){run}"
 
 
-def _tracked(case: Case, mode: str, metric: Metric) -> Any:
+def _tracked(case: Case, mode: str, metric: TrackedMetric) -> Any:
     def track(self: object, fix: str, size: str) -> Any:
         place = Place(case=case.id, mode=mode, size=size)
         effort = effort_asked_for()
@@ -135,7 +135,7 @@ def _tracked(case: Case, mode: str, metric: Metric) -> Any:
     return track
 
 
-def _timed(case: Case, mode: str, metric: Metric) -> Any:
+def _timed(case: Case, mode: str, metric: TrackedMetric) -> Any:
     """A method that asv times or weighs, and the set-up that puts the fix on, once per process."""
     held: dict[tuple[str, str], Callable[[], object]] = {}
     stack = ExitStack()

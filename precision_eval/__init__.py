@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
     from precision_eval.report import write_report
+    from precision_eval.report.loading import choose, load
     from precision_eval.results.choose import Constraints
-    from precision_eval.results.loading import choose, load
     from precision_eval.stats import PairedRatio
     from precision_eval.studies.compare import Costs, compare
 
@@ -88,14 +88,14 @@ _HOMES = {
     "UnsupportedError": "precision_eval.core.errors",
     "CASES": "precision_eval.cases.systems",
     "assess": "precision_eval.measure.assess",
-    "choose": "precision_eval.results.loading",
+    "choose": "precision_eval.report.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
     "examine": "precision_eval.diagnose.doctor.examination",
     "explain": "precision_eval.diagnose.explain",
     "Case": "precision_eval.cases.systems",
     "case_by_id": "precision_eval.cases.systems",
-    "load": "precision_eval.results.loading",
+    "load": "precision_eval.report.loading",
     "write_report": "precision_eval.report",
 }
 

@@ -19,7 +19,8 @@ from validation.frame import Experiment, Figure, Options
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _MET = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
-_EPILOG = """Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, or with
+_EPILOG = """
+Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, or with
 "prove", the experiments on the measuring itself run: latency, faults, memory, overhead, divergence and
 robustness; quick takes about ten minutes, full some hours on two cores, most of them for latency, which wants a
 machine that does nothing else. --list names every experiment and its settings."""

@@ -168,7 +168,7 @@ def rival_answers(group: Group, questions: Sequence[tuple[str, str, Constraints]
         bounds = {axis: limits.limit(group, axis) for axis in limits.axes}
         able = [
             row
-            for row in group.contenders
+            for row in group.curing
             if row.time is not None
             and row.drift is not None
             and all(
@@ -233,7 +233,7 @@ def _speed_in_the_noise(groups: Sequence[Group]) -> float:
     """Return the median speed of the fix, other than the baseline, whose median time is nearest to the baseline's."""
     logs: dict[str, list[float]] = {}
     for group in groups:
-        for row in group.contenders:
+        for row in group.curing:
             if row.time is not None and row.fix != group.baseline:
                 logs.setdefault(row.fix, []).append(row.time.log)
     nearest = min((float(np.median(found)) for found in logs.values()), key=abs)

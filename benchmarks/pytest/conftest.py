@@ -15,16 +15,18 @@ from pathlib import Path
 import pytest
 
 from precision_eval.cases.systems import Case, all_cases
-from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.workers import WorkerError, call_each
-from precision_eval.measure.registry import run_cell
+from precision_eval.core.formatting import MISSING, memory_text, ratio_text, scientific, status_text
+from precision_eval.core.records import Record
+from precision_eval.core.table import Table, make_table, to_text
+from precision_eval.measure.registry import MEASURES
 from precision_eval.run.plan import matching
 from precision_eval.studies.tracking import FULL, Place, metric_by_id, outcomes_of, preload
 
 pytest.importorskip("pytest_benchmark")
 
 PAIRED_BUDGET_S = 1.5
+MEASURES_OF_FIXES = tuple(replace(measure, pseudo_fixes=()) for measure in MEASURES)
 EFFORT = replace(FULL, name="pytest", options=replace(FULL.options, budget_s=PAIRED_BUDGET_S, processes=1))
 
 
@@ -32,10 +34,10 @@ EFFORT = replace(FULL, name="pytest", options=replace(FULL.options, budget_s=PAI
 class Measured:
     """Outcomes per fix of one place; `verdicts` holds the paired latency."""
 
-    trace: dict[str, Outcome]
-    drift: dict[str, Outcome]
-    memory: dict[str, Outcome]
-    verdicts: dict[str, Outcome]
+    trace: dict[str, Record]
+    drift: dict[str, Record]
+    memory: dict[str, Record]
+    verdicts: dict[str, Record]
 
 
 RESULTS = pytest.StashKey[dict[Place, Measured]]()
@@ -87,64 +89,45 @@ def results(request: pytest.FixtureRequest) -> dict[Place, Measured]:
 def _measured(place: Place, folder: Path) -> Measured:
     measures = place.entry.measures
 
-    def of(measure: str | None) -> dict[str, Outcome]:
-        return {} if measure is None else outcomes_of(place, measure, folder=folder, effort=EFFORT)
+    def of(measure: str | None) -> dict[str, Record]:
+        if measure is None:
+            return {}
+        return outcomes_of(place, measure, folder=folder, effort=EFFORT, measures=MEASURES_OF_FIXES)
 
     return Measured(
         trace=of("trace"),
         drift=of(metric_by_id("drift").measure_of(measures)),
         memory=of("memory"),
-        verdicts=_verdicts(place, of("trace"), folder),
+        verdicts=of("latency"),
     )
-
-
-def _verdicts(place: Place, trace: dict[str, Outcome], folder: Path) -> dict[str, Outcome]:
-    """Compare the fixes that run by the suite's own latency measure."""
-    running = tuple(fix for fix, outcome in trace.items() if outcome.status == "passed")
-    if not running:
-        return {}
-    cell = place.cell(running, "latency", EFFORT.options)
-    (answer,) = call_each(run_cell, [(cell, folder)], timeout_s=EFFORT.limit_s)
-    if isinstance(answer, WorkerError):
-        return {fix: Outcome(fix=fix, role="fix", status=answer.status, reason=str(answer)) for fix in running}
-    return {outcome.fix: outcome for outcome in answer.outcomes}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for place, measured in config.stash.get(RESULTS, {}).items():
         terminalreporter.section(f"{place.case} {place.size} {place.mode}: paired with full_float32")
-        for line in summary_lines(measured):
-            terminalreporter.write_line(line)
+        terminalreporter.write_line(to_text(summary_table(measured)))
 
 
-def summary_lines(measured: Measured) -> list[str]:
-    """One line per fix: status, paired ratio with its interval and verdict, drift, memory; or why there is none."""
-    lines = [f"{'fix':16} {'status':12} {'ratio':>7} {'95 % interval':>18} {'verdict':11} {'drift':>9} {'peak':>11}"]
-    for fix, outcome in measured.trace.items():
-        if outcome.status != "passed":
-            lines.append(f"{fix:16} {outcome.status:12} {outcome.reason}")
-            continue
-        drift, peak = (
-            _number(measured.drift, fix, "relative_error"),
-            _number(measured.memory, fix, "allocated_peak_bytes"),
-        )
-        lines.append(
-            f"{fix:16} {outcome.status:12} {_paired(fix, measured.verdicts.get(fix))} "
-            f"{'-' if drift is None else format(drift, '.2e'):>9} {'-' if peak is None else format(peak, ',.0f'):>9} B"
-        )
-    return lines
+def summary_table(measured: Measured) -> Table:
+    """One row per fix: status, paired ratio with its interval and verdict, drift, memory; or why there is none."""
+    rows = []
+    for fix, trace in measured.trace.items():
+        drift = figure_of(measured.drift.get(fix), "relative_error")
+        peak_bytes = figure_of(measured.memory.get(fix), "allocated_peak_bytes")
+        cells = (*_paired(fix, measured.verdicts.get(fix)), scientific(drift), memory_text(peak_bytes))
+        rows.append((fix, trace.status, *cells, trace.reason or ""))
+    columns = ("fix", "status", "ratio [95 %]", "verdict", "drift", "peak", "reason")
+    return make_table(columns, rows, align="llrlrrl")
 
 
-def _paired(fix: str, outcome: Outcome | None) -> str:
-    if outcome is None or outcome.data is None:
-        return f"no ratio: {outcome.status}: {outcome.reason}" if outcome else "no ratio"
-    data = outcome.data
+def figure_of(record: Record | None, name: str) -> float | None:
+    return None if record is None or record.data is None else float(record.data[name])
+
+
+def _paired(fix: str, record: Record | None) -> tuple[str, str]:
+    if record is None or record.data is None:
+        return MISSING, MISSING if record is None else status_text(record.status)
+    data = record.data
     if fix == data["baseline"]:
-        return f"{'baseline':>7} {'':18} {'':11}"
-    interval = f"[{data['ratio_low']:.3f}, {data['ratio_high']:.3f}]"
-    return f"{data['ratio']:7.3f} {interval:>18} {data['verdict']:11}"
-
-
-def _number(outcomes: dict[str, Outcome], fix: str, name: str) -> float | None:
-    outcome = outcomes.get(fix)
-    return None if outcome is None or outcome.data is None else float(outcome.data[name])
+        return "1", "baseline"
+    return ratio_text(data["ratio"], data["ratio_low"], data["ratio_high"]), data["verdict"]

@@ -30,10 +30,13 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 """
 
 
-_AUDIO_HELP = """Compare a recording with its aligned reference: spectra, level and waveform, second by second.
+_AUDIO_HELP = """Compare a recording with its aligned reference, second by second; inspect one; or compare two folders.
 
 EST is what a fix, a codec or a vocoder made of the very sound in REF: same length, same sample rate, mono. Nothing is
 resampled, normalised, trimmed or warped. An hour takes under half a minute, and no more memory than a minute does.
+
+The first line says what is wrong: samples that are not finite, digital silence, dropouts, clipping, jumps, repeats or a
+lag. Exit code 1 where a recording is not finite, or dead where its reference is not.
 
 Every metric stands with its unit; ↓ is closer when lower, ↑ when higher. [bold]p95[/bold] is what 95 % of the seconds
 are no worse than, [bold]worst[/bold] the worst second and when it was, [bold]slope/min[/bold] whether it gets worse.
@@ -45,6 +48,10 @@ noise seed), and every distance is also shown as a multiple of what chance does.
 [cyan]precision-eval audio original.wav float16.wav[/cyan]
 
 [cyan]precision-eval audio original.wav float16.wav --noise-floor other-seed.wav --plot pair.png[/cyan]
+
+[cyan]precision-eval audio float16.wav[/cyan]  one recording by itself
+
+[cyan]precision-eval audio originals/ float16/[/cyan]  pairs by name, the worst first
 
 [cyan]precision-eval audio original.wav float16.wav --json > pair.json[/cyan]  strict JSON, NaN and infinity as null
 """
@@ -71,6 +78,12 @@ class Tf32(StrEnum):
 
     on = "on"
     off = "off"
+
+
+class Align(StrEnum):
+    """What ``audio`` may take out before it compares."""
+
+    lag = "lag"
 
 
 Globs = list[str]
@@ -137,11 +150,11 @@ def run(
     ] = CheckpointDtype.float32,
 ) -> None:
     """Measure, record, report."""
-    from precision_eval.cli.run import Request, run_command
+    from precision_eval.cli.run import RunRequest, run_command
     from precision_eval.core.cells import Options
 
     run_command(
-        Request(
+        RunRequest(
             out=out,
             cases=None if case is None else split(case),
             fixes=split(fix),
@@ -217,8 +230,17 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
 
 @app.command(help=flowing(_AUDIO_HELP))
 def audio(
-    reference: Annotated[Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like.")],
-    estimate: Annotated[Path, typer.Argument(metavar="EST", help="Audio file of the same length and sample rate.")],
+    reference: Annotated[
+        Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like. Or a folder of such.")
+    ],
+    estimate: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="EST",
+            help="Audio file of the same length and sample rate, or a folder with the same names. Without it, REF is "
+            "inspected by itself.",
+        ),
+    ] = None,
     noise_floor: Annotated[
         Path | None, typer.Option(metavar="OTHER", help="REF again with another noise seed: the scale of distances.")
     ] = None,
@@ -226,8 +248,12 @@ def audio(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw both spectrograms and the metrics to this .png or .svg.")
     ] = None,
+    align: Annotated[
+        Align | None, typer.Option(help="Take the lag out first, to a fraction of a sample; else nothing is moved.")
+    ] = None,
 ) -> None:
     """Compare two recordings."""
-    from precision_eval.cli.audio import Request, audio_command
+    from precision_eval.cli.audio import audio_command
 
-    audio_command(Request(reference=reference, estimate=estimate, noise_floor=noise_floor, as_json=as_json, plot=plot))
+    shift = None if align is None else "lag"
+    audio_command(reference, estimate, noise_floor=noise_floor, as_json=as_json, plot=plot, align=shift)

@@ -67,10 +67,10 @@ def choose(
     ] = False,
 ) -> None:
     """Choose a fix."""
-    from precision_eval.cli.choose import Request, choose_command
+    from precision_eval.cli.choose import ChooseRequest, choose_command
 
     choose_command(
-        Request(
+        ChooseRequest(
             run_dir=run_dir,
             policy=policy.value,
             max_drift=max_drift,

@@ -56,20 +56,15 @@ def gate(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")] = False,
 ) -> None:
     """Gate a change."""
-    from precision_eval.cli.gate import Request, gate_command
+    from precision_eval.cli.gate import gate_command
 
     gate_command(
-        Request(
-            base=base,
-            head=head,
-            results=results,
-            machine=machine,
-            margin_latency=margin_latency,
-            margin_anchor=margin_anchor,
-            margin_drift=margin_drift,
-            margin_memory=margin_memory,
-            required=tuple(kind for kind in split(require) if kind != "none"),
-            markdown=markdown,
-            as_json=as_json,
-        )
+        base,
+        head,
+        results=results,
+        machine=machine,
+        margins={"latency": margin_latency, "anchor": margin_anchor, "drift": margin_drift, "memory": margin_memory},
+        required=tuple(kind for kind in split(require) if kind != "none"),
+        summary_path=markdown,
+        as_json=as_json,
     )

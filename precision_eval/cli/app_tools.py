@@ -29,8 +29,9 @@ to be none of the family, and the exit code is 1.
 
 _PLAN_HELP = """Add up the memory that a model needs under each fix, and the largest length that fits.
 
-Weights, KV cache, activations, attention's workspace and the copies that a fix makes, from the configuration alone: no
-weights are loaded. A plan that does not fit is a result.
+Weights, KV cache, and what a call holds at its peak: the model's real classes run on tensors that have shapes but no
+memory, so no weights are loaded. Totals are a range, as kernels take scratch memory that differs between machines. A
+plan that does not fit is a result.
 
 [bold]Examples[/bold]
 
@@ -69,7 +70,9 @@ def explain(
 
 @app.command(help=flowing(_PLAN_HELP))
 def plan(
-    model: Annotated[str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a JSON file.")] = "metavoice-1b",
+    model: Annotated[
+        str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a Hugging Face config.json.")
+    ] = "metavoice-1b",
     dtype: Annotated[
         str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")
     ] = "as_shipped",
@@ -93,22 +96,20 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
 ) -> None:
     """Plan memory."""
-    from precision_eval.cli.plan import PlanRequest, plan_command
+    from precision_eval.cli.plan import plan_command
 
     plan_command(
-        PlanRequest(
-            model=model,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            batch=batch,
-            length=length,
-            tokens=tokens,
-            device_memory=device_memory,
-            device=device,
-            fixes=split(fix),
-            math_attention=math_attention,
-            as_json=as_json,
-        )
+        model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        batch=batch,
+        length=length,
+        tokens=tokens,
+        device_memory=device_memory,
+        device=device,
+        fixes=split(fix),
+        math_attention=math_attention,
+        as_json=as_json,
     )
 
 
@@ -123,6 +124,8 @@ def expect(
     table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
 ) -> None:
     """Check the expectation table."""
-    from precision_eval.cli.expect import Request, expect_command
+    from precision_eval.cli.expect import ExpectRequest, expect_command
 
-    expect_command(Request(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table))
+    expect_command(
+        ExpectRequest(modes=split(mode), cases=split(case), record=record, show_changes=changes, table=table)
+    )

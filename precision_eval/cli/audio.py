@@ -1,64 +1,142 @@
-"""What ``precision-eval audio`` does: check two files, compare them, print the table or JSON, draw the figure.
+"""What ``precision-eval audio`` does: inspect a file, compare two, or compare two folders file by file.
 
-Conventions: results go to standard output, progress to standard error and only where that is a terminal. Everything is
-read block by block. What cannot be compared ends before any work with an error that names both files and the remedy;
-silence and samples that are not finite are results and become flags.
+Results go to standard output, the first line says whether a recording is faulty; progress goes to standard error, only
+where that is a terminal. Everything is read block by block. What cannot be compared ends before any work, with an error
+that names both files and the remedy; silence and samples that are not finite are results, and exit code 1.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cli.audio_files import Header, check_headers
-from precision_eval.cli.audio_table import show
+import typer
+
+from precision_eval.cli import EXIT_VERDICT
+from precision_eval.cli.audio_files import Header, check_headers, pairs_of, read_header
+from precision_eval.cli.audio_table import print_comparison, print_folder, print_inspection
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from audio_metrics import Comparison, Flag, Inspection
+    from audio_metrics import Comparison
+    from audio_metrics.comparison import Align
 
 PLOT_FORMATS = (".png", ".svg")
-_SHARED_FLAGS = frozenset({"silent", "non_finite", "full_scale", "floored", "quantised"})
 
 Step = Callable[[str], Callable[[float], None]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The arguments of ``audio``, as given."""
-
-    reference: Path
-    estimate: Path
-    noise_floor: Path | None
-    as_json: bool
-    plot: Path | None
-
-
-def audio_command(request: Request) -> None:
-    """Compare two files and show the result."""
-    if request.plot is not None:
-        check_plot_path(request.plot)
-    headers = check_headers(request.reference, request.estimate, request.noise_floor)
-    with _steps(3 + (request.plot is not None)) as step:
-        comparison = _compared(request, step("comparing"))
-        signals = {}
-        for header in headers[:2]:
-            signals[header.role] = _described(header.path, step(f"describing the {header.role}"))
-        flags = all_flags(comparison, signals)
-        if request.plot is not None:
-            _plot(request, comparison, flags, step("drawing"))
-    if request.as_json:
-        content = as_dict(comparison, signals, flags, headers)
-        print(json.dumps(content, indent=1, allow_nan=False))
+def audio_command(
+    reference: Path,
+    estimate: Path | None = None,
+    *,
+    noise_floor: Path | None = None,
+    as_json: bool = False,
+    plot: Path | None = None,
+    align: Align | None = None,
+) -> None:
+    """Do what the paths ask for, and end with exit code 1 where a recording is not finite or dead."""
+    if plot is not None:
+        check_plot_path(plot)
+    pairwise = reference.is_dir() and estimate is not None and estimate.is_dir()
+    if estimate is None or pairwise:
+        for option, value in (
+            ("--noise-floor", noise_floor),
+            ("--plot", plot),
+            ("--align", align if not pairwise else None),
+        ):
+            if value is not None:
+                raise ParameterError(f"{option} is for a pair of files; give REF and EST as files")
+    if estimate is None:
+        failed = _inspect(reference, as_json=as_json)
+    elif pairwise:
+        failed = _compare_folders(reference, estimate, as_json=as_json, align=align)
     else:
-        show(comparison, signals, flags, headers, plot=request.plot)
+        failed = _compare(reference, estimate, noise_floor=noise_floor, as_json=as_json, plot=plot, align=align)
+    if failed:
+        raise typer.Exit(EXIT_VERDICT)
+
+
+def _inspect(path: Path, *, as_json: bool) -> bool:
+    from audio_metrics import inspect_file
+
+    header = read_header("signal", path)
+    with _steps(1) as step:
+        inspection = inspect_file(path, on_progress=step("inspecting"))
+    if as_json:
+        _print_json({"file": header.to_dict(), "headline": inspection.headline, **inspection.to_dict()})
+    else:
+        print_inspection(inspection, header)
+    return inspection.failed
+
+
+def _compare(
+    reference: Path, estimate: Path, *, noise_floor: Path | None, as_json: bool, plot: Path | None, align: Align | None
+) -> bool:
+    from audio_metrics import compare_files
+
+    headers = check_headers(reference, estimate, noise_floor)
+    pictures = None
+    if plot is not None:
+        from precision_eval.report.figures.pair import Spectrograms
+
+        pictures = Spectrograms()
+    with _steps(1) as step:
+        comparison = compare_files(
+            reference,
+            estimate,
+            null_path=noise_floor,
+            align=align,
+            inspect_each=True,
+            on_block=None if pictures is None else pictures.add,
+            on_progress=step("comparing"),
+        )
+    if plot is not None and pictures is not None:
+        from precision_eval.report.figures.pair import draw_pair, save_figure
+
+        save_figure(draw_pair(comparison, pictures, names=(reference.name, estimate.name)), plot)
+    if as_json:
+        _print_json(as_dict(comparison, headers))
+    else:
+        print_comparison(comparison, headers, plot=plot)
+    return comparison.failed
+
+
+def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: Align | None) -> bool:
+    from audio_metrics import compare_files
+    from audio_metrics.errors import AudioMetricsError
+
+    pairs, alone = pairs_of(reference, estimate)
+    results: list[tuple[str, Comparison | str]] = []
+    with _steps(len(pairs)) as step:
+        for name, first, second in pairs:
+            on_progress = step(name)
+            try:
+                result: Comparison | str = compare_files(
+                    first, second, align=align, inspect_each=True, on_progress=on_progress
+                )
+            except AudioMetricsError as error:  # one pair that cannot be compared does not end the others
+                result = str(error)
+            results.append((name, result))
+    if as_json:
+        _print_json({"pairs": [_pair_dict(name, result) for name, result in results], "without_partner": alone})
+    else:
+        print_folder(results, alone)
+    return any(isinstance(result, str) or result.failed for _, result in results)
+
+
+def _pair_dict(name: str, result: Comparison | str) -> dict[str, Any]:
+    if isinstance(result, str):
+        return {"name": name, "error": result}
+    return {"name": name, "headline": result.headline, "comparison": result.to_dict()}
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json.dumps(content, indent=1, allow_nan=False))
 
 
 def check_plot_path(path: Path) -> None:
@@ -75,7 +153,7 @@ def check_plot_path(path: Path) -> None:
 
 @contextmanager
 def _steps(total: int) -> Iterator[Step]:
-    """Yield what begins the next step of a progress bar; nothing is shown off a terminal."""
+    """Yield what begins the next step of a progress bar; nothing is drawn off a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -103,53 +181,16 @@ def _steps(total: int) -> Iterator[Step]:
         yield step
 
 
-def _compared(request: Request, on_progress: Callable[[float], None]) -> Comparison:
-    from audio_metrics import compare_files
-
-    return compare_files(request.reference, request.estimate, null_path=request.noise_floor, on_progress=on_progress)
-
-
-def _described(path: Path, on_progress: Callable[[float], None]) -> Inspection:
-    from audio_metrics import inspect_file
-
-    return inspect_file(path, on_progress=on_progress)
-
-
-def all_flags(comparison: Comparison, signals: dict[str, Inspection]) -> tuple[Flag, ...]:
-    """Flags of the comparison and of each signal, none twice, those with a time in order before the others."""
-    own = [
-        dataclasses.replace(flag, signal=role, message=f"{role}: {flag.message}")
-        for role, signal in signals.items()
-        for flag in signal.flags
-        if flag.kind not in _SHARED_FLAGS
-    ]
-    return tuple(sorted((*comparison.flags, *own), key=lambda flag: math.inf if flag.time_s is None else flag.time_s))
-
-
-def as_dict(
-    comparison: Comparison, signals: dict[str, Inspection], flags: tuple[Flag, ...], headers: list[Header]
-) -> dict[str, Any]:
+def as_dict(comparison: Comparison, headers: Sequence[Header]) -> dict[str, Any]:
     """The whole result as plain data for strict JSON."""
-    files = {header.role: {"path": str(header.path), "format": header.subtype} for header in headers}
-    described = {role: signal.to_dict() for role, signal in signals.items()}
-    for content in described.values():
-        content.pop("flags")
     result = comparison.to_dict()
-    result.pop("flags")
+    signals = result.pop("signals")
+    for content in signals.values():
+        content.pop("flags")
     return {
-        "files": files,
+        "headline": comparison.headline,
+        "files": {header.role: header.to_dict() for header in headers},
+        "flags": result.pop("flags"),
         "comparison": result,
-        "signals": described,
-        "flags": [flag.to_dict() for flag in flags],
+        "signals": signals,
     }
-
-
-def _plot(
-    request: Request, comparison: Comparison, flags: tuple[Flag, ...], on_progress: Callable[[float], None]
-) -> None:
-    from precision_eval.report.plots_pair import draw_pair, save_figure, spectrograms
-
-    assert request.plot is not None
-    pictures = spectrograms(request.reference, request.estimate, on_progress=on_progress)
-    names = (request.reference.name, request.estimate.name)
-    save_figure(draw_pair(comparison, pictures, names=names, flags=flags), request.plot)

@@ -20,6 +20,36 @@ class Header:
     n_samples: int
     subtype: str
 
+    @property
+    def text(self) -> str:
+        """One line that names the file."""
+        return f"{self.role}: {self.path} ({self.subtype})"
+
+    def to_dict(self) -> dict[str, str]:
+        """As plain data."""
+        return {"path": str(self.path), "format": self.subtype}
+
+
+AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".au", ".caf"})
+
+
+def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Path]], list[str]]:
+    """Files of two folders that bear one name, whatever their suffix, and the names that only one folder has."""
+    folders = []
+    for folder in (reference, estimate):
+        files: dict[str, Path] = {}
+        for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES):
+            name = str(path.relative_to(folder).with_suffix(""))
+            if name in files:
+                raise ParameterError(f"{files[name]} and {path} have one name; expected one recording of each name")
+            files[name] = path
+        folders.append(files)
+    first, second = folders
+    pairs = [(name, first[name], second[name]) for name in first if name in second]
+    if not pairs:
+        raise ParameterError(f"no recording of {reference} has a partner of its name in {estimate}; pairs go by name")
+    return pairs, sorted(str(files[name]) for files in folders for name in set(files) - {pair[0] for pair in pairs})
+
 
 def read_header(role: str, path: Path) -> Header:
     """Read the header of an audio file."""

@@ -1,170 +1,174 @@
-"""The tables of ``precision-eval audio``.
+"""The text of ``precision-eval audio``.
 
-Conventions: a dash where there is no value; ↓ marks what is closer when lower, ↑ when higher. The slope is per minute
-with its 95 % interval; thirds are means over the first and the last third of the windows.
+A dash where there is no value; ↓ marks what is closer when lower, ↑ when higher. The slope is per minute with its 95 %
+interval; thirds are means over the first and the last third of the windows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from audio_metrics import METRICS, metric_by_name
 from precision_eval.cli.audio_files import Header
+from precision_eval.core.formatting import MISSING, clock, significant
+from precision_eval.core.table import Table, make_table, print_table
 from precision_eval.report.metric_titles import title_of
 
 if TYPE_CHECKING:
     from audio_metrics import Comparison, Flag, Inspection, Summary
 
 _ARROWS = {"lower": "↓", "higher": "↑", None: ""}
-_PLAIN_WIDTH = 120
+_PLAIN_WIDTH = 130
 
 
-def show(
-    comparison: Comparison,
-    signals: dict[str, Inspection],
-    flags: tuple[Flag, ...],
-    headers: list[Header],
-    *,
-    plot: Path | None,
-) -> None:
-    """Print everything about a pair on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PLAIN_WIDTH)
-    for header in headers:
-        console.print(Text(f"{header.role}: {header.path} ({header.subtype})"), soft_wrap=True)
+def print_comparison(comparison: Comparison, headers: Sequence[Header], *, plot: Path | None) -> None:
+    """Print everything about a pair."""
+    assert comparison.signals is not None  # the command inspects both
+    console = _console()
+    _print_lines(console, [comparison.headline, *(header.text for header in headers)])
     console.print(
         f"{clock(comparison.duration_s)} at {comparison.sample_rate_hz} Hz, aligned; windows of 1 s; "
         f"{100 * comparison.active_fraction:.0f} % of the frames active"
     )
-    console.print(_levels(comparison))
-    console.print(_courses(comparison))
-    console.print(_whole(comparison))
-    console.print(_signals(signals))
-    for line in _notes(comparison, flags):
-        console.print(Text(line), soft_wrap=True)
+    tables = [_levels(comparison), _courses(comparison), _whole(comparison), _signals(comparison.signals)]
+    for table in tables:
+        print_table(table, console)
+    _print_lines(console, _notes(comparison))
     if plot is not None:
-        console.print(Text(f"figure: {plot}"), soft_wrap=True)
+        _print_lines(console, [f"figure: {plot}"])
 
 
-def heading_of(name: str) -> str:
+def print_inspection(inspection: Inspection, header: Header) -> None:
+    """Print everything about one file."""
+    console = _console()
+    _print_lines(console, [inspection.headline, header.text])
+    print_table(_signals({"signal": inspection}), console)
+    _print_lines(console, map(_sentence, inspection.flags))
+
+
+def print_folder(results: Sequence[tuple[str, Comparison | str]], alone: Sequence[str]) -> None:
+    """Print one line for every pair of two folders, the worst first, and what had no partner."""
+    console = _console()
+    compared = [(name, result) for name, result in results if not isinstance(result, str)]
+    failed = len(results) - len(compared) + sum(result.failed for _, result in compared)
+    doubtful = sum(result.headline.startswith("WARNING") for _, result in compared)
+    _print_lines(
+        console, [f"{len(results)} pairs: {failed} failed, {doubtful} doubtful, {len(alone)} files without a partner"]
+    )
+    rows = [[name, *[MISSING] * 5, result] for name, result in results if isinstance(result, str)]
+    for name, result in sorted(compared, key=lambda pair: _badness(pair[1])):
+        distances = [result.summaries[key] for key in ("log_spectral_distance_db", "mel_mcd_db", "si_sdr_db")]
+        left_out = f"{distances[0].n_undefined} of {distances[0].n_windows}"
+        figures = [significant(summary.whole_file) for summary in distances]
+        rows.append([name, *figures, significant(distances[0].worst), left_out, result.headline.split(": finite")[0]])
+    columns = ["pair", "LSD, dB", "mel MCD, dB", "SI-SDR, dB", "worst LSD", "left out", "first line"]
+    print_table(make_table(columns, rows, title="worst first", align="lrrrrrl"), console)
+    _print_lines(console, [f"! no partner: {name}" for name in alone])
+
+
+def _badness(comparison: Comparison) -> tuple[bool, bool, float]:
+    """Sorts failures before doubts before large distances."""
+    distance_db = comparison.summaries["log_spectral_distance_db"].whole_file
+    doubtful = comparison.headline.startswith("WARNING")
+    return not comparison.failed, not doubtful, -(math.inf if math.isnan(distance_db) else distance_db)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def _print_lines(console: Console, lines: object) -> None:
+    for line in lines:  # type: ignore[attr-defined]
+        console.print(Text(line), soft_wrap=True)
+
+
+def _heading(name: str) -> str:
     """The title with an arrow that says which way is closer."""
     return f"{title_of(name)} {_ARROWS[metric_by_name(name).direction]}".strip()
 
 
-def figure_of(value: float) -> str:
-    """Three significant digits, a real minus sign, a dash for no value."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0.0:
-        return "0"
-    if not 1e-3 <= abs(value) < 1e5:
-        return f"{value:.1e}".replace("-", "−")
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits}f}".replace("-", "−")
-
-
-def clock(seconds: float) -> str:
-    """``61.5`` → ``1:01.5``."""
-    hours, rest = divmod(seconds, 3600)
-    minutes, seconds = divmod(rest, 60)
-    start = f"{int(hours)}:{int(minutes):02d}" if hours else f"{int(minutes)}"
-    return f"{start}:{seconds:04.1f}"
-
-
 def _levels(comparison: Comparison) -> Table:
     ratios = comparison.ratio_to_null
-    table = Table(box=None, pad_edge=False, title="per second", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("unit")
-    for heading in ("whole", "mean", "median", "p95", "worst", "at", *([] if ratios is None else ["× noise floor"])):
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = ["metric", "unit", "whole", "mean", "median", "p95", "worst", "at", "left out"]
+    rows = []
     for name, summary in comparison.summaries.items():
-        metric = metric_by_name(name)
         values = (summary.whole_file, summary.mean, summary.median, summary.p95, summary.worst)
-        row = [heading_of(name), metric.unit, *map(figure_of, values), worst_at(summary)]
-        if ratios is not None:
-            row.append(figure_of(ratios.get(name, math.nan)))
-        table.add_row(*map(Text, row))
-    return table
+        left_out = f"{summary.n_undefined} of {summary.n_windows}"
+        row = [_heading(name), metric_by_name(name).unit, *map(significant, values), worst_at(summary), left_out]
+        rows.append(row if ratios is None else [*row, significant(ratios.get(name, math.nan))])
+    columns += [] if ratios is None else ["× noise floor"]
+    return make_table(columns, rows, title="per second", align="ll" + "r" * (len(columns) - 2))
 
 
 def _courses(comparison: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False, title="course", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("unit")
-    for heading in ("slope/min [95 %]", "first third", "last third"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for name, summary in comparison.summaries.items():
-        slope = "–"
+        slope = MISSING
         if not math.isnan(summary.slope_per_min):
-            low, high = figure_of(summary.slope_low), figure_of(summary.slope_high)
-            slope = f"{figure_of(summary.slope_per_min)} [{low}, {high}]"
-        thirds = [figure_of(value) for value in (summary.first_third, summary.last_third)]
-        table.add_row(*map(Text, [heading_of(name), metric_by_name(name).unit, slope, *thirds]))
-    return table
+            low, high = significant(summary.slope_low), significant(summary.slope_high)
+            slope = f"{significant(summary.slope_per_min)} [{low}, {high}]"
+        thirds = [significant(value) for value in (summary.first_third, summary.last_third)]
+        rows.append([_heading(name), metric_by_name(name).unit, slope, *thirds])
+    columns = ["metric", "unit", "slope/min [95 %]", "first third", "last third"]
+    return make_table(columns, rows, title="course", align="llrrr")
 
 
 def worst_at(summary: Summary) -> str:
     """Start of the worst window as a clock; a dash where there is none or where every window is as bad."""
-    found = np.flatnonzero(summary.series.value == summary.worst)
-    values = summary.series.value[~np.isnan(summary.series.value)]
-    if len(found) == 0 or (len(values) > 1 and np.all(values == values[0])):
-        return "–"
-    return clock(float(summary.series.time_s[found[0]]))
+    values = summary.series.value
+    windows = np.flatnonzero(values == summary.worst)
+    defined = values[~np.isnan(values)]
+    if len(windows) == 0 or (len(defined) > 1 and np.all(defined == defined[0])):
+        return MISSING
+    return clock(float(summary.series.time_s[windows[0]]))
 
 
 def _whole(comparison: Comparison) -> Table:
     ratios = comparison.ratio_to_null
-    table = Table(box=None, pad_edge=False, title="whole file", title_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column("unit")
-    for heading in ("value", *([] if ratios is None else ["× noise floor"])):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name in (metric.name for metric in METRICS):
-        value = getattr(comparison, name, None)
-        if not isinstance(value, float):
-            continue
-        row = [heading_of(name), metric_by_name(name).unit, figure_of(value)]
-        if ratios is not None:
-            row.append(figure_of(ratios[name]) if name in ratios else "")
-        table.add_row(*map(Text, row))
+    rows = []
+    for metric in METRICS:
+        value = getattr(comparison, metric.name, None)
+        if isinstance(value, float):
+            ratio = "" if ratios is None or metric.name not in ratios else significant(ratios[metric.name])
+            rows.append([_heading(metric.name), metric.unit, significant(value), ratio])
     never = math.isnan(comparison.t_div_s)
-    last = ["another sound from (t_div)", "s", "never" if never else figure_of(comparison.t_div_s)]
-    table.add_row(*last, *([] if ratios is None else [""]))
-    return table
+    rows.append(["another sound from (t_div)", "s", "never" if never else significant(comparison.t_div_s), ""])
+    columns = ["metric", "unit", "value", "× noise floor"]
+    if ratios is None:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return make_table(columns, rows, title="whole file", align="llrr"[: len(columns)])
 
 
 def _signals(signals: dict[str, Inspection]) -> Table:
-    table = Table(box=None, pad_edge=False, title="each signal alone", title_justify="left")
-    table.add_column("metric")
-    table.add_column("unit")
-    for role in signals:
-        table.add_column(role, justify="right")
+    rows = []
     for metric in METRICS:
         values = [getattr(signal, metric.name, None) for signal in signals.values()]
         if metric.n_signals == 1 and all(isinstance(value, float) for value in values):
-            cells = [figure_of(value) for value in values if isinstance(value, float)]
-            table.add_row(*map(Text, [title_of(metric.name), metric.unit, *cells]))
-    return table
+            rows.append([title_of(metric.name), metric.unit, *map(significant, values)])
+    columns = ["metric", "unit", *signals]
+    return make_table(columns, rows, title="each signal alone", align="ll" + "r" * len(signals))
 
 
-def _notes(comparison: Comparison, flags: tuple[Flag, ...]) -> list[str]:
-    """Flags as sentences."""
-    lines = []
-    for flag in flags:
-        when = "" if flag.time_s is None else f" First at {clock(flag.time_s)}."
-        lines.append(f"! {flag.message[:1].upper()}{flag.message[1:]}.{when}")
-    infinite = [title_of(name) for name, summary in comparison.summaries.items() if summary.n_infinite]
-    if infinite:
-        lines.append(f"! Some windows are equal bit for bit: {', '.join(infinite)} is infinite there.")
+def _sentence(flag: Flag) -> str:
+    when = "" if flag.time_s is None else f" First at {clock(flag.time_s)}."
+    return f"! {flag.message[:1].upper()}{flag.message[1:]}.{when}"
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Flags as sentences, those with a time in order before the others."""
+    flags = sorted(comparison.flags, key=lambda flag: math.inf if flag.time_s is None else flag.time_s)
+    lines = [_sentence(flag) for flag in flags]
+    equal = [
+        title_of(name) for name, summary in comparison.summaries.items() if np.isposinf(summary.series.value).any()
+    ]
+    if equal:
+        lines.append(f"! Some windows are equal bit for bit: {', '.join(equal)} is infinite there.")
     return lines

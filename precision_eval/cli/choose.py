@@ -1,7 +1,7 @@
 """What ``choose`` prints: the fix to take under the limits given, why, and what would change that.
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
-for some case no fix keeps the limits, none cures it, or its records cannot be compared; bad input is 2.
+for some case no fix keeps the limits or none cures it, 4 where a case's records cannot be compared; bad input is 2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from precision_eval.cli import EXIT_VERDICT
+from precision_eval.cli import EXIT_COULD_NOT_TELL, EXIT_VERDICT
 from precision_eval.core.errors import RecordError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ RECORDS_NAME = "records.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ChooseRequest:
     """What the command line asks for; None leaves an axis free or takes all there is."""
 
     run_dir: Path
@@ -61,7 +61,7 @@ class Request:
         )
 
 
-def choose_command(request: Request, *, console: Console | None = None) -> None:
+def choose_command(request: ChooseRequest, *, console: Console | None = None) -> None:
     """Choose and print."""
     from precision_eval.core.records import RecordFile
     from precision_eval.results.choose import answer, groups_of
@@ -80,15 +80,17 @@ def choose_command(request: Request, *, console: Console | None = None) -> None:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _show(found, console or Console())
-    if not found.found:
+    if found.refused:
         raise typer.Exit(EXIT_VERDICT)
+    if not found.found:
+        raise typer.Exit(EXIT_COULD_NOT_TELL)
 
 
 def _show(found: Answer, console: Console) -> None:
     """Print one group in full, or several in short."""
     from precision_eval.report.choice_text import overview, rest_lines
 
-    running = [choice for choice in found.choices if choice.group.contenders]
+    running = [choice for choice in found.choices if choice.group.curing]
     if len(running) == 1 or len(found.choices) == 1:
         _show_one((running or found.choices)[0], console)
         for line in rest_lines(found) if running or found.unanswered else ():
@@ -108,7 +110,7 @@ def _show_one(choice: Choice, console: Console) -> None:
     console.print(f"{choice.group.title}; policy {choice.policy}", style="dim", highlight=False, markup=False)
     if choice.fix is not None:
         _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
-    if choice.group.contenders:
+    if choice.group.curing:
         console.print(_table(choice, short=console.width < NARROW))
     parts = {
         "would change it": change_lines(choice),

@@ -7,10 +7,10 @@ from precision_eval.cli import app as measuring
 from precision_eval.cli import app_choose as choosing
 from precision_eval.cli import app_tools as questions
 from precision_eval.cli import sweep
-from precision_eval.cli import app_doctor as doctoring
-from precision_eval.cli import app_sensitivity as sensitivities
+from precision_eval.cli import doctor
+from precision_eval.cli import sensitivity
 from precision_eval.cli import app_gate as gating
 from precision_eval.cli import versions
 from precision_eval.cli.application import app
 
-__all__ = ["app", "choosing", "doctoring", "gating", "measuring", "questions", "sensitivities", "sweep", "versions"]
+__all__ = ["app", "choosing", "doctor", "gating", "measuring", "questions", "sensitivity", "sweep", "versions"]

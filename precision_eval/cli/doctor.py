@@ -1,78 +1,107 @@
-"""What ``precision-eval doctor`` does: get a model, examine it, print what was found.
-
-Conventions: exit code 0 where there is no fault, 1 where there is one, 2 for bad input.
-"""
+"""The command ``doctor``: get a model, examine it, print what was found."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from precision_eval.cli import EXIT_VERDICT
+from precision_eval.cli.application import app, flowing
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from precision_eval.diagnose.doctor.targets import Target
+    from precision_eval.diagnose.doctor.targets import DoctorTarget
+
+_HELP = """Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.
+
+The model runs once under observation. Told are the first operation at which dtypes split without anybody having asked
+for it, by module and line, with the history of each operand; silent promotions and casts; modules held in another
+dtype; what autocast changed; which attention backend ran; values near overflow. Then every fix is tried on the model
+from outside, and those that cure it are ranked by drift against float64, paired latency and memory.
+
+FACTORY is a function without arguments that returns (model, inputs), inputs being a tuple or a dict. Mixed dtypes on
+purpose, such as norms and rotations that cast in and out, are no fault. Exit code 0 without a fault, 1 with one.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval doctor mypackage.loading:model_and_inputs[/cyan]
+
+[cyan]precision-eval doctor --hf ./checkpoint --dtype float16[/cyan]  safetensors only; needs the extra zoo
+
+[cyan]precision-eval doctor --case metavoice-decode --no-latency[/cyan]  one of this suite's own
+
+[cyan]precision-eval doctor mypackage.loading:model_and_inputs --no-fixes --json > found.json[/cyan]
+"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What to examine, and how far."""
-
-    factory: str | None
-    hf: str | None
-    case: str | None
-    size: str | None
-    device: str
-    dtype: str
-    fixes: bool
-    latency: bool
-    compiled: bool
-    budget_s: float
-    seed: int
-    as_json: bool
-
-
-def doctor_command(request: Request) -> None:
-    """Examine a model and print what was found."""
-    target = _target(request)
+@app.command(help=flowing(_HELP))
+def doctor(
+    factory: Annotated[
+        str | None,
+        typer.Argument(metavar="[FACTORY]", help="package.module:function, found from the working directory."),
+    ] = None,
+    hf: Annotated[
+        str | None, typer.Option("--hf", metavar="NAME_OR_FOLDER", help="A checkpoint of transformers instead.")
+    ] = None,
+    case: Annotated[str | None, typer.Option(metavar="ID", help="A case of this suite, as shipped, instead.")] = None,
+    size: Annotated[str | None, typer.Option(help="Of the case; [dim]default: its smallest[/dim]")] = None,
+    device: Annotated[str, typer.Option(help="Of a case or a checkpoint; a factory chooses its own.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="To load a checkpoint in; [dim]default: its config's[/dim]")] = "",
+    fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,
+    latency: Annotated[bool, typer.Option(help="Time the fixes that cure.")] = True,
+    compiled: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Also under torch.compile, backend aot_eager.")
+    ] = True,
+    budget: Annotated[
+        float,
+        typer.Option(
+            min=0.5, help="Seconds of timing, all fixes together; left out where it would take ten times as long."
+        ),
+    ] = 3.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of a case, or of a checkpoint's inputs.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+) -> None:
+    """Examine a model."""
+    target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)
     from precision_eval.diagnose.doctor.examination import examine
 
-    found = examine(
-        target.model,
-        *target.inputs,
-        fixes=request.fixes,
-        latency=request.latency,
-        compiled=request.compiled,
-        budget_s=request.budget_s,
-    )
-    if request.as_json:
-        print(json.dumps({"target": target.name, **found.to_dict()}, indent=1, allow_nan=False))
+    diagnosis = examine(target.model, *target.inputs, fixes=fixes, latency=latency, compiled=compiled, budget_s=budget)
+    if as_json:
+        print(json.dumps({"target": target.name, **diagnosis.to_dict()}, indent=1, allow_nan=False))
     else:
         from rich.console import Console
 
         from precision_eval.diagnose.doctor.text import rendered
 
-        Console(highlight=False).print(rendered(found), crop=False)
-    if found.faults:
+        Console(highlight=False).print(rendered(diagnosis), crop=False)
+    if diagnosis.faults:
         raise typer.Exit(EXIT_VERDICT)
 
 
-def _target(request: Request) -> Target:
-    given = [name for name in ("factory", "hf", "case") if getattr(request, name)]
+def _target(
+    factory: str | None,
+    checkpoint: str | None,
+    case: str | None,
+    *,
+    size: str | None,
+    device: str,
+    dtype: str,
+    seed: int,
+) -> DoctorTarget:
+    given = [name for name, value in (("factory", factory), ("hf", checkpoint), ("case", case)) if value]
     if len(given) != 1:
-        found = "nothing" if not given else " and ".join(given)
-        raise ParameterError(f"doctor was given {found}; give one of package.module:factory, --hf and --case")
+        raise ParameterError(
+            f"doctor was given {' and '.join(given) or 'nothing'}; give one of package.module:factory, --hf and --case"
+        )
     from precision_eval.core.environment import check_device
     from precision_eval.diagnose.doctor import targets
 
-    if request.factory:
-        return targets.from_factory(request.factory)
-    check_device(request.device)
-    if request.hf:
-        return targets.from_checkpoint(request.hf, dtype=request.dtype, device=request.device, seed=request.seed)
-    assert request.case
-    return targets.from_case(request.case, size=request.size, device=request.device, seed=request.seed)
+    if factory:
+        return targets.from_factory(factory)
+    check_device(device)
+    if checkpoint:
+        return targets.from_checkpoint(checkpoint, dtype=dtype, device=device, seed=seed)
+    assert case
+    return targets.from_case(case, size=size, device=device, seed=seed)

@@ -20,11 +20,11 @@ from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
     from precision_eval.cases.systems import Case
-    from precision_eval.results.expectations import Change, Difference, Expectation, Table
+    from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ExpectRequest:
     """The arguments of ``expect``, as given."""
 
     modes: tuple[str, ...]
@@ -34,7 +34,7 @@ class Request:
     table: Path | None
 
 
-def expect_command(request: Request) -> None:
+def expect_command(request: ExpectRequest) -> None:
     """Run the cells, compare or record them, and print what differs."""
     from precision_eval.results.expectations import TABLE, changes, load_table
 
@@ -53,7 +53,7 @@ def expect_command(request: Request) -> None:
     _run(request, table, path, console)
 
 
-def _run(request: Request, table: Table, path: Path, console: Console) -> None:
+def _run(request: ExpectRequest, table: Table, path: Path, console: Console) -> None:
     import torch
 
     from precision_eval.results.expectations import (
@@ -114,7 +114,7 @@ def _words(expectation: Expectation | None) -> str:
     return expectation.status + (f": {expectation.message}" if expectation.message else "")
 
 
-def _print_differences(console: Console, found: list[Difference]) -> None:
+def _print_differences(console: Console, found: list[ExpectationDifference]) -> None:
     if not found:
         return
     table = RichTable()
@@ -125,8 +125,8 @@ def _print_differences(console: Console, found: list[Difference]) -> None:
     console.print(table)
 
 
-def _print_changes(console: Console, found: list[Change], versions: tuple[str, ...]) -> None:
-    from precision_eval.report.version_notes import spans_text
+def _print_changes(console: Console, found: list[ExpectationChange], versions: tuple[str, ...]) -> None:
+    from precision_eval.results.expectations import spans_text
 
     caption = f"recorded for torch {', '.join(versions)}" if versions else None
     table = RichTable(title="cells whose status depends on the torch version", caption=caption)
@@ -140,11 +140,11 @@ def _print_changes(console: Console, found: list[Change], versions: tuple[str, .
 
 def _print_operations(console: Console) -> None:
     """Print what torch's own operations do with mixed dtypes, beside the cells that rest on them."""
-    from precision_eval.report.version_notes import operations_table
+    from precision_eval.diagnose.explain.operations import operations_table
 
     found = operations_table()
     table = RichTable(
-        title=found.title, caption="`python -m precision_eval.studies.versions.operations` runs them here"
+        title=found.title, caption="`python -m precision_eval.diagnose.explain.operations` runs them here"
     )
     for column in found.columns:
         table.add_column(column, overflow="fold")

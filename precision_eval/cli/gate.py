@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from precision_eval.cli import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT
@@ -12,39 +12,30 @@ from precision_eval.core.errors import ParameterError, RecordError
 EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL, "no regression": EXIT_DONE}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asks for."""
-
-    base: str
-    head: str
-    results: Path | None = None
-    machine: str | None = None
-    margin_latency: str = "1%"
-    margin_anchor: str = "10%"
-    margin_drift: str = "1.2"
-    margin_memory: str = "1%"
-    required: tuple[str, ...] = ("latency",)
-    markdown: Path | None = None
-    as_json: bool = False
-
-
-def gate_command(request: Request) -> None:
+def gate_command(
+    base: str,
+    head: str,
+    *,
+    results: Path | None,
+    machine: str | None,
+    margins: Mapping[str, str],
+    required: tuple[str, ...],
+    summary_path: Path | None,
+    as_json: bool,
+) -> None:
     """Compare, print, write."""
     from precision_eval.results.gate import Margins, compare_sides, markdown, open_sides, to_json
 
-    margins = Margins(
-        latency=_fraction("--margin-latency", request.margin_latency),
-        drift=_number("--margin-drift", request.margin_drift),
-        memory=_fraction("--margin-memory", request.margin_memory),
-        anchor=_fraction("--margin-anchor", request.margin_anchor),
+    allowed = Margins(
+        drift=_number("--margin-drift", margins["drift"]),
+        **{name: _fraction(f"--margin-{name}", margins[name]) for name in ("latency", "memory", "anchor")},
     )
-    base, head = open_sides(request.base, request.head, results=request.results, machine=request.machine)
-    found = compare_sides(base, head, margins=margins, required=request.required)
+    sides = open_sides(base, head, results=results, machine=machine)
+    found = compare_sides(*sides, margins=allowed, required=required)
     summary = markdown(found)
-    if request.markdown is not None:
-        _write(request.markdown, summary)
-    sys.stdout.write(to_json(found) if request.as_json else summary)
+    if summary_path is not None:
+        _write(summary_path, summary)
+    sys.stdout.write(to_json(found) if as_json else summary)
     sys.exit(EXIT_CODES[found.outcome])
 
 

@@ -34,7 +34,7 @@ _TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 mode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class RunRequest:
     """The options of ``run``, as given."""
 
     out: Path
@@ -66,7 +66,7 @@ class Request:
         )
 
 
-def run_command(request: Request) -> None:
+def run_command(request: RunRequest) -> None:
     """Run a request to its report."""
     from rich.console import Console
 
@@ -88,7 +88,7 @@ def run_command(request: Request) -> None:
         raise _unwritable(error, records.path) from error
 
 
-def _run_to_report(request: Request, draft: Plan, records: RecordFile, console: Console) -> None:
+def _run_to_report(request: RunRequest, draft: Plan, records: RecordFile, console: Console) -> None:
     """Measure what is missing, then write the report."""
     _check_fits(draft)
     if any(cell.case == "voice" for cell in draft.cells):
@@ -175,7 +175,7 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
     )
 
 
-def plan_of(request: Request, device: str) -> Plan:
+def plan_of(request: RunRequest, device: str) -> Plan:
     """Work a request out into cells."""
     size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)
     if size is None:
@@ -188,7 +188,7 @@ def plan_of(request: Request, device: str) -> Plan:
     return make_plan(request.selection(device), cases=entries)
 
 
-def _measure(request: Request, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:
+def _measure(request: RunRequest, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
     from precision_eval.core.environment import collect, store_environment
@@ -232,7 +232,7 @@ def _preload(draft: Plan) -> tuple[str, ...]:
     return ("torch", "torch._dynamo", *(("precision_eval.run.warm_compiler",) if draft.compiled else ()))
 
 
-def _default_workers(request: Request, draft: Plan) -> int:
+def _default_workers(request: RunRequest, draft: Plan) -> int:
     """Return how many cells may run at a time; one at full size, where two would share the memory."""
     from precision_eval.core.environment import usable_cores
 

@@ -1,121 +1,137 @@
-"""What ``sensitivity`` does: map, search, prove what is missing, then write tables, figures and a document's block."""
+"""The command ``sensitivity``: map, search and prove what is missing, then write tables and figures."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+import typer
 
 from precision_eval.cli import EXIT_INTERRUPTED
+from precision_eval.cli.application import app, flowing, split
 from precision_eval.core.files import check_own_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from rich.console import Console
 
-    from precision_eval.studies.sensitivity.plan import Plan
+    from precision_eval.core.table import Table
+    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
 
 CSV_NAME = "sensitivity.csv"
 TEXT_NAME = "sensitivity.md"
-BLOCK = "sensitivity"
 SITES_SHOWN = 10
 
+_HELP = """Map which layers and roles carry the drift, and find a mixed policy that beats every uniform fix.
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asks for."""
+Each site (a layer's q, k, v, scores, softmax, output, cache, positions, norm, mlp, ...) is dropped to half alone, and
+held in float32 alone, on the same inputs; the drift to float64 is ranked, with intervals over inputs. Policies are
+searched along that map on one half of the inputs, really executed, and held on the other half against every uniform
+fix, drift and paired latency. That none wins is a result too.
 
-    out: Path
-    targets: tuple[str, ...] | None = None
-    formats: tuple[str, ...] | None = None
-    size: str = "cpu"
-    seed: int = 0
-    policies: bool = True
-    processes: int = 6
-    budget_s: float = 1.5
-    report_only: bool = False
+Runs are appended to OUT/runs.jsonl; the same command goes on from there.
 
-    def plan(self) -> Plan:
-        """Work the request out."""
-        from precision_eval.studies.sensitivity.plan import Plan
+[bold]Examples[/bold]
 
-        chosen: dict[str, Any] = {"targets": self.targets, "formats": self.formats}
-        named = {name: value for name, value in chosen.items() if value}
-        return Plan(
-            size=self.size,
-            seed=self.seed,
-            policies=self.policies,
-            processes=self.processes,
-            budget_s=self.budget_s,
-            **named,
-        ).checked()
+[cyan]precision-eval sensitivity --out runs/sensitivity[/cyan]  the voice, and transformers' T5 and Dia
+
+[cyan]precision-eval sensitivity --targets voice --formats bfloat16 --no-policies --out runs/voice-map[/cyan]
+
+[cyan]precision-eval sensitivity --report-only --out results/sensitivity[/cyan]
+"""
 
 
-def sensitivity_command(request: Request) -> None:
+@app.command(help=flowing(_HELP))
+def sensitivity(
+    out: Annotated[Path, typer.Option(help="Folder of runs, tables and figures.")] = Path("runs/sensitivity"),
+    targets: Annotated[
+        list[str] | None, typer.Option(help="voice, t5-encoder, dia-encoder, dia-decoder, attention-decode.")
+    ] = None,
+    formats: Annotated[list[str] | None, typer.Option(help="bfloat16, float16.")] = None,
+    size: Annotated[str, typer.Option(help="tiny or cpu.")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="Of drawn weights and of inputs.")] = 0,
+    policies: Annotated[bool, typer.Option("--policies/--no-policies", help="Also search and prove policies.")] = True,
+    processes: Annotated[int, typer.Option(min=1, help="Fresh processes that time each target.")] = 6,
+    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per process and policy.")] = 1.5,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Run nothing; write tables and figures from what is there.")
+    ] = False,
+) -> None:
+    """Map sensitivities."""
+    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
+
+    given = {"targets": split(targets or []), "formats": split(formats or [])}
+    plan = SensitivityPlan(
+        size=size,
+        seed=seed,
+        policies=policies,
+        processes=processes,
+        budget_s=budget,
+        **{name: values for name, values in given.items() if values},
+    )
+    run_sensitivity(plan, out, report_only=report_only)
+
+
+def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = False) -> None:
     """Run, print, draw and write."""
-    check_own_folder(request.out, "runs.jsonl")
+    from rich.console import Console
+
+    check_own_folder(out, "runs.jsonl")
+    plan.checked()  # bad names end here, before anything heavy is loaded
     console = Console()
-    plan = request.plan()  # bad names end here, before anything heavy is loaded
-    if not request.report_only:
+    if not report_only:
         try:
-            _run(plan, request.out, console)
+            _run(plan, out, console)
         except KeyboardInterrupt:
             console.print("Stopped. Runs that were finished are kept; the same command goes on from there.")
             sys.exit(EXIT_INTERRUPTED)
-    _report(request, console)
+    _report(out, console)
 
 
-def _run(plan: Plan, out: Path, console: Console) -> None:
+def _run(plan: SensitivityPlan, out: Path, console: Console) -> None:
     """Run under a bar that is redrawn between runs only: nothing observes while timing."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from precision_eval.studies.sensitivity.campaign import run_campaign
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
-        run_campaign(plan, out, progress=_shown(bar))
+        task = bar.add_task("starting", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what[:60], refresh=True)
+
+        run_campaign(plan, out, progress=show)
 
 
-def _shown(bar: Progress) -> Callable[[int, int, str], None]:
-    task = bar.add_task("starting", total=None)
-
-    def show(done: int, total: int, what: str) -> None:
-        bar.update(task, completed=done, total=total, description=what[:60], refresh=True)
-
-    return show
-
-
-def _report(request: Request, console: Console) -> None:
+def _report(out: Path, console: Console) -> None:
     """Write tables and figures from the runs alone."""
+    from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
     from precision_eval.studies.sensitivity.plots import draw
     from precision_eval.studies.sensitivity.text import answer, csv_text, markdown
 
-    summary = write_summary(request.out)
-    (request.out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
-    (request.out / TEXT_NAME).write_text(markdown(summary) + "\n", encoding="utf-8")
-    drawn = draw(summary, request.out / "figures")
-    for one in summary["maps"]:
-        console.print(_table(one))
+    summary = write_summary(out)
+    (out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
+    (out / TEXT_NAME).write_text(markdown(summary) + "\n", encoding="utf-8")
+    drawn = draw(summary, out / "figures")
+    for sensitivity_map in summary["maps"]:
+        print_table(_table(sensitivity_map), console)
     for line in answer(summary):
         console.print(line, style="bold", highlight=False)
-    written = [request.out / TEXT_NAME, request.out / CSV_NAME, *drawn]
+    written = [out / TEXT_NAME, out / CSV_NAME, *drawn]
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
 
 
 def _table(one: dict[str, Any]) -> Table:
     """Return the first ranks of a map."""
+    from precision_eval.core.table import make_table
     from precision_eval.studies.sensitivity.text import number, percent
 
-    title = f"{one['target']} · {one['size']} · {one['format']} · uniform {number(one['uniform_drift'])}"
-    table = Table(title=title, title_justify="left", show_edge=False)
-    for name in ("rank", "site", "added alone", "95 %", "carried"):
-        table.add_column(name, justify="left" if name == "site" else "right")
+    rows = []
     for effect in [effect for effect in one["effects"] if effect["kind"] == "site"][:SITES_SHOWN]:
-        tied = " =" if effect["tied_with_next"] else ""
+        rank = f"{effect['rank']}{' =' if effect['tied_with_next'] else ''}"
         interval = f"{number(effect['added_low'])} … {number(effect['added_high'])}"
-        cells = (effect["name"], number(effect["added"]), interval, percent(effect["carried"]))
-        table.add_row(f"{effect['rank']}{tied}", *cells)
-    return table
+        rows.append((rank, effect["name"], number(effect["added"]), interval, percent(effect["carried"])))
+    title = f"{one['target']} · {one['size']} · {one['format']} · uniform {number(one['uniform_drift'])}"
+    return make_table(("rank", "site", "added alone", "95 %", "carried"), rows, title=title, align="rlrrr")

@@ -18,7 +18,7 @@ from precision_eval.core.files import check_own_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
     from precision_eval.studies.sweep.plan import Sweep
 
 CROSSOVER_NAME = "crossover.json"
@@ -88,7 +88,7 @@ def run_sweep(
     """Measure, print, draw and write."""
     from rich.console import Console
 
-    from precision_eval.core.trials import TrialFile
+    from precision_eval.core.json_lines import TrialFile
 
     check_own_folder(out, "lengths.jsonl")
     if minutes is not None and not 0.0 < minutes < math.inf:
@@ -145,7 +145,7 @@ def _preload(plan: Sweep) -> tuple[str, ...]:
     if Path("/dev/nvidiactl").exists():
         return ("torch",)
     compiler = ("precision_eval.run.warm_compiler",) if "compiled" in plan.modes else ()
-    return ("torch", "torch._dynamo", *compiler)
+    return ("torch", "torch._dynamo", "precision_eval.studies.sweep.measuring", *compiler)
 
 
 def _report(out: Path, file: TrialFile, console: Console) -> None:

@@ -73,9 +73,9 @@ def versions(
         write_csv(history, csv)
         notes.print(f"wrote {csv}", highlight=False, markup=False)
     if html is not None:
-        from precision_eval.studies.versions.html_report import write_page
+        from precision_eval.studies.versions.html_report import write_html
 
-        notes.print(f"wrote {write_page(history, html)}", highlight=False, markup=False)
+        notes.print(f"wrote {write_html(history, html)}", highlight=False, markup=False)
 
 
 def _check(*, html: Path | None, by: str, torch: str | None, commit: str | None) -> None:

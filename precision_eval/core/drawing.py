@@ -50,7 +50,7 @@ class FixStyle:
         return to_hex((float(red), float(green), float(blue)))
 
 
-_STYLES = {
+FIX_STYLES = {
     "as_shipped": FixStyle(colour="#000000", marker="X"),
     "query_to_half": FixStyle(colour="#D55E00", marker="o"),
     "kv_to_query": FixStyle(colour="#0072B2", marker="s"),
@@ -94,7 +94,7 @@ STATUS_STYLES = {
 def style_of(fix: str) -> FixStyle:
     """Return the look of a fix; one that this file does not know gets a colour that depends on its id alone."""
     spare = _SPARE[zlib.crc32(fix.encode()) % len(_SPARE)]
-    return _STYLES.get(fix, FixStyle(colour=spare, marker="h"))
+    return FIX_STYLES.get(fix, FixStyle(colour=spare, marker="h"))
 
 
 def new_figure(width_in: float, height_in: float) -> Figure:

@@ -34,6 +34,10 @@ class CandidateError(PrecisionEvalError, RuntimeError):
     """A candidate cannot be timed: it raises, returns nothing, does not repeat, changes its input, or is too short."""
 
 
+class MeasurementError(PrecisionEvalError, RuntimeError):
+    """A call runs and could not be measured: the suite's own failure, which says nothing about the fix."""
+
+
 class UnsupportedError(PrecisionEvalError, RuntimeError):
     """The device or build lacks what a cell needs; becomes the status *unsupported*, never a crash."""
 

@@ -1,27 +1,20 @@
-"""Records: what a run has measured, one strict JSON object per line, appended whole or not at all.
+"""Records: what a run has measured, one line of :mod:`precision_eval.core.json_lines` each.
 
-Conventions: ``records.jsonl`` is UTF-8, one :class:`Record` per line, each line ended by a newline that is written with
-it in a single ``write``. NaN and infinity are not JSON and are refused. Whatever follows the last line that is a JSON
-object (half a line, zeros or other bytes that a crash left) is *torn*: it is reported on reading, and moved to
-``records.jsonl.torn`` on the next append; everything before it stays. Where a cell was recorded more than once, the
-last record counts (:func:`latest`), whatever the clock said.
+Conventions: where a cell was recorded more than once, the last record counts (:func:`latest`), whatever the clock said.
+Records of schema version 1 are read in the words of version 2.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.files import NO_SPACE
+from precision_eval.core.json_lines import JsonLines, claimed, from_json, to_json
 
 SCHEMA_VERSION = 2
 
@@ -104,20 +97,15 @@ class Record:
         RecordError
             The data hold NaN, infinity or something that is not plain data.
         """
-        try:
-            return json.dumps(asdict(self), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        except (TypeError, ValueError) as error:
-            raise RecordError(
-                f"record of {self.cell} is not strict JSON: {error}; give plain finite numbers"
-            ) from error
+        return to_json(asdict(self), what=f"record of {self.cell}")
 
     @classmethod
-    def from_json(cls, line: str, *, where: str = "record") -> Record:
+    def from_json(cls, line: str | bytes, *, where: str = "record") -> Record:
         """Read one line.
 
         Parameters
         ----------
-        line : str
+        line : str or bytes
             Without its newline.
         where : str
             File and line, for the error.
@@ -127,10 +115,7 @@ class Record:
         RecordError
             The line is no JSON object, has another schema version, or lacks or adds a field.
         """
-        try:
-            found = json.loads(line, parse_constant=_refuse_constant)
-        except ValueError as error:
-            raise RecordError(f"{where} is damaged: {error}; mend or remove that line") from error
+        found = from_json(line, where=where)
         if not isinstance(found, dict):
             raise RecordError(f"{where} holds a JSON {type(found).__name__}; expected an object")
         version = found.get("schema_version")
@@ -151,7 +136,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RecordsRead:
     """What a records file holds."""
 
     records: tuple[Record, ...]
@@ -164,65 +149,19 @@ class RecordFile:
 
     path: Path
 
-    def read(self) -> Reading:
+    def read(self) -> RecordsRead:
         """Read every whole record."""
-        if not self.path.exists():
-            return Reading(())
-        content = self.path.read_bytes()
-        whole, torn = _split_tail(content)
-        records = tuple(
-            Record.from_json(_decoded(line, where=f"{self.path} line {number}"), where=f"{self.path} line {number}")
-            for number, line in enumerate(whole.split(b"\n"), start=1)
-            if line.strip()
-        )
-        return Reading(records, len(torn))
+        content = JsonLines(self.path).read()
+        records = (Record.from_json(line, where=f"{self.path} line {number}") for number, line in content.lines)
+        return RecordsRead(tuple(records), content.torn_bytes)
 
     def append(self, records: Sequence[Record]) -> None:
         """Append records in one write, after moving a torn tail out of the way."""
-        if not records:
-            return
-        block = "".join(record.to_json() + "\n" for record in records).encode()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path) as descriptor:
-                size = _repaired_size(descriptor, self.path)
-                _write_whole(descriptor, block, size=size)
-        except OSError as error:
-            remedy = (
-                "free space and run the same command again" if error.errno in NO_SPACE else "mend that and run again"
-            )
-            raise RecordError(
-                f"cannot write {self.path}: {error.strerror}; what was already recorded is intact, {remedy}"
-            ) from error
+        JsonLines(self.path).append([record.to_json() for record in records])
 
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Hold the file's folder for one run; the hold ends with the process, however that ends."""
-        folder = self.path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(folder, os.O_RDONLY)
-        except OSError as error:
-            raise RecordError(f"cannot use {folder}: {error.strerror}; mend that, or give another --out") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise RecordError(
-                f"another run is under way in {folder}; wait until it ends, or give another --out"
-            ) from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-
-_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
-"""What a file system says (NFS, FUSE) that cannot lock a folder; two runs at once are then the user's to avoid."""
+    def claimed(self) -> AbstractContextManager[None]:
+        """Hold the file's folder for one run."""
+        return claimed(self.path.parent)
 
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:
@@ -246,72 +185,3 @@ def _from_version_1(found: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data := renamed.get("data"), dict):
         renamed["data"] = {_RENAMED_DATA.get(name, name): value for name, value in data.items()}
     return {**renamed, "schema_version": SCHEMA_VERSION}
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not strict JSON")
-
-
-def _decoded(line: bytes, *, where: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{where} is damaged: {error}; mend or remove that line") from error
-
-
-def _split_tail(content: bytes) -> tuple[bytes, bytes]:
-    """Split a file into what ends with its last whole line, and a torn tail."""
-    end = len(content)
-    while end:
-        start = content.rfind(b"\n", 0, end - 1) + 1
-        if _is_object(content[start:end]):
-            break
-        end = start
-    tail = content[end:]
-    return (content[:end], tail) if tail.strip() else (content, b"")
-
-
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):  # of text: no JSON, no UTF-8; brackets without end
-        return False
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """Open a file for appending under an exclusive lock that ends with the process."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _repaired_size(descriptor: int, path: Path) -> int:
-    """Move a torn tail away, and end a whole last line with its newline; return the size in bytes."""
-    content = path.read_bytes()
-    whole, torn = _split_tail(content)
-    if torn:
-        with path.with_name(f"{path.name}.torn").open("ab") as file:
-            file.write(torn + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.ftruncate(descriptor, len(whole))
-    if whole and not whole.endswith(b"\n"):
-        _write_whole(descriptor, b"\n", size=len(whole))
-        return len(whole) + 1
-    return len(whole)
-
-
-def _write_whole(descriptor: int, block: bytes, *, size: int) -> None:
-    """Write all of `block` at the end of a file of `size` bytes, or leave the file at that size and raise."""
-    try:
-        written = os.write(descriptor, block)
-        if written != len(block):
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({written} of {len(block)} bytes fitted)")
-        os.fsync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, size)
-        raise

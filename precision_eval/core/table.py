@@ -127,7 +127,9 @@ def markdown_text(text: str) -> str:
         return ""
     if isinstance(text, Code):
         return f"<code>{escaped}</code>" if any(char in line for char in "`|\\") else f"`{line}`"
-    return f"**{escaped}**" if isinstance(text, Strong) else escaped
+    if isinstance(text, Strong):
+        return "**" + re.sub(r"(?<!\\)\*", r"\*", escaped) + "**"  # one that stands alone would join the marks
+    return escaped
 
 
 def to_html(table: Table, *, css_class: str = "") -> str:

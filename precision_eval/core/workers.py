@@ -84,7 +84,7 @@ class WorkerStoppedError(WorkerError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """What a worker sends back; first of all that it has begun."""
 
     begun: bool = False
@@ -135,7 +135,7 @@ class Worker:
         """What becomes ready when the worker says something or dies."""
         return (self.connection, self.process.sentinel)
 
-    def take(self, *, ready: bool) -> Answer | None:
+    def take(self, *, ready: bool) -> WorkerAnswer | None:
         """Receive what the worker said, None where it has only begun; raise where it died or is late."""
         if not ready:
             if not self._begun:
@@ -236,7 +236,7 @@ def _next_answers(running: dict[int, Worker]) -> list[tuple[int, Any]]:
     return settled
 
 
-def _received(connection: Connection, process: Any) -> Answer | None:
+def _received(connection: Connection, process: Any) -> WorkerAnswer | None:
     """Return a worker's answer, None where it died without a whole one or did not send it whole in time."""
     overdue = threading.Event()
 
@@ -256,7 +256,7 @@ def _received(connection: Connection, process: Any) -> Answer | None:
     finally:
         late.cancel()
         late.join()  # the next worker may be forked, which is sound without threads only
-    return answer if isinstance(answer, Answer) else None
+    return answer if isinstance(answer, WorkerAnswer) else None
 
 
 def _death(exitcode: int | None) -> WorkerCrashedError:
@@ -292,28 +292,32 @@ def _run_call(
     _be_the_first_to_go()
     if memory_limit_bytes is not None:
         _limit_memory(memory_limit_bytes)
-    connection.send(Answer(begun=True))
+    connection.send(WorkerAnswer(begun=True))
     answer = _answer_of(function, arguments, keywords)
     try:
         connection.send(answer)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         name = getattr(function, "__qualname__", function)
-        connection.send(Answer(error=f"the result of {name} cannot be sent: {error}"))
+        connection.send(WorkerAnswer(error=f"the result of {name} cannot be sent: {error}"))
 
 
-def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Answer:
+def _answer_of(function: Function, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> WorkerAnswer:
     try:
-        if isinstance(function, str):
-            module, _, name = function.partition(":")
-            function = getattr(importlib.import_module(module), name)
-        return Answer(value=function(*arguments, **keywords))
+        called = _imported(function) if isinstance(function, str) else function
+        return WorkerAnswer(value=called(*arguments, **keywords))
     except Exception as error:  # noqa: BLE001 - the boundary of the process: it goes on in the parent
-        return Answer(
+        return WorkerAnswer(
             error=f"{type(error).__name__}: {error}",
             remote_traceback=traceback.format_exc(),
             raised=_pickled(error),
             out_of_memory=is_out_of_memory(error),
         )
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    module, _, name = function.partition(":")
+    named: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return named
 
 
 def _pickled(error: Exception) -> bytes | None:

@@ -8,7 +8,8 @@ storage format, the cell is *unsupported*; where the output is not finite, it is
 from __future__ import annotations
 
 import copy
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,8 @@ import torch
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
-from precision_eval.core.errors import UnsupportedError
+from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory, passed
+from precision_eval.core.errors import MeasurementError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
@@ -27,6 +28,7 @@ from precision_eval.fixes.pinned import PinnedFix
 from precision_eval.fixes.pins import unlike_pin
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.latency_processes import Timed, in_process, over_all
+from precision_eval.measure.model_calls import floating_leaves
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio
 
@@ -67,15 +69,32 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Hold one call to float64 on the same stored inputs."""
-    from precision_eval.cases.systems.system import System
+    from precision_eval.cases.systems.cached_attention import CachedAttention
     from precision_eval.measure.drift import attention_drift
     from precision_eval.measure.system_drift import system_drift
 
     fix, built = _only_fix(cell), _built(cell)
-    measured = system_drift if isinstance(built.model, System) else attention_drift
+    measured = attention_drift if isinstance(built.model, CachedAttention) else system_drift
     with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
         broken = _not_finite(fix, call(*call.prepare(built.inputs)))
-        return [broken or passed(fix, measured(built, call).to_dict())]
+        if broken:
+            return [broken]
+        with _measuring(fix, "drift"):
+            return [passed(fix, measured(built, call).to_dict())]
+
+
+@contextmanager
+def _measuring(fix: str, what: str) -> Iterator[None]:
+    """Say that the suite failed where a call has run and its measuring raises: that is no result of the fix."""
+    try:
+        yield
+    except PrecisionEvalError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        message = f"the {what} of '{fix}', which runs, was not measured: {type(error).__name__}: {error}"
+        raise MeasurementError(message) from error
 
 
 def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
@@ -233,10 +252,8 @@ def _check_format(cell: Cell, fix: str) -> None:
 
 def _not_finite(fix: str, output: object) -> Outcome | None:
     """Return the outcome of a fix whose output holds NaN or infinity, None where all is finite."""
-    tensors = output if isinstance(output, tuple | list) else (output,)
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-            broken = int((~torch.isfinite(tensor)).sum())
-            if broken:
-                return failed(fix, "non_finite", f"{broken} of {tensor.numel()} output values are NaN or infinite")
+    for tensor in floating_leaves(output):
+        broken = int((~torch.isfinite(tensor)).sum())
+        if broken:
+            return failed(fix, "non_finite", f"{broken} of {tensor.numel()} output values are NaN or infinite")
     return None

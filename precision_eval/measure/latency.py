@@ -154,6 +154,7 @@ def compare_latency(
         from precision_eval.measure.latency_processes import compare_in_processes
 
         return compare_in_processes(
+            compare_latency,
             candidates,
             processes=processes,
             baseline=baseline,
@@ -172,24 +173,18 @@ def compare_latency(
             block_s=block_s,
             min_rounds=min_rounds,
         )
-    named = _named(candidates() if callable(candidates) else candidates, baseline)
-    if check:
-        for name, candidate in named.items():
-            check_candidate(name, candidate)
-    if graph:
-        named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
+    named = _checked(candidates() if callable(candidates) else candidates, baseline, check=check)
     if len(named) < 2 and not noise_floor:
         raise ParameterError(
             f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
         )
+    if graph:
+        named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
     timer = timer or timer_for(device, cache=cache)
     for name, candidate in named.items():
         check_resolvable(name, candidate, timer)
     if noise_floor:
         named[_NOISE_FLOOR] = noise_floor if isinstance(noise_floor, Candidate) else named[baseline]
-    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
-    if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
-        timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
     rules = _Rules(
         baseline=baseline,
         margin=margin,
@@ -199,10 +194,26 @@ def compare_latency(
         threads=_threads() if threads is None else threads,
         judged=tuple(name for name in named if name != baseline),
     )
-    rounds = Rounds(named, timer, calls, seed)
+    rounds = _sized_rounds(named, timer, baseline=baseline, block_s=block_s, seed=seed)
     looks = LOOKS if stop_early else (1.0,)
     look = _measure(rounds, rules, looks, budget_s=budget_s, min_rounds=min_rounds)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
+
+
+def _checked(candidates: Candidates, baseline: str, *, check: bool) -> dict[str, Candidate]:
+    """Name the candidates and, where asked, make sure that each can be timed."""
+    named = _named(candidates, baseline)
+    for name, candidate in named.items() if check else ():
+        check_candidate(name, candidate)
+    return named
+
+
+def _sized_rounds(named: Mapping[str, Candidate], timer: Timer, *, baseline: str, block_s: float, seed: int) -> Rounds:
+    """Size the blocks, and read the processor time per call only where every block is short."""
+    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
+    if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
+        timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
+    return Rounds(named, timer, calls, seed)
 
 
 def _check_numbers(*, budget_s: float, margin: float, error_rate: float, processes: int) -> None:

@@ -23,11 +23,15 @@ from precision_eval.stats import PairedRatio, over_processes
 Timed = Outcome | dict[Cache, PairedRatio]
 """What one process found of a fix: why it cannot be timed, or its ratio per state of the cache."""
 
+Compare = Callable[..., dict[str, PairedRatio]]
+
 _PADDING_BYTES = 1 << 16
 _PADDINGS = 64
 
 
-def compare_in_processes(candidates: Any, *, processes: int, budget_s: float, **options: Any) -> dict[str, PairedRatio]:
+def compare_in_processes(
+    compare: Compare, candidates: Any, *, processes: int, budget_s: float, **options: Any
+) -> dict[str, PairedRatio]:
     """Run :func:`~precision_eval.measure.latency.compare_latency` in several processes and combine the ratios."""
     try:
         payload = pickle.dumps((candidates, budget_s / processes, options))
@@ -36,7 +40,7 @@ def compare_in_processes(candidates: Any, *, processes: int, budget_s: float, **
             f"the candidates cannot be sent to a fresh process ({type(error).__name__}: {error}); give a function, "
             "importable by name, that builds and returns them"
         ) from error
-    return combined([_compared(payload, index) for index in range(processes)])
+    return combined([_compared(compare, payload, index) for index in range(processes)])
 
 
 def combined(ratios: Sequence[dict[str, PairedRatio]]) -> dict[str, PairedRatio]:
@@ -52,9 +56,9 @@ def take_random_memory(seed: int) -> list[np.ndarray]:
     return [np.ones(int(size), dtype=np.uint8) for size in sizes]
 
 
-def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
+def _compared(compare: Compare, payload: bytes, index: int) -> dict[str, PairedRatio]:
     try:
-        ratios: dict[str, PairedRatio] = call_isolated(_compare, payload, index, start="spawn")
+        ratios: dict[str, PairedRatio] = call_isolated(_compare, compare, payload, index, start="spawn")
     except WorkerRaisedError as error:
         reason = error.__cause__ if isinstance(error.__cause__, CandidateError | ParameterError) else error
         raise CandidateError(f"in process {index + 1}: {reason}") from error
@@ -63,13 +67,11 @@ def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
     return ratios
 
 
-def _compare(payload: bytes, index: int) -> dict[str, PairedRatio]:
-    from precision_eval.measure.latency import compare_latency
-
+def _compare(compare: Compare, payload: bytes, index: int) -> dict[str, PairedRatio]:
     padding = take_random_memory(index)
     candidates, budget_s, options = pickle.loads(payload)  # noqa: S301 - our own parent's bytes
     options["seed"] += index
-    ratios = compare_latency(candidates, budget_s=budget_s, **options)
+    ratios = compare(candidates, budget_s=budget_s, **options)
     del padding
     return ratios
 

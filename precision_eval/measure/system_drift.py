@@ -1,7 +1,8 @@
-"""Drift of a whole system under a fix, split as :mod:`.drift` splits that of one attention.
+"""Drift of a whole model under a fix, split as :mod:`.drift` splits that of one attention.
 
-Conventions: figures are of float64 on the CPU, from models in float64 on the case's own device (not MPS, which has
-none); the terms are those of :mod:`.drift`. For a system they mean:
+Figures are of float64 on the CPU, from copies of the model in float64 on the case's own device (not MPS, which has
+none). Any module can be measured whose floating outputs are tensors, alone or inside what it returns. A shipped system
+keeps its float64 copy wide itself; in any other module, casts to narrower formats do nothing there.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
 
+from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems.system import System
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.systems.system import System, in_float64
+from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.storage import stored_as
 from precision_eval.measure.drift import Drift, tensor_drift
+from precision_eval.measure.model_calls import floating_leaves
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
 
 SAME_FUNCTION = 1e-9
@@ -46,12 +50,14 @@ class SystemDrift(Drift):
 
 
 def system_drift(built: BuiltCase, applied: AppliedFix) -> SystemDrift:
-    """Drift of a fix on a whole system."""
-    system, inputs = _system(built, applied), applied.prepare(built.inputs)
+    """Drift of a fix on a whole model."""
+    system, inputs = _model(built, applied), applied.prepare(built.inputs)
     found = _outputs(applied(*inputs))
-    reference = _outputs(run_in_float64(system.in_float64(), _brought_to(torch.float64, built.inputs))[0])
+    with _kept_wide(system):
+        reference = _outputs(run_in_float64(in_float64(system), _brought_to(torch.float64, built.inputs))[0])
     tape, last = _recorded(system, applied, inputs, found)
-    returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
+    with _kept_wide(system):
+        returned, shifts = run_in_float64(_twin(system, applied), _brought_to(torch.float64, inputs), tape=tape)
     exact = _outputs(returned)
     _check_function(system, applied, exact, reference)
     coarser = [max(output.dtype, last or output.dtype, key=_eps) for output in found]
@@ -83,9 +89,7 @@ def _one(
     return tensor_drift(found, reference, yardstick=exact if plain is None else plain, on_cast_inputs=exact), None
 
 
-def _system(built: BuiltCase, applied: AppliedFix) -> System:
-    if not isinstance(built.model, System):
-        raise ParameterError(f"the model is a {type(built.model).__name__}; the drift of a system needs a System")
+def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
     if built.model is applied.model:
         raise ParameterError(
             f"'{applied.fix.id}' is on the case's own model; put it on a copy, which the reference is not"
@@ -93,13 +97,17 @@ def _system(built: BuiltCase, applied: AppliedFix) -> System:
     return built.model
 
 
+def _kept_wide(model: nn.Module) -> AbstractContextManager[Any]:
+    """Keep float64 wide in a model that does not do so itself."""
+    return nullcontext() if isinstance(model, System) else keeping_float64(factories=True)
+
+
 def _outputs(returned: Any) -> Tensors:
-    """Return what a call returned as tensors of its own: a later call may write into the same memory."""
-    tensors = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-    for tensor in tensors:
-        if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-            raise ParameterError(f"the model returns a {kind}; drift is of floating tensors, or a tuple of them")
+    """Return the floating tensors of what a call returned, copied: a later call may write into the same memory."""
+    tensors = floating_leaves(returned)
+    if not tensors:
+        kind = type(returned).__name__
+        raise UnsupportedError(f"the model returns a {kind} without floating values; drift is of floating tensors")
     return tuple(tensor.detach().clone() for tensor in tensors)
 
 
@@ -108,14 +116,15 @@ def _brought_to(dtype: torch.dtype, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _held(model: System, applied: AppliedFix) -> Iterator[None]:
+def _held(model: nn.Module, applied: AppliedFix) -> Iterator[None]:
     """Hold a model as the fix stores it."""
-    with model.upstream() if applied.fix.storage == "per_case" else stored_as(model, applied.dtype):
+    upstream = getattr(model, "upstream", None)  # only where it is there was the fix put on
+    with upstream() if upstream and applied.fix.storage == "per_case" else stored_as(model, applied.dtype):
         yield
 
 
 def _recorded(
-    system: System, applied: AppliedFix, inputs: tuple[Any, ...], found: Tensors
+    system: nn.Module, applied: AppliedFix, inputs: tuple[Any, ...], found: Tensors
 ) -> tuple[CastTape | None, torch.dtype | None]:
     """Run the fix once in eager; returns its casts, None where it inserts none, and what its last site returns."""
     casting, model = applied.fix.agreement in _CASTING, copy.deepcopy(system)
@@ -148,10 +157,10 @@ def _equal(some: Tensors, others: Tensors) -> bool:
     return len(some) == len(others) and all(map(torch.equal, some, others))
 
 
-def _twin(system: System, applied: AppliedFix, dtype: torch.dtype = torch.float64) -> System:
+def _twin(system: nn.Module, applied: AppliedFix, dtype: torch.dtype = torch.float64) -> nn.Module:
     """Copy the system as the fix stores it, with everything in one dtype."""
     with _held(system, applied):
-        twin = system.in_float64()
+        twin = in_float64(system)
     if dtype is not torch.float64:
         twin.to(dtype)
         for module in twin.modules():
@@ -162,7 +171,7 @@ def _twin(system: System, applied: AppliedFix, dtype: torch.dtype = torch.float6
 
 
 def _yardstick(
-    twin: System, inputs: tuple[Any, ...], dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
+    twin: nn.Module, inputs: tuple[Any, ...], dtype: torch.dtype, tape: CastTape | None, shifts: Shifts
 ) -> tuple[Tensors | None, str | None]:
     """Run the plain model in a dtype; returns its outputs, or why there are none."""
     name = str(dtype).removeprefix("torch.")
@@ -175,7 +184,7 @@ def _yardstick(
     return outputs, None
 
 
-def _check_function(system: System, applied: AppliedFix, exact: Tensors, reference: Tensors) -> None:
+def _check_function(system: nn.Module, applied: AppliedFix, exact: Tensors, reference: Tensors) -> None:
     """Refuse an `upstream` that is another function: same stored values, other results in float64."""
     if applied.fix.storage != "per_case":
         return

@@ -19,7 +19,7 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.diagnose.explain.reading import short_reason
-from precision_eval.results.choose import Answer, Change, Choice, Contender, Estimate, Group
+from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
 from precision_eval.results.choose.constraints import FLAGS
 from precision_eval.results.choose.policies import BITS_PER_HALVING
 
@@ -34,8 +34,8 @@ LESS = {"time": "less time", "drift": "less drift", "memory": "less memory", "or
 
 def headline(choice: Choice) -> str:
     """Return the answer in one sentence."""
-    if not choice.group.contenders:
-        return "Nothing measured here cures it."
+    if not choice.group.curing:
+        return f"Nothing measured here cures it{not_measured_here(choice.group)}."
     if choice.fix is None:
         return _nothing_keeps(choice)
     if not choice.surely:
@@ -49,6 +49,14 @@ def headline(choice: Choice) -> str:
         verb = plural(len(choice.contested), "is", "are")
         text += f" {join(choice.contested)} {verb} not worse, but within noise of {_limits(choice)}."
     return text
+
+
+def not_measured_here(group: Group) -> str:
+    """Say which fixes cure the case in another mode and were not measured in this one; empty where none is known."""
+    parts = [
+        f"{join(fixes)}, which {plural(len(fixes), 'cures', 'cure')} it {mode}" for mode, fixes in group.cured_elsewhere
+    ]
+    return f"; not measured {group.mode}: {'; '.join(parts)}" if parts else ""
 
 
 def facts(group: Group, fix: str) -> str:
@@ -119,14 +127,14 @@ def overview(answer: Answer) -> list[str]:
     lines += [f"{fix}: {'; '.join(by_fix[fix])}" for fix in order]
     if any(choice.outcome == "tie" for choice in answer.choices):
         lines.append("~ within noise: a tie, broken as the detail of that case says")
-    none = [_short(c.group) for c in answer.choices if c.fix is None and c.group.contenders]
+    none = [_short(c.group) for c in answer.choices if c.fix is None and c.group.curing]
     lines += [f"no fix keeps the limits: {'; '.join(none)}"] if none else []
     return lines + rest_lines(answer)
 
 
 def rest_lines(answer: Answer) -> list[str]:
     """Return the groups that nothing cures, and those that lack a measure."""
-    raising = [_short(choice.group) for choice in answer.choices if not choice.group.contenders]
+    raising = [_short(choice.group) for choice in answer.choices if not choice.group.curing]
     lines = [f"nothing measured cures: {'; '.join(raising)}"] if raising else []
     if answer.unanswered:
         (first, lacks), count = answer.unanswered[0], len(answer.unanswered)
@@ -166,14 +174,14 @@ def _because(choice: Choice) -> str:
     return f"least time, {_time(row.time)} of {group.baseline}'s{tail}"
 
 
-def _next_in_drift(row: Contender, following: Contender | None) -> str:
+def _next_in_drift(row: Row, following: Row | None) -> str:
     if following is None or following.drift is None or row.drift is None:
         return ""
     more = f", {times_text(following.drift.value / row.drift.value)} as much" if row.drift.value > 0 else ""
     return f"; next is {following.fix} at {_drift(following.drift)}{more}"
 
 
-def _balance(group: Group, row: Contender, following: Contender | None) -> str:
+def _balance(group: Group, row: Row, following: Row | None) -> str:
     """Weigh the choice against the next one, in the policy's own terms."""
     if following is None or row.drift is None or row.time is None:
         return "the only one that may be taken"

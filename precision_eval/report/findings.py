@@ -1,6 +1,6 @@
 """What the numbers say, computed from the records; no sentence here is fixed in advance.
 
-What counts as a tie is said in :mod:`precision_eval.report.ranking`.
+What counts as a tie is said in :mod:`precision_eval.results.choose.comparing`.
 """
 
 from __future__ import annotations
@@ -9,22 +9,16 @@ from collections.abc import Sequence
 
 from precision_eval.core.formatting import fixed, join, memory_text, plural, scientific, times_text
 from precision_eval.diagnose.explain.reading import short_reason
+from precision_eval.report.choice_text import not_measured_here
 from precision_eval.report.findings_sound import sound_sentences
-from precision_eval.report.ranking import (
-    SAME_MEMORY,
-    drift_interval,
-    fastest,
-    is_baseline,
-    latency_interval,
-    lowest_drift,
-    pareto_front,
-    verdict_of,
-)
 from precision_eval.report.recommendation import recommendation
-from precision_eval.results.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.results.choose.comparing import leaders
+from precision_eval.results.choose.front import value_front
+from precision_eval.results.model import SAME_MEMORY, Group, Row, figure_of, memory_bytes
+from precision_eval.results.reading import Run
 
 
-def findings_of(run: Run, section: Section) -> list[str]:
+def findings_of(run: Run, section: Group) -> list[str]:
     """Return the sentences for one section, most decisive first; empty where nothing was measured."""
     sentences = [
         _cure_sentence(section),
@@ -45,7 +39,7 @@ def _names(rows: Sequence[Row]) -> str:
     return join([row.fix for row in rows])
 
 
-def _cure_sentence(section: Section) -> str:
+def _cure_sentence(section: Group) -> str:
     if not section.fixes:
         return ""
     if not section.failing:
@@ -58,24 +52,28 @@ def _cure_sentence(section: Section) -> str:
         message = f" (“{short_reason(rows[0].reason).partition(', but got')[0]} …”)" if status == "raised" else ""
         verb = plural(len(rows), "does", "do")
         parts.append(f"{_names(rows)} {verb} not cure it: {status}{message}")
-    cured = f"Cured by {_names(section.curing)}" if section.curing else "Nothing measured here cures it"
+    cured = (
+        f"Cured by {_names(section.curing)}"
+        if section.curing
+        else f"Nothing measured here cures it{not_measured_here(section)}"
+    )
     return f"{'; '.join(parts)}. {cured}."
 
 
-def _speed_sentence(section: Section) -> str:
-    best = fastest(section)
+def _speed_sentence(section: Group) -> str:
+    best = leaders(section, "time")
     if not best:
         return ""
-    ratio, low, high = latency_interval(best[0]) or (0.0, 0.0, 0.0)
+    ratio, low, high = section.time_interval(best[0]) or (0.0, 0.0, 0.0)
     baseline = (best[0].data("latency") or {}).get("baseline", "the baseline")
-    if is_baseline(best[0]):
+    if section.is_baseline(best[0]):
         text = f"Nothing is faster than the baseline {baseline}"
     else:
         interval = f"{fixed(ratio, decimals=3)} [{fixed(low, decimals=3)}, {fixed(high, decimals=3)}]"
         text = f"Fastest is {best[0].fix} at {interval} of {baseline}'s time"
     tie = "" if len(best) == 1 else f", a tie within uncertainty with {_names(best[1:])}"
-    undecided = [row for row in section.curing if verdict_of(row, section) in ("undecided", "noise floor off")]
-    others = [row for row in undecided if not is_baseline(row)]
+    undecided = [row for row in section.curing if section.verdict_of(row) in ("undecided", "noise floor off")]
+    others = [row for row in undecided if not section.is_baseline(row)]
     doubt = "" if not others else f"; undecided against {baseline}: {_names(others)}"
     noise = (
         ""
@@ -85,12 +83,12 @@ def _speed_sentence(section: Section) -> str:
     return f"{text}{tie}{doubt}{noise}."
 
 
-def _drift_sentence(section: Section) -> str:
-    best = lowest_drift(section)
+def _drift_sentence(section: Group) -> str:
+    best = leaders(section, "drift")
     if not best:
         return ""
-    measured = [(found[0], row) for row in section.curing if (found := drift_interval(row))]
-    least = figure_of(best[0].drift, "relative_error") or 0.0
+    measured = [(row.drift.value, row) for row in section.curing if row.drift]
+    least = figure_of(best[0].drift_data, "relative_error") or 0.0
     tie = "" if len(best) == 1 else f", not told apart from {_names(best[1:])}"
     text = f"Lowest drift: {best[0].fix} at {scientific(least)}{tie}"
     most, worst = max(measured, key=lambda pair: pair[0])
@@ -99,8 +97,8 @@ def _drift_sentence(section: Section) -> str:
     return f"{text}; highest: {worst.fix} at {scientific(most)}, {times_text(most / least)} as much."
 
 
-def _assessment_sentence(section: Section) -> str:
-    judged = [(row, found) for row in section.curing if (found := (row.drift or {}).get("assessment"))]
+def _assessment_sentence(section: Group) -> str:
+    judged = [(row, found) for row in section.curing if (found := (row.drift_data or {}).get("assessment"))]
     if not judged:
         return ""
     worse = [f"{row.fix} ({found['reasons'][0]})" for row, found in judged if found["verdict"] == "worse"]
@@ -109,8 +107,8 @@ def _assessment_sentence(section: Section) -> str:
     return f"Worse than the format makes an error: {join(worse)}."
 
 
-def _front_sentence(section: Section) -> str:
-    front = pareto_front(section)
+def _front_sentence(section: Group) -> str:
+    front = value_front(section)
     if not front:
         return ""
     if len(front) == 1:
@@ -118,7 +116,7 @@ def _front_sentence(section: Section) -> str:
     return f"No other fix beats {_names(front)} on speed and drift at once (the Pareto front, by point estimates)."
 
 
-def _memory_sentence(section: Section) -> str:
+def _memory_sentence(section: Group) -> str:
     found = [(sum(memory), row) for row in section.curing if (memory := memory_bytes(row))]
     if len(found) < 2:
         return ""
@@ -129,7 +127,7 @@ def _memory_sentence(section: Section) -> str:
     return f"Least memory (storage and peak): {lightest.fix}, {light}; most: {heaviest.fix}, {heavy}."
 
 
-def _divergence_sentence(run: Run, section: Section) -> str:
+def _divergence_sentence(run: Run, section: Group) -> str:
     counts = [
         (row, figure_of(data, "diverged") or 0.0, figure_of(data, "streams") or 0.0)
         for row in section.curing
@@ -146,7 +144,7 @@ def _divergence_sentence(run: Run, section: Section) -> str:
     return f"Free-running streams that left the reference's tokens: {join(parts)}{beside}."
 
 
-def _sound_sentence(run: Run, section: Section) -> str:
+def _sound_sentence(run: Run, section: Group) -> str:
     ratios = [
         (ratio, row)
         for row in section.curing

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_eval.core.formatting import duration_long, fixed, join, plural
-from precision_eval.results.data import Row, Run, Section, figure_of
+from precision_eval.results.model import Group, Row, figure_of
+from precision_eval.results.reading import Run
 
 Shifts = tuple[tuple[Row, float], ...]
 
@@ -56,7 +57,7 @@ class Yardstick:
         return tuple(row for row, shift in self.beyond(shifts) if shift * self.worse > 0)
 
 
-def yardsticks_of(run: Run, section: Section) -> tuple[Yardstick, ...]:
+def yardsticks_of(run: Run, section: Group) -> tuple[Yardstick, ...]:
     """Return the yardsticks that the reference and at least one fix of `section` have."""
     comparators = run.comparators(section, "audio")
     found = []
@@ -91,13 +92,13 @@ def silent_controls(yardsticks: Sequence[Yardstick]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls if row.fix not in heard))
 
 
-def measured_length(section: Section) -> str:
+def measured_length(section: Group) -> str:
     """Return how much audio was compared, such as ``10 min`` or ``60 s``; empty where it is not recorded."""
     lengths = [length for row in section.curing if (length := figure_of(row.data("audio"), "duration_s"))]
     return duration_long(lengths[0]) if lengths else ""
 
 
-def sound_sentences(run: Run, section: Section) -> list[str]:
+def sound_sentences(run: Run, section: Group) -> list[str]:
     """Return what fixes and controls do against the original speech; empty where that was not measured."""
     yardsticks = yardsticks_of(run, section)
     if not yardsticks:
@@ -130,7 +131,7 @@ def _fixes_sentence(yardsticks: Sequence[Yardstick]) -> str:
     return f"{text}{'' if worse_by_sound(yardsticks) else ', none of them for the worse'}."
 
 
-def _controls_sentence(yardsticks: Sequence[Yardstick], section: Section) -> str:
+def _controls_sentence(yardsticks: Sequence[Yardstick], section: Group) -> str:
     names = list(dict.fromkeys(row.fix for y in yardsticks for row, _ in y.controls))
     if not names:
         return "No control was measured, so nothing shows that this run could reveal a degradation."

@@ -15,7 +15,8 @@ from typing import Any
 
 from precision_eval.core.formatting import join
 from precision_eval.core.records import Record
-from precision_eval.results.data import Row, Run, Section
+from precision_eval.results.model import Group, Row
+from precision_eval.results.reading import Run
 
 _FACTS = (
     ("torch", "torch.version"),
@@ -118,7 +119,7 @@ def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]]) -> 
     return f" of {join(texts)}"
 
 
-def latency_notes(sections: Sequence[Section]) -> list[str]:
+def latency_notes(sections: Sequence[Group]) -> list[str]:
     """Return how the latencies of a table were measured, one line per mode."""
     notes = []
     for section in sections:
@@ -138,7 +139,7 @@ def _way(record: Record) -> str:
     return f"{processes} processes, {budget_s:g} s for all fixes and processes together"
 
 
-def doubt_notes(sections: Sequence[Section]) -> list[str]:
+def doubt_notes(sections: Sequence[Group]) -> list[str]:
     """Return the doubts that a table's records carry, alike ones in one line with the range of their numbers."""
     notes = []
     for section in sections:

@@ -6,21 +6,20 @@ weighs it.
 
 from __future__ import annotations
 
-from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import join
 from precision_eval.report.choice_text import AIMS, LESS, facts
 from precision_eval.report.findings_sound import measured_length, silent_controls, worse_by_sound, yardsticks_of
-from precision_eval.results.choose import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
-from precision_eval.results.data import Run, Section, pins_of
+from precision_eval.results.choose import POLICIES, Choice, MissingMeasureError, choose_from
+from precision_eval.results.model import Group
+from precision_eval.results.reading import Run
 
 
-def recommendation(run: Run, section: Section) -> str:
+def recommendation(run: Run, section: Group) -> str:
     """Return what to take on this machine, by policy, with the numbers behind it."""
     if len(section.curing) < 2:
         return ""
-    fault = next((group.fault for group in _groups(run, section) if group.fault), "")
-    if fault:
-        return f"No fix is recommended: {fault}."
+    if section.fault:
+        return f"No fix is recommended: {section.fault}."
     choices = choices_of(run, section)
     if not choices:
         return ""
@@ -32,30 +31,17 @@ def recommendation(run: Run, section: Section) -> str:
     return f"On this machine ({where}): {'; '.join(parts)}. {_by_sound(run, section)}".rstrip()
 
 
-def choices_of(run: Run, section: Section) -> tuple[Choice, ...]:
+def choices_of(run: Run, section: Group) -> tuple[Choice, ...]:
     """Return the choice of each policy in a section, without limits; those that lack a measure are left out."""
+    if section.fault or not section.fixes:
+        return ()
     found = []
-    for group in _groups(run, section):
-        for policy in POLICIES:
-            try:
-                found.append(choose_from(group, policy=policy))
-            except MissingMeasureError:
-                continue
-            except RecordError:
-                return ()
+    for policy in POLICIES:
+        try:
+            found.append(choose_from(section, policy=policy))
+        except MissingMeasureError:
+            continue
     return tuple(choice for choice in found if choice.fix is not None)
-
-
-def _groups(run: Run, section: Section) -> tuple[Group, ...]:
-    """Return the section as the engine reads it: its own fixes alone, and the noise floor, which every mode shares."""
-    place = (section.case, section.size, section.device, section.pins)
-    records = [
-        record
-        for record in run.records
-        if (record.case, record.size, record.device, pins_of(record)) == place
-        and (record.role != "fix" or record.mode == section.mode)
-    ]
-    return tuple(one for one in groups_of(records, run=str(run.directory)) if one.threads == section.threads)
 
 
 def _part(fix: str, choices: list[Choice]) -> str:
@@ -71,7 +57,7 @@ def _tie(choice: Choice) -> str:
     return f"in {AIMS[choice.policy]} a tie with {join(choice.tied[1:])}, broken by {less}{called}"
 
 
-def _by_sound(run: Run, section: Section) -> str:
+def _by_sound(run: Run, section: Group) -> str:
     """Say whether sound takes part in the choice; empty where there is none to hear."""
     if not any(row.data("audio") for row in section.rows):
         return ""

@@ -7,16 +7,17 @@ table with every text escaped, and holds the doubts too. Every field of what is 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, with_interval
 from precision_eval.core.records import Record
+from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows
-from precision_eval.report.notebook import html_table, text_table
-from precision_eval.results.choose import Choice, Constraints, Contender, Group, choose_from
+from precision_eval.report.tables import scalars_of
+from precision_eval.results.choose import Choice, Constraints, Group, Row, choose_from
 from precision_eval.results.choose import parse_memory as _parse_memory
 
 _AXES = ("time", "drift", "memory")
@@ -35,8 +36,8 @@ class LoadedRecord(Record):
         return f"<{self.cell}: {self.status}{_after(self.reason)}; {len(self.scalars)} figures>"
 
     def _repr_html_(self) -> str:
-        rows = [("status", f"{self.status}{_after(self.reason)}"), *self.scalars.items()]
-        return html_table(self.cell, ("figure", "value"), rows)
+        rows = [("status", f"{self.status}{_after(self.reason)}"), *((n, str(v)) for n, v in self.scalars.items())]
+        return to_html(make_table(("figure", "value"), rows, title=self.cell))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -58,7 +59,7 @@ class LoadedChoice(Choice):
         doubts = [f"doubt: {line}" for line in doubt_lines(self)]
         return (
             f"<p><b>{html.escape(self.headline)}</b></p>"
-            + html_table(title, COLUMNS, table_rows(self))
+            + to_html(make_table(COLUMNS, table_rows(self), title=title))
             + paragraphs([*changes, *doubts])
         )
 
@@ -90,14 +91,14 @@ class Comparison:
     def __repr__(self) -> str:
         if self.group.fault:
             return self.group.fault
-        table = text_table(*_comparison_table(self.group, self.noun))
+        table = to_text(make_table(*_comparison_table(self.group, self.noun)))
         return "\n".join([self.group.title, table, *_failing_lines(self.group)])
 
     def _repr_html_(self) -> str:
         if self.group.fault:
             return paragraphs([self.group.fault])
         doubts = [f"doubt: {doubt}" for doubt in self.group.doubts]
-        table = html_table(self.group.title, *_comparison_table(self.group, self.noun))
+        table = to_html(make_table(*_comparison_table(self.group, self.noun), title=self.group.title))
         return table + paragraphs([*_failing_lines(self.group), *doubts])
 
 
@@ -110,15 +111,6 @@ def constraints_of(
     else:
         memory = {"max_memory_bytes": max_memory}
     return Constraints(max_drift=max_drift, min_speed=min_speed, **memory)
-
-
-def scalars_of(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the figures of nested data that are no lists, with their paths."""
-    for name, value in node.items():
-        if isinstance(value, Mapping):
-            yield from scalars_of(value, f"{prefix}{name}.")
-        elif value is not None and not isinstance(value, list):
-            yield f"{prefix}{name}", value
 
 
 def _failing_lines(group: Group) -> list[str]:
@@ -136,12 +128,12 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows; an axis that no row has a figure for has no column."""
-    axes = [axis for axis in _AXES if any(row.estimate(axis) is not None for row in group.rows)]
+    axes = [axis for axis in _AXES if any(row.estimate(axis) is not None for row in group.fixes)]
     heads = [f"time / {group.baseline}" if axis == "time" else axis for axis in axes]
-    return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.rows]
+    return (noun, "status", *heads), [(row.fix, row.status, *_figures(row, axes)) for row in group.fixes]
 
 
-def _figures(row: Contender, axes: Sequence[str]) -> Iterator[str]:
+def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:
     for axis in axes:
         found = row.estimate(axis)
         if found is None:

@@ -1,15 +1,16 @@
-"""The tables of a report, as plain text cells that a terminal, Markdown and the README share.
+"""The tables of a report: terminal, Markdown and the README share them.
 
-Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, and, where
-audio was measured, a table of sound with the reference, the noise floor and both controls beside the fixes. A column
-that no row can fill is left out.
+Each section gives a table of costs (status, latency, memory, drift, divergence), a table of what really ran, the parts
+of the drift, and, where audio was measured, a table of sound with the reference, the noise floor and both controls
+beside the fixes. A column that no row can fill is left out. Parts of a drift are shares of the total mean square error
+in per cent; with the cross-term, which may be negative, they add up to 100.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from precision_eval.core.formatting import (
@@ -24,9 +25,10 @@ from precision_eval.core.formatting import (
     scientific,
     with_interval,
 )
+from precision_eval.core.table import Code, Table, make_table, to_csv
 from precision_eval.diagnose.explain.reading import short_reason
-from precision_eval.report.ranking import verdict_of
-from precision_eval.results.data import Row, Run, Section, figure_of, is_identical, memory_bytes
+from precision_eval.results.model import Group, Row, figure_of, is_identical, memory_bytes
+from precision_eval.results.reading import Run
 
 WHOLE_FILE_METRICS = ("si_sdr_db",)
 """Shown for the whole file: identical windows make their mean infinite."""
@@ -34,47 +36,56 @@ WHOLE_FILE_METRICS = ("si_sdr_db",)
 VOICE_WINDOW_FRAMES = 512
 """Positions that the voice attends over at most; a test holds this to the model's own figure."""
 
+IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
+"""First columns of ``results.csv``."""
+
 _SHORT_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text."""
+PARTS = {
+    "input_cast_mse": "input cast, %",
+    "compute_mse": "compute, %",
+    "output_rounding_mse": "output rounding, %",
+    "cross_mse": "cross-term, %",
+}
+"""Key of a part in the records, and its heading."""
 
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    kinds: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+FEWEST_POSITIONS = 20
+"""Fewer positions make no share."""
+
+_PARTS_NOTES = {
+    "cross-term, %": "Parts: shares of the drift's mean square error; where they cancel or add up, the cross-term.",
+    "nucleus moved": "Sampler: run alone on float64's logits in the fix's dtype, so no error of attention is in it.",
+}
 
 
-def tables_of(run: Run, section: Section) -> tuple[Table, ...]:
+def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     """Return every table of `section` that has something to say."""
-    found = (cost_table(section), audio_table(run, section), trace_table(section))
+    found = (cost_table(section), audio_table(run, section), trace_table(section), parts_table(section))
     return tuple(table for table in found if table is not None)
 
 
-def cost_table(section: Section) -> Table | None:
+def cost_table(section: Group) -> Table | None:
     """Return status, latency, memory, drift and divergence, one row per fix and reference."""
-    rows = [row for row in section.rows if row.role == "fix" or row.drift or row.data("divergence", "latency")]
+    rows = [row for row in section.rows if row.role == "fix" or row.drift_data or row.data("divergence", "latency")]
     if not rows:
         return None
     columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
         ("status", lambda row: row.status + ("" if not row.incomplete else " *")),
         (f"latency ratio {confidence_text(section)}", _latency_text),
-        ("verdict", lambda row: verdict_of(row, section) or MISSING),
+        ("verdict", lambda row: section.verdict_of(row) or MISSING),
         ("MDE", lambda row: percent(figure_of(row.data("latency"), "minimum_detectable_effect"))),
         ("median", lambda row: duration_text(figure_of(row.data("latency"), "median_s"))),
         ("storage + peak extra", _memory_text),
         ("drift [95 %]" if _has_drift_interval(rows) else "drift", _drift_text),
-        ("KL, nats", lambda row: scientific(figure_of(row.drift, "kl_nats"))),
+        ("KL, nats", lambda row: scientific(figure_of(row.drift_data, "kl_nats"))),
         ("diverged", _diverged_text),
     )
     notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
     return _table(section.title, rows, columns, notes=tuple(notes))
 
 
-def audio_table(run: Run, section: Section) -> Table | None:
+def audio_table(run: Run, section: Group) -> Table | None:
     """Return the sound of each fix beside reference, noise floor and controls; None where no audio was measured."""
     fixes = [row for row in section.fixes if row.data("audio")]
     if not fixes:
@@ -106,11 +117,12 @@ def audio_table(run: Run, section: Section) -> Table | None:
         role for role in ("reference", "noise_floor", "control") if role not in {row.role for row in comparators}
     ]
     if missing:
-        notes.append(f"Not in these records: {join(missing)}; without them these distances have no yardstick.")
+        names = join(missing).replace("_", " ")
+        notes.append(f"Not in these records: {names}; without them these distances have no yardstick.")
     return _table(f"Sound · {section.title}{length}", rows, columns, notes=tuple(notes))
 
 
-def trace_table(section: Section) -> Table | None:
+def trace_table(section: Group) -> Table | None:
     """Return the dtypes and the attention backend that really ran; None where no trace passed."""
     rows = section.having("trace")
     if not rows:
@@ -124,7 +136,7 @@ def trace_table(section: Section) -> Table | None:
     return _table(f"What really ran · {section.title}", rows, columns)
 
 
-def confidence_text(section: Section) -> str:
+def confidence_text(section: Group) -> str:
     """Return the confidence of the latency intervals, such as ``[95 %]``."""
     for row in section.rows:
         confidence = figure_of(row.data("latency"), "confidence")
@@ -142,7 +154,7 @@ def _table(
     return Table(
         title=title,
         columns=("fix", *(name for name, _ in kept)),
-        rows=tuple((row.fix, *cells) for row, cells in zip(rows, cells_by_row, strict=True)),
+        rows=tuple((Code(row.fix), *cells) for row, cells in zip(rows, cells_by_row, strict=True)),
         kinds=tuple(_kind(row) for row in rows),
         notes=notes,
     )
@@ -154,7 +166,7 @@ def _kind(row: Row) -> str:
     return "passed" if row.status == "passed" else "failed"
 
 
-def _cost_notes(section: Section) -> tuple[str, ...]:
+def _cost_notes(section: Group) -> tuple[str, ...]:
     notes = []
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in section.failing:
@@ -175,15 +187,15 @@ def _cost_notes(section: Section) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def sharpness_note(section: Section) -> str:
+def sharpness_note(section: Group) -> str:
     """Return how sharp the voice's attention is, of full_float32 or else of the least drift recorded."""
-    known = [row for row in section.rows if figure_of(row.drift, "attention_entropy_nats") is not None]
+    known = [row for row in section.rows if figure_of(row.drift_data, "attention_entropy_nats") is not None]
     rows = [row for row in known if row.role == "fix"] or known
     if not rows:
         return ""
-    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift, "relative_error") or 0.0))
-    entropy, logit = (figure_of(best.drift, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
-    steps = figure_of(best.drift, "steps")
+    best = min(rows, key=lambda row: (row.fix != "full_float32", figure_of(row.drift_data, "relative_error") or 0.0))
+    entropy, logit = (figure_of(best.drift_data, name) or 0.0 for name in ("attention_entropy_nats", "max_abs_logit"))
+    steps = figure_of(best.drift_data, "steps")
     context = VOICE_WINDOW_FRAMES if steps is None else min(int(steps), VOICE_WINDOW_FRAMES)
     return (
         f"How sharp attention is ({best.fix}): largest attention logit {fixed(logit, decimals=1)}, mean entropy "
@@ -192,7 +204,7 @@ def sharpness_note(section: Section) -> str:
     )
 
 
-def doubts_of(section: Section) -> list[str]:
+def doubts_of(section: Group) -> list[str]:
     """Return the doubts that latency results carry, one line per distinct doubt, with the fixes that share it."""
     shared: dict[str, list[str]] = {}
     for row in section.rows:
@@ -214,12 +226,12 @@ def _memory_text(row: Row) -> str:
 
 
 def _has_drift_interval(rows: Sequence[Row]) -> bool:
-    return any(figure_of(row.drift, "relative_error_low") is not None for row in rows)
+    return any(figure_of(row.drift_data, "relative_error_low") is not None for row in rows)
 
 
 def _drift_text(row: Row) -> str:
     names = ("relative_error", "relative_error_low", "relative_error_high")
-    return with_interval(*(scientific(figure_of(row.drift, name)) for name in names))
+    return with_interval(*(scientific(figure_of(row.drift_data, name)) for name in names))
 
 
 def _diverged_text(row: Row) -> str:
@@ -314,3 +326,108 @@ def _casts_text(trace: Mapping[str, Any]) -> str:
     ]
     shown = texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])
     return "; ".join(shown) or MISSING
+
+
+def shares_of(drift: Mapping[str, Any] | None) -> list[float] | None:
+    """Return the parts of a drift in per cent of its mean square error, in the order of ``PARTS``; None without."""
+    total = figure_of(drift, "split", "total_mse")
+    parts = [figure_of(drift, "split", name) for name in PARTS]
+    if not total or any(part is None for part in parts):
+        return None
+    return [100.0 * float(part or 0.0) / total for part in parts]
+
+
+def shares_text(drift: Mapping[str, Any] | None) -> str:
+    """Write the parts in one cell: ``60 / 25 / 10 / 5``."""
+    shares = shares_of(drift)
+    return MISSING if shares is None else " / ".join(fixed(share, decimals=0) for share in shares)
+
+
+def sampler_text(row: Row) -> str:
+    """Share of positions whose nucleus the sampler's own rounding changes; a single position makes no share."""
+    data = row.data("sampler")
+    positions, changed = figure_of(data, "positions"), figure_of(data, "changed_nucleus")
+    if positions is None or changed is None or positions < FEWEST_POSITIONS:
+        return MISSING
+    return f"{100.0 * changed:.0f} % of {positions:.0f}"
+
+
+def parts_table(section: Group) -> Table | None:
+    """Return the parts of each fix's drift and the sampler's rounding; None where neither was measured."""
+    rows = [row for row in section.fixes if shares_of(row.drift_data) is not None or row.data("sampler") is not None]
+    if not rows:
+        return None
+    headings = ("drift", *PARTS.values(), "sampler in", "nucleus moved", "its total variation")
+    cells = [_parts_cells(row) for row in rows]
+    kept = [place for place in range(len(headings)) if any(line[place] != MISSING for line in cells)]
+    columns = tuple(headings[place] for place in kept)
+    return Table(
+        title=f"What the drift consists of · {section.title}",
+        columns=("fix", *columns),
+        rows=tuple((Code(row.fix), *(line[place] for place in kept)) for row, line in zip(rows, cells, strict=True)),
+        kinds=("passed",) * len(rows),
+        notes=tuple(note for column, note in _PARTS_NOTES.items() if column in columns),
+    )
+
+
+def _parts_cells(row: Row) -> list[str]:
+    shares, sampler = shares_of(row.drift_data), row.data("sampler")
+    return [
+        scientific(figure_of(row.drift_data, "relative_error")),
+        *([MISSING] * len(PARTS) if shares is None else [fixed(share, decimals=0) for share in shares]),
+        MISSING if sampler is None else str(sampler.get("dtype", MISSING)),
+        _moved(sampler),
+        scientific(figure_of(sampler, "total_variation")),
+    ]
+
+
+def _moved(sampler: Mapping[str, Any] | None) -> str:
+    """Positions whose nucleus changed, of how many: ``22 of 64``."""
+    positions, changed = figure_of(sampler, "positions"), figure_of(sampler, "changed_nucleus")
+    return MISSING if positions is None or changed is None else f"{changed * positions:.0f} of {positions:.0f}"
+
+
+def results_table(run: Run) -> Table:
+    """Return one row per cell with every scalar of its records, for other tools; what was not measured is empty.
+
+    Columns are the cell's identity, its status per measure, then ``measure.path.to.scalar`` with the unit in the name.
+    """
+    lines = [_line(section, row) for section in run.sections for row in section.rows]
+    names = dict.fromkeys(name for line in lines for name in line if name not in IDENTITY)
+    columns = (*IDENTITY, *sorted(names))
+    rows = [["" if line.get(name) is None else str(line[name]) for name in columns] for line in lines]
+    return make_table(columns, rows)
+
+
+def write_csv(run: Run, path: Path) -> Path:
+    """Write the table of all cells to `path` (UTF-8, comma, header line) and return it."""
+    path.write_text(to_csv(results_table(run)), encoding="utf-8", newline="")
+    return path
+
+
+def _line(section: Group, row: Row) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "case": section.case,
+        "size": section.size,
+        "mode": section.mode,
+        "device": section.device,
+        "pins": section.pins.lstrip(","),
+        "threads": section.threads,
+        "fix": row.fix,
+        "role": row.role,
+        "status": row.status,
+        "reason": row.reason,
+    }
+    for measure, record in row.records.items():
+        line[f"{measure}.status"] = record.status
+        line |= {f"{measure}.{path}": value for path, value in scalars_of(record.data or {})}
+    return line
+
+
+def scalars_of(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the figures of nested data that are no lists, with their paths."""
+    for name, value in node.items():
+        if isinstance(value, Mapping):
+            yield from scalars_of(value, f"{prefix}{name}.")
+        elif value is not None and not isinstance(value, list):
+            yield f"{prefix}{name}", value

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
 
+from precision_eval.core.table import print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.provenance import environment_lines, facts_line
-from precision_eval.report.tables import Table
-from precision_eval.report.tables_parts import all_tables
-from precision_eval.report.version_notes import operations_table, version_table
-from precision_eval.results.data import Run, figure_of
+from precision_eval.report.tables import tables_of
+from precision_eval.report.version_notes import version_table
+from precision_eval.results.model import figure_of
+from precision_eval.results.reading import Run
 
 READING_GUIDE = (
     "status: raised, non_finite, … is a result: that fix does not cure this case; its message is below.",
@@ -33,11 +32,6 @@ READING_GUIDE = (
     "Overlapping intervals are a tie. One machine, one build, one set of seeds: measure on yours before you ship.",
 )
 
-_WIDEST_CELL = 44
-_GAP = 3
-_EDGE = 3
-_STYLES = {"passed": "", "failed": "red", "reference": "dim"}
-
 
 def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     """Print every table, the findings, the reading guide and where the files are."""
@@ -47,14 +41,12 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     if run.torn_bytes:
         console.print(f"The last record is torn ({run.torn_bytes} bytes) and not counted; run again to resume.")
     for section in run.sections:
-        for table in all_tables(run, section):
-            console.print(table.title, style="bold", highlight=False, markup=False)
-            for part in _rich_tables(table, width=console.width):
-                console.print(part)
-            for note in table.notes:
-                console.print(f"  {note}", style="dim", highlight=False, markup=False)
+        for table in tables_of(run, section):
+            print_table(table, console)
             console.print()
-    _print_versions(run, console)
+    if (versions := version_table(run)) is not None:
+        print_table(versions, console)
+        console.print()
     console.print("What the numbers say", style="bold")
     for title, sentences in findings(run):
         console.print(f"  [bold]{escape(title)}[/bold]. {escape(' '.join(sentences))}", highlight=False)
@@ -65,19 +57,6 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     if files:
         console.print()
         console.print(f"Written to {run.directory}: " + ", ".join(_listed(run, files)), highlight=False, markup=False)
-
-
-def _print_versions(run: Run, console: Console) -> None:
-    """Print what depends on the torch version, where anything does."""
-    versions = version_table(run)
-    if versions is None:
-        return
-    console.print(versions.title, style="bold", highlight=False, markup=False)
-    for part in _rich_tables(versions, width=console.width):
-        console.print(part)
-    for note in versions.notes:
-        console.print(f"  {note}", style="dim", highlight=False, markup=False)
-    console.print()
 
 
 def reading_guide(run: Run) -> list[str]:
@@ -115,64 +94,15 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
     parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
     for section in run.sections:
         parts.append(f"## {section.title}")
-        for table in all_tables(run, section):
-            parts.append(markdown_table(table, heading=table.title != section.title))
+        for table in tables_of(run, section):
+            parts.append(to_markdown(table, heading=table.title != section.title))
     if (versions := version_table(run)) is not None:
-        parts += [f"## {versions.title}", markdown_table(versions, heading=False)]
-        parts.append(markdown_table(operations_table(), heading=True))
+        parts += [f"## {versions.title}", to_markdown(versions, heading=False)]
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
     parts += [f"- Left out: {line}" for line in left_out]
     parts.append("## How to read this\n\n" + "\n".join(f"- {line}" for line in reading_guide(run)))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown_table(table: Table, *, heading: bool) -> str:
-    """Return one table in Markdown, with its notes as a list below it."""
-    lines = [f"**{table.title}**", ""] if heading else []
-    lines.append("| " + " | ".join(table.columns) + " |")
-    lines.append("|" + "---|" * len(table.columns))
-    for row in table.rows:
-        name, *cells = (cell.replace("|", "\\|") for cell in row)
-        lines.append("| " + " | ".join((f"`{name}`", *cells)) + " |")
-    if table.notes:
-        lines += ["", *(f"- {note}" for note in table.notes)]
-    return "\n".join(lines)
-
-
-def _rich_tables(table: Table, *, width: int) -> list[RichTable]:
-    """Return the table, in as many parts as the console's width asks for; each part repeats the first column."""
-    parts = []
-    for columns in _column_parts(table, width=width):
-        part = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in (0, *columns):
-            part.add_column(table.columns[column], width=_width(table, column))
-        for row, kind in zip(table.rows, table.kinds, strict=True):
-            part.add_row(*(escape(row[column]) for column in (0, *columns)), style=_STYLES[kind])
-        parts.append(part)
-    return parts
-
-
-def _column_parts(table: Table, *, width: int) -> list[list[int]]:
-    """Group the columns after the first so that each group fits beside it."""
-    parts: list[list[int]] = [[]]
-    first = used = _width(table, 0) + _EDGE
-    for column in range(1, len(table.columns)):
-        needed = _width(table, column) + _GAP
-        if parts[-1] and used + needed > width:
-            parts.append([])
-            used = first
-        parts[-1].append(column)
-        used += needed
-    return parts
-
-
-def _width(table: Table, column: int) -> int:
-    """Natural width of a column: its widest cell (long prose may wrap), and its heading over two lines."""
-    heading = table.columns[column]
-    words = max(len(word) for word in heading.split())
-    cells = min(max((len(row[column]) for row in table.rows), default=0), _WIDEST_CELL)
-    return max(words, -(-len(heading) // 2), cells)
 
 
 def environment_line(run: Run) -> str:

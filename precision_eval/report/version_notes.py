@@ -13,14 +13,21 @@ from dataclasses import dataclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
-from precision_eval.report.tables import Table
-from precision_eval.results.data import Run, Section
-from precision_eval.results.expectations import SIZE, Change, Column, changes, column_for, load_table, release
-from precision_eval.studies.versions.operations import PROBES, Outcomes, load_outcomes
+from precision_eval.core.table import Code, MarkdownText, Table
+from precision_eval.results.expectations import (
+    SIZE,
+    Column,
+    ExpectationChange,
+    changes,
+    column_for,
+    load_table,
+    release,
+    spans_text,
+)
+from precision_eval.results.model import Group
+from precision_eval.results.reading import Run
 
 TITLE = "Statuses that depend on the torch version"
-OPERATIONS_TITLE = "What torch's own operations give, by version"
-_MODES = {"eager": "eager", "compiled-aot_eager": "compiled by aot_eager", "compiled-inductor": "compiled by Inductor"}
 _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 
 
@@ -77,64 +84,15 @@ def version_table(run: Run, *, case: str | None = None, table: Mapping[str, Colu
     return Table(
         title=TITLE,
         columns=("cell", "size", f"here, torch {release(version)}", "recorded versions", "agreement"),
-        rows=tuple((n.cell, n.size, n.found, n.spans, n.agreement) for n in notes),
+        rows=tuple((Code(n.cell), n.size, n.found, n.spans, n.agreement) for n in notes),
         kinds=tuple("passed" if n.found == n.recorded or n.recorded is None else "failed" for n in notes),
-        notes=(_origin(table, version),),
+        notes=(MarkdownText(_origin(table, version)),),
     )
 
 
-def operations_table(outcomes: Outcomes | None = None) -> Table:
-    """Return the output dtype of each probed operation over the recorded torch versions, one column per mode."""
-    outcomes = load_outcomes() if outcomes is None else outcomes
-    rows = []
-    for probe in PROBES:
-        cells = []
-        for mode in _MODES:
-            key = f"{probe.id}/{mode}"
-            found = [(version, column[key]) for version, column in outcomes.items() if key in column]
-            same = len({what for _, what in found}) == 1
-            cells.append(f"{found[0][1]} in each" if same else _spans(found) or MISSING)
-        rows.append((probe.id, probe.title, *cells, probe.source))
-    return Table(
-        title=OPERATIONS_TITLE,
-        columns=("probe", "operation", *_MODES.values(), "upstream"),
-        rows=tuple(rows),
-        kinds=("passed",) * len(rows),
-        notes=(
-            f"The output's dtype on the CPU, recorded for torch {', '.join(outcomes)}; "
-            "`python -m precision_eval.studies.versions.operations` probes the torch at hand.",
-            "No case here makes that product of mixed dtypes. Not run on CUDA, where `rms_norm` under autocast "
-            "returns float32 from 2.12 on by pytorch #174824.",
-        ),
-    )
-
-
-def spans_text(change: Change) -> str:
-    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``."""
-    return _spans([(version, expectation.status) for version, expectation in change.by_version])
-
-
-def _spans(by_version: Sequence[tuple[str, str]]) -> str:
-    spans: list[tuple[str, list[str]]] = []
-    for version, found in by_version:
-        if spans and spans[-1][0] == found:
-            spans[-1][1].append(version)
-        else:
-            spans.append((found, [version]))
-    return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
-
-
-def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
-    if place == count - 1:
-        return f"{status} from {versions[0]}"
-    if place == 0:
-        return f"{status} up to {versions[-1]}"
-    return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")
-
-
-def _turning(found: Sequence[Change]) -> dict[str, Change]:
+def _turning(found: Sequence[ExpectationChange]) -> dict[str, ExpectationChange]:
     """Return the changes by ``case/fix/mode`` of a run; of two compilers, the one recorded on more versions."""
-    by_cell: dict[str, Change] = {}
+    by_cell: dict[str, ExpectationChange] = {}
     for change in found:
         name, _, mode = change.cell.rpartition("/")
         key = f"{name}/{mode.partition('-')[0]}"
@@ -150,7 +108,7 @@ def _own_column(table: Mapping[str, Column], version: str) -> Column:
         return Column()
 
 
-def _recorded(column: Column, section: Section, fix: str) -> str | None:
+def _recorded(column: Column, section: Group, fix: str) -> str | None:
     modes = ("eager",) if section.mode == "eager" else _COMPILED
     found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
     return next((expectation.status for expectation in found if expectation is not None), None)

@@ -13,14 +13,12 @@ from rich.console import Console
 
 from precision_eval.core.drawing import LeftOut, save
 from precision_eval.core.files import PARTIAL, move_whole
-from precision_eval.report.csv_file import write_csv
-from precision_eval.report.plots_audio import draw_audio
-from precision_eval.report.plots_drift import draw_drift
-from precision_eval.report.plots_memory import draw_memory
-from precision_eval.report.plots_survival import draw_survival
-from precision_eval.report.plots_tradeoff import draw_tradeoff
+from precision_eval.report.figures.memory import draw_memory
+from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
+from precision_eval.report.figures.tradeoff import draw_tradeoff
+from precision_eval.report.tables import write_csv
 from precision_eval.report.text import markdown_report, print_report
-from precision_eval.results.data import Run, load_run
+from precision_eval.results.reading import Run, load_run
 
 FIGURES_NAME = "figures"
 TIMED_CASE = "voice"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ Table = dict[str, Column]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ExpectationDifference:
     """A cell that is not as the table says."""
 
     cell: str
@@ -66,7 +66,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Change:
+class ExpectationChange:
     """A cell whose status depends on the torch version."""
 
     cell: str
@@ -233,7 +233,7 @@ def column_for(table: Table, version: str) -> tuple[str, Column]:
     return recorded, table[recorded]
 
 
-def differences(expected: Column, found: Column, *, same_version: bool) -> list[Difference]:
+def differences(expected: Column, found: Column, *, same_version: bool) -> list[ExpectationDifference]:
     """Compare what was found with a column."""
     result = []
     changed = {w for w, digest in found.digests.items() if expected.digests.get(w, digest) != digest}
@@ -241,15 +241,15 @@ def differences(expected: Column, found: Column, *, same_version: bool) -> list[
     for key, now in found.cells.items():
         before = expected.cells.get(key)
         if before is None:
-            result.append(Difference(key, None, now, "not in the table"))
+            result.append(ExpectationDifference(key, None, now, "not in the table"))
         elif before.status != now.status:
             note = "another status" + (", and the case has changed" if _case(key) in changed else "")
-            result.append(Difference(key, before, now, note))
+            result.append(ExpectationDifference(key, before, now, note))
         elif same_version and before.message != now.message:
-            result.append(Difference(key, before, now, "another message"))
+            result.append(ExpectationDifference(key, before, now, "another message"))
     for key, before in expected.cells.items():
         if _case(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
-            result.append(Difference(key, before, None, "no longer there"))
+            result.append(ExpectationDifference(key, before, None, "no longer there"))
     return result
 
 
@@ -257,7 +257,7 @@ def _case(key: str) -> str:
     return key.partition("/")[0]
 
 
-def changes(table: Mapping[str, Column]) -> list[Change]:
+def changes(table: Mapping[str, Column]) -> list[ExpectationChange]:
     """List the cells whose status depends on the torch version."""
     keys = sorted({key for column in table.values() for key in column.cells})
     versions = sorted(table, key=version_key)
@@ -265,7 +265,7 @@ def changes(table: Mapping[str, Column]) -> list[Change]:
     for key in keys:
         by_version = tuple((v, table[v].cells[key]) for v in versions if key in table[v].cells)
         if len({expectation.status for _, expectation in by_version}) > 1:
-            found.append(Change(key, by_version))
+            found.append(ExpectationChange(key, by_version))
     return found
 
 
@@ -281,3 +281,27 @@ def updated(table: Table, version: str, found: Column) -> Table:
     }
     digests = {w: digest for w, digest in old.digests.items() if w in known} | found.digests
     return {**table, release(version): Column(digests, kept | found.cells)}
+
+
+def spans_text(change: ExpectationChange) -> str:
+    """Say which versions do what: ``"raised up to 2.6.0, passed from 2.8.0"``."""
+    return spans_of([(version, expectation.status) for version, expectation in change.by_version])
+
+
+def spans_of(by_version: Sequence[tuple[str, str]]) -> str:
+    """Write (version, outcome) in ascending order as spans of equal outcomes."""
+    spans: list[tuple[str, list[str]]] = []
+    for version, found in by_version:
+        if spans and spans[-1][0] == found:
+            spans[-1][1].append(version)
+        else:
+            spans.append((found, [version]))
+    return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
+
+
+def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
+    if place == count - 1:
+        return f"{status} from {versions[0]}"
+    if place == 0:
+        return f"{status} up to {versions[-1]}"
+    return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,14 +47,16 @@ def kaplan_meier(
 ) -> Survival:
     """Kaplan–Meier estimate of a survival curve."""
     times, events = _checked_units(time, observed)
-    points = [(0.0, 1.0, times.size, 0.0)]  # time, fraction, at risk, Greenwood's sum
-    fraction, greenwood = 1.0, 0.0
-    for event_time in np.unique(times[events]):
-        at_risk = int((times >= event_time).sum())
-        lost = int((events & (times == event_time)).sum())
-        fraction *= 1.0 - lost / at_risk
-        greenwood += lost / (at_risk * (at_risk - lost)) if lost < at_risk else math.inf
-        points.append((float(event_time), fraction, at_risk, greenwood))
+    event_times = np.unique(times[events])
+    lost = np.array([np.count_nonzero(events & (times == time)) for time in event_times])
+    at_risk = times.size - np.searchsorted(np.sort(times), event_times)
+    fractions = _survival_at(event_times, times, events)
+    with np.errstate(divide="ignore"):
+        greenwood = np.cumsum(lost / (at_risk * (at_risk - lost)))
+    points = [
+        (0.0, 1.0, times.size, 0.0),
+        *zip(event_times.tolist(), fractions.tolist(), at_risk.tolist(), greenwood.tolist(), strict=True),
+    ]  # time, fraction, at risk, Greenwood's sum
     effective = _effective_numbers(points)
     bounds = [
         _interval(S, G, n, confidence=confidence, method=method)
@@ -68,6 +70,14 @@ def kaplan_meier(
         at_risk=tuple(point[2] for point in points),
         confidence=confidence,
     )
+
+
+def _survival_at(at: NDArray[np.float64], times: NDArray[np.float64], events: NDArray[np.bool_]) -> NDArray[np.float64]:
+    from scipy.stats import ecdf
+
+    if not at.size:
+        return at
+    return np.asarray(ecdf(_censored(times, events)).sf.evaluate(at))
 
 
 def _checked_units(time: ArrayLike, observed: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -142,18 +152,19 @@ def log_rank(
     first_time: ArrayLike, first_observed: ArrayLike, second_time: ArrayLike, second_observed: ArrayLike
 ) -> LogRank:
     """Compare two survival curves by the log-rank test of Mantel."""
-    first, first_event = _checked_units(first_time, first_observed)
-    second, second_event = _checked_units(second_time, second_observed)
-    excess = variance = 0.0
-    for time in np.unique(np.concatenate([first[first_event], second[second_event]])):
-        n, m = int((first >= time).sum()), int((second >= time).sum())
-        lost_first = int((first_event & (first == time)).sum())
-        lost = lost_first + int((second_event & (second == time)).sum())
-        excess += lost_first - lost * n / (n + m)
-        if n + m > 1:
-            variance += lost * (n / (n + m)) * (m / (n + m)) * (n + m - lost) / (n + m - 1)
-    z = excess / math.sqrt(variance) if variance > 0.0 else 0.0
-    return LogRank(z, math.erfc(abs(z) / math.sqrt(2.0)))
+    from scipy.stats import logrank
+
+    first = _checked_units(first_time, first_observed)
+    second = _checked_units(second_time, second_observed)
+    with np.errstate(divide="ignore", invalid="ignore"):  # nobody is lost, or all at once: nothing tells them apart
+        found = logrank(_censored(*first), _censored(*second))
+    return LogRank(float(found.statistic), float(found.pvalue)) if np.isfinite(found.statistic) else LogRank(0.0, 1.0)
+
+
+def _censored(times: NDArray[np.float64], events: NDArray[np.bool_]) -> Any:
+    from scipy.stats import CensoredData
+
+    return CensoredData(uncensored=times[events], right=times[~events])
 
 
 def holm_adjusted(p_values: ArrayLike) -> list[float]:

@@ -11,30 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
-from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.core.records import Record
-from precision_eval.diagnose.doctor.reference import check_available, reference_of
-from precision_eval.diagnose.doctor.subject import Outcome, attempt, floating_leaves, relative_error, subject_of
-from precision_eval.diagnose.explain.reading import short_reason
+from precision_eval.core.cells import failure_of
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
 from precision_eval.fixes.storage import storage_bytes
+from precision_eval.measure.float64_reference import check_available, reference_of
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
+from precision_eval.measure.model_calls import CallOutcome, attempt, floating_leaves, relative_error, subject_of
 from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
-from precision_eval.results.choose import Group, groups_of
-from precision_eval.results.choose.facts import exact
+from precision_eval.results.model import Group, Row, exact
+from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
 from precision_eval.stats import PairedRatio
 
 Reference = nn.Module | Callable[..., Any] | torch.Tensor
 _REFERENCE = "full_float32"
 _OF_RUNS = "; run with --processes 5 or more"
+_LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Cost:
     peak_bytes: int | None = None
 
     def __repr__(self) -> str:
-        parts = [self.status if not self.reason else f"{self.status} ({self.reason})"]
+        parts = [f"{self.status} ({shortened(self.reason, limit=_LONGEST_REASON)})" if self.reason else self.status]
         parts += [] if self.drift is None else [f"drift {self.drift:.2g}"]
         parts += [] if self.latency is None else [str(self.latency)]
         return f"<{self.name}: {'; '.join(parts)}>"
@@ -158,8 +159,8 @@ def compare(
         Name of the candidate that times are ratios to.
     reference : torch.nn.Module, callable or torch.Tensor, optional
         A module: a float64 copy of it is called, whatever its own dtypes are, so one that raises will do. A function:
-        called with the floating inputs in float64. A tensor: the output itself. Without a reference no drift is
-    measured. latency, memory : bool
+        called with the floating inputs in float64. A tensor: the output itself. Without one, no drift is measured.
+    latency, memory : bool
         Measure it.
     budget_s : float
         Seconds for the timing of all candidates together.
@@ -192,7 +193,7 @@ def compare(
     truth, name, doubts = _truth(reference, inputs, args, kwargs)
     ready = {key: _Ready.of(one, args, kwargs) for key, one in candidates.items()}
     outcomes = {key: one.tried() for key, one in ready.items()}
-    rows = {key: _row(key, outcomes[key], truth, ready[key].module) for key in candidates}
+    rows = {key: _untimed(key, outcomes[key], truth, ready[key].module) for key in candidates}
     passed = [key for key, row in rows.items() if row.status == "passed"]
     device = next((output.device for key in passed for output in outcomes[key].outputs or ()), torch.device("cpu"))
     unlike = [key for key in passed if truth is not None and rows[key].drift is None]
@@ -222,7 +223,7 @@ class _Ready:
             return cls(one.bound(args, kwargs), one.applied.agreeing, one.model)
         return cls(partial(one, *args, **kwargs), torch.no_grad, one if isinstance(one, nn.Module) else None)
 
-    def tried(self) -> Outcome:
+    def tried(self) -> CallOutcome:
         with self.block():
             return attempt(lambda: floating_leaves(self.call()))
 
@@ -258,8 +259,8 @@ def _truth(
     if reference is None:
         return None, "", ()
     if isinstance(reference, nn.Module):
-        found = reference_of(subject_of(reference, inputs), available_bytes=check_available(None), draws=None)
-        return found.outputs, found.name, found.doubts
+        truth = reference_of(subject_of(reference, inputs), available_bytes=check_available(None), draws=None)
+        return truth.outputs, truth.name, truth.doubts
     if not callable(reference) and not isinstance(reference, torch.Tensor):
         raise ParameterError(
             f"the reference is a {type(reference).__name__}; expected a module, a function or a tensor"
@@ -271,26 +272,21 @@ def _truth(
         )
     dtypes = {str(output.dtype).removeprefix("torch.") for output in outputs}
     if dtypes != {"float64"}:
-        found_ = ", ".join(sorted(dtypes)) or "nothing floating"
-        raise ParameterError(f"the reference gives {found_}; expected float64: compute it from float64 operands")
+        given = ", ".join(sorted(dtypes)) or "nothing floating"
+        raise ParameterError(f"the reference gives {given}; expected float64: compute it from float64 operands")
     return outputs, "as given", ()
 
 
-def _row(name: str, found: Outcome, truth: tuple[torch.Tensor, ...] | None, module: nn.Module | None) -> Cost:
+def _untimed(name: str, outcome: CallOutcome, truth: tuple[torch.Tensor, ...] | None, module: nn.Module | None) -> Cost:
     stored = None if module is None else storage_bytes(module)
-    if found.error is not None:
-        status = "unsupported" if isinstance(found.error, UnsupportedError) else "raised"
-        return Cost(name=name, status=status, reason=_reason(found.error), stored_bytes=stored)
-    broken, total = found.broken(truth)
+    if outcome.error is not None:
+        failure = failure_of(name, outcome.error)
+        return Cost(name=name, status=failure.status, reason=failure.reason or "", stored_bytes=stored)
+    broken, total = outcome.broken(truth)
     if broken:
         reason = f"{broken} of {total} output values are not finite"
         return Cost(name=name, status="non_finite", reason=reason, stored_bytes=stored)
-    return Cost(name=name, status="passed", drift=_drift(found.outputs or (), truth), stored_bytes=stored)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {short_reason(text)}" if text else type(error).__name__
+    return Cost(name=name, status="passed", drift=_drift(outcome.outputs or (), truth), stored_bytes=stored)
 
 
 def _drift(outputs: tuple[torch.Tensor, ...], truth: tuple[torch.Tensor, ...] | None) -> float | None:
@@ -314,7 +310,7 @@ def _timed(
     return {name: replace(passed[name], latency=ratio) for name, ratio in ratios.items()}, tuple(doubts.values())
 
 
-class _Compared(Group):
+class CandidateGroup(Group):
     """A group of candidates that are no fixes of a case: what is missing is asked for in another way."""
 
     def command(self, measure: str | None = None) -> str:
@@ -323,31 +319,40 @@ class _Compared(Group):
 
 
 def _group(costs: Costs) -> Group:
-    """Arrange the figures as a run's are, in the order of the candidates."""
-    records = [record for row in costs.values() for record in _records(costs, row)]
-    (found,) = groups_of(records)
-    rows = {row.fix: row for row in found.rows}
-    held = {item.name: getattr(found, item.name) for item in fields(Group)}
-    if any(row.latency is not None for row in costs.values()):
-        rows[costs.baseline] = replace(rows[costs.baseline], time=exact(1.0), processes=1)
-    held["rows"] = tuple(rows[name] for name in costs)
-    held["doubts"] = tuple(doubt.removesuffix(_OF_RUNS) for doubt in found.doubts)
-    return _Compared(**held)
+    """Arrange the figures in the model of results, in the order of the candidates."""
+    timed = any(cost.latency is not None for cost in costs.values())
+    group = CandidateGroup(
+        case="candidates",
+        size="as given",
+        mode="eager",
+        device=costs.device,
+        threads=costs.threads,
+        rows=tuple(_row(cost, costs.baseline, timed=timed) for cost in costs.values()),
+        baseline=costs.baseline if timed else None,
+    )
+    return replace(group, doubts=tuple(doubt.removesuffix(_OF_RUNS) for doubt in figure_doubts(group)))
 
 
-def _records(costs: Costs, row: Cost) -> Iterator[Record]:
-    data: dict[str, dict[str, Any]] = {"trace": {"status": row.status}}
-    if row.drift is not None:
-        data["drift"] = {"relative_error": row.drift}
-    if row.latency is not None:
-        data["latency"] = row.latency.to_dict()
-    if row.peak_bytes is not None and row.stored_bytes is not None:
-        data["memory"] = {"storage_bytes": row.stored_bytes, "allocated_peak_bytes": row.peak_bytes}
-    place = {"case": "candidates", "size": "as given", "mode": "eager", "device": costs.device}
-    for measure, figures in data.items():
-        yield Record(
-            cell=f"{row.name}#{measure}", case_digest="", fix=row.name, role="fix", threads=costs.threads,
-            measure=measure, status=row.status, reason=row.reason or None, wall_s=0.0, environment="",
-            started_at="", data=figures if row.status == "passed" else None,
-            **cast(Any, place),
-        )  # fmt: skip
+def _row(cost: Cost, baseline: str, *, timed: bool) -> Row:
+    """Return a candidate as a row of the model; what did not pass has no figures."""
+    if cost.status != "passed":
+        return Row(fix=cost.name, status=cost.status, reason=cost.reason or None)
+    latency = None if cost.latency is None else cost.latency.to_dict()
+    drift = None if cost.drift is None else {"relative_error": cost.drift}
+    is_baseline = timed and cost.name == baseline
+    both_bytes = cost.peak_bytes is not None and cost.stored_bytes is not None
+    figures = {"time": latency or is_baseline, "drift": drift, "memory": both_bytes}
+    return Row(
+        fix=cost.name,
+        time=exact(1.0) if is_baseline else None if latency is None else ratio_estimate(latency),
+        time_logs=() if latency is None or is_baseline else log_ratios(latency),
+        processes=1 if latency is not None or is_baseline else 0,
+        session="compare",
+        verdict=None if cost.latency is None else cost.latency.verdict,
+        median_s=None if cost.latency is None else cost.latency.median_s,
+        drift=drift_estimate(drift),
+        stored_bytes=cost.stored_bytes if both_bytes else None,
+        peak_bytes=cost.peak_bytes if both_bytes else None,
+        missing={axis: "not measured" for axis, figure in figures.items() if not figure},
+        doubts=row_doubts(cost.name, baseline, latency, drift, None, twin=False),
+    )

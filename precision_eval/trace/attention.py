@@ -47,9 +47,9 @@ def attention_written_out(tag: Callable[[str], None]) -> Function:
         tag("softmax")
         probabilities = scores.softmax(-1)
         tag("output")
-        found = probabilities @ value
+        result = probabilities @ value
         tag("")
-        return found
+        return result
 
     return scaled_dot_product_attention
 

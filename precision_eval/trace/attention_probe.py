@@ -66,8 +66,8 @@ def _largest(scores: Tensor, forbidden: Tensor | None) -> Tensor:
     if forbidden is not None:
         scores.masked_fill_(forbidden, 0.0)
     least, most = scores.aminmax()
-    found = torch.maximum(-least, most)
-    return found if found.isfinite() else scores.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().amax()
+    largest = torch.maximum(-least, most)
+    return largest if largest.isfinite() else scores.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().amax()
 
 
 def _entropies(scores: Tensor, forbidden: Tensor | None) -> Tensor:

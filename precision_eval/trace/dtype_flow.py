@@ -34,7 +34,7 @@ _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
 
 _TORCH = str(Path(torch.__file__).parent)
 _PACKAGE = Path(__file__).parents[1]
-_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "trace", "fixes"))
+_OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "measure", "trace", "fixes"))
 _KEEPING = str(_PACKAGE / "cases" / "adapters" / "models.py")
 
 

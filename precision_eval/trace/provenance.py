@@ -117,18 +117,18 @@ class ProvenanceMap(TensorMap[Provenance]):
 
 def named_tensors(model: nn.Module, inputs: Any, *, prefix: str = "") -> list[tuple[str, str, torch.Tensor]]:
     """List every floating tensor that a call can find: parameters, buffers, attributes, inputs."""
-    found: list[tuple[str, str, torch.Tensor]] = []
+    tensors: list[tuple[str, str, torch.Tensor]] = []
     for kind, pairs in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
-        found += [(kind, name.removeprefix(prefix), tensor) for name, tensor in pairs if tensor.is_floating_point()]
-    seen = {id(tensor) for _, _, tensor in found}
+        tensors += [(kind, name.removeprefix(prefix), tensor) for name, tensor in pairs if tensor.is_floating_point()]
+    seen = {id(tensor) for _, _, tensor in tensors}
     given = [("input", name, tensor) for name, tensor in _tensors_in(inputs, "", depth=DEEPEST, seen=seen)]
     for path, module in model.named_modules():
         path = f"{path}.".removeprefix(prefix) if path else ""
         for own, value in vars(module).items():
             if own not in _OF_MODULES:
                 inside = _tensors_in(value, f"{path}{own}.", depth=DEEPEST, seen=seen)
-                found += [("attribute", name, tensor) for name, tensor in inside]
-    return found + given
+                tensors += [("attribute", name, tensor) for name, tensor in inside]
+    return tensors + given
 
 
 _OF_MODULES = frozenset(vars(nn.Module()))

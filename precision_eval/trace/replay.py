@@ -18,12 +18,17 @@ import torch
 from torch import nn
 
 from precision_eval.trace.operations import WRITING
-from precision_eval.trace.sites import SensitivityError, Site
+from precision_eval.trace.sites import SensitivityError, StorageSite
 from precision_eval.trace.tape import Leaf, Node, Ref, Tape, mapped
 
 
 def rounded(
-    tensor: torch.Tensor, dtype: torch.dtype, *, sites: Sequence[Site], narrow: Collection[Site], dim: int = -1
+    tensor: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    sites: Sequence[StorageSite],
+    narrow: Collection[StorageSite],
+    dim: int = -1,
 ) -> torch.Tensor:
     """Round a tensor to a format, where its sites are narrow."""
     which = [site in narrow for site in sites]
@@ -39,7 +44,7 @@ class _Replay:
     """One run along a tape."""
 
     def __init__(
-        self, tape: Tape, model: nn.Module, inputs: Sequence[Any], narrow: Collection[Site], compute: torch.dtype
+        self, tape: Tape, model: nn.Module, inputs: Sequence[Any], narrow: Collection[StorageSite], compute: torch.dtype
     ) -> None:
         self.tape = tape
         self.narrow = narrow
@@ -58,7 +63,7 @@ class _Replay:
         if leaf.floating:
             stored = stored.to(self.compute)
         if leaf.cache_layer:
-            stored = rounded(stored, self.format, sites=(Site(leaf.cache_layer, "cache"),), narrow=self.narrow)
+            stored = rounded(stored, self.format, sites=(StorageSite(leaf.cache_layer, "cache"),), narrow=self.narrow)
         return stored.clone() if leaf.written and stored.data_ptr() == value.data_ptr() else stored
 
     def _argument(self, ref: Ref, node: Node) -> Any:
@@ -78,8 +83,8 @@ class _Replay:
         args, kwargs = (mapped(one, self._dtype, kind=torch.dtype) for one in (args, kwargs))
         if node.operation in WRITING and any(node.rounds):
             args = self._source_rounded(node, args)
-        found = node.function(*args, **kwargs)
-        results = found if isinstance(found, (tuple, list)) else (found,)
+        result = node.function(*args, **kwargs)
+        results = result if isinstance(result, (tuple, list)) else (result,)
         for index, result, rounds in zip(node.outputs, results, node.rounds, strict=True):
             if index is not None:
                 self.values[index] = self._stored(node, result) if rounds else result
@@ -105,7 +110,7 @@ def replay(
     model: nn.Module,
     inputs: Sequence[Any],
     *,
-    narrow: Collection[Site],
+    narrow: Collection[StorageSite],
     compute: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     """Run a tape once."""

@@ -35,7 +35,7 @@ class SensitivityError(PrecisionEvalError, RuntimeError):
 
 
 @dataclass(frozen=True, order=True)
-class Site:
+class StorageSite:
     """One place."""
 
     layer: str
@@ -56,27 +56,29 @@ class Rule:
     layer: str = "all"
     operation: str = ""
 
-    def sites(self, path: str, operation: str) -> tuple[Site, ...] | None:
+    def sites(self, path: str, operation: str) -> tuple[StorageSite, ...] | None:
         """Return the sites of an operation, or None where the rule does not match."""
         found = re.search(rf"(?:{self.path})$", path)
         if found is None or (self.operation and not re.fullmatch(self.operation, operation)):
             return None
         layer = found.expand(self.layer)
-        return tuple(Site(layer, role) for role in self.role.split("|"))
+        return tuple(StorageSite(layer, role) for role in self.role.split("|"))
 
 
-def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") -> tuple[Site, ...]:
+def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") -> tuple[StorageSite, ...]:
     """Find the sites of an operation."""
     for rule in rules:
         found = rule.sites(path, operation)
         if found is not None:
-            return (Site(found[0].layer, tag),) if tag else found
+            return (StorageSite(found[0].layer, tag),) if tag else found
     raise SensitivityError(
         f"operation {operation} in the module '{path or '(top)'}' belongs to no site; add a rule for that path"
     )
 
 
-def selected(sites: Iterable[Site], *, layers: Sequence[str] = (), roles: Sequence[str] = ()) -> tuple[Site, ...]:
+def selected(
+    sites: Iterable[StorageSite], *, layers: Sequence[str] = (), roles: Sequence[str] = ()
+) -> tuple[StorageSite, ...]:
     """Keep the sites of some layers and roles."""
     known = tuple(sites)
     for kind, wanted, there in (

@@ -21,7 +21,7 @@ from precision_eval.fixes.storage import stored_as
 from precision_eval.trace.attention import written_out
 from precision_eval.trace.observer import ModuleCalls, OperationMode
 from precision_eval.trace.operations import MOVING, WRITING
-from precision_eval.trace.sites import Rule, Site, sites_of
+from precision_eval.trace.sites import Rule, StorageSite, sites_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Node:
     kwargs: dict[str, Any]
     outputs: tuple[int | None, ...]
     rounds: tuple[bool, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[StorageSite, ...]
     written: bool
     frees: tuple[int, ...] = ()  # values that no later operation needs
 
@@ -71,9 +71,9 @@ class Tape:
     found: torch.Tensor
 
     @property
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> tuple[StorageSite, ...]:
         """Every site at which something is rounded, in the order in which the call comes to them."""
-        caches = [Site(leaf.cache_layer, "cache") for leaf in self.leaves if leaf.cache_layer]
+        caches = [StorageSite(leaf.cache_layer, "cache") for leaf in self.leaves if leaf.cache_layer]
         reached = [site for node in self.nodes for site in node.sites]
         return tuple(dict.fromkeys([*reached, *caches]))
 
@@ -165,9 +165,9 @@ class TapeRecorder(OperationMode):
         cache = self._note_write(args[0]) if written else ""
         moves = self._moves(func, operation, args, before) and not cache
         rounds = tuple(isinstance(part, torch.Tensor) and part.dtype is self.dtype and not moves for part in results)
-        sites: tuple[Site, ...] = ()
+        sites: tuple[StorageSite, ...] = ()
         if cache:
-            sites = (Site(cache, "cache"),)
+            sites = (StorageSite(cache, "cache"),)
         elif any(rounds) or self._reads_leaf((refs, named_refs)):
             call = self.modules.current
             sites = sites_of(self.rules, call.path if call else "", operation, self.tag)

@@ -138,3 +138,39 @@ def test_noise_is_no_lag(speech):
         assert not [flag for flag in result.flags if flag.kind == "lag"], level
     with pytest.raises(am.ParameterError, match="align is 'dtw'; expected None or 'lag'"):
         compare(x, x, align="dtw")
+
+
+def test_signals_inspected_with_the_pair_are_what_they_are_alone(speech):
+    x = speech(25, 1)
+    y = x + 1e-3 * np.random.default_rng(0).standard_normal(len(x))
+    y[5 * FS : 7 * FS] = 0.0
+    y[9 * FS] = np.nan
+    both = compare(x, y, inspect_each=True)
+    for name, samples in (("reference", x), ("estimate", y)):
+        alone = am.inspect(samples, sample_rate_hz=FS).to_dict()
+        found = both.signals[name].to_dict()
+        assert {key: found[key] for key in found if key != "flags"} == {k: alone[k] for k in alone if k != "flags"}
+    assert both.summaries["mel_mcd_db"].series.value == pytest.approx(
+        compare(x, y).summaries["mel_mcd_db"].series.value, nan_ok=True
+    )
+
+
+@pytest.mark.parametrize("level", [0.7, 0.5, 0.3])
+def test_clipping_is_found_at_any_level_and_only_where_it_is_new(speech, level):
+    x = speech(6, 1)
+    clipped = np.clip(x, -level * np.abs(x).max(), level * np.abs(x).max())
+    assert "clipped" in kinds(compare(x, clipped), "estimate")
+    assert kinds(compare(clipped, clipped), "estimate") == set()
+    quiet_tone = np.round(3000 * np.sin(2 * np.pi * 100 * np.arange(2 * FS) / FS)) / 32768  # flat crests in 16 bits
+    assert "clipped" not in {flag.kind for flag in am.inspect(quiet_tone, sample_rate_hz=FS).flags}
+
+
+@pytest.mark.parametrize("length_ms", [5, 40, 300])
+def test_a_dropout_is_found(speech, length_ms):
+    x = speech(6, 1)
+    start = 3 * FS + int(np.argmax(np.abs(x[3 * FS : 4 * FS])))
+    y = x + 1e-4 * np.random.default_rng(0).standard_normal(len(x))
+    assert kinds(compare(x, y), "estimate") == set()
+    y[start : start + length_ms * FS // 1000] = 0.0
+    (flag,) = [flag for flag in compare(x, y).flags if flag.kind == "dropout"]
+    assert flag.time_s == pytest.approx(start / FS, abs=0.003)

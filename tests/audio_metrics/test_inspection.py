@@ -73,7 +73,7 @@ def test_clipped_files_are_flagged(speech, wav):
     x = np.clip(30 * speech(3, 1), -1, 1)
     found = am.inspect_file(wav("x.wav", x, subtype="PCM_16"))
     assert found.clipping_fraction > 0.0
-    assert [flag.kind for flag in found.flags] == ["full_scale", "quantised"]
+    assert [flag.kind for flag in found.flags] == ["full_scale", "clipped", "quantised"]
 
 
 def test_faults_are_flagged_with_their_times(speech):
@@ -91,7 +91,7 @@ def test_faults_are_flagged_with_their_times(speech):
     assert scores.shape == (6,)
     assert int(np.argmax(scores)) == 4
     assert found.loop_score == scores[4] > 0.9
-    assert flags["loop"].message.startswith(f"{flags['loop'].count} windows of 20 s repeat themselves")
+    assert flags["loop"].message.startswith(f"signal has {flags['loop'].count} windows of 20 s that repeat themselves")
     assert found.series["mel_mean_drift_db"].value[0] == 0.0
     assert found.mel_mean_drift_db == pytest.approx(found.series["mel_mean_drift_db"].value[1])
     short = am.inspect(x[: 5 * FS], sample_rate_hz=FS)

@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,14 @@ def test_the_catalog_is_consistent():
 def test_all_is_sorted_and_there():
     assert all(hasattr(am, name) for name in am.__all__)
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_it_is_a_distribution_by_itself():
+    """``pip install ./audio_metrics`` brings what the code imports, and the version is the suite's."""
+    own, suite = (
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in (PACKAGE, PACKAGE.parent)
+    )
+    assert own["version"] == suite["version"]
+    assert {name.split(">=")[0] for name in own["dependencies"]} == {"numpy", "scipy", "soundfile"}
+    assert set(own["dependencies"]) <= set(suite["dependencies"])

@@ -95,7 +95,7 @@ def test_too_little_speech_for_stoi_is_no_score(monkeypatch):
 def test_a_missing_library_is_an_error_that_names_the_extra(monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     x = np.full(FS, 0.1)
-    message = rf"{name} needs {module}, which is not installed; install the extra 'perceptual'"
+    message = rf"{name} needs {module}, which is not installed; install it, or the extra 'perceptual'"
     with pytest.raises(am.BackendError, match=message):
         am.metric_by_name(name).function(x, x, sample_rate_hz=FS)
     with pytest.raises(ImportError, match="perceptual"):

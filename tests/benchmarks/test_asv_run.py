@@ -27,7 +27,7 @@ def repository(tmp_path_factory):
 
 def asv(folder, *arguments):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment["HOME"] = str(folder)
+    environment |= {"HOME": str(folder), "ASV_PYTHONPATH": str(ROOT)}  # these files, and not those that are installed
     done = subprocess.run(
         [sys.executable, "-m", "asv", *arguments],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from precision_eval.core.records import Record
-from precision_eval.results.choose import Contender, Estimate, Group
-from precision_eval.results.choose.facts import exact
+from precision_eval.results.choose import Estimate, Group, Row
+from precision_eval.results.model import exact
 
 CONFIDENCE_95 = {3: 3.182446305284263, 4: 2.7764451051977987, 7: 2.3646242510102993}  # Student t, two-sided, by degrees
 
@@ -50,7 +50,7 @@ def contender(fix, *, logs=None, time=None, drift=None, memory=None, **rest):
         figures |= {"stored_bytes": memory, "peak_bytes": 0}
     given = {"time": "time" in figures, "drift": drift is not None, "memory": memory is not None}
     missing = {axis: "not measured" for axis, there in given.items() if not there}
-    return Contender(fix=fix, missing=missing, **figures, **rest)
+    return Row(fix=fix, missing=missing, **figures, **rest)
 
 
 def group(*rows, baseline="full_float32", **rest):

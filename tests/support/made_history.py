@@ -10,7 +10,7 @@ from pathlib import Path
 
 from precision_eval.results.asv import ResultSet
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange
-from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
+from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
 from precision_eval.studies.versions.upstream import Release, UpstreamChange
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.0", "2.13.0", "2.14.0", "2.15.0")
@@ -52,7 +52,7 @@ def cell(mode, fix, version, number):
     ratio = {"query_to_half": 0.8 if VERSIONS.index(version) >= 4 else 27.0, "kv_to_query": 1.4}.get(fix, 1.0)
     ratio *= 1.0 + 0.01 * FIXES.index(fix) + 0.002 * number
     values = {"drift": 2e-7 * 4.0 ** FIXES.index(fix), "latency_ratio": ratio, "peak_bytes": 3.0 * 2**20}
-    return Cell(
+    return FixCell(
         status="passed",
         drift=values["drift"],
         ratio=ratio,
@@ -65,7 +65,7 @@ def cell(mode, fix, version, number):
 
 def blank(status):
     """A cell without figures."""
-    return Cell(
+    return FixCell(
         status=status, drift=None, ratio=None, ratio_interval=None, peak_bytes=None, stored_bytes=None, values={}
     )
 

@@ -8,7 +8,7 @@ import soundfile
 
 from precision_eval.cases.voice.assets import original_speech
 from precision_eval.core.records import Record, RecordFile
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 RATE_HZ, HOP, RAISED = 16_000, 320, "RuntimeError: Expected query, key, and value to have the same dtype"
 ROLES = {"reference": "reference", "noise_floor": "noise_floor", "control_long_window": "control"}

@@ -7,7 +7,7 @@ import pytest
 from made_runs import full_run, synthetic
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 from tools.docs.pages import BLOCKS, PAGES, page_text, results_markdown, write_page
 from tools.docs.systems import system_table
 from tools.docs.versions import versions_markdown

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import frame
 from validation.divergence import EXPERIMENT, Runner, analysis
 from validation.divergence.analysis import analyse, permutation_p

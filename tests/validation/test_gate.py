@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.stats import wilson_interval
 from validation import frame, gate
 from validation.gate import EXPERIMENT, cells, figures, measuring, rules, tracked
@@ -158,7 +158,7 @@ def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
 
 
 def rules_without_multiplicity(tests):
-    from precision_eval.results.gate.paired import decide_all
+    from precision_eval.stats.families import decide_all
 
     return {key: decide_all({key: one})[key] for key, one in tests.items()}
 
@@ -183,7 +183,7 @@ def test_injected_calls_do_what_they_say():
 @pytest.mark.parametrize("spread", [0.002, 0.01])
 def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
     """Against simulated processes and the gate's own decision, the slowed cell among cells that did not change."""
-    from precision_eval.results.gate.paired import GATE_ERROR
+    from precision_eval.stats.families import GATE_ERROR
     from precision_eval.stats.moderated import upper_tail
 
     cells_judged, gates = 4, 4000

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation import frame
 from validation.versions import seeds
 from validation.versions.seeds import EXPERIMENT

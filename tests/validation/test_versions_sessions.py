@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.stats import change_points as detection
 from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation import frame
@@ -168,22 +168,21 @@ def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch
     assert (figure.found, figure.met) == ("4, Testium, torch 2.13.0", True)
 
 
-def test_latencies_are_measured_anew_and_statuses_kept(tmp_path, monkeypatch):
+def test_each_session_is_measured_anew(tmp_path, monkeypatch):
     import precision_eval.studies.tracking as tracking
 
     def outcomes_of(place, measure, *, folder, effort):
-        (folder / f"{place.case}.eager.{place.size}.latency.full.json").touch(exist_ok=False)
+        run_dir = folder / f"run.{effort.name}"
+        run_dir.mkdir(exist_ok=True)
+        (run_dir / place.case).touch(exist_ok=False)  # what an earlier session left is not there
         passed = SimpleNamespace(status="passed", data={"ratio_to_baseline": [1.23456789], "ratio_to_anchor": None})
         return {"a": passed, "b": SimpleNamespace(status="raised", data=None)}
 
     monkeypatch.setattr(tracking, "outcomes_of", outcomes_of)
-    kept = tmp_path / f"{sessions.CASES[0][0]}.eager.cpu.trace.full.json"
-    kept.touch()
+    monkeypatch.setattr(sessions, "CASES", sessions.CASES[:1])
     for _ in range(2):
         found = sessions.measured_session(tmp_path)
-    assert kept.exists()
-    one = found["/".join(sessions.CASES[0])]
-    assert one == {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}
+    assert found == {"/".join(sessions.CASES[0]): {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}}
 
 
 def test_conditions_of_sessions_are_of_the_sessions_that_are_there(tmp_path, monkeypatch):

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.table import to_markdown
 from precision_eval.report.tables import audio_table, cost_table
-from precision_eval.report.text import environment_line, findings, markdown_table
-from precision_eval.results.data import Run, load_run
+from precision_eval.report.text import environment_line, findings
+from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.text import brief
 from tools.docs.figures import (
     asv_cost_markdown,
@@ -62,7 +63,7 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     for section in run.sections:
         for table in (cost_table(section), audio_table(run, section)):
             if table is not None:
-                parts.append(markdown_table(table, heading=True))
+                parts.append(to_markdown(table, heading=True))
     drawn = sorted((run.directory / "figures").glob("*.png"))
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]

@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, fixed, memory_text, scientific, with_interval
+from precision_eval.core.table import Code, MarkdownText, Table, to_markdown
+from precision_eval.diagnose.explain.operations import operations_table
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.provenance import doubt_notes, latency_notes
-from precision_eval.report.tables import Table, confidence_text
-from precision_eval.report.tables_parts import sampler_text, shares_text
-from precision_eval.report.text import environment_markdown, markdown_table
-from precision_eval.report.version_notes import operations_table, version_table
-from precision_eval.results.data import Row, Run, Section, figure_of, memory_bytes
+from precision_eval.report.tables import confidence_text, sampler_text, shares_text
+from precision_eval.report.text import environment_markdown
+from precision_eval.report.version_notes import version_table
+from precision_eval.results.model import Group, Row, figure_of, memory_bytes
+from precision_eval.results.reading import Run
 
 VERSIONS = ".versions"
 ENVIRONMENT = "environment"
@@ -24,11 +26,11 @@ def system_markdown(run: Run, name: str, cases: Collection[str]) -> str:
     if name == ENVIRONMENT:
         return environment_markdown(run, cases or None)
     if name == OPERATIONS:
-        return markdown_table(operations_table(), heading=True)
+        return to_markdown(operations_table(), heading=True)
     if name.endswith(VERSIONS):
         versions = version_table(run, case=name.removesuffix(VERSIONS))
-        return "Nothing here depends on it." if versions is None else markdown_table(versions, heading=True)
-    return markdown_table(system_table(run, name), heading=True)
+        return "Nothing here depends on it." if versions is None else to_markdown(versions, heading=True)
+    return to_markdown(system_table(run, name), heading=True)
 
 
 def system_table(run: Run, case: str) -> Table:
@@ -51,17 +53,17 @@ def system_table(run: Run, case: str) -> Table:
         columns=tuple(columns),
         rows=tuple(_cells(fix, [found.get(fix) for found in rows.values()])[: len(columns)] for fix in fixes),
         kinds=("passed",) * len(fixes),
-        notes=(*_messages(ordered), *latency_notes(ordered), *doubt_notes(ordered)),
+        notes=tuple(map(MarkdownText, (*_messages(ordered), *latency_notes(ordered), *doubt_notes(ordered)))),
     )
 
 
 def _cells(fix: str, rows: Sequence[Row | None]) -> tuple[str, ...]:
     """One line: statuses, then the figures of the first mode that has them, latency per mode."""
     present = [row for row in rows if row is not None]
-    drift = next((row.drift for row in present if row.drift), None)
+    drift = next((row.drift_data for row in present if row.drift_data), None)
     memory = next((found for row in present if (found := memory_bytes(row)) is not None), None)
     return (
-        fix,
+        Code(fix),
         *(MISSING if row is None else row.status for row in rows),
         scientific(figure_of(drift, "relative_error")),
         shares_text(drift),
@@ -78,7 +80,7 @@ def _latency(row: Row) -> str:
     return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
 
 
-def _messages(sections: Iterable[Section]) -> list[str]:
+def _messages(sections: Iterable[Group]) -> list[str]:
     """One line per distinct message, with the fixes and modes that ended in it."""
     shared: dict[tuple[str, str], list[str]] = {}
     for section in sections:

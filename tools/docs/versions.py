@@ -15,7 +15,7 @@ from tools.docs.figures import sweep_cost_markdown, table
 
 if TYPE_CHECKING:
     from precision_eval.studies.versions.history import VersionHistory
-    from precision_eval.studies.versions.text import Group, Position
+    from precision_eval.studies.versions.text import ChangeGroup, ChangesAt
     from precision_eval.studies.versions.upstream import UpstreamChange
 
 UNEXPLAINED = "unexplained"
@@ -45,7 +45,7 @@ def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _stories(history: VersionHistory, positions: Sequence[Position]) -> Iterator[str]:
+def _stories(history: VersionHistory, positions: Sequence[ChangesAt]) -> Iterator[str]:
     """Yield a line for each upstream change that is certain, with the largest of what it did here."""
     for change in history.upstream:
         if not change.certain:
@@ -63,7 +63,7 @@ def _stories(history: VersionHistory, positions: Sequence[Position]) -> Iterator
         )
 
 
-def _rows(position: Position) -> Iterator[tuple[str, ...]]:
+def _rows(position: ChangesAt) -> Iterator[tuple[str, ...]]:
     """Yield a line for each kind of change at a position, and one for how many other fixes did alike."""
     told = [(_link(change), groups) for change, groups in position.explained]
     for source, groups in [*told, (UNEXPLAINED, position.unexplained)]:
@@ -79,12 +79,12 @@ def _link(change: UpstreamChange) -> str:
     return f"[{'/'.join(link.split('/')[-2:])}]({link})"
 
 
-def _one_of_each(groups: Sequence[Group]) -> list[Group]:
+def _one_of_each(groups: Sequence[ChangeGroup]) -> list[ChangeGroup]:
     """Return the first group of each sort."""
     return list({_sort_of(one): one for one in reversed(groups)}.values())[::-1]
 
 
-def _sort_of(group: Group) -> tuple[str, ...]:
+def _sort_of(group: ChangeGroup) -> tuple[str, ...]:
     """Of which one line is enough: a metric's rise or fall between two versions, or a turn of the status."""
     first = group.changes[0]
     metric = first.key[2]

@@ -56,11 +56,18 @@ def _detection(folder: Path, quick: bool) -> list[Ratio]:
     return detection.figures(folder)
 
 
+def _planted(folder: Path, quick: bool) -> list[Ratio]:
+    from validation.audio import planted
+
+    return list(planted.figures())
+
+
 PARTS: dict[str, Callable[[Path, bool], list[Ratio]]] = {
     "identities": _identities,
     "memory": _memory,
     "cost": _cost,
     "detection": _detection,
+    "planted": _planted,
 }
 
 

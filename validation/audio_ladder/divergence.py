@@ -1,6 +1,6 @@
 """The rule of t_div, tried on the ladder.
 
-The rule looks at half windows of 0.5 s that are active in the reference for a quarter of their frames; it
+Conventions: the rule looks at half windows of 0.5 s that are active in the reference for a quarter of their frames; it
 calls one *another sound* where the mel MCD exceeds one threshold and the SNR is under another. A *rule* here is such a
 pair. On rungs whose words are the same every hit is a false alarm, on rungs with other words every active half window
 after the onset should be hit; t_div itself needs the first one only.
@@ -17,7 +17,7 @@ from audio_metrics.cepstral import frame_mel_mcd_db
 from audio_metrics.frames import FLOOR, Block
 from audio_metrics.longform import DIVERGED_ACTIVE_FRACTION, DIVERGED_MCD_DB, DIVERGED_SNR_DB
 from audio_metrics.signal import ArraySource
-from audio_metrics.table import measure
+from audio_metrics.table import table_of
 from audio_metrics.waveform import projection_sums
 
 RULES: tuple[tuple[float, float], ...] = tuple(
@@ -47,13 +47,7 @@ def half_windows(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz:
         ArraySource(samples, sample_rate_hz=sample_rate_hz, name=name)
         for samples, name in ((reference, "reference"), (estimate, "estimate"))
     ]
-    table = measure(
-        sources,
-        frame_kernels={"mcd": frame_mel_mcd_db},
-        sample_kernel=_snr_db,
-        halved=("mcd",),
-        floor=FLOOR,
-    )
+    table = table_of(sources, {"mcd": frame_mel_mcd_db}, sample_kernel=_snr_db, halved=("mcd",), floor=FLOOR)
     used = table.frames > 0
     active = used & (table.active_frames >= DIVERGED_ACTIVE_FRACTION * table.frames)
     starts = table.grid.half_starts(0, table.grid.n_started_windows)

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.diagnose.doctor.findings import findings_of
-from precision_eval.diagnose.doctor.subject import Subject, observe_call
 from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.model_calls import ExaminedModel, observe_call
 from precision_eval.stats import PairedRatio
 
 MOST = 3.0
@@ -48,7 +48,7 @@ def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[s
     torch.manual_seed(0)
     of_torch = getattr(torch, dtype)
     model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(of_torch)
-    subject = Subject(model, (torch.randn(1, length, width, dtype=of_torch),), {})
+    subject = ExaminedModel(model, (torch.randn(1, length, width, dtype=of_torch),), {})
     ratios = _ratios(subject, of_torch, budget_s)
     return [
         {
@@ -67,14 +67,14 @@ def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[s
     ]
 
 
-def _observe(subject: Subject, dtype: torch.dtype, *, values: bool) -> object:
+def _observe(subject: ExaminedModel, dtype: torch.dtype, *, values: bool) -> object:
     observer, outcome = observe_call(
         subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
     )
     return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
 
 
-def _ratios(subject: Subject, dtype: torch.dtype, budget_s: float) -> dict[str, PairedRatio]:
+def _ratios(subject: ExaminedModel, dtype: torch.dtype, budget_s: float) -> dict[str, PairedRatio]:
     plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
 
     def forward() -> object:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from precision_eval.results.gate import Margins
-from precision_eval.results.gate.paired import GATE_ERROR, decide_all, paired_tests
 from precision_eval.stats import wilson_interval
+from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
 from validation.gate.cells import CELLS, DELTAS, PLAIN, slowed
 from validation.gate.rules import ASV_RULES, FACTORS, Cell, Fault, Sets, asv_says, gate_says
 

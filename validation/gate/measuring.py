@@ -94,7 +94,7 @@ def _paired(seed: int, budget_s: float) -> dict[str, dict[str, float]]:
 def _rounds(units: dict[str, Any], seed: int, budget_s: float) -> Any:
     from precision_eval.measure.blocks import Candidate, Rounds
     from precision_eval.measure.timers import HostTimer
-    from precision_eval.studies.tracking.anchor import anchor_call
+    from precision_eval.studies.tracking.paired import anchor_call
     from validation.latency.calls import repeated
 
     candidates = {"anchor": Candidate(anchor_call())}

@@ -24,7 +24,7 @@ def needed_processes(
     spread: float, *, margin: float, cells: int, change: float = CHANGE, recall: float = RECALL
 ) -> int:
     """Return how many processes a side the gate needs to call a change a regression that often."""
-    from precision_eval.results.gate.paired import GATE_ERROR
+    from precision_eval.stats.families import GATE_ERROR
     from precision_eval.stats.moderated import upper_quantile
 
     beyond = math.log1p(change) - math.log1p(margin)

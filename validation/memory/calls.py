@@ -22,7 +22,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.studies.memory.machine import fused_scratch_bytes
 
 CUDA_GRAIN_BYTES = 512
 _DTYPES = ("bool", "uint8", "float16", "bfloat16", "float32", "float64", "complex64")
@@ -167,6 +166,15 @@ def _written_out(device: str, dtype: str, queries: int, keys: int) -> Made:
 def _mask_ledger(mask_numel: int, item: int) -> Ledger:
     """A boolean mask is turned into a floating one, by way of two numbers."""
     return (item, item, mask_numel * item, -item, -item) if mask_numel else ()
+
+
+def fused_scratch_bytes(query: tuple[int, ...], keys: int, *, item: int, threads: int) -> tuple[int, int, int]:
+    """Scratch of the CPU's fused attention, block by block."""
+    batch, heads, queries, width = query
+    split = 256 if queries >= 768 else 64 if queries >= 192 else 32
+    rows, columns = min(split, queries), min(512, keys)
+    tile = threads * (rows * columns + 2 * rows + rows * width) * 4
+    return batch * heads * queries * 4, tile, threads * rows * columns * item if item == 2 else 0
 
 
 def flash_ledger(query: tuple[int, ...], keys: int, item: int, *, mask_numel: int, threads: int) -> Ledger:

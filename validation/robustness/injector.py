@@ -1,6 +1,6 @@
 """Faults put into the processes of a real run, at a stage for certain, from outside the package.
 
-A run is started with a ``sitecustomize.py`` on its ``PYTHONPATH`` that calls :func:`arm` in every Python
+Conventions: a run is started with a ``sitecustomize.py`` on its ``PYTHONPATH`` that calls :func:`arm` in every Python
 process of it: the main process, the fork server and, through it, every worker. What is armed is read from a JSON file;
 the run itself knows nothing of it. A fault acts inside the process that reaches its stage, so that it cannot come too
 early or too late, and leaves a marker file that says where it acted. A fault that acts *once* is spent then; the others
@@ -204,10 +204,10 @@ def _run_again(fault: Fault, armed: _Armed) -> None:
 
 def _arm_main(armed: _Armed) -> None:
     """Reach planning, the writing of records and the writing of the report."""
-    from precision_eval.report import csv_file
+    from precision_eval.report import tables
     from precision_eval.run import plan
 
-    make_plan, write_csv, write = plan.make_plan, csv_file.write_csv, os.write
+    make_plan, write_csv, write = plan.make_plan, tables.write_csv, os.write
 
     def planning(*arguments: Any, **named: Any) -> Any:
         made = make_plan(*arguments, **named)
@@ -238,7 +238,7 @@ def _arm_main(armed: _Armed) -> None:
             _act_here(fault)
         return written
 
-    plan.make_plan, csv_file.write_csv = planning, reporting
+    plan.make_plan, tables.write_csv = planning, reporting
     os.write = writing  # type: ignore[assignment]
 
 

@@ -11,6 +11,7 @@ file.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (
@@ -42,9 +43,8 @@ def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]
     from precision_eval.studies.tracking import FULL, Place, outcomes_of
 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    shutil.rmtree(folder / f"run.{FULL.name}", ignore_errors=True)  # records of the last session
     for case, size in CASES:
-        for path in folder.glob(f"{case}.*.latency.*"):
-            path.unlink()
         place = Place(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
         found[f"{case}/{size}"] = {

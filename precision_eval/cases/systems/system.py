@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import nn
 
 from precision_eval.core.errors import UnsupportedError
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -52,11 +54,16 @@ class System(nn.Module):
 
     def in_float64(self) -> Self:
         """Copy the model with every floating parameter, buffer and dtype attribute in float64."""
-        if any(tensor.device.type == "mps" for tensor in (*self.parameters(), *self.buffers())):
-            raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
-        twin = copy.deepcopy(self).double()
-        for module in twin.modules():
-            for name, value in list(vars(module).items()):
-                if isinstance(value, torch.dtype) and value.is_floating_point:
-                    setattr(module, name, torch.float64)
-        return twin
+        return in_float64(self)
+
+
+def in_float64(model: ModelT) -> ModelT:
+    """Copy a model with every floating parameter, buffer and dtype attribute in float64."""
+    if any(tensor.device.type == "mps" for tensor in (*model.parameters(), *model.buffers())):
+        raise UnsupportedError("mps has no float64, so nothing can be held to it there; measure drift on the CPU")
+    twin = copy.deepcopy(model).double()
+    for module in twin.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.dtype) and value.is_floating_point:
+                setattr(module, name, torch.float64)
+    return twin

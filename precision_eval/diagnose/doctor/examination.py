@@ -24,13 +24,16 @@ from precision_eval.diagnose.doctor.findings import (
     recast_of,
 )
 from precision_eval.diagnose.doctor.patch import suggested
-from precision_eval.diagnose.doctor.reference import Reference, check_available, reference_of
 from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
 from precision_eval.diagnose.doctor.source import source_line
-from precision_eval.diagnose.doctor.subject import (
-    Outcome,
-    Repeats,
-    Subject,
+from precision_eval.diagnose.explain import explain
+from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.measure.float64_reference import Reference, check_available, reference_of
+from precision_eval.measure.model_calls import (
+    CallOutcome,
+    ExaminedModel,
+    Repeatability,
     attempt,
     base_dtype,
     copied,
@@ -39,9 +42,6 @@ from precision_eval.diagnose.doctor.subject import (
     run_twice,
     subject_of,
 )
-from precision_eval.diagnose.explain import explain
-from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.trace.dtype_flow import Event
 from precision_eval.trace.operations import short
 from precision_eval.trace.provenance import named_tensors
@@ -110,7 +110,7 @@ def examine(
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         model=type(model).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
         message=_message(seen, broken, total),
@@ -132,9 +132,9 @@ def examine(
         torch_version=torch.__version__,
         device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
     )
-    found = replace(found, patch=_patch(found.first_split, findings, events, raised, base))
+    diagnosis = replace(diagnosis, patch=_patch(diagnosis.first_split, findings, events, raised, base))
     if not fixes:
-        return found
+        return diagnosis
     trials = Trials(
         reference=reference,
         compiles=compiled,
@@ -144,10 +144,10 @@ def examine(
         available_bytes=memory,
     )
     remedies, more = try_fixes(subject, trials)
-    return replace(found, remedies=remedies, doubts=(*doubts, *more))
+    return replace(diagnosis, remedies=remedies, doubts=(*doubts, *more))
 
 
-def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> Reference:
+def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
     hides = (
         repeats.outcome.error is not None or repeats.outcome.broken()[0] > 0
     )  # what is drawn may not reach the output
@@ -155,7 +155,7 @@ def _reference(subject: Subject, repeats: Repeats, *, available_bytes: int) -> R
     return reference_of(subject, available_bytes=available_bytes, draws=draws)
 
 
-def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
+def _meant(outcome: CallOutcome, broken: int) -> tuple[str, ...]:
     """Say that infinities were not counted."""
     infinite, total = outcome.broken()
     if infinite == broken:
@@ -163,7 +163,7 @@ def _meant(outcome: Outcome, broken: int) -> tuple[str, ...]:
     return (f"{infinite - broken} of {total} output values are infinite in the reference too, and taken as meant",)
 
 
-def _check_repeats(subject: Subject, repeats: Repeats, *, strict: bool) -> None:
+def _check_repeats(subject: ExaminedModel, repeats: Repeatability, *, strict: bool) -> None:
     """Refuse a model whose drift would mean nothing."""
     if strict and repeats.difference > REPEATABLE:
         raise ParameterError(
@@ -188,13 +188,13 @@ def _check_is_of_dtypes(error: Exception, raised: Event) -> None:
     ) from error
 
 
-def _message(seen: Outcome, broken: int, total: int) -> str:
+def _message(seen: CallOutcome, broken: int, total: int) -> str:
     if seen.error is not None:
         return f"{type(seen.error).__name__}: {(str(seen.error).strip().splitlines() or [''])[0]}"
     return f"{broken} of {total} output values are not finite" if broken else ""
 
 
-def _held(subject: Subject, base: torch.dtype) -> tuple[Held, ...]:
+def _held(subject: ExaminedModel, base: torch.dtype) -> tuple[Held, ...]:
     """Group modules whose own tensors are in another dtype than most of the model."""
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     elements: dict[str, int] = defaultdict(int)
@@ -207,12 +207,12 @@ def _held(subject: Subject, base: torch.dtype) -> tuple[Held, ...]:
         elements[dtype] += tensor.numel()
         size[dtype] = tensor.element_size()
     return tuple(
-        Held(dtype=d, modules=tuple(found), elements=elements[d], stored_bytes=elements[d] * size[d])
-        for d, found in groups.items()
+        Held(dtype=d, modules=tuple(modules), elements=elements[d], stored_bytes=elements[d] * size[d])
+        for d, modules in groups.items()
     )
 
 
-def _doubts(subject: Subject, repeats: Repeats, seen: Outcome) -> tuple[str, ...]:
+def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -> tuple[str, ...]:
     doubts = []
     if repeats.carries_state:
         doubts.append(
@@ -221,7 +221,7 @@ def _doubts(subject: Subject, repeats: Repeats, seen: Outcome) -> tuple[str, ...
         )
     if repeats.difference > 0:
         doubts.append(f"two calls from the same state differ by {repeats.difference:.2g} relative")
-    if seen.error is None and difference(repeats.outcome, Outcome(seen.outputs, None)) > repeats.difference:
+    if seen.error is None and difference(repeats.outcome, CallOutcome(seen.outputs, None)) > repeats.difference:
         doubts.append("the observed call's output differs from an unobserved one's")
     fused = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
     if any(isinstance(module, fused) for module in subject.modules()):
@@ -239,16 +239,18 @@ def _patch(
     return suggested(events[findings.index(first)], raised, base)
 
 
-def _compiled(subject: Subject, eager: Outcome, reference: Reference) -> Compiled:
+def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:
     """Run the model under the compiler and hold it to eager."""
     model = copied(subject)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with AppliedFix(fix_by_id("as_shipped"), model, mode="compiled", backend=BACKEND) as call:
-            found = attempt(lambda: call(*model.tensors))
-    status = "raised" if found.error is not None else "non_finite" if found.broken(reference.outputs)[0] else "passed"
-    how, distance = _how_it_differs(eager, found)
-    message = "" if found.error is None else _sentence(found.error)
+            outcome = attempt(lambda: call(*model.tensors))
+    status = (
+        "raised" if outcome.error is not None else "non_finite" if outcome.broken(reference.outputs)[0] else "passed"
+    )
+    how, distance = _how_it_differs(eager, outcome)
+    message = "" if outcome.error is None else _sentence(outcome.error)
     return Compiled(
         backend=BACKEND, status=status, message=message, differs=bool(how), how=how, relative_difference=distance
     )
@@ -264,17 +266,17 @@ def _sentence(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _how_it_differs(eager: Outcome, found: Outcome) -> tuple[str, float | None]:
-    if (eager.error is None) != (found.error is None):
+def _how_it_differs(eager: CallOutcome, compiled: CallOutcome) -> tuple[str, float | None]:
+    if (eager.error is None) != (compiled.error is None):
         return ("eager passes, compiled raises" if eager.error is None else "eager raises, compiled passes"), None
-    if eager.error is not None and found.error is not None:
-        one, other = explain(eager.error), explain(found.error)
+    if eager.error is not None and compiled.error is not None:
+        one, other = explain(eager.error), explain(compiled.error)
         if one.known and other.known and one.member != other.member:
             return f"eager raises at {one.op or one.member}, compiled at {other.op or other.member}", None
         return "", None
     assert eager.outputs is not None
-    assert found.outputs is not None
-    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, found.outputs)]
+    assert compiled.outputs is not None
+    dtypes = [[short(t.dtype) for t in outcome] for outcome in (eager.outputs, compiled.outputs)]
     if dtypes[0] != dtypes[1]:
         return f"outputs are {', '.join(dtypes[1])} compiled and {', '.join(dtypes[0])} in eager", None
-    return "", difference(found, eager)
+    return "", difference(compiled, eager)

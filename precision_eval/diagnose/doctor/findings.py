@@ -106,8 +106,8 @@ def findings_of(
         groups.setdefault((event.kind, event.line, event.name, dtypes, event.result, severity, reason), []).append(
             event
         )
-    found = [told(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
-    return tuple(found), [group[0] for group in groups.values()]
+    findings = [finding_of(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
+    return tuple(findings), [group[0] for group in groups.values()]
 
 
 def _spread(events: list[Event], base: torch.dtype) -> None:
@@ -162,7 +162,7 @@ def _judged(event: Event) -> tuple[Severity, str]:
     return "note", "a wider destination: exact"
 
 
-def told(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:
+def finding_of(group: list[Event], severity: Severity, reason: str, base: torch.dtype) -> Finding:
     """Write events of one line as a finding."""
     event = group[0]
     paths = dict.fromkeys(other.call.path if other.call else "" for other in group)
@@ -228,8 +228,8 @@ def owner_of(expression: str, path: str) -> str:
 
 def left_faults(observer: DtypeFlow, outputs: tuple[torch.Tensor, ...]) -> list[str]:
     """Name the faults that an observed call still has, for instance under a fix."""
-    found, _ = findings_of(observer, outputs, None, broken=False)
-    return [f"{finding.kind} at {finding.place}" for finding in found if finding.severity == "fault"]
+    findings, _ = findings_of(observer, outputs, None, broken=False)
+    return [f"{finding.kind} at {finding.place}" for finding in findings if finding.severity == "fault"]
 
 
 def brought_by(record: Provenance) -> str:
@@ -286,14 +286,14 @@ def autocast_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
 def recast_of(observer: DtypeFlow, model: nn.Module) -> dict[str, Any] | None:
     """Parameters that autocast casts at each call: how many, what they take stored, and what their copies take."""
     parameters = dict(model.named_parameters())
-    found = [(parameters[name], dtype) for name, dtype in observer.recast.items() if name in parameters]
-    if not found:
+    recast = [(parameters[name], dtype) for name, dtype in observer.recast.items() if name in parameters]
+    if not recast:
         return None
     return {
-        "parameters": len(found),
-        "stored_bytes": sum(p.numel() * p.element_size() for p, _ in found),
-        "copies_bytes": sum(p.numel() * dtype.itemsize for p, dtype in found),
-        "to": sorted({short(dtype) for _, dtype in found}),
+        "parameters": len(recast),
+        "stored_bytes": sum(p.numel() * p.element_size() for p, _ in recast),
+        "copies_bytes": sum(p.numel() * dtype.itemsize for p, dtype in recast),
+        "to": sorted({short(dtype) for _, dtype in recast}),
     }
 
 
@@ -340,7 +340,7 @@ def ranges_of(observer: DtypeFlow) -> tuple[Ranges, ...]:
 
 def lost_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
     """Casts that turn values into infinity, zero or subnormals."""
-    found = []
+    lost = []
     for (code, instruction, path, source, target), accounts in (
         observer.numbers.casts.items() if observer.numbers else ()
     ):
@@ -350,5 +350,5 @@ def lost_of(observer: DtypeFlow) -> tuple[dict[str, Any], ...]:
         }
         if sums["overflowed"] or sums["flushed"] or sums["subnormal"]:
             place = str(source_line(code, instruction))
-            found.append({"from": source, "to": target, "module": path, "place": place, **sums})
-    return tuple(found)
+            lost.append({"from": source, "to": target, "module": path, "place": place, **sums})
+    return tuple(lost)

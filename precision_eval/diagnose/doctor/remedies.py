@@ -22,14 +22,21 @@ from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
-from precision_eval.diagnose.doctor.reference import Reference
-from precision_eval.diagnose.doctor.subject import Subject, attempt, base_dtype, copied, observe_call, relative_error
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
+from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
+from precision_eval.measure.model_calls import (
+    ExaminedModel,
+    attempt,
+    base_dtype,
+    copied,
+    observe_call,
+    relative_error,
+)
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
 from precision_eval.trace.provenance import named_tensors
 
@@ -51,33 +58,33 @@ class Trials:
     available_bytes: int
 
 
-def try_fixes(subject: Subject, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
+def try_fixes(subject: ExaminedModel, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
     """Try every fix but the control."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
-        found = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
+        remedies = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
         doubts: tuple[str, ...] = ()
         if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
-            found, doubts = _timed(subject, found, trials)
-    return tuple(_ranked(found)), doubts
+            remedies, doubts = _timed(subject, remedies, trials)
+    return tuple(_ranked(remedies)), doubts
 
 
 def _mode(fix: Fix) -> str:
     return "eager" if "eager" in fix.modes else "compiled"
 
 
-def _applied(fix: Fix, model: Subject) -> AppliedFix:
+def _applied(fix: Fix, model: ExaminedModel) -> AppliedFix:
     device = next((t.device for t in model.tensors), torch.device("cpu"))
     if fix.storage not in ("as_shipped", "per_case"):
-        found = support(str(device), fix.storage)
-        if found.kind == "absent":
-            raise UnsupportedError(f"{fix.storage} on {device}: {found.reason}")
+        supported = support(str(device), fix.storage)
+        if supported.kind == "absent":
+            raise UnsupportedError(f"{fix.storage} on {device}: {supported.reason}")
     return AppliedFix(fix, model, mode=_mode(fix), backend=BACKEND)
 
 
-def _tried(fix: Fix, subject: Subject, trials: Trials) -> Remedy:
+def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     mode = _mode(fix)
     remedy = Remedy(fix=fix.id, title=fix.title, mode=mode, status="unsupported")
     if mode == "compiled" and not trials.compiles:
@@ -87,21 +94,21 @@ def _tried(fix: Fix, subject: Subject, trials: Trials) -> Remedy:
         applied = _applied(fix, model)
         with applied:
             inputs = applied.prepare(model.tensors)
-            found = attempt(lambda: applied(*inputs))
+            outcome = attempt(lambda: applied(*inputs))
     except PrecisionEvalError as error:
         return replace(remedy, reason=_first_line(error))
     except Exception as error:  # noqa: BLE001 - a fix enters the model's own code, which may raise anything
         return replace(remedy, status="raised", reason=_first_line(error))
-    if isinstance(found.error, UnsupportedError):
-        return replace(remedy, reason=_first_line(found.error))
-    if found.outputs is None:
-        assert found.error is not None
-        return replace(remedy, status="raised", reason=_first_line(found.error))
-    broken, total = found.broken(trials.reference.outputs)
+    if isinstance(outcome.error, UnsupportedError):
+        return replace(remedy, reason=_first_line(outcome.error))
+    if outcome.outputs is None:
+        assert outcome.error is not None
+        return replace(remedy, status="raised", reason=_first_line(outcome.error))
+    broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
     left = _left(fix, subject) if mode == "eager" else []
-    error_ = _drift(found.outputs, trials.reference)
+    error_ = _drift(outcome.outputs, trials.reference)
     remedy = replace(remedy, status="passed", cures=not left, relative_error=error_, reason="; ".join(left))
     if trials.repeats and remedy.cures:
         remedy = _with_memory(fix, subject, remedy)
@@ -112,15 +119,15 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _left(fix: Fix, subject: Subject) -> list[str]:
+def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     """Observe the model under a fix; name the faults that are left."""
     model = copied(subject)
     applied = _applied(fix, model)
     with applied:
         inputs = applied.prepare(model.tensors)
         base = applied.dtype or base_dtype(model)
-        observer, found = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
-    return [f"left: {fault}" for fault in left_faults(observer, found.outputs or ())]
+        observer, outcome = observe_call(model, lambda: applied(*inputs), inputs, base=base, values=False)
+    return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
 
 
 def _drift(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
@@ -130,23 +137,23 @@ def _drift(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | N
     return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
 
 
-def _with_memory(fix: Fix, subject: Subject, remedy: Remedy) -> Remedy:
+def _with_memory(fix: Fix, subject: ExaminedModel, remedy: Remedy) -> Remedy:
     model = copied(subject)
     with _applied(fix, model) as applied:
         device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
         inputs = applied.prepare(model.tensors)
-        found = call_memory(applied, inputs, model=model, device=str(device))
-    return replace(remedy, allocated_peak_bytes=found.allocated_peak_bytes, stored_bytes=found.storage_bytes)
+        memory = call_memory(applied, inputs, model=model, device=str(device))
+    return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 
-def _timed(subject: Subject, found: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
+def _timed(subject: ExaminedModel, remedies: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
     """Time those that cure, side by side."""
-    cures = [remedy for remedy in found if remedy.cures]
+    cures = [remedy for remedy in remedies if remedy.cures]
     if len(cures) < 2:
-        return found, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()
+        return remedies, ("latency is a ratio of two, and fewer than two fixes cure",) if cures else ()
     needed_bytes = _needed_bytes(subject, cures)
     if needed_bytes > trials.available_bytes:
-        return found, (
+        return remedies, (
             f"latency was not measured: copies of the model for {len(cures)} fixes side by side need "
             f"{needed_bytes / 2**30:.3g} GiB, {trials.available_bytes / 2**30:.3g} GiB are free",
         )
@@ -159,16 +166,16 @@ def _timed(subject: Subject, found: list[Remedy], trials: Trials) -> tuple[list[
             candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
             least_s += MIN_BLOCKS * block_s
             if least_s > OVER_BUDGET * budget_s:  # before the others are called too
-                return found, (
+                return remedies, (
                     f"latency was not measured: {MIN_BLOCKS} blocks of each fix take {least_s:.3g} s or more, "
                     f"{budget_s:.3g} s are allowed",
                 )
         device = next((str(t.device) for t in subject.tensors), "cpu")
         ratios = compare_latency(candidates, baseline=baseline, budget_s=budget_s, device=device, check=False)
-    return _with_latency(found, ratios, baseline)
+    return _with_latency(remedies, ratios, baseline)
 
 
-def _needed_bytes(subject: Subject, cures: list[Remedy]) -> int:
+def _needed_bytes(subject: ExaminedModel, cures: list[Remedy]) -> int:
     """Bytes of a copy for each fix: as shipped, beside that as the fix stores it, and one call's peak."""
     own = sum(tensor.nbytes for _, _, tensor in named_tensors(subject, subject.tensors))
     exchanged = {fix.id for fix in FIXES if fix.storage != "as_shipped"}
@@ -177,10 +184,10 @@ def _needed_bytes(subject: Subject, cures: list[Remedy]) -> int:
 
 
 def _with_latency(
-    found: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
+    remedies: list[Remedy], ratios: dict[str, PairedRatio], baseline: str
 ) -> tuple[list[Remedy], tuple[str, ...]]:
     done = []
-    for remedy in found:
+    for remedy in remedies:
         if remedy.fix == baseline:
             remedy = replace(remedy, latency_ratio=1.0, latency_verdict="baseline", latency_baseline=baseline)
         elif remedy.fix in ratios:
@@ -198,7 +205,7 @@ def _with_latency(
     return done, tuple(doubts.values())
 
 
-def _candidate(fix: Fix, subject: Subject, stack: ExitStack) -> tuple[Candidate, float]:
+def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Candidate, float]:
     """Put a fix on a copy for as long as the stack lives; also return about how many seconds a block of it takes."""
     model = copied(subject)
     applied = _applied(fix, model)
@@ -227,11 +234,11 @@ def _dominates(one: Remedy, other: Remedy) -> bool:
     return bool(pairs) and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-def _ranked(found: list[Remedy]) -> list[Remedy]:
-    cures = [remedy for remedy in found if remedy.cures]
+def _ranked(remedies: list[Remedy]) -> list[Remedy]:
+    cures = [remedy for remedy in remedies if remedy.cures]
     marked = [
         replace(remedy, is_best=remedy.cures and not any(_dominates(other, remedy) for other in cures))
-        for remedy in found
+        for remedy in remedies
     ]
     order = {"passed": 0, "non_finite": 1, "raised": 2, "unsupported": 3}
     return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order[r.status], _by_drift(r)))

@@ -32,16 +32,16 @@ def shortened(file: str) -> str:
 
 def _span(code: CodeType, instruction: int) -> tuple[int, int, int, int] | None:
     """First and last line, first and last column (in bytes) of an instruction."""
-    found = next(islice(code.co_positions(), instruction // 2, None), None)
-    if found is None or None in found:
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    if span is None or None in span:
         return None
-    return found  # type: ignore[return-value]
+    return span  # type: ignore[return-value]
 
 
 def line_of(code: CodeType, instruction: int) -> int:
     """Line of an instruction."""
-    found = next(islice(code.co_positions(), instruction // 2, None), None)
-    return found[0] if found is not None and found[0] is not None else code.co_firstlineno
+    span = next(islice(code.co_positions(), instruction // 2, None), None)
+    return span[0] if span is not None and span[0] is not None else code.co_firstlineno
 
 
 def source_line(code: CodeType, instruction: int) -> SourceLine:
@@ -98,22 +98,38 @@ def _written(node: ast.AST | None) -> dict[tuple[int | str, ...], ast.expr]:
         return {(0,): node.targets[0].value, (2,): node.value}
     if not isinstance(node, ast.Call):
         return {}
-    found: dict[tuple[int | str, ...], ast.expr] = {}
+    operands: dict[tuple[int | str, ...], ast.expr] = {}
     for index, part in enumerate(node.args):
         if isinstance(part, ast.Starred):
             break
-        found[(index,)] = part
+        operands[(index,)] = part
         if isinstance(part, ast.Tuple | ast.List):
-            found |= {(index, at): inner for at, inner in enumerate(part.elts)}
-    return found | {(word.arg,): word.value for word in node.keywords if word.arg}
+            operands |= {(index, at): inner for at, inner in enumerate(part.elts)}
+    return operands | {(word.arg,): word.value for word in node.keywords if word.arg}
 
 
-def _is_method(node: ast.AST | None, op: str) -> bool:
+@lru_cache(maxsize=64)
+def _names_of_torch(file: str) -> frozenset[str]:
+    """Names that a file imports from torch: modules, functions and classes, none of them a tensor."""
+    names = {"torch", "F", "functional"}
+    parsed = _tree(file)
+    for node in ast.walk(parsed[1]) if parsed else ():
+        if isinstance(node, ast.Import):
+            imported = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
+            names.update(alias.asname or "torch" for alias in imported)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            names.update(alias.asname or alias.name for alias in node.names)
+    return frozenset(names)
+
+
+def _is_method(node: ast.AST | None, op: str, file: str) -> bool:
     """Whether the call is of a tensor's method, so that its object is the first operand."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != op:
         return False
-    base = node.func.value
-    return not (isinstance(base, ast.Name) and base.id in ("torch", "F", "functional"))
+    root = node.func.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return not (isinstance(root, ast.Name) and root.id in _names_of_torch(file))
 
 
 def _object_of(node: ast.AST | None) -> ast.expr:
@@ -131,7 +147,7 @@ def expressions(
     if of_module:
         return [_text(code.co_filename, part) if part else "" for part in _of_module(node, len(keys))]
     written = _written(node)
-    if _is_method(node, op):
+    if _is_method(node, op, code.co_filename):
         shifted = {((k[0] + 1, *k[1:]) if isinstance(k[0], int) else k): part for k, part in written.items()}
         written = {(0,): _object_of(node), **shifted}
     return [_text(code.co_filename, written[key]) if key in written else "" for key in keys]
@@ -168,6 +184,19 @@ def cast_of(expression: str, dtype: str) -> str:
     return f"{_wrapped(expression)}.to({dtype})"
 
 
+def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
+    """Find the operands to cast, all of them; what is no operand of its own is cast where it first stands."""
+    operands = [(_text(file, part), part) for part in _written(node).values() if not isinstance(part, ast.Starred)]
+    parts = [(text, part) for text, part in operands if text in casts]
+    rest = set(casts) - {text for text, _ in parts}
+    for part in ast.walk(node):
+        text = _text(file, part) if rest and isinstance(part, ast.expr) else ""
+        if text in rest:
+            parts.append((text, part))  # type: ignore[arg-type]
+            rest.discard(text)
+    return parts
+
+
 def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
     """Write a line anew, with casts around some of its operands."""
     node = _node(code, instruction)
@@ -177,20 +206,17 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
         return ""
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
     before = lines[first - 1 : last]
-    edits = []
-    for part in ast.walk(node):
-        text = _text(code.co_filename, part) if isinstance(part, ast.expr) else ""
-        if text in casts:
-            edits.append((part.lineno, part.col_offset, part.end_lineno, part.end_col_offset, text))  # type: ignore[attr-defined]
-    chosen = {text: min(e for e in edits if e[4] == text) for text in casts if any(e[4] == text for e in edits)}
-    if len(chosen) != len(casts):
+    parts = _parts_to_cast(node, code.co_filename, casts)
+    if {text for text, _ in parts} != set(casts):
         return ""
     after = list(before)
-    for line, start, end_line, end, text in sorted(chosen.values(), reverse=True):
-        if line != end_line:
+    for text, part in sorted(parts, key=lambda entry: (entry[1].lineno, entry[1].col_offset), reverse=True):
+        if part.lineno != part.end_lineno:
             return ""
-        raw = after[line - first].encode()
-        after[line - first] = (raw[:start] + casts[text].encode() + raw[end:]).decode()
+        raw = after[part.lineno - first].encode()
+        after[part.lineno - first] = (
+            raw[: part.col_offset] + casts[text].encode() + raw[part.end_col_offset :]
+        ).decode()
     file = shortened(code.co_filename)
     removed, added = (
         "".join(f"{sign}{line.rstrip()}\n" for line in part) for sign, part in (("-", before), ("+", after))
@@ -200,11 +226,11 @@ def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
 
 def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:
     """List the frames of an error outside torch, outermost first, with their local variables."""
-    found = []
+    frames = []
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
         if not is_internal(frame.f_code.co_filename):
-            found.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
+            frames.append((frame.f_code, trace.tb_lasti, dict(frame.f_locals)))
         trace = trace.tb_next
-    return found
+    return frames

@@ -28,7 +28,7 @@ SAMPLES = 16_000
 
 
 @dataclass(frozen=True)
-class Target:
+class DoctorTarget:
     """A model and what it is called with."""
 
     name: str
@@ -36,7 +36,7 @@ class Target:
     inputs: tuple[Any, ...]
 
 
-def from_factory(path: str) -> Target:
+def from_factory(path: str) -> DoctorTarget:
     """Call a factory."""
     module_name, _, function = path.partition(":")
     if not module_name or not function:
@@ -85,19 +85,19 @@ def _found(module_name: str, function: str, path: str) -> Any:
             f"`python -c 'import {module_name}'` works"
         ) from error
     try:
-        found = module
+        factory = module
         for part in function.split("."):
-            found = getattr(found, part)
+            factory = getattr(factory, part)
     except AttributeError as error:
         names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         shown = ", ".join(names[:8]) or "no callables"
         raise ParameterError(f"{module_name} has no '{function}'; it has: {shown}") from error
-    if not callable(found):
-        raise ParameterError(f"{path} is a {type(found).__name__}; expected a callable that returns model and inputs")
-    return found
+    if not callable(factory):
+        raise ParameterError(f"{path} is a {type(factory).__name__}; expected a callable that returns model and inputs")
+    return factory
 
 
-def _checked(path: str, made: Any) -> Target:
+def _checked(path: str, made: Any) -> DoctorTarget:
     from torch import nn
 
     if isinstance(made, nn.Module):
@@ -113,20 +113,20 @@ def _checked(path: str, made: Any) -> Target:
     if isinstance(inputs, dict):
         if not all(isinstance(key, str) for key in inputs):
             raise ParameterError(f"the factory {path} returns inputs with keys that are no names; {_EXPECTED}")
-        return Target(path, model, (dict(inputs),))
-    return Target(path, model, tuple(inputs))
+        return DoctorTarget(path, model, (dict(inputs),))
+    return DoctorTarget(path, model, tuple(inputs))
 
 
-def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> Target:
+def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> DoctorTarget:
     """Build a case of this suite, as shipped; without a size at its smallest."""
     from precision_eval.cases.systems import case_by_id
 
     case = case_by_id(case_id)
     built = case.build(size or case.sizes[0], device=device, seed=seed)
-    return Target(case_id, built.model, tuple(built.inputs))
+    return DoctorTarget(case_id, built.model, tuple(built.inputs))
 
 
-def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> Target:
+def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) -> DoctorTarget:
     """Load a checkpoint of transformers, and make inputs for it."""
     import torch
 
@@ -151,7 +151,7 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
     model = load_checked(model_class, folder, dtype=as_dtype(wanted)).to(device)
     generator = torch.Generator().manual_seed(seed)
     inputs = {name: value.to(device) for name, value in example_inputs(model, generator).items()}
-    return Target(Path(path_or_name).name, model, (inputs,))
+    return DoctorTarget(Path(path_or_name).name, model, (inputs,))
 
 
 def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
@@ -173,15 +173,15 @@ def example_inputs(model: Any, generator: Any) -> dict[str, Any]:
         "pixel_values": (1, getattr(config, "num_channels", 3), *2 * (getattr(config, "image_size", 224),)),
     }
     if main == "input_ids":
-        found = {main: ids(TOKENS)}
+        inputs = {main: ids(TOKENS)}
     elif main in shapes and all(isinstance(size, int) for size in shapes[main]):
         check_fits("config.json asks for", f"an example of {main}", 4 * math.prod(shapes[main]))
-        found = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
+        inputs = {main: torch.randn(shapes[main], generator=generator).to(dtype)}
     else:
         raise ParameterError(
             f"no example inputs can be made for {type(model).__name__}, whose main input is '{main}'; write a factory "
             "that returns the model and its inputs, and give package.module:factory"
         )
     if "decoder_input_ids" in inspect.signature(model.forward).parameters:
-        found["decoder_input_ids"] = torch.full((1, 1), getattr(config, "decoder_start_token_id", None) or 0)
-    return found
+        inputs["decoder_input_ids"] = torch.full((1, 1), getattr(config, "decoder_start_token_id", None) or 0)
+    return inputs

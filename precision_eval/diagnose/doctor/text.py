@@ -14,6 +14,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from precision_eval.core.formatting import memory_text
+
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor.diagnosis import (
         Compiled,
@@ -84,25 +86,25 @@ def rendered(diagnosis: Diagnosis) -> RenderableType:
     return Group(*_parts(diagnosis))
 
 
-def _parts(found: Diagnosis) -> Iterator[RenderableType]:
-    yield from _answer(found)
-    first = found.first_split
-    rest = [f for f in (*found.faults, *found.of("risk")) if f is not first]
+def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield from _answer(diagnosis)
+    first = diagnosis.first_split
+    rest = [f for f in (*diagnosis.faults, *diagnosis.of("risk")) if f is not first]
     if rest:
         yield _title("Also")
         for finding in rest:
             yield _finding(finding, history=finding.kind == "raise")
-    if found.patch is not None:
-        yield from _patch(found.patch)
-    if found.remedies:
-        yield from _remedies(found)
-    if found.compiled is not None:
+    if diagnosis.patch is not None:
+        yield from _patch(diagnosis.patch)
+    if diagnosis.remedies:
+        yield from _remedies(diagnosis)
+    if diagnosis.compiled is not None:
         yield _title("Compiled")
-        yield _indented(_compiled(found.compiled))
-    yield from _looked_at(found)
-    if found.doubts:
+        yield _indented(_compiled(diagnosis.compiled))
+    yield from _looked_at(diagnosis)
+    if diagnosis.doubts:
         yield _title("Doubts")
-        for doubt in found.doubts:
+        for doubt in diagnosis.doubts:
             yield _indented(escape(doubt))
 
 
@@ -114,14 +116,14 @@ def _indented(text: str) -> RenderableType:
     return Padding(Text.from_markup(text), (0, 0, 0, 2))
 
 
-def _answer(found: Diagnosis) -> Iterator[RenderableType]:
+def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield Text.from_markup(
-        f"[bold]{escape(found.model)}[/bold] {_STATUSES[found.status]} (mostly {found.base_dtype}, {found.device}, "
-        f"torch {found.torch_version})"
+        f"[bold]{escape(diagnosis.model)}[/bold] {_STATUSES[diagnosis.status]} (mostly {diagnosis.base_dtype}, "
+        f"{diagnosis.device}, torch {diagnosis.torch_version})"
     )
-    if found.message:
-        yield _indented(escape(found.message))
-    first = found.first_split
+    if diagnosis.message:
+        yield _indented(escape(diagnosis.message))
+    first = diagnosis.first_split
     if first is None:
         yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
         return
@@ -178,20 +180,20 @@ def _patch(patch: Patch) -> Iterator[RenderableType]:
         yield _indented(f"{'or, at its origin: ' if patch.diff else ''}{escape(patch.origin)}")
 
 
-def _remedies(found: Diagnosis) -> Iterator[RenderableType]:
-    yield _title(f"Fixes tried from outside (drift to {found.reference or 'nothing'})")
+def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    yield _title(f"Fixes tried from outside (drift to {diagnosis.reference or 'nothing'})")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    cures = "cures" if found.faults else "works"
+    cures = "cures" if diagnosis.faults else "works"
     for name in ("fix", cures, "drift", "latency", "peak", "stored"):
         table.add_column(name, justify="left" if name in ("fix", cures) else "right", no_wrap=True)
-    for remedy in found.remedies:
+    for remedy in diagnosis.remedies:
         table.add_row(*_row(remedy))
     yield Padding(table, (0, 0, 0, 2))
-    for remedy in found.remedies:
+    for remedy in diagnosis.remedies:
         if remedy.reason:
             why = remedy.reason if remedy.status == "passed" else f"{remedy.status}: {remedy.reason}"
             yield _indented(f"[dim]{remedy.fix} {escape(why)}[/dim]")
-    baseline = next((remedy.latency_baseline for remedy in found.remedies if remedy.latency_baseline), "")
+    baseline = next((remedy.latency_baseline for remedy in diagnosis.remedies if remedy.latency_baseline), "")
     if baseline:
         yield _indented(f"[dim]latency: paired ratio to {baseline}; ★ none that cures is better in all three[/dim]")
 
@@ -207,18 +209,13 @@ def _row(remedy: Remedy) -> tuple[str, ...]:
         cures,
         drift,
         latency,
-        _size(remedy.allocated_peak_bytes),
-        _size(remedy.stored_bytes),
+        _memory(remedy.allocated_peak_bytes),
+        _memory(remedy.stored_bytes),
     )
 
 
-def _size(value: int | None) -> str:
-    if value is None:
-        return ""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value} B"
+def _memory(size_bytes: int | None) -> str:
+    return "" if size_bytes is None else memory_text(size_bytes)
 
 
 def _compiled(compiled: Compiled) -> str:
@@ -229,19 +226,19 @@ def _compiled(compiled: Compiled) -> str:
     return text + (f"\n{escape(compiled.message)}" if compiled.message else "")
 
 
-def _looked_at(found: Diagnosis) -> Iterator[RenderableType]:
+def _looked_at(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield _title("What was looked at")
-    for held in found.held:
+    for held in diagnosis.held:
         shown = ", ".join(held.modules[:4]) + (f" and {len(held.modules) - 4} more" if len(held.modules) > 4 else "")
-        yield _indented(f"held in {held.dtype}: {escape(shown)} ({_size(held.stored_bytes)})")
-    for one in found.backends:
+        yield _indented(f"held in {held.dtype}: {escape(shown)} ({memory_text(held.stored_bytes)})")
+    for one in diagnosis.backends:
         yield _indented(f"attention: {one['backend']} on {', '.join(one['operands'])}, {one['count']}×")
-    yield from (_indented(line) for line in _autocast(found))
-    yield from (_indented(line) for line in _casts(found))
-    for ranges in found.ranges:
+    yield from (_indented(line) for line in _autocast(diagnosis))
+    yield from (_indented(line) for line in _casts(diagnosis))
+    for ranges in diagnosis.ranges:
         if ranges.near_overflow or ranges.subnormal or ranges.non_finite:
             yield _indented(_ranges(ranges))
-    notes = found.of("note")
+    notes = diagnosis.of("note")
     for finding in notes[:MOST_NOTES]:
         dtypes = ", ".join(dict.fromkeys(operand.dtype for operand in finding.operands))
         where = f"{finding.module or 'the model'} at {finding.place}"
@@ -250,25 +247,26 @@ def _looked_at(found: Diagnosis) -> Iterator[RenderableType]:
         yield _indented(f"[dim]and {len(notes) - MOST_NOTES} more on purpose; --json has them all[/dim]")
 
 
-def _autocast(found: Diagnosis) -> Iterator[str]:
-    for one in found.autocast:
+def _autocast(diagnosis: Diagnosis) -> Iterator[str]:
+    for one in diagnosis.autocast:
         yield f"autocast: {one['op']} of {', '.join(one['operands'])} gives {one['result']}, {one['count']}×"
-    if found.recast is not None:
-        recast: dict[str, Any] = found.recast
+    if diagnosis.recast is not None:
+        recast: dict[str, Any] = diagnosis.recast
+        stored, copies = (memory_text(recast[name]) for name in ("stored_bytes", "copies_bytes"))
         yield (
-            f"autocast casts {recast['parameters']} parameters at each call: {_size(recast['stored_bytes'])} stored, "
-            f"{_size(recast['copies_bytes'])} of {', '.join(recast['to'])} copies beside them"
+            f"autocast casts {recast['parameters']} parameters at each call: {stored} stored, {copies} of "
+            f"{', '.join(recast['to'])} copies beside them"
         )
 
 
-def _casts(found: Diagnosis) -> Iterator[str]:
-    for one in found.dead_casts:
+def _casts(diagnosis: Diagnosis) -> Iterator[str]:
+    for one in diagnosis.dead_casts:
         if one["kind"] == "there and back":
             yield f"dead cast: {one['from']} → {one['to']} → {one['from']} at {one['place']}, {one['count']}×"
-    idle = sum(one["count"] for one in found.dead_casts if one["kind"] == "same dtype")
+    idle = sum(one["count"] for one in diagnosis.dead_casts if one["kind"] == "same dtype")
     if idle:
         yield f"casts to the dtype that was there already, which cost nothing: {idle}"
-    for one in found.lost:
+    for one in diagnosis.lost:
         yield (
             f"cast {one['from']} → {one['to']} at {one['place']}: of {one['total']} values {one['overflowed']} "
             f"overflow, {one['flushed']} become zero, {one['subnormal']} subnormal"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from precision_eval.diagnose.explain.advice import FixAdvice
 from precision_eval.diagnose.explain.causes import CAUSES, Cause
 from precision_eval.diagnose.explain.explanation import Explanation, LikelyCause, NamedOperand, explain
-from precision_eval.diagnose.explain.family import FAMILY, member_by_id
-from precision_eval.diagnose.explain.members import Member, Operand
+from precision_eval.diagnose.explain.family import FAMILY, Member, Operand, member_by_id
 
 __all__ = [
     "CAUSES",

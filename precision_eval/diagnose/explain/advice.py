@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_eval.diagnose.explain.causes import Cause
-from precision_eval.diagnose.explain.reading import Found, How
+from precision_eval.diagnose.explain.reading import How, SentenceMatch
 from precision_eval.fixes.catalog import FIXES
 
 Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
@@ -34,7 +34,7 @@ _REACHED_SITES = ("sdpa", "linear")
 _HALF = ("float16", "bfloat16")
 
 
-def advise(found: Found, *, op: str | None, how: How, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
+def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
     """Judge every fix but the control for the call that raised."""
     judged = []
     for fix in FIXES:
@@ -45,11 +45,11 @@ def advise(found: Found, *, op: str | None, how: How, causes: tuple[Cause, ...])
         elif fix.id == "dynamo_fallback":
             verdict, reason = _fallback(how)
         elif fix.id == "autocast":
-            verdict, reason = _autocast(found, op)
+            verdict, reason = _autocast(matched, op)
         elif fix.agreement == "none":
-            verdict, reason = _one_dtype(found, fix.storage)
+            verdict, reason = _one_dtype(matched, fix.storage)
         else:
-            verdict, reason = _cast(found, op, to_storage=fix.agreement == "activation_to_storage")
+            verdict, reason = _cast(matched, op, to_storage=fix.agreement == "activation_to_storage")
         judged.append(FixAdvice(fix.id, verdict, reason))
     return tuple(judged)
 
@@ -72,11 +72,11 @@ def _fallback(how: How) -> tuple[Verdict, str]:
     return "does_not_cure", "it suppresses errors of the compiler; this check also stands in eager"
 
 
-def _autocast(found: Found, op: str | None) -> tuple[Verdict, str]:
-    site, dtypes = found.member.site, found.dtypes.values()
-    if found.member.id == "autocast_no_bfloat16":
+def _autocast(matched: SentenceMatch, op: str | None) -> tuple[Verdict, str]:
+    site, dtypes = matched.member.site, matched.dtypes.values()
+    if matched.member.id == "autocast_no_bfloat16":
         return "depends", "where it takes the place of the autocast that raised: on CUDA it computes float16"
-    if found.member.id == "autocast_other_half":
+    if matched.member.id == "autocast_other_half":
         return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
     if "float64" in dtypes:
         return "does_not_cure", "autocast leaves float64 alone"
@@ -84,7 +84,7 @@ def _autocast(found: Found, op: str | None) -> tuple[Verdict, str]:
         return "depends", "on CUDA autocast lifts this check and casts; the CPU's is not asked"
     if op == "apex fused norm":
         return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
-    if found.member.id in ("dot", "tensordot") or (found.member.id == "scalar_type" and op not in _LOWERED):
+    if matched.member.id in ("dot", "tensordot") or (matched.member.id == "scalar_type" and op not in _LOWERED):
         return "depends", "only where the operation is on autocast's lists for the device"
     if site in ("sdpa", "linear", "matmul", "conv"):
         return "applies", "on autocast's lower-precision list: the operands are cast at each call"
@@ -97,8 +97,8 @@ def _autocast(found: Found, op: str | None) -> tuple[Verdict, str]:
     return "depends", "only where the operation is on autocast's lists for the device"
 
 
-def _one_dtype(found: Found, storage: str) -> tuple[Verdict, str]:
-    member = found.member
+def _one_dtype(matched: SentenceMatch, storage: str) -> tuple[Verdict, str]:
+    member = matched.member
     if member.kind == "index":
         return "does_not_cure", "the indices must be integers, whatever the model is stored in"
     if member.id == "autocast_no_bfloat16":
@@ -115,13 +115,13 @@ def _one_dtype(found: Found, storage: str) -> tuple[Verdict, str]:
             f"only where the input is {storage} too; a float32 input made in the forward pass raises again",
         )
     note = f"unless the code makes an operand of another dtype than {storage} in the forward pass"
-    if storage in _HALF and "float32" in found.dtypes.values():
+    if storage in _HALF and "float32" in matched.dtypes.values():
         note = "not where the float32 operand is made in the forward pass: an embedding, a promoting norm, an .float()"
-    return ("depends" if storage in _HALF and "float32" in found.dtypes.values() else "applies"), note
+    return ("depends" if storage in _HALF and "float32" in matched.dtypes.values() else "applies"), note
 
 
-def _cast(found: Found, op: str | None, *, to_storage: bool) -> tuple[Verdict, str]:
-    member = found.member
+def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> tuple[Verdict, str]:
+    member = matched.member
     if member.kind == "index":
         return "does_not_cure", "the indices must be integers"
     if member.id == "autocast_no_bfloat16":
@@ -140,9 +140,11 @@ def _cast(found: Found, op: str | None, *, to_storage: bool) -> tuple[Verdict, s
     if member.site == "cache_write":
         return "applies", "a write casts the values to the destination's dtype"
     roles = {operand.name: operand.role for operand in member.operands}
-    kept = {dtype for name, dtype in found.dtypes.items() if roles[name] == ("storage" if to_storage else "activation")}
+    kept = {
+        dtype for name, dtype in matched.dtypes.items() if roles[name] == ("storage" if to_storage else "activation")
+    }
     target = kept.pop() if len(kept) == 1 else ""
     reason = "the operands agree at this call; elsewhere in the model another call may raise next"
-    if target == "float16" and set(found.dtypes.values()) & {"float32", "bfloat16"}:
+    if target == "float16" and set(matched.dtypes.values()) & {"float32", "bfloat16"}:
         reason += "; values beyond 65504 overflow in float16"
     return "applies", reason

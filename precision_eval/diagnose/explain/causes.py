@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from precision_eval.diagnose.explain.reading import Found
+from precision_eval.diagnose.explain.reading import SentenceMatch
 
 HALF = ("float16", "bfloat16")
 FLOATS = (*HALF, "float32")
@@ -318,14 +318,14 @@ CAUSES: tuple[Cause, ...] = (
 )
 
 
-def fits(cause: Cause, found: Found) -> bool:
+def fits(cause: Cause, matched: SentenceMatch) -> bool:
     """Say whether site and dtypes of a sentence are those of a cause."""
-    dtypes = found.dtypes
+    dtypes = matched.dtypes
     if cause.id == "numpy_float64" and "float64" not in dtypes.values():
         return False
     if cause.id == "autocast_norm" and dtypes and not _only_value_is_half(dtypes):
         return False
-    return any(_holds(when, found) for when in cause.when)
+    return any(_holds(when, matched) for when in cause.when)
 
 
 def _only_value_is_half(dtypes: dict[str, str]) -> bool:
@@ -334,12 +334,12 @@ def _only_value_is_half(dtypes: dict[str, str]) -> bool:
     return wide == {"float32"} and dtypes.get("value", HALF[0]) in HALF
 
 
-def _holds(when: When, found: Found) -> bool:
-    if found.member.id not in when.members:
+def _holds(when: When, matched: SentenceMatch) -> bool:
+    if matched.member.id not in when.members:
         return False
     wanted = {"activation": when.activation, "storage": when.storage}
-    roles = {operand.name: operand.role for operand in found.member.operands}
-    for name, dtype in found.dtypes.items():
+    roles = {operand.name: operand.role for operand in matched.member.operands}
+    for name, dtype in matched.dtypes.items():
         among = wanted.get(roles[name], ())
         if among and dtype not in among:
             return False

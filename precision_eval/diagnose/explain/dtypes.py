@@ -61,12 +61,12 @@ _TYPE_PREFIXES = ("CUDA", "CPU", "MPS", "XPU", "PrivateUse1")
 
 
 def _spellings() -> dict[str, str]:
-    found = {spelling: name for name, spellings in _SCALAR_TYPES.items() for spelling in spellings}
-    found |= {f"torch.{name}": name for name in _SCALAR_TYPES}
+    spellings = {spelling: name for name, spellings in _SCALAR_TYPES.items() for spelling in spellings}
+    spellings |= {f"torch.{name}": name for name in _SCALAR_TYPES}
     for short, name in _TENSOR_TYPES.items():
-        found |= {f"torch.{backend}{short}Tensor": name for backend in _BACKENDS}
-        found |= {f"{prefix}{short}Type": name for prefix in _TYPE_PREFIXES}
-    return found
+        spellings |= {f"torch.{backend}{short}Tensor": name for backend in _BACKENDS}
+        spellings |= {f"{prefix}{short}Type": name for prefix in _TYPE_PREFIXES}
+    return spellings
 
 
 SPELLINGS: dict[str, str] = _spellings()

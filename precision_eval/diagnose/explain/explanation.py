@@ -14,11 +14,11 @@ from typing import Any
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain.advice import FixAdvice, advise
 from precision_eval.diagnose.explain.causes import CAUSES, Cause, fits, is_named
-from precision_eval.diagnose.explain.members import Member
+from precision_eval.diagnose.explain.family import Member
 from precision_eval.diagnose.explain.reading import (
-    Found,
     How,
     Near,
+    SentenceMatch,
     cleaned,
     fake_operands,
     find_members,
@@ -152,33 +152,35 @@ def explain(error: BaseException | str) -> Explanation:
         given = "a text with nothing in it" if isinstance(error, str) else f"a {type(error).__name__}"
         raise ParameterError(f"explain was given {given}; expected an exception, or the text of its message")
     text = cleaned(text)
-    found, refused = find_members(text)
-    if not found:
+    matched, refused = find_members(text)
+    if not matched:
         reason = refused[-1] if refused else "no sentence of the family is in the text"
         return Explanation(known=False, reason=reason, nearest=nearest(text))
-    return _explained(found[-1], found[:-1], text)
+    return _explained(matched[-1], matched[:-1], text)
 
 
-def _explained(found: Found, earlier: list[Found], text: str) -> Explanation:
-    member = found.member
-    op = _operation(member, named_op(text, found))
-    how = how_it_ran(text, found)
-    causes = tuple(cause for cause in CAUSES if fits(cause, found) and (is_named(cause, text) or not cause.only_named))
-    others = dict.fromkeys(one.sentence for one in earlier if one.sentence != found.sentence)
+def _explained(matched: SentenceMatch, earlier: list[SentenceMatch], text: str) -> Explanation:
+    member = matched.member
+    op = _operation(member, named_op(text, matched))
+    how = how_it_ran(text, matched)
+    causes = tuple(
+        cause for cause in CAUSES if fits(cause, matched) and (is_named(cause, text) or not cause.only_named)
+    )
+    others = dict.fromkeys(one.sentence for one in earlier if one.sentence != matched.sentence)
     return Explanation(
         known=True,
         member=member.id,
-        sentence=found.sentence,
+        sentence=matched.sentence,
         op=op,
         candidates=member.ops,
         how=how,
-        frame=last_user_frame(text, found),
+        frame=last_user_frame(text, matched),
         asks=member.asks,
         where=member.where,
-        operands=_operands(found),
-        traced=tuple(fake_operands(text, found)),
+        operands=_operands(matched),
+        traced=tuple(fake_operands(text, matched)),
         causes=tuple(sorted((_likely(cause, text) for cause in causes), key=lambda cause: not cause.is_named)),
-        fixes=advise(found, op=op, how=how, causes=causes),
+        fixes=advise(matched, op=op, how=how, causes=causes),
         also=tuple(others),
         links=tuple(link(source) for source in member.sources),
     )
@@ -191,12 +193,12 @@ def _operation(member: Member, named: str | None) -> str | None:
     return named
 
 
-def _operands(found: Found) -> tuple[NamedOperand, ...]:
+def _operands(matched: SentenceMatch) -> tuple[NamedOperand, ...]:
     """Operands with dtypes; of a sentence that names none, those that it would name."""
-    every = found.member.operands
-    shown = [operand for operand in every if operand.name in found.dtypes] or list(every)
+    every = matched.member.operands
+    shown = [operand for operand in every if operand.name in matched.dtypes] or list(every)
     return tuple(
-        NamedOperand(operand.name, found.dtypes.get(operand.name), operand.role, operand.meaning) for operand in shown
+        NamedOperand(operand.name, matched.dtypes.get(operand.name), operand.role, operand.meaning) for operand in shown
     )
 
 

@@ -9,28 +9,29 @@ compiler's error that was suppressed, or a chained exception, stands before it. 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from precision_eval.core.formatting import shortened
 from precision_eval.diagnose.explain.dtypes import dtype_name, is_floating, lowered
-from precision_eval.diagnose.explain.family import FAMILY
-from precision_eval.diagnose.explain.members import WHITE_SPACE, Member, compiled_sentence
+from precision_eval.diagnose.explain.family import FAMILY, WHITE_SPACE, Member, compiled_sentence
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
 
 _NOISE = re.compile(
     r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colours
     r"|[│┃╭╮╰╯─━❱]"  # rich's frames around tracebacks
-    r"|^\s*\[rank\d+\]:"  # torchrun
+    r"|^[^\S\n]*\[rank\d+\]:"  # torchrun
     r"|^(?:>\s)+",  # quoted in a thread
     re.MULTILINE,
 )
 
 
 @dataclass(frozen=True)
-class Found:
+class SentenceMatch:
     """A member's sentence in a text."""
 
     member: Member
@@ -62,11 +63,11 @@ def cleaned(text: str) -> str:
     return _NOISE.sub(" ", text)
 
 
-def find_members(text: str) -> tuple[list[Found], list[str]]:
+def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
     """Find every sentence of the family in a cleaned text."""
-    found: list[Found] = []
-    cut: list[Found] = []
-    refused: list[tuple[Found, str]] = []
+    matches: list[SentenceMatch] = []
+    cut: list[SentenceMatch] = []
+    refused: list[tuple[SentenceMatch, str]] = []
     searched = lowered(text)
     for member in FAMILY:
         for sentence in member.sentences:
@@ -75,21 +76,21 @@ def find_members(text: str) -> tuple[list[Found], list[str]]:
                 if reason:
                     refused.append((one, reason))
                 else:
-                    found.append(one)
+                    matches.append(one)
         for beginning in member.beginnings:
             cut += _matches(member, beginning, text, searched)
     cut = [one for one in cut if not any(whole.start <= one.start < whole.end for whole, _ in refused)]
-    return _longest(found + cut), [reason for _, reason in refused]
+    return _longest(matches + cut), [reason for _, reason in refused]
 
 
-def _matches(member: Member, sentence: str, text: str, searched: str) -> list[Found]:
+def _matches(member: Member, sentence: str, text: str, searched: str) -> list[SentenceMatch]:
     """Find one sentence, or the beginning of one, in a text and its lowered copy."""
-    found = []
+    matches = []
     for match in compiled_sentence(sentence).finditer(searched):
         dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
         words = re.sub(WHITE_SPACE, " ", text[match.start() : match.end()])
-        found.append(Found(member, match.start(), match.end(), words, dtypes))
-    return found
+        matches.append(SentenceMatch(member, match.start(), match.end(), words, dtypes))
+    return matches
 
 
 def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
@@ -105,26 +106,30 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
     return None
 
 
-def _longest(found: list[Found]) -> list[Found]:
+def _longest(matches: list[SentenceMatch]) -> list[SentenceMatch]:
     """Keep the longest of overlapping matches, in the order of the text."""
-    kept: list[Found] = []
-    for one in sorted(found, key=lambda f: (f.start - f.end, f.start)):
+    kept: list[SentenceMatch] = []
+    for one in sorted(matches, key=lambda f: (f.start - f.end, f.start)):
         if all(one.end <= other.start or one.start >= other.end for other in kept):
             kept.append(one)
     return sorted(kept, key=lambda f: f.start)
 
 
-def how_it_ran(text: str, found: Found) -> How:
+def how_it_ran(text: str, matched: SentenceMatch) -> How:
     """Say how the call was run, from the text before and around the sentence."""
-    near = text[max(0, found.start - 3000) : found.end + 1500]
-    around = text[max(0, found.start - 30000) : found.end + 1500]
+    near = text[max(0, matched.start - 3000) : matched.end + 1500]
+    around = text[max(0, matched.start - 30000) : matched.end + 1500]
     if re.search(r"torch[/\\]export|torch\.export|_export[/\\]", around):
         return "exported"
     if re.search(r"FakeTensor\(|with fake tensors|fake tensor call|TorchRuntimeError", near):
         return "while tracing"
     if re.search(r"_dynamo[/\\]|_inductor[/\\]|torch\.compile|While executing %|torch_compile", around):
         return "compiled, at run time"
-    return "eager" if re.search(r"File \"|Traceback|^\s*\S+\.py:\d+|\.py\", line", text, re.MULTILINE) else "not shown"
+    return (
+        "eager"
+        if re.search(r"File \"|Traceback|^[^\S\n]*\S+\.py:\d+|\.py\", line", text, re.MULTILINE)
+        else "not shown"
+    )
 
 
 _FX_CALL = re.compile(
@@ -153,12 +158,12 @@ _SOURCE_HINTS: tuple[tuple[str, str], ...] = (
 )
 
 
-def named_op(text: str, found: Found) -> str | None:
+def named_op(text: str, matched: SentenceMatch) -> str | None:
     """Name the operation from what the text says of the call: the traced node, the graph's node, or the source line."""
-    before = text[max(0, found.start - 3000) : found.start]
+    before = text[max(0, matched.start - 3000) : matched.start]
     for match in list(_FX_CALL.finditer(before))[-1:]:
         return str(match.group(1) or match.group(2))
-    after = _ATEN_CALL.search(text, found.end, found.end + 600)
+    after = _ATEN_CALL.search(text, matched.end, matched.end + 600)
     if after:
         return after.group(1)
     last_lines = "\n".join([line for line in before.splitlines() if line.strip()][-7:])
@@ -175,9 +180,9 @@ _FAKE = re.compile(
 )
 
 
-def fake_operands(text: str, found: Found) -> list[tuple[str, str]]:
+def fake_operands(text: str, matched: SentenceMatch) -> list[tuple[str, str]]:
     """List the fake tensors of the traced call."""
-    before = text[max(0, found.start - 3000) : found.start]
+    before = text[max(0, matched.start - 3000) : matched.start]
     calls = list(_FX_CALL.finditer(before))
     if not calls:
         return []
@@ -188,13 +193,17 @@ def fake_operands(text: str, found: Found) -> list[tuple[str, str]]:
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?')
 
 
-def last_user_frame(text: str, found: Found) -> str | None:
+_LIBRARY = re.compile(r"site-packages|dist-packages|<frozen|lib[/\\]python3|[/\\]torch[/\\]")
+_OF_THE_SUITE = tuple(
+    f"{Path(__file__).parents[2] / room}{os.sep}" for room in ("diagnose", "measure", "fixes", "trace")
+)
+
+
+def last_user_frame(text: str, matched: SentenceMatch) -> str | None:
     """Name the innermost frame of the user's own code, libraries left out."""
-    frames = _FRAME.findall(text[: found.start]) if "from user code" not in text[found.end :] else []
-    frames = frames or _FRAME.findall(text[found.end :])
-    own = [
-        f for f in frames if not re.search(r"site-packages|dist-packages|<frozen|lib[/\\]python3|[/\\]torch[/\\]", f[0])
-    ]
+    frames = _FRAME.findall(text[: matched.start]) if "from user code" not in text[matched.end :] else []
+    frames = frames or _FRAME.findall(text[matched.end :])
+    own = [frame for frame in frames if not (_LIBRARY.search(frame[0]) or frame[0].startswith(_OF_THE_SUITE))]
     if not own:
         return None
     path, line, function = own[-1]

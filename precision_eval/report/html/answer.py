@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from precision_eval.core.formatting import join
-from precision_eval.report.choice_text import change_lines, doubt_lines
+from precision_eval.report.choice_text import change_lines, doubt_lines, not_measured_here
 from precision_eval.report.choice_text import headline as choice_headline
 from precision_eval.report.html.facts import diverged_of, drift_of, memory_of, sound_of, time_of
 from precision_eval.report.html.figures import Figure, Ranged
@@ -89,7 +89,8 @@ def uncured(places: Sequence[Place]) -> tuple[tuple[Place, str], ...]:
             by_status: dict[str, list[str]] = {}
             for row in place.section.failing:
                 by_status.setdefault(row.status.replace("_", " "), []).append(row.fix)
-            found.append((place, "; ".join(f"{join(names)}: {status}" for status, names in by_status.items())))
+            tried = "; ".join(f"{join(names)}: {status}" for status, names in by_status.items())
+            found.append((place, tried + not_measured_here(place.section)))
     return tuple(found)
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from precision_eval.core.formatting import duration_text, fixed, memory_text, percent, scientific
 from precision_eval.core.records import Record
 from precision_eval.report.html.figures import Figure, Ranged, combined, figure, ranged
-from precision_eval.report.ranking import is_baseline, verdict_of
-from precision_eval.results.data import Row, Section
+from precision_eval.results.model import Group, Row
 
 Cell = Figure | Ranged | str | None
 
@@ -29,7 +28,7 @@ class Fact:
 
     key: str
     title: str
-    read: Callable[[Row, Section], Cell]
+    read: Callable[[Row, Group], Cell]
 
 
 def record_of(row: Row, *measures: str) -> Record | None:
@@ -88,30 +87,30 @@ def casts_of(row: Row) -> str | None:
     return ", ".join(named[:_MOST_CASTS]) + (", …" if len(named) > _MOST_CASTS else "") if named else None
 
 
-def _ratio_cell(row: Row, section: Section) -> Cell:
+def _ratio_cell(row: Row, section: Group) -> Cell:
     return time_of(row)
 
 
-def _verdict_cell(row: Row, section: Section) -> Cell:
+def _verdict_cell(row: Row, section: Group) -> Cell:
     if not row.data("latency"):
         return None
-    return f"{'against itself: ' if is_baseline(row) else ''}{verdict_of(row, section)}"
+    return f"{'against itself: ' if section.is_baseline(row) else ''}{section.verdict_of(row)}"
 
 
-def _clock(row: Row, section: Section) -> Cell:
+def _clock(row: Row, section: Group) -> Cell:
     clock = (row.data("latency") or {}).get("clock")
     return None if clock is None else str(clock)
 
 
-def _of(name: str, *measures: str, write: Callable[[float], str]) -> Callable[[Row, Section], Cell]:
+def _of(name: str, *measures: str, write: Callable[[float], str]) -> Callable[[Row, Group], Cell]:
     return lambda row, section: figure(record_of(row, *measures), name, write=write)
 
 
-def _kl(row: Row, section: Section) -> Cell:
+def _kl(row: Row, section: Group) -> Cell:
     return ranged(record_of(row, *_DRIFTS), ("kl_nats",), "kl_nats_low", "kl_nats_high", write=scientific)
 
 
-def _share(row: Row, section: Section) -> Cell:
+def _share(row: Row, section: Group) -> Cell:
     found = diverged_of(row)
     return None if found is None else found[0]
 
@@ -162,7 +161,7 @@ def _text(row: Row, name: str) -> str | None:
     return None if found is None else str(found)
 
 
-def lines_of(row: Row, section: Section) -> list[tuple[str, Figure | Ranged | str]]:
+def lines_of(row: Row, section: Group) -> list[tuple[str, Figure | Ranged | str]]:
     """Return every fact that was recorded of a row, with its title."""
     found = [(fact.title, fact.read(row, section)) for fact in COSTS]
     return [(title, cell) for title, cell in found if cell is not None]

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from precision_eval.core.records import Record
-from precision_eval.results.data import figure_of
+from precision_eval.results.model import figure_of
 
 Write = Callable[[float], str]
 

@@ -14,10 +14,10 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import join
 from precision_eval.core.records import Record
 from precision_eval.report.html import path_in_commands
-from precision_eval.results.choose import POLICIES, Choice, Group, MissingMeasureError, choose_from, groups_of
-from precision_eval.results.choose.facts import MEASURE_OF
+from precision_eval.results.choose import POLICIES, Choice, MissingMeasureError, choose_from
 from precision_eval.results.choose.policies import NEEDS
-from precision_eval.results.data import Row, Run, Section
+from precision_eval.results.model import MEASURE_OF, Group, Row
+from precision_eval.results.reading import Run
 
 NEW = "runs/again"
 """Folder in commands that measure anew; a run's own folder would only be resumed."""
@@ -37,10 +37,14 @@ class Place:
     """One group of a run."""
 
     run: Run = field(repr=False)
-    section: Section = field(repr=False)
     group: Group = field(repr=False)
     key: str
     alone: bool = False
+
+    @property
+    def section(self) -> Group:
+        """The group."""
+        return self.group
 
     @property
     def title(self) -> str:
@@ -85,7 +89,7 @@ class Place:
 
     def lacking(self, policy: str) -> str:
         """Name the measures that a policy needs and no fix has: ``drift not measured``."""
-        axes = [axis for axis in NEEDS[policy] if all(one.estimate(axis) is None for one in self.group.contenders)]
+        axes = [axis for axis in NEEDS[policy] if all(one.estimate(axis) is None for one in self.group.curing)]
         return f"{join([MEASURE_OF[axis] for axis in axes])} not measured" if axes else ""
 
     def _choice(self, policy: str) -> Choice | str:
@@ -97,21 +101,12 @@ class Place:
 
 def places_of(run: Run) -> tuple[Place, ...]:
     """Return the groups of a run that hold fixes, in the order of a report."""
-    groups = {_key(group): group for group in groups_of(run.records, run=path_in_commands(run.directory))}
-    alone = len({(group.device, group.threads) for group in groups.values()}) == 1
-    found = []
-    for threads in sorted({record.threads for record in run.records}):
-        own = replace(run, records=tuple(record for record in run.records if record.threads == threads))
-        for section in own.sections:
-            key = (section.case, section.size, section.mode, section.device, threads, section.pins)
-            if key in groups:
-                name = re.sub(r"[^A-Za-z0-9]+", "-", f"{section.slug}-{threads}")
-                found.append(Place(run=own, section=section, group=groups[key], key=name, alone=alone))
-    return tuple(sorted(found, key=lambda place: (place.group.case, place.group.size)))
-
-
-def _key(group: Group) -> tuple[str, str, str, str, int, str]:
-    return group.case, group.size, group.mode, group.device, group.threads, group.pins
+    folder = path_in_commands(run.directory)
+    groups = [replace(group, run=folder) for group in run.sections if group.fixes]
+    alone = len({(group.device, group.threads) for group in groups}) == 1
+    names = [re.sub(r"[^A-Za-z0-9]+", "-", f"{group.slug}-{group.threads}") for group in groups]
+    places = [Place(run=run, group=group, key=name, alone=alone) for group, name in zip(groups, names, strict=True)]
+    return tuple(sorted(places, key=lambda place: (place.group.case, place.group.size)))
 
 
 def _options(records: list[Record]) -> str:

@@ -15,12 +15,13 @@ from precision_eval.core.formatting import METRIC_TITLES, fixed
 from precision_eval.core.records import Record
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.html.facts import COSTS, Cell, record_of
 from precision_eval.report.html.figures import Figure, figure, pointer, ranged
 from precision_eval.report.html.places import Place
-from precision_eval.report.html.series import sound_rows
 from precision_eval.report.tables import WHOLE_FILE_METRICS
-from precision_eval.results.data import Row, Run, is_identical
+from precision_eval.results.model import Row, is_identical
+from precision_eval.results.reading import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def cost_grid(place: Place) -> Grid:
 
 def sound_grid(place: Place) -> Grid | None:
     """Return the sound of each fix beside reference, noise floor and controls; None where none was measured."""
-    fixes, comparators = sound_rows(place)
+    fixes, comparators = sound_rows(place.run, place.section)
     if not fixes:
         return None
     first = [row for row in comparators if row.role == "reference"]

@@ -1,8 +1,8 @@
-"""Puts the page together and writes it.
+"""Puts the HTML report together and writes it.
 
-Conventions: the template is ``page.html``, its rules ``page.css`` and its script ``page.js``, all beside this module;
-they become one file that loads nothing. The page is complete without the script, which adds what hover and focus show,
-a way to pick out fixes, and the arrow keys.
+Conventions: ``report.html`` is the template, ``report.css`` its rules and ``report.js`` its script, all in this folder;
+they become one file that loads nothing. It is complete without the script, which adds what hover and focus show, a way
+to pick out fixes, and the arrow keys.
 """
 
 from __future__ import annotations
@@ -18,29 +18,38 @@ from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.templating import template_environment
+from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.findings_sound import sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, path_in_commands
 from precision_eval.report.html.answer import answer_rows, cards_of, in_short, uncured
-from precision_eval.report.html.bars import memory_chart, shift_chart, shifts_of
+from precision_eval.report.html.charts import (
+    Chart,
+    drift_charts,
+    memory_chart,
+    shift_charts,
+    sound_charts,
+    survival_chart,
+    tradeoff_chart,
+)
+from precision_eval.report.html.embedding import variables_in
 from precision_eval.report.html.figures import Figure, pointer
-from precision_eval.report.html.looks import Palette, palette_of
+from precision_eval.report.html.paper import palette_of, rules_of
 from precision_eval.report.html.places import Place, places_of
-from precision_eval.report.html.series import drift_charts, sound_charts, sound_rows, survival_chart
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
-from precision_eval.report.html.tradeoff import Chart, tradeoff_of
 from precision_eval.report.text import environment_line, reading_guide
-from precision_eval.results.data import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
+from precision_eval.results.reading import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
 
-TEMPLATE_NAME = "page.html"
+TEMPLATE_NAME = "report.html"
 _SPARE_BYTES = 200_000
 """Kept free beside players."""
 
+_DRAWN = ("tradeoff", "drift", "audio", "survival", "memory")
 _FILES = ("report.md", "results.csv", RECORDS_NAME, ENVIRONMENT_NAME)
 
 
-class PageTooLargeError(PrecisionEvalError, ValueError):
-    """The page would weigh more than it may, without any player."""
+class ReportTooLargeError(PrecisionEvalError, ValueError):
+    """The HTML report would weigh more than it may, without any player."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +64,7 @@ class Part:
 
 
 def write_html(run_dir: Path, *, versions: Any = None) -> Path:
-    """Write the page; see :func:`precision_eval.report.html.write_html`."""
+    """Write the HTML report; see :func:`precision_eval.report.html.write_html`."""
     text = render_html(run_dir, versions=versions)
     page = run_dir / FILE_NAME
     with written_whole(page) as path:
@@ -64,16 +73,16 @@ def write_html(run_dir: Path, *, versions: Any = None) -> Path:
 
 
 def render_html(run_dir: Path, *, versions: Any = None) -> str:
-    """Return the page's text."""
+    """Return the text of the HTML report."""
     run = load_run(run_dir)
     content = _content(run, versions)
     template = template_environment(Path(__file__).parent).get_template(TEMPLATE_NAME)
     bare = len(template.render(**content, sound=None).encode())
     left = LARGEST_BYTES - bare - _SPARE_BYTES
     if left < 0:
-        raise PageTooLargeError(
-            f"the page of {run_dir} would weigh {bare:,} bytes without any sound; at most {LARGEST_BYTES:,} are meant "
-            "to be sent around; report fewer cases: give each its own --out"
+        raise ReportTooLargeError(
+            f"the HTML report of {run_dir} would weigh {bare:,} bytes without any sound; at most "
+            f"{LARGEST_BYTES:,} are meant to be sent around; report fewer cases: give each its own --out"
         )
     return template.render(**content, sound=sound_section(run, budget_bytes=left))
 
@@ -85,7 +94,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
     palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.section.rows))
     answers = answer_rows(places)
     cards = cards_of(answers)
-    return {
+    content: dict[str, Any] = {
         "name": run.directory.resolve().name,
         "shown": shown,
         "measured": _span(run),
@@ -97,13 +106,13 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "answers": answers,
         "uncured": uncured(places),
         "count": _counted,
-        "tradeoff": _parts(places, lambda p: _one(tradeoff_of(p, palette)), "tradeoff", ("latency", "drift", "memory")),
-        "drift": _parts(places, lambda p: drift_charts(p, palette), "drift", ("teacher_forced_drift",)),
-        "audio": _parts(places, lambda p: sound_charts(p, palette), "audio", ("synthesis", "audio")),
+        "tradeoff": _parts(places, lambda p: _one(tradeoff_chart(p)), "tradeoff", ("latency", "drift", "memory")),
+        "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),
+        "audio": _parts(places, sound_charts, "audio", ("synthesis", "audio")),
         "sound_tables": [(place, grid) for place in places if (grid := sound_grid(place)) is not None],
-        "chance": _chance(places, palette),
-        "survival": _parts(places, lambda p: _one(survival_chart(p, palette)), "survival", ("streams", "divergence")),
-        "memory": _parts(places, lambda p: _one(memory_chart(p, palette)), "memory", ("memory",)),
+        "chance": _chance(places),
+        "survival": _parts(places, lambda p: _one(survival_chart(p)), "survival", ("streams", "divergence")),
+        "memory": _parts(places, lambda p: _one(memory_chart(p)), "memory", ("memory",)),
         "versions": versions,
         "statuses": status_table(places),
         "messages": messages_of(places),
@@ -116,6 +125,9 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "sound_command": _sound_command(places),
         "cells_text": lambda cell: cell if isinstance(cell, tuple) else (cell,),
     }
+    drawn = [chart.svg for name in _DRAWN for part in content[name] for chart in part.charts]
+    drawn += [chart.svg for group in content["chance"] for chart in group["charts"]]
+    return content | {"chart_colours": rules_of(variables_in("".join(drawn)))}
 
 
 def _parts(places: Sequence[Place], draw: Any, kind: str, measures: tuple[str, ...]) -> list[Part]:
@@ -156,14 +168,13 @@ def _comparators(place: Place) -> list[Any]:
     return [row for name in measures for row in place.run.comparators(place.section, name)]
 
 
-def _chance(places: Sequence[Place], palette: Palette) -> list[dict[str, Any]]:
+def _chance(places: Sequence[Place]) -> list[dict[str, Any]]:
     """Return, per group with sound, the shifts from the reference beside the noise floor and the controls."""
     found = []
     for place in places:
-        shifts = shifts_of(place)
-        if shifts:
-            charts = tuple(shift_chart(place, yardstick, own, palette) for yardstick, own in shifts)
-            rows = sound_rows(place)[1]
+        charts = shift_charts(place)
+        if charts:
+            rows = sound_rows(place.run, place.section)[1]
             missing = [role for role in ("noise_floor", "control") if role not in {row.role for row in rows}]
             sentences = sound_sentences(place.run, place.section)
             found.append({"place": place, "charts": charts, "sentences": sentences, "missing": missing})

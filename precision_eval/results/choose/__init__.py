@@ -7,10 +7,10 @@ from precision_eval.results.choose.asking import Answer, Question, answer
 from precision_eval.results.choose.changes import Change
 from precision_eval.results.choose.choosing import Choice, LeftOut, choose_from
 from precision_eval.results.choose.constraints import Constraints, parse_memory
-from precision_eval.results.choose.facts import Contender, Estimate, Group, MissingMeasureError
 from precision_eval.results.choose.front import Standing, point_front, standings
 from precision_eval.results.choose.policies import POLICIES
-from precision_eval.results.choose.reading import groups_of
+from precision_eval.results.model import Estimate, Group, MissingMeasureError, Row
+from precision_eval.results.reading import groups_of
 
 __all__ = [
     "POLICIES",
@@ -18,12 +18,12 @@ __all__ = [
     "Change",
     "Choice",
     "Constraints",
-    "Contender",
     "Estimate",
     "Group",
     "LeftOut",
     "MissingMeasureError",
     "Question",
+    "Row",
     "Standing",
     "answer",
     "choose_from",

@@ -13,8 +13,8 @@ from precision_eval.results.choose.beside import SWEPT_CASE, planned_memory, tim
 from precision_eval.results.choose.choosing import Choice, choose_from
 from precision_eval.results.choose.constraints import Constraints
 from precision_eval.results.choose.extents import nearest_in_length
-from precision_eval.results.choose.facts import Group, MissingMeasureError
 from precision_eval.results.choose.policies import check_policy
+from precision_eval.results.model import Group, MissingMeasureError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,12 @@ class Answer:
         taken = {choice.group.case for choice in self.choices if choice.fix is not None}
         groups = (*(choice.group for choice in self.choices), *(group for group, _ in self.unanswered))
         return {group.case for group in groups} <= taken
+
+    @property
+    def refused(self) -> bool:
+        """Whether some case has no fix to take in any mode and size, although its records can be compared."""
+        taken = {choice.group.case for choice in self.choices if choice.fix is not None}
+        return not {choice.group.case for choice in self.choices} <= taken
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -89,7 +95,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
             choices.append(choose_from(group, question.constraints, policy=question.policy))
         except MissingMeasureError as error:
             lacking.append((group, error))
-    answered = {choice.group.case for choice in choices if choice.group.contenders}
+    answered = {choice.group.case for choice in choices if choice.group.curing}
     for group, lack in lacking:
         if group.case not in answered:
             raise lack

@@ -17,7 +17,7 @@ from typing import Any
 
 from precision_eval.core.errors import RecordError
 from precision_eval.results.choose.extents import extent_of
-from precision_eval.results.choose.facts import ONE_PROCESS, Contender, Estimate, Group, exact
+from precision_eval.results.model import ONE_PROCESS, Estimate, Group, Row, exact
 
 SWEEP_FILE = "crossover.json"
 _BASELINE = "full_float32"
@@ -72,7 +72,9 @@ def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, b
     )
 
 
-def _planned(row: Contender, plan: Mapping[str, Any] | None, path: Path) -> Contender:
+def _planned(row: Row, plan: Mapping[str, Any] | None, path: Path) -> Row:
+    if row.role != "fix":
+        return row
     if plan is None or plan.get("call_bytes") is None:
         why = "not in the plan" if plan is None else f"the plan says {plan.get('status')}: {plan.get('reason')}"
         missing = {**row.missing, "memory": f"{path.name}: {why}"}
@@ -141,8 +143,8 @@ def _alike(
     return []
 
 
-def _timed(row: Contender, times: Mapping[str, _SweptTime | None], length: int) -> Contender:
-    if row.status != "passed":
+def _timed(row: Row, times: Mapping[str, _SweptTime | None], length: int) -> Row:
+    if row.role != "fix" or row.status != "passed":
         return row
     found = times.get(row.fix)
     doubts = tuple(doubt for doubt in row.doubts if not doubt.startswith("time:"))

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from precision_eval.results.choose.comparing import AXES, bounds
-from precision_eval.results.choose.facts import Contender, Group
 from precision_eval.results.choose.policies import value_of
 from precision_eval.results.choose.settling import Settled, settle
+from precision_eval.results.model import Group, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Change:
 
 
 def changes_of(
-    policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> tuple[Change, ...]:
     """Return what would change a choice, the smallest move first."""
     found = [
@@ -52,7 +52,7 @@ def changes_of(
 
 
 def _moved_limits(
-    policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> Iterator[Change]:
     for axis in AXES:
         ends = [found for one in able if (found := bounds(group, axis, one)) is not None]
@@ -75,7 +75,7 @@ def _moved_limits(
                     break
 
 
-def _moved_figures(policy: str, able: Sequence[Contender], settled: Settled) -> Iterator[Change]:
+def _moved_figures(policy: str, able: Sequence[Row], settled: Settled) -> Iterator[Change]:
     """For each other that keeps the limits and does not tie: the figure with which it would be level."""
     if settled.fix is None:
         return
@@ -100,7 +100,7 @@ def _moved_figures(policy: str, able: Sequence[Contender], settled: Settled) -> 
 
 
 def _worse_figures(
-    policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
+    policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> Iterator[Change]:
     """How much worse the chosen fix may come out before it no longer surely keeps a limit."""
     if settled.fix is None or not settled.surely:

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from precision_eval.core.errors import RecordError
 from precision_eval.results.choose.changes import Change, changes_of
 from precision_eval.results.choose.constraints import FLAGS, Constraints, state_of
-from precision_eval.results.choose.facts import Contender, Group, MissingMeasureError
 from precision_eval.results.choose.front import Standing, standings
 from precision_eval.results.choose.policies import NEEDS, check_policy, value_of
 from precision_eval.results.choose.settling import Settled, settle
+from precision_eval.results.model import Group, MissingMeasureError, Row
 
 Outcome = Literal["one", "tie", "none"]
 
@@ -109,7 +109,7 @@ class Choice:
             "front": [vars(one) for one in self.standings],
             "changes": [one.to_dict() for one in self.changes],
             "notes": list(group.notes),
-            "fixes": [row.to_dict() for row in group.rows],
+            "fixes": [row.to_dict() for row in group.fixes],
         }
 
 
@@ -120,7 +120,7 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
         raise RecordError(group.fault)
     axes = tuple(dict.fromkeys((*NEEDS[policy], *constraints.axes)))
     failing = tuple(LeftOut(fix=row.fix, why=row.status, reason=row.reason or "") for row in group.failing)
-    if not group.contenders:
+    if not group.curing:
         return Choice(
             group=group, policy=policy, constraints=constraints, outcome="none", fix=None, left_out=failing,
             doubts=group.doubts,
@@ -128,7 +128,7 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     able = _able(group, axes)
     unmeasured = tuple(
         LeftOut(fix=row.fix, why="not measured", reason="; ".join(row.missing[axis] for axis in _lacks(row, axes)))
-        for row in group.contenders
+        for row in group.curing
         if row not in able
     )
     limits = {axis: constraints.limit(group, axis) for axis in constraints.axes}
@@ -156,16 +156,16 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     )
 
 
-def _able(group: Group, axes: Sequence[str]) -> tuple[Contender, ...]:
+def _able(group: Group, axes: Sequence[str]) -> tuple[Row, ...]:
     """Return the contenders that have every figure asked for."""
     for axis in axes:
-        if all(row.estimate(axis) is None for row in group.contenders):
+        if all(row.estimate(axis) is None for row in group.curing):
             measure = group.measure_of(axis)
             raise MissingMeasureError(
                 f"{group.title}: the choice needs the measure '{measure}', which no fix has here "
-                f"({group.contenders[0].missing.get(axis, 'not measured')}); add it: {group.command(measure)}"
+                f"({group.curing[0].missing.get(axis, 'not measured')}); add it: {group.command(measure)}"
             )
-    able = tuple(row for row in group.contenders if not _lacks(row, axes))
+    able = tuple(row for row in group.curing if not _lacks(row, axes))
     if not able:
         needed = [group.measure_of(axis) for axis in axes]
         raise MissingMeasureError(
@@ -174,7 +174,7 @@ def _able(group: Group, axes: Sequence[str]) -> tuple[Contender, ...]:
     return able
 
 
-def _lacks(row: Contender, axes: Sequence[str]) -> list[str]:
+def _lacks(row: Row, axes: Sequence[str]) -> list[str]:
     return [axis for axis in axes if row.estimate(axis) is None]
 
 
@@ -185,7 +185,7 @@ def _outcome(settled: Settled) -> Outcome:
 
 
 def _beyond(
-    group: Group, able: Sequence[Contender], limits: Mapping[str, float | None], settled: Settled
+    group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> tuple[LeftOut, ...]:
     """Return the contenders that surely break a limit, the nearest first."""
     found = []
@@ -199,9 +199,7 @@ def _beyond(
     return tuple(sorted(found, key=lambda out: out.excess))
 
 
-def _binding(
-    policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None]
-) -> tuple[str, ...]:
+def _binding(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> tuple[str, ...]:
     return tuple(axis for axis in limits if settle(policy, group, able, {**limits, axis: None}).fix is not None)
 
 

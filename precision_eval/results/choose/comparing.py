@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_eval.results.choose.facts import ONE_INPUT, SAME_MEMORY, SAME_TIME, Contender, Group
+from precision_eval.results.model import ONE_INPUT, SAME_MEMORY, SAME_TIME, Group, Row
 from precision_eval.stats import EQUIVALENCE_ALPHA, ERROR_RATE, student_location, student_quantile
 
 AXES: tuple[str, ...] = ("time", "drift", "memory")
@@ -41,7 +41,7 @@ class Difference:
         return "same" if self.same else "unclear"
 
 
-def difference(group: Group, axis: str, first: Contender, second: Contender) -> Difference | None:
+def difference(group: Group, axis: str, first: Row, second: Row) -> Difference | None:
     """Compare two contenders on one axis."""
     ours, theirs = first.estimate(axis), second.estimate(axis)
     if ours is None or theirs is None:
@@ -63,7 +63,24 @@ def difference(group: Group, axis: str, first: Contender, second: Contender) -> 
     return Difference(log, student_quantile(PAIR_ERROR, min(ours.degrees, theirs.degrees)) * error)
 
 
-def bounds(group: Group, axis: str, contender: Contender) -> tuple[float, float] | None:
+def leaders(group: Group, axis: str) -> tuple[Row, ...]:
+    """Return the curing fix with the smallest figure on an axis, then those that no other is called better than."""
+    rows = sorted((row for row in group.curing if row.estimate(axis) is not None), key=lambda row: _value(row, axis))
+    return tuple(row for row in rows if not any(_is_behind(group, axis, row, other) for other in rows))
+
+
+def _is_behind(group: Group, axis: str, row: Row, other: Row) -> bool:
+    """Say whether another row of a smaller figure is ahead by a called difference."""
+    found = difference(group, axis, row, other)
+    return found is not None and _value(other, axis) < _value(row, axis) and found.relation == "worse"
+
+
+def _value(row: Row, axis: str) -> float:
+    found = row.estimate(axis)
+    return math.inf if found is None else found.value
+
+
+def bounds(group: Group, axis: str, contender: Row) -> tuple[float, float] | None:
     """Return the least and the most that a figure may be, for holding it to a limit."""
     found = contender.estimate(axis)
     if found is None:
@@ -75,14 +92,14 @@ def bounds(group: Group, axis: str, contender: Contender) -> tuple[float, float]
     return found.value * math.exp(-half), found.value * math.exp(half)
 
 
-def _of_times(group: Group, first: Contender, second: Contender) -> Difference:
+def _of_times(group: Group, first: Row, second: Row) -> Difference:
     log, error, degrees = _paired(group, first, second) or _unpaired(first, second)
     reach = math.log1p(SAME_TIME)
     same = abs(log) + student_quantile(EQUIVALENCE_ALPHA, degrees) * error <= reach
     return Difference(log, group.time_reach + student_quantile(PAIR_ERROR, degrees) * error, same)
 
 
-def _paired(group: Group, first: Contender, second: Contender) -> tuple[float, float, float] | None:
+def _paired(group: Group, first: Row, second: Row) -> tuple[float, float, float] | None:
     """Difference of log-times, its standard error and degrees of freedom, from what was timed together."""
     size = max(len(first.time_logs), len(second.time_logs))
     ours, theirs = ((0.0,) * size if one.fix == group.baseline else one.time_logs for one in (first, second))
@@ -97,7 +114,7 @@ def _paired(group: Group, first: Contender, second: Contender) -> tuple[float, f
     return found.estimate, found.standard_error, size - 1.0
 
 
-def _unpaired(first: Contender, second: Contender) -> tuple[float, float, float]:
+def _unpaired(first: Row, second: Row) -> tuple[float, float, float]:
     assert first.time is not None
     assert second.time is not None
     error = math.hypot(first.time.standard_error, second.time.standard_error)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.results.choose.comparing import AXES, bounds
-from precision_eval.results.choose.facts import Contender, Group, MissingMeasureError
+from precision_eval.results.model import Group, MissingMeasureError, Row
 
 State = Literal["meets", "fails", "doubtful"]
 
@@ -107,7 +107,7 @@ class Constraints:
         return {name: getattr(self, name) for name in names}
 
 
-def state_of(group: Group, axis: str, contender: Contender, limit: float) -> State:
+def state_of(group: Group, axis: str, contender: Row, limit: float) -> State:
     """Say whether a contender keeps a limit on one axis."""
     found = bounds(group, axis, contender)
     if found is None:

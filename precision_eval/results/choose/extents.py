@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.choose.facts import Group
+from precision_eval.results.model import Group
 
 # cases, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
 _TABLES: tuple[tuple[str, str, str, str, int | str], ...] = (

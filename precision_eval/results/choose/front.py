@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_eval.results.choose.comparing import AXES, Relation, difference
-from precision_eval.results.choose.facts import Contender, Group
+from precision_eval.results.model import Group, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,12 @@ class Standing:
     by: str | None = None
 
 
-def axes_of(contenders: Sequence[Contender]) -> tuple[str, ...]:
+def axes_of(contenders: Sequence[Row]) -> tuple[str, ...]:
     """Return the axes that every contender has a figure for."""
     return tuple(axis for axis in AXES if contenders and all(one.estimate(axis) is not None for one in contenders))
 
 
-def standings(group: Group, contenders: Sequence[Contender]) -> tuple[Standing, ...]:
+def standings(group: Group, contenders: Sequence[Row]) -> tuple[Standing, ...]:
     """Say of each contender where it stands."""
     axes = axes_of(contenders)
     if not axes:
@@ -47,13 +47,19 @@ def point_front(points: Sequence[tuple[float, ...]]) -> tuple[int, ...]:
     return tuple(sorted(kept, key=lambda index: points[index]))
 
 
-def dominates(group: Group, axes: Sequence[str], first: Contender, second: Contender) -> bool:
+def value_front(group: Group) -> tuple[Row, ...]:
+    """Return the curing fixes that no other beats on both time and drift by their values alone, fastest first."""
+    rows = [(row.time.value, row.drift.value, row) for row in group.curing if row.time and row.drift]
+    return tuple(rows[index][2] for index in point_front([row[:2] for row in rows]))
+
+
+def dominates(group: Group, axes: Sequence[str], first: Row, second: Row) -> bool:
     """Say whether the first is better on some axis, by a call, and better or the same on all."""
     relations = [_relation(group, axis, first, second) for axis in axes]
     return "better" in relations and all(relation in ("better", "same") for relation in relations)
 
 
-def _standing(group: Group, axes: Sequence[str], one: Contender, contenders: Sequence[Contender]) -> Standing:
+def _standing(group: Group, axes: Sequence[str], one: Row, contenders: Sequence[Row]) -> Standing:
     sure = True
     for other in contenders:
         if other.fix == one.fix:
@@ -64,7 +70,7 @@ def _standing(group: Group, axes: Sequence[str], one: Contender, contenders: Seq
     return Standing(fix=one.fix, standing="front" if sure else "perhaps")
 
 
-def _relation(group: Group, axis: str, first: Contender, second: Contender) -> Relation:
+def _relation(group: Group, axis: str, first: Row, second: Row) -> Relation:
     found = difference(group, axis, first, second)
     assert found is not None  # axes_of asked for it
     return found.relation

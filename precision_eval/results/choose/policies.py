@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formats import format_by_name
 from precision_eval.results.choose.comparing import Difference, difference
-from precision_eval.results.choose.facts import Contender, Group
-from precision_eval.results.choose.reading import order_of
+from precision_eval.results.model import Group, Row, order_of
 
 POLICIES: tuple[str, ...] = ("quality", "balanced", "speed")
 
@@ -47,7 +46,7 @@ def check_policy(policy: str) -> str:
     return policy
 
 
-def value_of(policy: str, contender: Contender) -> float:
+def value_of(policy: str, contender: Row) -> float:
     """Return what a policy minimises, as a natural logarithm."""
     time = math.nan if contender.time is None else contender.time.log
     drift = math.nan if contender.drift is None else math.log(max(contender.drift.value, _SMALLEST_DRIFT))
@@ -58,7 +57,7 @@ def value_of(policy: str, contender: Contender) -> float:
     return time + drift / BITS_PER_HALVING
 
 
-def preference(policy: str, group: Group, first: Contender, second: Contender) -> Difference:
+def preference(policy: str, group: Group, first: Row, second: Row) -> Difference:
     """Compare two contenders as a policy does; below 0 the first is preferred."""
     parts = [difference(group, axis, first, second) for axis in NEEDS[policy]]
     if policy != "balanced":
@@ -71,7 +70,7 @@ def preference(policy: str, group: Group, first: Contender, second: Contender) -
     return Difference(log, time.half + drift.half / BITS_PER_HALVING, time.same and drift.same)
 
 
-def pick(policy: str, group: Group, contenders: Sequence[Contender]) -> Pick | None:
+def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
     """Take one of several contenders."""
     if not contenders:
         return None
@@ -85,7 +84,7 @@ def pick(policy: str, group: Group, contenders: Sequence[Contender]) -> Pick | N
     return Pick(fix=ordered[0].fix, tied=tuple(one.fix for one in ordered), tie_break=axis, tie_break_called=called)
 
 
-def _beaten(policy: str, group: Group, one: Contender, contenders: Sequence[Contender]) -> bool:
+def _beaten(policy: str, group: Group, one: Row, contenders: Sequence[Row]) -> bool:
     """Say whether any other is ahead by a called difference; only one of a smaller value can be."""
     own = value_of(policy, one)
     return any(
@@ -94,12 +93,12 @@ def _beaten(policy: str, group: Group, one: Contender, contenders: Sequence[Cont
     )
 
 
-def _tie_key(axes: Sequence[str], contender: Contender) -> tuple[float | int | str, ...]:
+def _tie_key(axes: Sequence[str], contender: Row) -> tuple[float | int | str, ...]:
     figures = [contender.estimate(axis) for axis in axes]
     return (*(math.inf if found is None else found.value for found in figures), *order_of(contender.fix))
 
 
-def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Contender]) -> tuple[str, bool]:
+def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Row]) -> tuple[str, bool]:
     """Return the first axis on which the leader differs from any other, and whether it is ahead of all by a call."""
     leader, others = ordered[0], ordered[1:]
     for axis in axes:

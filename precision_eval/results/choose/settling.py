@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from precision_eval.results.choose.comparing import bounds
 from precision_eval.results.choose.constraints import state_of
-from precision_eval.results.choose.facts import Contender, Group
 from precision_eval.results.choose.front import axes_of, dominates
 from precision_eval.results.choose.policies import pick
+from precision_eval.results.model import Group, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Settled:
     excess: Mapping[str, float] = field(default_factory=dict)
 
 
-def settle(policy: str, group: Group, able: Sequence[Contender], limits: Mapping[str, float | None]) -> Settled:
+def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> Settled:
     """Take a contender."""
     states = {
         one.fix: {state_of(group, axis, one, limit) for axis, limit in limits.items() if limit is not None}
@@ -52,9 +52,7 @@ def settle(policy: str, group: Group, able: Sequence[Contender], limits: Mapping
     )
 
 
-def _contests(
-    policy: str, group: Group, one: Contender, sure: Sequence[Contender], doubtful: Sequence[Contender]
-) -> bool:
+def _contests(policy: str, group: Group, one: Row, sure: Sequence[Row], doubtful: Sequence[Row]) -> bool:
     """Say whether a contender within noise of a limit would be preferred or tie, were it to keep the limit."""
     found = pick(policy, group, [*sure, one])
     axes = axes_of([*sure, *doubtful])
@@ -65,7 +63,7 @@ def _contests(
     )
 
 
-def _excess(group: Group, one: Contender, limits: Mapping[str, float | None]) -> float:
+def _excess(group: Group, one: Row, limits: Mapping[str, float | None]) -> float:
     """Return the largest quotient of what a figure may be and its limit."""
     found = []
     for axis, limit in limits.items():

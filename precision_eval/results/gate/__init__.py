@@ -8,17 +8,17 @@ processes of both sides are draws of one distribution, five or more a side; what
 is not in it. Unlike machines and builds are refused, unlike figures set aside by name.
 """
 
-from precision_eval.results.gate.judging import Change, Comparison, Margins, compare_sides
+from precision_eval.results.gate.judging import FigureChange, GateResult, Margins, compare_sides
 from precision_eval.results.gate.opening import open_sides
-from precision_eval.results.gate.sides import Figure, Place, Side
+from precision_eval.results.gate.sides import GateCell, GateFigure, Side
 from precision_eval.results.gate.summary import markdown, to_json
 
 __all__ = [
-    "Change",
-    "Comparison",
-    "Figure",
+    "FigureChange",
+    "GateCell",
+    "GateFigure",
+    "GateResult",
     "Margins",
-    "Place",
     "Side",
     "compare_sides",
     "markdown",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
-from precision_eval.results.gate.sides import Figure, Place, Side, check_alike
+from precision_eval.results.gate.sides import GateCell, GateFigure, Side, check_alike
 
 Pair = tuple[ResultSet, ResultSet]
 
@@ -148,7 +148,7 @@ def side_of_sets(name: str, sets: Sequence[ResultSet]) -> Side:
     for one in sets:
         for point in one.points.values():
             environment = (one.python if is_torch_version(name) else one.environment) if several else ""
-            place = Place(point.case, point.fix, point.mode, point.size, environment=environment)
+            place = GateCell(point.case, point.fix, point.mode, point.size, environment=environment)
             if point.state != "absent":
                 figures[place, point.metric] = _figure(point)
     remarks = {
@@ -160,11 +160,11 @@ def side_of_sets(name: str, sets: Sequence[ResultSet]) -> Side:
     return Side(name=name, facts=_facts(sets[0]), remarks=remarks, figures=figures)
 
 
-def _figure(point: AsvPoint) -> Figure:
+def _figure(point: AsvPoint) -> GateFigure:
     identity = {"version of the benchmark": point.benchmark_version, "unit": point.unit}
     if point.metric == "status" and point.state == "measured":
-        return Figure(state="measured", status=status_of(point), identity=identity)
-    return Figure(
+        return GateFigure(state="measured", status=status_of(point), identity=identity)
+    return GateFigure(
         state=point.state,
         value=point.value,
         samples=point.samples,

@@ -2,7 +2,8 @@
 
 Conventions: changes are head over base; a regression of any metric makes the gate fail. Status: leaving *passed* is a
 regression, reaching it an improvement. Drift repeats exactly for a seed, so a ratio beyond its margin is a regression,
-of that one seed. Memory is exact. Latency is judged over all cells together, see :mod:`.paired`. Divergence and
+of that one seed. Memory is exact. Latency is judged over all cells together
+(:mod:`precision_eval.stats.families`). Divergence and
 degradation of the sound are of one free-running stream, with no interval on record, so they are shown, as are times;
 none of these carries a verdict. What was measured on one side only is listed, and so is what is not alike.
 """
@@ -15,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.results.gate.paired import LEAST_PROCESSES, Decision, Test, decide_all, paired_tests, scatter
-from precision_eval.results.gate.sides import KINDS, METRICS, Figure, Place, Side, unlike
+from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
+from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
 
 Verdict = Literal["regression", "improvement", "unchanged", "undecided", "shown"]
 Outcome = Literal["regression", "could not tell", "no regression"]
-Key = tuple[Place, str]
+Key = tuple[GateCell, str]
 
 _SCATTERED, _CELLS_TO_TELL = 2.0, 10
 _FIXES_TO_TELL = 3
@@ -51,10 +52,10 @@ class Margins:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class FigureChange:
     """One metric of one place, compared."""
 
-    place: Place
+    place: GateCell
     metric: str
     verdict: Verdict
     base: float | str | None
@@ -70,7 +71,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class GateResult:
     """The outcome of a gate.
 
     Attributes
@@ -80,7 +81,7 @@ class Comparison:
     base_remarks, head_remarks : mapping of str to str
         Commit, torch version, ...
     margins : Margins
-    changes : tuple of Change
+    changes : tuple of FigureChange
         Everything compared, in order of place.
     only_base, only_head : tuple of Key
         Measured on one side.
@@ -101,7 +102,7 @@ class Comparison:
     base_remarks: Mapping[str, str]
     head_remarks: Mapping[str, str]
     margins: Margins
-    changes: tuple[Change, ...]
+    changes: tuple[FigureChange, ...]
     only_base: tuple[Key, ...]
     only_head: tuple[Key, ...]
     set_aside: tuple[tuple[Key, str], ...]
@@ -110,7 +111,7 @@ class Comparison:
     required: tuple[str, ...] = REQUIRED
     damage: tuple[str, ...] = ()
 
-    def of(self, verdict: Verdict) -> tuple[Change, ...]:
+    def of(self, verdict: Verdict) -> tuple[FigureChange, ...]:
         """Return the changes of one verdict."""
         return tuple(one for one in self.changes if one.verdict == verdict)
 
@@ -149,7 +150,7 @@ class Comparison:
         return {kind for kind, names in KINDS.items() if metrics & set(names)}
 
 
-def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> Comparison:
+def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequence[str] = REQUIRED) -> GateResult:
     """Compare everything that both sides hold."""
     for kind in required:
         if kind not in KINDS:
@@ -172,7 +173,7 @@ def compare_sides(base: Side, head: Side, *, margins: Margins, required: Sequenc
     found, priors, doubts = _by_noise(measured, margins)
     found = _without_the_baselines_own(found)
     changes |= found
-    return Comparison(
+    return GateResult(
         base=base.name,
         head=head.name,
         base_remarks=base.remarks,
@@ -209,7 +210,7 @@ def _nothing_in_common(base: Side, head: Side, differing: Mapping[Key, tuple[str
     )
 
 
-def _status_changes(pairs: Mapping[Key, tuple[Figure, Figure]]) -> dict[Key, Change]:
+def _status_changes(pairs: Mapping[Key, tuple[GateFigure, GateFigure]]) -> dict[Key, FigureChange]:
     found = {}
     for (place, metric), (base, head) in pairs.items():
         if metric != "status" or base.status is None or head.status is None:
@@ -218,22 +219,22 @@ def _status_changes(pairs: Mapping[Key, tuple[Figure, Figure]]) -> dict[Key, Cha
         if base.status != head.status and "passed" in (base.status, head.status):
             verdict = "regression" if base.status == "passed" else "improvement"
         note = (head.reason or base.reason or "") if verdict != "unchanged" else ""
-        found[place, metric] = Change(
+        found[place, metric] = FigureChange(
             place=place, metric=metric, verdict=verdict, base=base.status, head=head.status, note=note
         )
     return found
 
 
-def _one_failed(base: Figure, head: Figure) -> bool:
+def _one_failed(base: GateFigure, head: GateFigure) -> bool:
     return base.state != head.state and "measured" in (base.state, head.state)
 
 
-def _lost_or_won(key: Key, base: Figure, head: Figure) -> Change:
+def _lost_or_won(key: Key, base: GateFigure, head: GateFigure) -> FigureChange:
     """A figure that only one side could measure, though the cell's status is the same."""
     lost = base.state == "measured"
     other = head if lost else base
     verdict: Verdict = "shown" if other.state == "not_applicable" else "regression" if lost else "improvement"
-    return Change(
+    return FigureChange(
         place=key[0],
         metric=key[1],
         verdict=verdict,
@@ -244,7 +245,7 @@ def _lost_or_won(key: Key, base: Figure, head: Figure) -> Change:
     )
 
 
-def _by_margin(key: Key, base: Figure, head: Figure, margins: Margins) -> Change:
+def _by_margin(key: Key, base: GateFigure, head: GateFigure, margins: Margins) -> FigureChange:
     """Judge a metric that repeats exactly, or show one that is not judged."""
     judgement = METRICS.get(key[1], "shown")
     before, after = base.value, head.value
@@ -260,19 +261,19 @@ def _by_margin(key: Key, base: Figure, head: Figure, margins: Margins) -> Change
     note = "from exactly 0" if ratio is None else ""
     if judgement == "drift" and verdict in ("regression", "improvement"):
         note = ", ".join(filter(None, (note, "of one seed")))
-    return Change(
+    return FigureChange(
         place=key[0], metric=key[1], verdict=verdict, base=before, head=after, ratio=ratio, margin=margin, note=note
     )
 
 
 def _by_noise(
-    measured: Mapping[Key, tuple[Figure, Figure]], margins: Margins
-) -> tuple[dict[Key, Change], dict[str, Prior], tuple[str, ...]]:
+    measured: Mapping[Key, tuple[GateFigure, GateFigure]], margins: Margins
+) -> tuple[dict[Key, FigureChange], dict[str, Prior], tuple[str, ...]]:
     """Judge all paired metrics as one family; variances are shared within a metric."""
-    tests: dict[Key, Test] = {}
+    tests: dict[Key, PairedTest] = {}
     priors: dict[str, Prior] = {}
     doubts: list[str] = []
-    changes: dict[Key, Change] = {}
+    changes: dict[Key, FigureChange] = {}
     noisy = {key: both for key, both in measured.items() if METRICS.get(key[1]) == "paired"}
     for metric in sorted({metric for _, metric in noisy}):
         cells = {key: (b.samples, h.samples) for key, (b, h) in noisy.items() if key[1] == metric}
@@ -292,7 +293,7 @@ def _by_noise(
     return changes, {metric: prior for metric, prior in priors.items() if prior.variance > 0.0}, tuple(doubts)
 
 
-def _too_few(key: Key, base: Figure, head: Figure) -> Change:
+def _too_few(key: Key, base: GateFigure, head: GateFigure) -> FigureChange:
     change = _by_margin(key, base, head, Margins())
     note = f"{len(base.samples)} and {len(head.samples)} processes: what a process fixes for its lifetime is not known"
     return replace(change, verdict="shown", margin=None, note=note, unjudged=True)
@@ -302,7 +303,7 @@ def _paired_margin(metric: str, margins: Margins) -> float:
     return margins.anchor if metric == "latency_to_anchor" else margins.latency
 
 
-def _scatter_doubts(metric: str, tests: Mapping[Key, Test]) -> list[str]:
+def _scatter_doubts(metric: str, tests: Mapping[Key, PairedTest]) -> list[str]:
     spread = scatter(list(tests.values()))
     if len(tests) < _CELLS_TO_TELL or spread < _SCATTERED:
         return []
@@ -312,7 +313,7 @@ def _scatter_doubts(metric: str, tests: Mapping[Key, Test]) -> list[str]:
     ]
 
 
-def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Change]:
+def _without_the_baselines_own(changes: Mapping[Key, FigureChange]) -> dict[Key, FigureChange]:
     """Take back verdicts on ratios to ``full_float32`` that are its own change, as the ratios to the anchor tell."""
     kept = dict(changes)
     for (place, metric), one in changes.items():
@@ -326,9 +327,9 @@ def _without_the_baselines_own(changes: Mapping[Key, Change]) -> dict[Key, Chang
     return kept
 
 
-def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
+def _baseline_doubts(changes: Mapping[Key, FigureChange]) -> list[str]:
     """Say where every fix of a case moved alike: then it may be ``full_float32``, their denominator, that moved."""
-    groups: dict[tuple[str, ...], list[Change]] = {}
+    groups: dict[tuple[str, ...], list[FigureChange]] = {}
     for (place, metric), one in changes.items():
         if metric == "latency_ratio" and place.fix != BASELINE:  # its own is to a twin of it
             groups.setdefault((place.case, place.mode, place.size, place.environment), []).append(one)
@@ -344,10 +345,12 @@ def _baseline_doubts(changes: Mapping[Key, Change]) -> list[str]:
     return doubts
 
 
-def _noisy_change(key: Key, base: Figure, head: Figure, found: Decision, margins: Margins) -> Change:
+def _noisy_change(
+    key: Key, base: GateFigure, head: GateFigure, found: PairedDecision, margins: Margins
+) -> FigureChange:
     """Word a decision: ratios for log differences."""
     values = [math.exp(sum(map(math.log, one.samples)) / len(one.samples)) for one in (base, head)]
-    return Change(
+    return FigureChange(
         place=key[0],
         metric=key[1],
         verdict=found.verdict,

@@ -15,7 +15,7 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
-from precision_eval.results.gate.sides import Figure, Place, Side, unlike
+from precision_eval.results.gate.sides import GateCell, GateFigure, Side, unlike
 
 RECORDS = "records.jsonl"
 
@@ -107,22 +107,22 @@ def _joined(found: list[dict[str, str]]) -> dict[str, str]:
     return {name: " and ".join(sorted({one[name] for one in found})) for name in found[0]}
 
 
-def _figures(record: Record) -> Iterable[tuple[tuple[Place, str], Figure]]:
+def _figures(record: Record) -> Iterable[tuple[tuple[GateCell, str], GateFigure]]:
     """Yield the figures of one record."""
-    place = Place(record.case, record.fix, record.mode, record.size, record.device)
+    place = GateCell(record.case, record.fix, record.mode, record.size, record.device)
     identity = {"digest of the case": record.case_digest, "threads": str(record.threads)}
     identity |= {f"option {name}": str(value) for name, value in record.options.items() if name not in _FREE_OPTIONS}
     if record.measure == "trace":
-        status = Figure(state="measured", status=record.status, identity=identity, reason=record.reason)
+        status = GateFigure(state="measured", status=record.status, identity=identity, reason=record.reason)
         yield (place, "status"), status
     for metric, read in _READ.get(record.measure, {}).items():
         yield (place, metric), _figure(record, read, identity)
 
 
-def _figure(record: Record, read: Callable[[dict[str, Any]], Any], identity: dict[str, str]) -> Figure:
+def _figure(record: Record, read: Callable[[dict[str, Any]], Any], identity: dict[str, str]) -> GateFigure:
     if record.status != "passed" or record.data is None:
         state = "not_applicable" if record.status == "unsupported" else "failed"
-        return Figure(state=state, identity=identity, reason=f"{record.status}: {record.reason}")
+        return GateFigure(state=state, identity=identity, reason=f"{record.status}: {record.reason}")
     try:
         value = read(record.data)
         samples = tuple(map(float, record.data.get("process_ratios", ()))) if record.measure == "latency" else ()
@@ -131,8 +131,8 @@ def _figure(record: Record, read: Callable[[dict[str, Any]], Any], identity: dic
             f"the record of {record.cell} is not as this suite writes it ({error!r}); measure again"
         ) from error
     if value is None:
-        return Figure(state="not_applicable", identity=identity, reason="not defined here")
-    return Figure(state="measured", value=float(value), samples=samples, identity=identity)
+        return GateFigure(state="not_applicable", identity=identity, reason="not defined here")
+    return GateFigure(state="measured", value=float(value), samples=samples, identity=identity)
 
 
 _READ: Mapping[str, Mapping[str, Callable[[dict[str, Any]], Any]]] = {

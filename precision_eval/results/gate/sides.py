@@ -41,7 +41,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 """What can be required of a gate, and the metrics that judge it."""
 
 
-class Place(NamedTuple):
+class GateCell(NamedTuple):
     """Where a figure belongs."""
 
     case: str
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class GateFigure:
     """One metric of one place on one side."""
 
     state: str
@@ -79,7 +79,7 @@ class Side:
     name: str
     facts: Mapping[str, str]
     remarks: Mapping[str, str]
-    figures: Mapping[tuple[Place, str], Figure]
+    figures: Mapping[tuple[GateCell, str], GateFigure]
     damage: tuple[str, ...] = ()
 
 

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from precision_eval.results.gate.judging import Change, Comparison, Key
-from precision_eval.results.gate.paired import GATE_ERROR
+from precision_eval.core.formatting import MISSING, counted, one_line, percent, percent_change, shortened, with_interval
+from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
+from precision_eval.results.gate.judging import FigureChange, GateResult, Key
+from precision_eval.stats.families import GATE_ERROR
 
 MOST_ROWS = 40
 
@@ -23,30 +25,27 @@ _UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "t
 _NOT_COMPARED = {"absolute-speed": "absolute speed (a slowdown of everything alike, full_float32 included)"}
 
 
-def markdown(found: Comparison) -> str:
+def markdown(found: GateResult) -> str:
     """Return the summary."""
-    parts = [f"**{verdict_line(found)}**", _sides(found)]
-    parts += _table("Regressions", found.of("regression"), open_=True)
-    parts += _table("Improvements", found.of("improvement"), open_=False)
+    parts = [f"**{markdown_text(verdict_line(found))}**", _sides(found)]
+    parts += _table("Regressions", found.of("regression"), folded=False)
+    parts += _table("Improvements", found.of("improvement"))
     parts += _undecided(found.of("undecided"))
-    parts += _doubts(found)
-    parts += _keys(f"Only in base ({found.base})", found.only_base)
-    parts += _keys(f"Only in head ({found.head})", found.only_head)
-    parts += _set_aside(found)
-    parts += _shown(found)
-    parts.append(_how(found))
-    return "\n\n".join(parts) + "\n"
+    parts += ["\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in found.doubts)])] if found.doubts else []
+    parts += _lists(found)
+    parts += _table("Not judged", found.of("shown"))
+    return "\n\n".join([*parts, _how(found)]) + "\n"
 
 
-def verdict_line(found: Comparison) -> str:
+def verdict_line(found: GateResult) -> str:
     """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
     worse, open_ = found.of("regression"), found.of("undecided")
     judged = sum(one.verdict != "shown" for one in found.changes)
     if worse:
         cells = len({one.place for one in worse})
-        start = f"Regression: {_count(len(worse), 'figure')} of {_count(cells, 'cell')} worse beyond the margin"
+        start = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
     else:
-        start = f"no regression beyond the margins in {_count(judged, 'figure')}"
+        start = f"no regression beyond the margins in {counted(judged, 'figure')}"
         start = f"Could not tell: {start}" if found.gaps else start[0].upper() + start[1:]
     rest = [f"{len(open_)} undecided"] if open_ else []
     line = "; ".join([start, *rest, *found.gaps])
@@ -54,148 +53,116 @@ def verdict_line(found: Comparison) -> str:
     return f"{line}. Not compared: {missing}" if missing else line
 
 
-def _sides(found: Comparison) -> str:
-    rows = ["| | base | head |", "|---|---|---|", f"| | `{found.base}` | `{found.head}` |"]
-    names = [*found.base_remarks, *(name for name in found.head_remarks if name not in found.base_remarks)]
-    rows += [f"| {n} | {found.base_remarks.get(n, '–')} | {found.head_remarks.get(n, '–')} |" for n in names]
-    return "\n".join(rows)
+def _sides(found: GateResult) -> str:
+    names = dict.fromkeys((*found.base_remarks, *found.head_remarks))
+    rows = [(n, found.base_remarks.get(n, MISSING), found.head_remarks.get(n, MISSING)) for n in names]
+    return to_markdown(make_table(("", "base", "head"), [("", Code(found.base), Code(found.head)), *rows]))
 
 
-def _table(title: str, changes: Sequence[Change], *, open_: bool) -> list[str]:
-    """Return a table of changes under its title, folded where it is not the first thing to read."""
+def _table(title: str, changes: Sequence[FigureChange], *, folded: bool = True) -> list[str]:
+    """Return a table of changes under its title, the worst first."""
     if not changes:
         return []
-    rows = ["| cell | metric | base | head | change | margin |", "|---|---|---|---|---|---|"]
-    rows += [_row(one) for one in _worst_first(changes)[:MOST_ROWS]]
-    return _section(f"{title} ({len(changes)})", "\n".join(rows) + _left(len(changes)), open_=open_)
+    ordered = sorted(changes, key=lambda change: -_size(change))[:MOST_ROWS]
+    table = make_table(("cell", "metric", "base", "head", "change", "margin"), [_row(change) for change in ordered])
+    return _section(f"{title} ({len(changes)})", to_markdown(table) + _left(len(changes)), folded=folded)
 
 
-def _row(one: Change) -> str:
-    note = f" {_inline(one.note)}" if one.note else ""
-    cells = (f"`{one.place.label}`", one.metric, _value(one, one.base), _value(one, one.head), _change(one) + note)
-    return f"| {' | '.join((*cells, _margin(one)))} |"
+def _row(change: FigureChange) -> tuple[str, ...]:
+    note = f" ({shortened(one_line(change.note), limit=160)})" if change.note else ""
+    values = (_value(change, change.base), _value(change, change.head), _change(change) + note, _margin(change))
+    return (Code(change.place.label), change.metric, *values)
 
 
-def _undecided(changes: Sequence[Change]) -> list[str]:
+def _undecided(changes: Sequence[FigureChange]) -> list[str]:
     if not changes:
         return []
-    rows = ["| cell | metric | change | would have seen | processes |", "|---|---|---|---|---|"]
-    ordered = sorted(changes, key=lambda one: -(one.detectable or math.inf))
-    for one in ordered[:MOST_ROWS]:
-        seen = "–" if one.detectable is None else f"+{100 * one.detectable:.2g} %"
-        counts = "+".join(map(str, one.processes)) if any(one.processes) else "–"
-        rows.append(f"| `{one.place.label}` | {one.metric} | {_change(one)} | {seen} | {counts} |")
-    text = "\n".join(rows) + _left(len(changes))
-    return _section(f"Undecided ({len(changes)}), with the smallest change that would have been seen", text)
+    rows = []
+    for change in sorted(changes, key=lambda change: -(change.detectable or math.inf))[:MOST_ROWS]:
+        seen = MISSING if change.detectable is None else f"+{percent(change.detectable)}"
+        counts = "+".join(map(str, change.processes)) if any(change.processes) else MISSING
+        rows.append((Code(change.place.label), change.metric, _change(change), seen, counts))
+    table = to_markdown(make_table(("cell", "metric", "change", "would have seen", "processes"), rows))
+    title = f"Undecided ({len(changes)}), with the smallest change that would have been seen"
+    return _section(title, table + _left(len(changes)))
 
 
-def _doubts(found: Comparison) -> list[str]:
-    return ["Doubts:\n" + "\n".join(f"- {doubt}" for doubt in found.doubts)] if found.doubts else []
+def _lists(found: GateResult) -> list[str]:
+    """Return what is on one side only, and what was set aside, cell by cell."""
+    parts = []
+    for title, keys in (
+        (f"Only in base ({found.base})", found.only_base),
+        (f"Only in head ({found.head})", found.only_head),
+    ):
+        by_cell: dict[str, list[str]] = {}
+        for place, metric in keys:
+            by_cell.setdefault(place.label, []).append(metric)
+        lines = [f"- {markdown_text(Code(label))}: {', '.join(metrics)}" for label, metrics in by_cell.items()]
+        parts += _listed(f"{title}: {counted(len(keys), 'figure')}", lines)
+    by_reason: dict[str, list[str]] = {}
+    for (place, _), why in found.set_aside:
+        by_reason.setdefault(why, []).append(markdown_text(Code(place.label)))
+    lines = [f"- other {markdown_text(why)}: {', '.join(dict.fromkeys(cells))}" for why, cells in by_reason.items()]
+    return parts + _listed(f"Set aside as unlike: {counted(len(found.set_aside), 'figure')}", lines)
 
 
-def _keys(title: str, keys: Sequence[Key]) -> list[str]:
-    if not keys:
-        return []
-    by_place: dict[str, list[str]] = {}
-    for place, metric in keys:
-        by_place.setdefault(place.label, []).append(metric)
-    lines = [f"- `{label}`: {', '.join(metrics)}" for label, metrics in list(by_place.items())[:MOST_ROWS]]
-    return _section(f"{title}: {_count(len(keys), 'figure')}", "\n".join(lines) + _left(len(by_place)))
+def _listed(title: str, lines: Sequence[str]) -> list[str]:
+    return _section(title, "\n".join(lines[:MOST_ROWS]) + _left(len(lines))) if lines else []
 
 
-def _set_aside(found: Comparison) -> list[str]:
-    if not found.set_aside:
-        return []
-    by_reason: dict[str, list[Key]] = {}
-    for key, why in found.set_aside:
-        by_reason.setdefault(why, []).append(key)
-    lines = []
-    for why, keys in by_reason.items():
-        places = list(dict.fromkeys(f"`{place.label}`" for place, _ in keys))
-        lines.append(f"- other {why}: {', '.join(places[:MOST_ROWS])}{_left(len(places), '; ')}")
-    return _section(f"Set aside as unlike: {_count(len(found.set_aside), 'figure')}", "\n".join(lines))
-
-
-def _shown(found: Comparison) -> list[str]:
-    shown = found.of("shown")
-    return _table("Not judged", shown, open_=False) if shown else []
-
-
-def _how(found: Comparison) -> str:
+def _how(found: GateResult) -> str:
     margins = found.margins
     text = (
-        f"Margins: latency {_percent(margins.latency)} (to the anchor {_percent(margins.anchor)}), "
-        f"drift ×{margins.drift:g}, memory {_percent(margins.memory)}. "
+        f"Margins: latency {percent(margins.latency)} (to the anchor {percent(margins.anchor)}), "
+        f"drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
         "Latency is compared by paired ratios within processes, at an error of about "
-        f"{_percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin inside the test, "
+        f"{percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin inside the test, "
         "Holm), where both sides' processes are draws of one distribution, five or more a side. Drift is of one seed."
     )
-    spreads = [f"{name} {_percent(math.sqrt(prior.variance))}" for name, prior in found.priors.items()]
+    spreads = [f"{name} {percent(math.sqrt(prior.variance))}" for name, prior in found.priors.items()]
     return text + (f" Usual spread between processes: {', '.join(spreads)}." if spreads else "")
 
 
-def _section(title: str, text: str, *, open_: bool = False) -> list[str]:
-    if open_:
-        return [f"### {title}", text]
-    return [f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"]
+def _section(title: str, text: str, *, folded: bool = True) -> list[str]:
+    if not folded:
+        return [f"### {markdown_text(title)}", text]
+    return [f"<details><summary>{html_text(title)}</summary>\n\n{text}\n\n</details>"]
 
 
-def _worst_first(changes: Sequence[Change]) -> list[Change]:
-    def size(one: Change) -> float:
-        return math.inf if one.ratio is None or one.ratio <= 0.0 else abs(math.log(one.ratio))
-
-    return sorted(changes, key=lambda one: -size(one))
+def _size(change: FigureChange) -> float:
+    return math.inf if change.ratio is None or change.ratio <= 0.0 else abs(math.log(change.ratio))
 
 
-def _left(count: int, start: str = "\n\n") -> str:
-    return f"{start}and {count - MOST_ROWS} more, see --json" if count > MOST_ROWS else ""
+def _left(count: int) -> str:
+    return f"\n\nand {count - MOST_ROWS} more, see --json" if count > MOST_ROWS else ""
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.3g} %"
-
-
-def _value(one: Change, value: float | str | None) -> str:
+def _value(change: FigureChange, value: float | str | None) -> str:
     if value is None or isinstance(value, str):
-        return str(value or "–")
-    unit = _UNITS.get(one.metric)
+        return str(value or MISSING)
+    unit = _UNITS.get(change.metric)
     if unit == "bytes":
         return f"{value:,.0f} B"
     return f"{value:.4g}{f' {unit}' if unit else ''}"
 
 
-def _change(one: Change) -> str:
-    if one.ratio is None:
-        return "–"
-    if one.metric.endswith("drift"):
-        return f"×{one.ratio:.3g}"
-    text = _signed(one.ratio)
-    if one.low is not None and one.high is not None:
-        text += f" [{_signed(one.low)}, {_signed(one.high)}]"
-    return text
+def _change(change: FigureChange) -> str:
+    if change.ratio is None:
+        return MISSING
+    if change.metric.endswith("drift"):
+        return f"×{change.ratio:.3g}"
+    if change.low is None or change.high is None:
+        return percent_change(change.ratio)
+    return with_interval(*map(percent_change, (change.ratio, change.low, change.high)))
 
 
-def _signed(ratio: float) -> str:
-    return f"{100 * (ratio - 1.0):+.2f} %"
+def _margin(change: FigureChange) -> str:
+    if change.margin is None:
+        return MISSING
+    return f"×{1.0 + change.margin:g}" if change.metric.endswith("drift") else percent(change.margin)
 
 
-def _margin(one: Change) -> str:
-    if one.margin is None:
-        return "–"
-    return f"×{1.0 + one.margin:g}" if one.metric.endswith("drift") else _percent(one.margin)
-
-
-def _inline(text: str) -> str:
-    """Keep a message on one line of a table, at a readable length."""
-    flat = " ".join(text.split()).replace("|", "\\|")
-    return f"({flat[:160]}{'…' if len(flat) > 160 else ''})"
-
-
-def to_json(found: Comparison) -> str:
+def to_json(found: GateResult) -> str:
     """Return everything as strict JSON, indented."""
     content = {
         "verdict": found.outcome,
@@ -220,7 +187,7 @@ def to_json(found: Comparison) -> str:
     return json.dumps(content, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
 
 
-def _plain_change(one: Change) -> dict[str, Any]:
+def _plain_change(one: FigureChange) -> dict[str, Any]:
     values = {name: _finite(value) for name, value in vars(one).items() if name not in ("place", "metric")}
     return _plain_key((one.place, one.metric)) | values
 

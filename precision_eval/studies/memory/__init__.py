@@ -1,21 +1,19 @@
-"""Memory of a model before it is run: weights, caches and what a call holds at once, per fix; loads no torch."""
+"""Memory of a model before it is run: weights, caches and what a call holds at once, per fix."""
 
-from precision_eval.studies.memory.devices import DEVICES, Capability, Choice, choose_format
-from precision_eval.studies.memory.models import MODELS, ModelConfig, Stack, model_by_name, parameter_count
-from precision_eval.studies.memory.plan import FixPlan, Request, plan_all, plan_fix
+from precision_eval.studies.memory.devices import DEVICES, Capability, choose_format, device_by_name
+from precision_eval.studies.memory.models import MODELS, PlannedCall, PlannedModel, planned_model
+from precision_eval.studies.memory.plan import FixPlan, Planner, plan_all
 
 __all__ = [
     "DEVICES",
     "MODELS",
     "Capability",
-    "Choice",
     "FixPlan",
-    "ModelConfig",
-    "Request",
-    "Stack",
+    "PlannedCall",
+    "PlannedModel",
+    "Planner",
     "choose_format",
-    "model_by_name",
-    "parameter_count",
+    "device_by_name",
     "plan_all",
-    "plan_fix",
+    "planned_model",
 ]

@@ -1,218 +1,220 @@
-"""Hugging Face ``config.json`` files as plans' configurations: Dia, T5's encoder, GPT-2 and Llama's relatives.
+"""Hugging Face ``config.json`` files as planned models: transformers' own classes, built where tensors are fake.
 
-Conventions: keys and their defaults as in transformers' configuration classes [1]_. A key that is missing and has no
-default there is an error. Weights, norms and caches have the dtype of ``dtype`` (older: ``torch_dtype``); T5 in float16
-keeps its output projection ``wo`` in float32, as ``from_pretrained`` does. For Dia and T5 what landed is what
-transformers itself does, which is what is planned.
+A decoder runs on static caches, which are buffers of the module around it. Weights and caches have the config's dtype
+(``dtype``, older ``torch_dtype``); T5 in float16 keeps its output projection ``wo`` in float32, as ``from_pretrained``
+does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError
-from precision_eval.studies.memory.models import Activation, ModelConfig, Shipped, Stack
+import torch
+from torch import nn
+
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems.dia import GUIDANCE_ROWS
+from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.studies.memory.models import MOST_LAYERS, Phases, PlannedCall, PlannedModel
+
+_KEPT_WIDE = "wo"
 
 
-def _int(where: str, data: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = data.get(key)
-    if value is None:
-        value = default
-    if value is None:
-        raise ParameterError(f"{where} lacks '{key}'; add it")
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ParameterError(f"{where}: '{key}' is {value!r}; expected a positive integer")
-    return value
+class _EncoderCall(nn.Module):
+    """One pass of an encoder."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the last hidden state, (B, L, W)."""
+        output: torch.Tensor = self.encoder(input_ids=tokens)[0]
+        return output
 
 
-def _flag(where: str, data: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = data.get(key, default)
-    if not isinstance(value, bool):
-        raise ParameterError(f"{where}: '{key}' is {value!r}; expected true or false")
-    return value
+class _DecoderCall(nn.Module):
+    """One call of a causal language model on static caches that are filled but for this call's tokens."""
+
+    def __init__(self, model: Any, cache: Any, *, position: int, text: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self.position = position
+        self._cache = cache
+        self.register_buffer("text", text, persistent=False)
+        for name, layer in self._layers():
+            self.register_buffer(f"{name}_key", layer.keys, persistent=False)
+            self.register_buffer(f"{name}_value", layer.values, persistent=False)
+
+    def _layers(self) -> list[tuple[str, Any]]:
+        parts = {"self": getattr(self._cache, "self_attention_cache", self._cache)}
+        if self.text is not None:
+            parts["cross"] = self._cache.cross_attention_cache
+        return [(f"{name}_{index}", layer) for name, part in parts.items() for index, layer in enumerate(part.layers)]
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        for name, layer in self._layers():
+            layer.keys, layer.values = getattr(self, f"{name}_key"), getattr(self, f"{name}_value")
+            if name.startswith("self"):
+                layer.cumulative_length.fill_(self.position)
+        given: dict[str, Any] = {"input_ids": tokens}
+        if self.text is not None:
+            given = {"decoder_input_ids": tokens, "encoder_outputs": (self.text,)}
+        logits: torch.Tensor = self.model(**given, past_key_values=self._cache, use_cache=True).logits
+        return logits
 
 
-def _part(where: str, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    if not isinstance(value, dict):
-        raise ParameterError(f"{where} lacks '{key}', an object; give the file that save_pretrained wrote")
-    return value
-
-
-def _dtype(data: Mapping[str, Any]) -> str:
-    return str(data.get("dtype") or data.get("torch_dtype") or "float32").removeprefix("torch.")
-
-
-def _shared_width(where: str, width: int, heads: int) -> int:
-    """Divide a width among heads that must fill it."""
-    if width % heads:
-        raise ParameterError(
-            f"{where}: width {width} is no multiple of {heads} heads, and no head_dim is given; correct one of them"
-        )
-    return width // heads
-
-
-def _llama(where: str, data: Mapping[str, Any]) -> ModelConfig:
+def model_of_config(path: Path, data: Mapping[str, Any]) -> PlannedModel:
+    """Describe the model of a config; errors name the file and what transformers says of it."""
+    try:
+        import transformers
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+    except ImportError as error:
+        raise UnsupportedError(
+            f"{path} is planned with transformers' own classes, and transformers is not installed: "
+            "pip install 'precision-eval[zoo]'"
+        ) from error
     kind = data["model_type"]
-    width, heads = _int(where, data, "hidden_size"), _int(where, data, "num_attention_heads")
-    vocabulary = _int(where, data, "vocab_size")
-    tied = _flag(where, data, "tie_word_embeddings", default=False)
-    head_dim = data.get("head_dim")
-    for key in ("attention_bias", "mlp_bias"):
-        if _flag(where, data, key, default=False):
-            raise ParameterError(f"{where}: '{key}' is true, which no reader here knows; use this package's own schema")
-    decoder = Stack(
-        layers=_int(where, data, "num_hidden_layers"),
-        width=width,
-        heads=heads,
-        kv_heads=_int(where, data, "num_key_value_heads", heads),
-        head_dim=_shared_width(where, width, heads) if head_dim is None else _int(where, data, "head_dim"),
-        mlp_width=_int(where, data, "intermediate_size"),
-        vocabulary=vocabulary,
-        outputs=0 if tied else vocabulary,
-        max_length=_int(where, data, "max_position_embeddings"),
-        qkv_bias=kind == "qwen2",
-        head_norms=kind == "qwen3",
-    )
-    return ModelConfig(name=where, source=where, decoder=decoder, shipped=_one_dtype(data))
-
-
-def _one_dtype(data: Mapping[str, Any]) -> Shipped:
-    dtype = _dtype(data)
-    return Shipped(weights=dtype, norms=dtype, cache=dtype)
-
-
-def _gpt2(where: str, data: Mapping[str, Any]) -> ModelConfig:
-    width, heads = _int(where, data, "n_embd"), _int(where, data, "n_head")
-    decoder = Stack(
-        layers=_int(where, data, "n_layer"),
-        width=width,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=_shared_width(where, width, heads),
-        mlp_width=_int(where, data, "n_inner", 4 * width),
-        vocabulary=_int(where, data, "vocab_size"),
-        max_length=_int(where, data, "n_positions"),
-        gated=False,
-        fused_qkv=True,
-        bias=True,
-        norm="layer",
-        positions="learned",
-    )
-    return ModelConfig(name=where, source=where, decoder=decoder, shipped=_one_dtype(data))
-
-
-_T5_ACTIVATIONS: Mapping[str, Activation] = {
-    "relu": "fused", "gelu": "fused", "silu": "fused", "swish": "fused", "gelu_new": "gelu_new",
-}  # fmt: skip
-
-
-def _t5_activation(where: str, data: Mapping[str, Any]) -> tuple[bool, Activation]:
-    """Whether T5's MLP is gated, and by what: ``relu``, or ``gated-gelu``, which stands for ``gelu_new``."""
-    value = data.get("feed_forward_proj", "relu")
-    gate, _, name = value.rpartition("-") if isinstance(value, str) else ("", "", "")
-    if gate not in ("", "gated") or name not in _T5_ACTIVATIONS:
-        known = ", ".join(_T5_ACTIVATIONS)
+    if kind not in ("t5", "dia") and kind not in CAUSAL:
         raise ParameterError(
-            f"{where}: 'feed_forward_proj' is {value!r}; expected one of {known}, alone or after 'gated-'"
+            f"{path}: model_type {kind!r} is neither t5, dia nor a causal language model of transformers "
+            f"{transformers.__version__}; give the config of one"
         )
-    return bool(gate), "gelu_new" if value == "gated-gelu" else _T5_ACTIVATIONS[name]
-
-
-def _t5(where: str, data: Mapping[str, Any]) -> ModelConfig:
-    heads = _int(where, data, "num_heads")
-    gated, activation = _t5_activation(where, data)
-    encoder = Stack(
-        layers=_int(where, data, "num_layers"),
-        width=_int(where, data, "d_model"),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=_int(where, data, "d_kv"),
-        mlp_width=_int(where, data, "d_ff"),
-        vocabulary=_int(where, data, "vocab_size"),
-        max_length=_int(where, data, "n_positions", 512),
-        gated=gated,
-        activation=activation,
-        positions="relative",
-        relative_buckets=_int(where, data, "relative_attention_num_buckets", 32),
-        norm="t5",
-        attention="explicit",
-    )
-    dtype = _dtype(data)
-    kept = "float32" if dtype == "float16" else ""
-    shipped = Shipped(weights=dtype, norms=dtype, cache=dtype, mlp_out=kept)
-    return ModelConfig(name=where, source=where, encoder=encoder, shipped=shipped, landed="planned")
-
-
-def _dia_stack(where: str, data: Mapping[str, Any], **more: Any) -> Stack:
-    heads = _int(where, data, "num_attention_heads")
-    return Stack(
-        layers=_int(where, data, "num_hidden_layers"),
-        width=_int(where, data, "hidden_size"),
-        heads=heads,
-        kv_heads=_int(where, data, "num_key_value_heads", heads),
-        head_dim=_int(where, data, "head_dim", 128),
-        mlp_width=_int(where, data, "intermediate_size"),
-        vocabulary=_int(where, data, "vocab_size"),
-        max_length=_int(where, data, "max_position_embeddings"),
-        fused_gate=True,
-        **more,
-    )
-
-
-_DIA_DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
-"""transformers' default."""
-
-
-def _check_delays(where: str, data: Mapping[str, Any], channels: int) -> None:
-    """Refuse a delay pattern that is no list of delays, or not one per channel."""
-    delays = data.get("delay_pattern")
-    delays = _DIA_DELAYS if delays is None else delays
-    if not isinstance(delays, list | tuple) or any(type(delay) is not int or delay < 0 for delay in delays):
-        raise ParameterError(f"{where}: 'delay_pattern' is {delays!r}; expected a list of integers, 0 or more")
-    if len(delays) != channels:
-        raise ParameterError(
-            f"{where}: 'delay_pattern' has {len(delays)} delays, 'num_channels' of decoder_config is {channels}; "
-            "give one delay per channel"
+    config = _config(path, data, None)
+    layers = _layers_of(path, config)
+    _dtype(config)
+    shared: dict[str, Any] = {"name": path.name, "source": path.name, "layers": layers}
+    if kind == "t5":
+        return PlannedModel(
+            **shared,
+            default_length=getattr(config, "n_positions", None) or 512,
+            phases=lambda call, depth: {"encode": lambda: _encoder(_config(path, data, depth), call)},
+            keeps_wide=_KEPT_WIDE,
         )
-
-
-def _dia(where: str, data: Mapping[str, Any]) -> ModelConfig:
-    text, audio = _part(where, data, "encoder_config"), _part(where, data, "decoder_config")
-    encoder = _dia_stack(f"{where}: encoder_config", text)
-    inside = f"{where}: decoder_config"
-    channels = _int(inside, audio, "num_channels", 9)
-    _check_delays(where, data, channels)
-    decoder = _dia_stack(
-        inside,
-        audio,
-        tables=channels,
-        outputs=channels * _int(inside, audio, "vocab_size"),
-        cross_heads=_int(inside, audio, "cross_num_attention_heads", 16),
-        cross_kv_heads=_int(inside, audio, "cross_num_key_value_heads", 16),
-        cross_head_dim=_int(inside, audio, "cross_head_dim", 128),
-        cross_width=_int(inside, audio, "cross_hidden_size", 1024),
-    )
-    return ModelConfig(
-        name=where,
-        source=where,
-        encoder=encoder,
-        decoder=decoder,
-        encoder_length=encoder.max_length,
-        guidance_rows=2,
-        shipped=_one_dtype(data),
-        landed="planned",
+    if kind == "dia":
+        return PlannedModel(
+            **shared,
+            default_length=config.decoder_config.max_position_embeddings,
+            phases=lambda call, depth: _dia_phases(_config(path, data, depth), call),
+            guidance_rows=GUIDANCE_ROWS,
+            decodes_many=False,
+        )
+    longest = config.max_position_embeddings
+    return PlannedModel(
+        **shared,
+        default_length=longest,
+        longest=longest if kind in ("gpt2", "opt", "gpt_neo") else None,
+        phases=lambda call, depth: {"decode": lambda: _decoder(_config(path, data, depth), call)},
     )
 
 
-READERS: Mapping[str, Callable[[str, Mapping[str, Any]], ModelConfig]] = {
-    "dia": _dia,
-    "gpt2": _gpt2,
-    "llama": _llama,
-    "mistral": _llama,
-    "qwen2": _llama,
-    "qwen3": _llama,
-    "t5": _t5,
-}
-"""Readers by ``model_type``: ``read(name of the file, its content)``."""
+def _config(path: Path, data: Mapping[str, Any], layers: Mapping[str, int] | None) -> Any:
+    """Build transformers' configuration, with other numbers of layers where they are given."""
+    from transformers import AutoConfig
+
+    values = copy.deepcopy({key: value for key, value in data.items() if key != "model_type"})
+    try:
+        config = AutoConfig.for_model(data["model_type"], **values)
+    except Exception as error:  # configs are checked by many classes, each with its own errors
+        raise ParameterError(f"{path}: transformers refuses it: {str(error).splitlines()[0]}; mend it") from error
+    for phase, count in (layers or {}).items():
+        part = _part(config, phase)
+        part.num_hidden_layers = count
+        if getattr(part, "layer_types", None):
+            part.layer_types = part.layer_types[:count]
+    return config
+
+
+def _part(config: Any, phase: str) -> Any:
+    return getattr(config, f"{phase}r_config", config)  # encode: encoder_config
+
+
+def _layers_of(path: Path, config: Any) -> dict[str, int]:
+    kind = config.model_type
+    phases = {"t5": ("encode",), "dia": ("encode", "decode")}.get(kind, ("decode",))
+    layers = {phase: getattr(_part(config, phase), "num_hidden_layers", None) for phase in phases}
+    for phase, count in layers.items():
+        if not isinstance(count, int) or not 1 <= count <= MOST_LAYERS:
+            raise ParameterError(f"{path}: num_hidden_layers to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
+    return layers
+
+
+def _dtype(config: Any) -> torch.dtype:
+    name = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ParameterError(f"dtype of the config is {name!r}; expected a floating format such as float16")
+    return dtype
+
+
+def _made(cls: Any, config: Any) -> Any:
+    """Make a model in the config's dtype; its weights are not drawn."""
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        model = cls(config).eval()
+    model.tie_weights()  # which goes with drawing the weights
+    dtype = _dtype(config)
+    for name, parameter in model.named_parameters():
+        kept = config.model_type == "t5" and dtype is torch.float16 and _KEPT_WIDE in name.split(".")
+        parameter.data = parameter.data.to(torch.float32 if kept else dtype)
+    return model
+
+
+def _encoder(config: Any, call: PlannedCall) -> BuiltCase:
+    from transformers import T5EncoderModel
+
+    return BuiltCase(_EncoderCall(_made(T5EncoderModel, config)), (torch.zeros((1, call.length), dtype=torch.long),))
+
+
+def _filled_cache(config: Any, length: int, rows: int, dtype: torch.dtype, *, cross: bool = False) -> Any:
+    from transformers.cache_utils import StaticCache
+
+    cache = StaticCache(config=config, max_cache_len=length)
+    prefix = "cross_" if cross else ""
+    heads = getattr(config, f"{prefix}num_attention_heads")
+    kept = getattr(config, f"{prefix}num_key_value_heads", None) or heads
+    width = getattr(config, f"{prefix}head_dim", None) or config.hidden_size // heads
+    for layer in cache.layers:
+        states = torch.zeros((rows, kept, 1, width), dtype=dtype)
+        layer.lazy_initialization(states, states)
+    return cache
+
+
+def _decoder(config: Any, call: PlannedCall) -> BuiltCase:
+    from transformers import AutoModelForCausalLM
+
+    model = _made(AutoModelForCausalLM.from_config, config)
+    cache = _filled_cache(config, call.length, 1, _dtype(config))
+    case = _DecoderCall(model, cache, position=call.length - call.tokens)
+    return BuiltCase(case, (torch.zeros((1, call.tokens), dtype=torch.long),))
+
+
+def _dia_phases(config: Any, call: PlannedCall) -> Phases:
+    from transformers import DiaForConditionalGeneration
+    from transformers.cache_utils import EncoderDecoderCache
+
+    text, audio = config.encoder_config, config.decoder_config
+
+    def encode() -> BuiltCase:
+        whole = _made(DiaForConditionalGeneration, config)
+        tokens = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings), dtype=torch.long)
+        return BuiltCase(_EncoderCall(whole.model.encoder), (tokens,))
+
+    def decode() -> BuiltCase:
+        whole, dtype = _made(DiaForConditionalGeneration, config), _dtype(config)
+        del whole.model.encoder  # planned in its own phase
+        cache = EncoderDecoderCache(
+            _filled_cache(audio, call.length, GUIDANCE_ROWS, dtype),
+            _filled_cache(audio, text.max_position_embeddings, GUIDANCE_ROWS, dtype, cross=True),
+        )
+        cache.is_updated = dict.fromkeys(range(audio.num_hidden_layers), True)
+        hidden = torch.zeros((GUIDANCE_ROWS, text.max_position_embeddings, text.hidden_size), dtype=dtype)
+        case = _DecoderCall(whole, cache, position=call.length - 1, text=hidden)
+        return BuiltCase(case, (torch.zeros((GUIDANCE_ROWS, 1, audio.num_channels), dtype=torch.long),))
+
+    return {"encode": encode, "decode": decode}

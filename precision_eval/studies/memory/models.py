@@ -1,200 +1,238 @@
-"""Configurations that a memory plan is made of, and those of the published models, with their sources.
+"""The models that a plan is made for: real classes at their published sizes, built where tensors are fake.
 
-Conventions: plain data, no torch; dtypes are named as torch names them; widths and counts are elements, not bytes.
-A model is an *encoder* stack, a *decoder* stack or both. Linear layers have no bias unless a stack says so.
+A plan asks for one *phase* at a time: an encoder's pass, or one call of a decoder on its caches. Caches are buffers, so
+that a fix stores them as it stores weights. Building is cheap, as nothing is drawn or loaded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from precision_eval.core.errors import unknown_name
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import cogvideo_t5, dia, metavoice
+from precision_eval.core.errors import ParameterError, unknown_name
 
-Norm = Literal["rms", "rms_fused", "t5", "layer"]
-Positions = Literal["learned", "rope", "relative", "none"]
-Attention = Literal["sdpa", "explicit"]
-CacheWrite = Literal["index_put", "slice"]
-Activation = Literal["fused", "gelu_new"]
-Landed = Literal["nothing", "norms_cast", "planned"]
+if TYPE_CHECKING:
+    from torch import nn
 
-
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """Embeddings, layers, final norm and output head of one stack."""
-
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    mlp_width: int
-    vocabulary: int
-    max_length: int
-    gated: bool = True
-    fused_qkv: bool = False
-    fused_gate: bool = False
-    qkv_bias: bool = False
-    bias: bool = False
-    head_norms: bool = False
-    norm: Norm = "rms"
-    tables: int = 1
-    outputs: int = 0
-    positions: Positions = "rope"
-    relative_buckets: int = 0
-    condition_width: int = 0
-    cross_heads: int = 0
-    cross_kv_heads: int = 0
-    cross_head_dim: int = 0
-    cross_width: int = 0
-    attention: Attention = "sdpa"
-    masked_cache: bool = True
-    cache_write: CacheWrite = "index_put"
-    activation: Activation = "fused"
-    casting_linear: bool = False
+DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
+MOST_LAYERS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shipped:
-    """Dtypes in which a model is held as shipped."""
+class PlannedCall:
+    """The call that is planned: dtypes of weights and caches, and how much is in it."""
 
-    weights: str = "float32"
-    norms: str = "float32"
-    cache: str = "float32"
-    mlp_out: str = ""
-    condition: str = ""
+    dtype: str = "as_shipped"
+    kv_dtype: str = "as_shipped"
+    batch: int = 1
+    length: int = 2048
+    tokens: int = 1
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("dtype", self.dtype), ("kv-dtype", self.kv_dtype)):
+            if dtype not in DTYPES:
+                raise unknown_name(name, dtype, DTYPES)
+        for name in ("batch", "length", "tokens"):
+            if getattr(self, name) < 1:
+                raise ParameterError(f"{name} is {getattr(self, name)}; expected at least 1")
+
+
+Phases = dict[str, Callable[[], BuiltCase]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """A model that a plan can be made for."""
+class PlannedModel:
+    """A model that a plan can be made for.
+
+    ``phases(call, layers)`` gives the builders of its phases with that many layers in each stack; ``longest`` is the
+    number of learned positions, None where the length has no end.
+    """
 
     name: str
     source: str
-    encoder: Stack | None = None
-    decoder: Stack | None = None
-    encoder_length: int = 0
+    layers: Mapping[str, int]
+    default_length: int
+    phases: Callable[[PlannedCall, Mapping[str, int]], Phases]
+    longest: int | None = None
     guidance_rows: int = 1
-    shipped: Shipped = field(default_factory=Shipped)
-    landed: Landed = "nothing"
-    published_parameters: int | None = None
-    published_source: str = ""
-    pins_math: bool = False
-    beside: str = ""
+    keeps_wide: str = ""
+    notes: tuple[str, ...] = ()
+    decodes_many: bool = True
 
-    @property
-    def main(self) -> Stack:
-        """The stack whose length is planned: the decoder where there is one."""
-        stack = self.decoder or self.encoder
-        assert stack is not None
-        return stack
+    def check(self, call: PlannedCall) -> None:
+        """Refuse a call that this model cannot make."""
+        if self.longest is not None and call.length > self.longest:
+            raise ParameterError(
+                f"length {call.length} is beyond the {self.longest} learned positions of {self.name}; "
+                f"ask for {self.longest} or less"
+            )
+        if "decode" in self.layers and call.tokens > call.length:
+            raise ParameterError(f"tokens {call.tokens} do not fit length {call.length}; ask for fewer")
+        if call.tokens > 1 and not self.decodes_many:
+            raise ParameterError(f"tokens is {call.tokens}; {self.name} is planned one token a call: leave it at 1")
 
-    @property
-    def float16_mlp_out(self) -> str:
-        """Dtype of the MLP's output projection where the rest is loaded in float16; empty: float16 too."""
-        return self.shipped.mlp_out or ("float32" if self.main.norm == "t5" else "")
+    def build(self, phase: str, call: PlannedCall, layers: int) -> BuiltCase:
+        """Build a phase with so many layers, in the dtypes and for the batch that are asked for."""
+        depth = {name: min(layers, count) for name, count in self.layers.items()}
+        case = self.phases(call, depth)[phase]()
+        self._store(case.model, call)
+        return _repeated(case, self.guidance_rows, call.batch)
 
+    def _store(self, model: nn.Module, call: PlannedCall) -> None:
+        import torch
 
-MODELS: tuple[ModelConfig, ...] = (
-    ModelConfig(
-        name="metavoice-1b",
-        source="metavoiceio/metavoice-src, fam/llm/fast_model.py and fast_inference_utils.py (first stage)",
-        decoder=Stack(
-            layers=24, width=2048, heads=16, kv_heads=16, head_dim=128, mlp_width=5632, vocabulary=2562, outputs=2562,
-            max_length=2048, positions="learned", condition_width=256, fused_qkv=True,
-        ),
-        guidance_rows=2,
-        shipped=Shipped(weights="bfloat16", norms="bfloat16", cache="float16", condition="float16"),
-        published_parameters=1_200_000_000,
-        published_source="metavoiceio/metavoice-src, README.md: 1.2B parameter base model",
-        pins_math=True,
-        beside=(
-            "the second stage, the speaker encoder and the codec, whose multi-band diffusion takes some 5 GB "
-            "(metavoice-src #66); and fam/llm/sample.py loads each checkpoint onto the device beside its model"
-        ),
-    ),
-    ModelConfig(
-        name="dia-1.6b",
-        source="nari-labs/dia, dia/config.py and dia/layers.py at d4790dd (PR #88)",
-        encoder=Stack(
-            layers=12, width=1024, heads=16, kv_heads=16, head_dim=128, mlp_width=4096, vocabulary=256,
-            max_length=1024, fused_gate=True, norm="rms_fused", casting_linear=True,
-        ),
-        decoder=Stack(
-            layers=18, width=2048, heads=16, kv_heads=4, head_dim=128, mlp_width=8192, vocabulary=1028, tables=9,
-            outputs=9 * 1028, max_length=3072, fused_gate=True, norm="rms_fused", cross_heads=16, cross_kv_heads=16,
-            cross_head_dim=128, cross_width=1024, masked_cache=False, cache_write="slice",
-            casting_linear=True,
-        ),
-        encoder_length=1024,
-        guidance_rows=2,
-        shipped=Shipped(weights="float16", norms="float32", cache="float16"),
-        landed="norms_cast",
-        published_parameters=1_611_000_000,
-        published_source="transformers, DiaForConditionalGeneration with the default configuration",
-    ),
-    ModelConfig(
-        name="t5-xxl",
-        source="google/t5-v1_1-xxl, config.json: the encoder with its own norm, as CogVideoX uses it; apex's raises",
-        encoder=Stack(
-            layers=24, width=4096, heads=64, kv_heads=64, head_dim=64, mlp_width=10240, vocabulary=32128,
-            max_length=512, positions="relative", relative_buckets=32, norm="t5", attention="explicit",
-            activation="gelu_new",
-        ),
-        shipped=Shipped(weights="float16", norms="float16", cache="float16", mlp_out="float32"),
-        landed="planned",
-        published_parameters=4_760_000_000,
-        published_source="zai-org/CogVideo #170: T5 v1.1 XXL encoder, 4.76 B",
-    ),
-)  # fmt: skip
+        for name, parameter in model.named_parameters():
+            wide = call.dtype == "float16" and self.keeps_wide and self.keeps_wide in name.split(".")
+            if call.dtype != "as_shipped":
+                parameter.data = parameter.data.to(torch.float32 if wide else getattr(torch, call.dtype))
+        for name, buffer in model.named_buffers():
+            if call.kv_dtype != "as_shipped" and is_cache(name):
+                buffer.data = buffer.data.to(getattr(torch, call.kv_dtype))
 
 
-def model_by_name(name: str) -> ModelConfig:
-    """Look a published configuration up."""
-    for model in MODELS:
-        if model.name == name:
-            return model
-    raise unknown_name("model", name, (model.name for model in MODELS))
+def is_cache(name: str) -> bool:
+    """Say whether a buffer holds keys or values, from its name."""
+    return name.endswith(("key", "value"))
 
 
-def _linears(stack: Stack, rows_in: int, sizes: tuple[int, ...], *, bias: bool) -> int:
-    return sum(rows_in * size + size * bias for size in sizes)
+def _repeated(case: BuiltCase, rows: int, batch: int) -> BuiltCase:
+    """Give every input, cache and mask that has one entry per row that many more rows."""
+    import torch
+
+    def more(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.repeat(batch, *[1] * (tensor.ndim - 1))
+
+    def per_row(tensor: torch.Tensor, dimensions: int) -> bool:
+        return tensor.ndim >= dimensions and tensor.shape[0] == rows
+
+    for _, buffer in case.model.named_buffers() if batch > 1 else ():
+        if per_row(buffer, 3):  # caches (B, H, S, D), masks (B, 1, 1) or (B, 1, 1, S)
+            buffer.data = more(buffer)
+    inputs = tuple(more(x) if batch > 1 and per_row(x, 2) else x for x in case.inputs)
+    return BuiltCase(case.model, inputs)
 
 
-def layer_parameters(stack: Stack) -> dict[str, int]:
-    """Count the parameters of one layer."""
-    inner, cached = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
-    linear = _linears(stack, stack.width, (inner, cached, cached), bias=stack.qkv_bias or stack.bias)
-    linear += _linears(stack, inner, (stack.width,), bias=stack.bias)
-    linear += _linears(stack, stack.width, (stack.mlp_width,) * (1 + stack.gated), bias=stack.bias)
-    if stack.cross_heads:
-        cross, cross_cached = stack.cross_heads * stack.cross_head_dim, stack.cross_kv_heads * stack.cross_head_dim
-        linear += _linears(stack, stack.width, (cross,), bias=stack.bias)
-        linear += _linears(stack, stack.cross_width, (cross_cached, cross_cached), bias=stack.bias)
-        linear += _linears(stack, cross, (stack.width,), bias=stack.bias)
-    norms = (3 if stack.cross_heads else 2) * stack.width * (1 + stack.bias) + 2 * stack.head_dim * stack.head_norms
+def _metavoice(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
+    full = metavoice.SIZES["full"]
+    size = replace(full, layers=layers["decode"], slots=call.length, filled=call.length, prompt=call.tokens)
+    weights = "bfloat16" if call.dtype == "as_shipped" else call.dtype
+    speaker = metavoice.CACHE_DTYPE if call.kv_dtype == "as_shipped" else call.kv_dtype
+    speaker = speaker if call.dtype == "as_shipped" else weights
+
+    def decode() -> BuiltCase:
+        import torch
+
+        case = metavoice.metavoice_case(
+            size,
+            device="cpu",
+            seed=0,
+            prefill=call.tokens > 1,
+            indexed=True,
+            weight_dtype=weights,
+            speaker_dtype=speaker,
+        )
+        table: Any = case.model.position_embedding
+        if full.slots > size.slots:  # the case has as many positions as slots, the published model always has all
+            wide = torch.zeros((full.slots, size.dim), dtype=table.weight.dtype)
+            table.weight = torch.nn.Parameter(wide, requires_grad=False)
+        return case
+
+    return {"decode": decode}
+
+
+def _dia(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
+    state = dia.D4790DD if call.dtype == "as_shipped" else replace(dia.D4790DD, weights=call.dtype, compute=call.dtype)
+    encoder = replace(dia.ENCODER_SIZES["full"], layers=layers["encode"])
+    decoder = replace(dia.DECODER_SIZES["full"], layers=layers["decode"], slots=call.length, filled=call.length)
     return {
-        "linear": linear,
-        "mlp_out": _linears(stack, stack.mlp_width, (stack.width,), bias=stack.bias),
-        "norms": norms,
+        "encode": lambda: dia.encode_case(encoder, device="cpu", seed=0, state=state),
+        "decode": lambda: dia.decode_case(decoder, device="cpu", seed=0, state=state),
     }
 
 
-def parameter_groups(config: ModelConfig) -> dict[str, int]:
-    """Count a model's parameters by the dtype group they are stored in."""
-    total = {"linear": 0, "mlp_out": 0, "norms": 0}
-    for stack in (config.encoder, config.decoder):
-        if stack is None:
-            continue
-        for group, count in layer_parameters(stack).items():
-            total[group] += stack.layers * count
-        total["norms"] += stack.width * (1 + stack.bias)
-        total["linear"] += stack.tables * stack.vocabulary * stack.width + stack.outputs * stack.width
-        total["linear"] += stack.condition_width * stack.width + stack.relative_buckets * stack.heads
-        total["linear"] += stack.max_length * stack.width if stack.positions == "learned" else 0
-    return total
+def _t5(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
+    size = replace(cogvideo_t5.SIZES["full"], layers=layers["encode"], tokens=call.length, prompt=1)
+
+    def encode() -> BuiltCase:
+        import torch
+
+        from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
+
+        model, dtype = T5Encoder(size, fused=False), getattr(torch, cogvideo_t5.DTYPE)
+        weights = {
+            name: torch.zeros(p.shape, dtype=torch.float32 if cogvideo_t5.KEPT_WIDE in name.split(".") else dtype)
+            for name, p in model.named_parameters()
+        }
+        model.load_state_dict(weights, assign=True)
+        return BuiltCase(model.eval().requires_grad_(False), (torch.zeros((1, call.length), dtype=torch.long),))
+
+    return {"encode": encode}
 
 
-def parameter_count(config: ModelConfig) -> int:
-    """Count all parameters of a model."""
-    return sum(parameter_groups(config).values())
+MODELS: tuple[PlannedModel, ...] = (
+    PlannedModel(
+        name="metavoice-1b",
+        source="metavoiceio/metavoice-src, fam/llm/fast_model.py and fast_inference_utils.py (first stage)",
+        layers={"decode": metavoice.SIZES["full"].layers},
+        default_length=metavoice.SIZES["full"].slots,
+        longest=metavoice.SIZES["full"].slots,
+        phases=_metavoice,
+        guidance_rows=metavoice.GUIDANCE_ROWS,
+        notes=(
+            "not in this plan: the second stage, the speaker encoder and the codec, whose multi-band diffusion takes "
+            "some 5 GB (metavoice-src #66); and fam/llm/sample.py loads each checkpoint onto the device beside its "
+            "model",
+        ),
+    ),
+    PlannedModel(
+        name="dia-1.6b",
+        source="nari-labs/dia, dia/config.py and dia/layers.py at d4790dd (PR #88)",
+        layers={"encode": dia.ENCODER_SIZES["full"].layers, "decode": dia.DECODER_SIZES["full"].layers},
+        default_length=dia.DECODER_SIZES["full"].slots,
+        phases=_dia,
+        guidance_rows=dia.GUIDANCE_ROWS,
+        decodes_many=False,
+    ),
+    PlannedModel(
+        name="t5-xxl",
+        source="google/t5-v1_1-xxl, config.json: the encoder with its own norm, as CogVideoX uses it; apex's raises",
+        layers={"encode": cogvideo_t5.SIZES["full"].layers},
+        default_length=512,
+        phases=_t5,
+        keeps_wide=cogvideo_t5.KEPT_WIDE,
+    ),
+)
+
+
+def planned_model(name: str) -> PlannedModel:
+    """Look a model up by name, or read a Hugging Face ``config.json``."""
+    if name.endswith(".json") or Path(name).is_file():
+        return _from_config(Path(name))
+    for model in MODELS:
+        if model.name == name:
+            return model
+    raise unknown_name("model", name, [*(model.name for model in MODELS), "CONFIG.json"])
+
+
+def _from_config(path: Path) -> PlannedModel:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ParameterError(f"{path} cannot be read: {error.strerror}; give a JSON file or a model's name") from error
+    except ValueError as error:
+        raise ParameterError(f"{path} is no JSON: {error}; mend it, or give a model's name") from error
+    if not isinstance(data, dict):
+        raise ParameterError(f"{path} holds {type(data).__name__}; expected an object")
+    if not isinstance(data.get("model_type"), str):
+        raise ParameterError(
+            f"{path}: model_type is {data.get('model_type')!r}; expected the config.json of a Hugging Face model, "
+            "which names its type"
+        )
+    from precision_eval.studies.memory.hugging_face import model_of_config
+
+    return model_of_config(path, data)

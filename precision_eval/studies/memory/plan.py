@@ -1,71 +1,61 @@
-"""What a model needs at a batch, a length and in given dtypes, per fix, and the largest length that fits.
+"""Memory of a model under each fix, and the largest length that fits a device: real calls on fake tensors, counted.
 
-Conventions: bytes; *length* is the slots of the decoder's static cache, or the tokens of an encoder alone; *batch* is
-sequences, and a model that runs conditional and unconditional rows side by side has twice as many rows.
-
-What is stored::
+Sizes are bytes. *Length* is the slots of a decoder's cache, or the tokens of an encoder alone; *batch* is sequences,
+and a model that runs conditional and unconditional rows side by side has twice as many rows. A total is a range: from
+what the call's tensors take on every machine to that plus a bound on the scratch memory of its kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.fixes.catalog import FIXES, Fix
-from precision_eval.studies.memory.forward import Dims, Dtypes, decode, encode
-from precision_eval.studies.memory.ledger import DisagreementError, Meter, item_bytes
-from precision_eval.studies.memory.machine import Machine
-from precision_eval.studies.memory.models import ModelConfig, parameter_groups
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-Status = Literal["runs", "raises", "unsupported"]
-DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
+from precision_eval.cases.base import BuiltCase
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.studies.memory.counting import UNPLANNABLE, counted_call, fake_tensors, stored_bytes
+from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
+
+PlanStatus = Literal["runs", "raises", "unsupported"]
 LONGEST = 1 << 22
 """Where the search for the largest length ends."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is asked."""
-
-    config: ModelConfig
-    dtype: str = "as_shipped"
-    kv_dtype: str = "as_shipped"
-    batch: int = 1
-    length: int = 2048
-    tokens: int = 1
-    used: int | None = None
-    cpu: bool = False
-    math_attention: bool = False
-    threads: int = 1
-    autocast_dtype: str = ""
-    trainable: bool = True
-    fused_norm_promotes: bool = False
-    device_memory_bytes: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of every tensor, guidance included."""
-        return self.batch * self.config.guidance_rows
+_LINES, _STRIDE = 8, 4
+"""Of the search for a length: tries that follow a line before halving begins, and how far the second try goes."""
+_SHALLOW = 2
+"""Layers of the models that are run. A call's peak lies in any layer but the first, so two layers show it; what three
+layers need beyond two, each further layer needs: its weights, its caches, and the copies that autocast keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixPlan:
-    """Memory of a model under one fix."""
+    """Memory of a model under one fix; sizes are None where the call does not run.
+
+    ``call_bytes`` is the least peak of the call above what is stored, ``workspace_bytes`` what its kernels may add to
+    it at most, ``casts_bytes`` the part of it that is copies into another dtype.
+    """
 
     fix: str
-    status: Status
-    reason: str
-    weights_bytes: int
-    self_cache_bytes: int
-    cross_cache_bytes: int
-    buffer_bytes: int
+    status: PlanStatus
+    reason: str = ""
+    weights_bytes: int = 0
+    self_cache_bytes: int = 0
+    cross_cache_bytes: int = 0
+    buffer_bytes: int = 0
     activations_bytes: int | None = None
-    workspace_bytes: int | None = None
     casts_bytes: int | None = None
     call_bytes: int | None = None
+    workspace_bytes: int | None = None
     total_bytes: int | None = None
+    total_high_bytes: int | None = None
     phase: str = ""
     fits: bool | None = None
     largest_length: int | None = None
@@ -81,161 +71,209 @@ class FixPlan:
         return asdict(self) | {"stored_bytes": self.stored_bytes}
 
 
-def norm_promotes(torch_version: str) -> bool:
-    """Say whether ``nn.RMSNorm`` of a torch version promotes half input with float32 weights on the CPU."""
-    major, minor = torch_version.split(".")[:2]
-    return (int(major), int(minor)) < (2, 7)
+class PhaseNotRunError(Exception):
+    """A phase does not run under a fix: the status and the reason."""
+
+    def __init__(self, status: PlanStatus, reason: str) -> None:
+        super().__init__(reason)
+        self.status: PlanStatus = status
+        self.reason = reason
 
 
-def check_request(request: Request) -> None:
-    """Refuse what has no meaning."""
-    for name, dtype in (("dtype", request.dtype), ("kv-dtype", request.kv_dtype)):
-        if dtype not in DTYPES:
-            raise unknown_name(name, dtype, DTYPES)
-    for name in ("batch", "length", "tokens", "threads"):
-        if getattr(request, name) < 1:
-            raise ParameterError(f"{name} is {getattr(request, name)}; expected at least 1")
-    stack = request.config.main
-    if stack.positions == "learned" and request.length > stack.max_length:
-        raise ParameterError(
-            f"length {request.length} is beyond the {stack.max_length} learned positions of {request.config.name}; "
-            f"ask for {stack.max_length} or less"
+class Planner:
+    """Plans one model; what was built and run is kept, so that no length is run twice under one fix."""
+
+    def __init__(
+        self, model: PlannedModel, *, autocast_dtype: torch.dtype = torch.bfloat16, math_attention: bool = False
+    ) -> None:
+        self.model = model
+        self.autocast_dtype = autocast_dtype
+        self.math_attention = math_attention
+        self._mode = FakeTensorMode()
+        self._cases: dict[tuple[str, PlannedCall, int], BuiltCase] = {}
+        self._runs: dict[tuple[str, PlannedCall, int, str], Counter[str]] = {}
+
+    def plan(self, call: PlannedCall, fix: Fix, *, device_memory_bytes: int | None = None) -> FixPlan:
+        """Plan one fix; fits and largest length are for the upper end of the total, so they hold on any machine."""
+        self.model.check(call)
+        stored = self._stored(call, fix)
+        plan = FixPlan(
+            fix=fix.id,
+            status="runs",
+            weights_bytes=stored["weights"],
+            self_cache_bytes=stored["self_cache"],
+            cross_cache_bytes=stored["cross_cache"],
+            buffer_bytes=stored["buffers"],
         )
-    if request.config.decoder and request.tokens > request.length:
-        raise ParameterError(f"tokens {request.tokens} do not fit length {request.length}; ask for fewer")
-
-
-def dtypes_in_force(request: Request, fix: Fix) -> Dtypes:
-    """Storage dtypes of a request under a fix."""
-    shipped = request.config.shipped
-    if fix.storage in ("float16", "bfloat16", "float32"):
-        return Dtypes(**dict.fromkeys(("weights", "norms", "mlp_out", "cache", "condition"), fix.storage))
-    asked = request.dtype != "as_shipped"
-    cache = shipped.cache if request.kv_dtype == "as_shipped" else request.kv_dtype
-    weights = request.dtype if asked else shipped.weights
-    mlp_out = weights if asked else shipped.mlp_out or weights
-    if asked and weights == "float16":
-        mlp_out = request.config.float16_mlp_out or weights
-    condition = shipped.condition or shipped.weights
-    if asked or request.kv_dtype != "as_shipped":
-        condition = weights if asked else cache
-    return Dtypes(
-        weights=weights,
-        norms=request.dtype if asked else shipped.norms,
-        mlp_out=mlp_out,
-        cache=cache,
-        condition=condition,
-        norm_output=weights if fix.storage == "per_case" and request.config.landed == "norms_cast" else "",
-    )
-
-
-def stored(request: Request, dtypes: Dtypes, *, fix: str) -> FixPlan:
-    """Bytes of weights, caches and buffers; the formulas are in the module's text."""
-    config, decoder = request.config, request.config.decoder
-    groups = parameter_groups(config)
-    held = {"linear": dtypes.weights, "mlp_out": dtypes.mlp_out, "norms": dtypes.norms}
-    self_cache = cross_cache = buffers = 0
-    if decoder is not None:
-        per_slot = 2 * decoder.layers * request.rows * item_bytes(dtypes.cache)
-        self_cache = per_slot * decoder.kv_heads * decoder.head_dim * request.length
-        cross_cache = per_slot * decoder.cross_kv_heads * decoder.cross_head_dim * config.encoder_length
-        buffers = request.length**2 if decoder.positions == "learned" else 0
-        buffers += request.rows * config.encoder_length if decoder.cross_heads else 0
-    return FixPlan(
-        fix=fix,
-        status="runs",
-        reason="",
-        weights_bytes=sum(count * item_bytes(held[group]) for group, count in groups.items()),
-        self_cache_bytes=self_cache,
-        cross_cache_bytes=cross_cache,
-        buffer_bytes=buffers,
-    )
-
-
-def _phases(request: Request, dtypes: Dtypes, agreement: str) -> Iterable[tuple[str, Meter]]:
-    """Run the encoder's pass and the decoder's step; yields each with its meter."""
-    config = request.config
-
-    def machine() -> Machine:
-        return Machine(
-            agreement=agreement,
-            autocast_dtype=request.autocast_dtype or ("bfloat16" if request.cpu else "float16"),
-            cpu=request.cpu,
-            math_attention=request.math_attention,
-            threads=request.threads,
-            keeps_casts=request.trainable,
-            fused_norm_promotes=request.fused_norm_promotes,
+        try:
+            phase, peak = self._peak(call, fix, growth_at=call)
+        except PhaseNotRunError as failure:
+            return replace(plan, status=failure.status, reason=failure.reason)
+        plan = replace(
+            plan,
+            activations_bytes=peak["call"] - peak["casts"],
+            casts_bytes=peak["casts"],
+            call_bytes=peak["call"],
+            workspace_bytes=peak["scratch"],
+            total_bytes=stored.total() + peak["call"],
+            total_high_bytes=stored.total() + peak["call"] + peak["scratch"],
+            phase=phase,
         )
+        if device_memory_bytes is None:
+            return plan
+        length, limited_by = self._largest_length(call, fix, device_memory_bytes)
+        fits = stored.total() + peak["call"] + peak["scratch"] <= device_memory_bytes
+        return replace(plan, fits=fits, largest_length=length, limited_by=limited_by)
 
-    if config.encoder is not None:
-        tokens = config.encoder_length if config.decoder else request.length
-        m = machine()
-        encode(m, config.encoder, Dims(rows=request.rows, tokens=tokens, slots=tokens), dtypes)
-        yield "encode", m.meter
-    if config.decoder is not None:
-        slots = request.length if config.decoder.masked_cache or request.used is None else request.used
-        dims = Dims(rows=request.rows, tokens=request.tokens, slots=slots, cross=config.encoder_length)
-        m = machine()
-        decode(m, config.decoder, dims, dtypes)
-        yield "decode", m.meter
+    def parameter_count(self, call: PlannedCall) -> int:
+        """Count the model's parameters, each once."""
+
+        def count(case: BuiltCase) -> Counter[str]:
+            return Counter(parameters=sum(parameter.numel() for parameter in case.model.parameters()))
+
+        return sum(self._at_full_depth(phase, call, count)["parameters"] for phase in self.model.layers)
+
+    def _at_full_depth(
+        self, phase: str, call: PlannedCall, measure: Callable[[BuiltCase], Counter[str]]
+    ) -> Counter[str]:
+        """Measure two shallow models and go on to the model's own depth."""
+        few, more = (measure(self._case(phase, call, layers)) for layers in (_SHALLOW, _SHALLOW + 1))
+        return _deeper(few, more, self.model.layers[phase])
+
+    def _case(self, phase: str, call: PlannedCall, layers: int) -> BuiltCase:
+        key = (phase, self._of_phase(phase, call), layers)
+        if key not in self._cases:
+            with fake_tensors(self._mode), _quiet():
+                self._cases[key] = self.model.build(*key)
+        return self._cases[key]
+
+    def _of_phase(self, phase: str, call: PlannedCall) -> PlannedCall:
+        """Leave out what a phase does not depend on: an encoder beside a decoder reads texts of one length."""
+        beside_decoder = phase == "encode" and "decode" in self.model.layers
+        return replace(call, length=self.model.default_length, tokens=1) if beside_decoder else call
+
+    def _stored(self, call: PlannedCall, fix: Fix) -> Counter[str]:
+        """Bytes of weights, caches and buffers under a fix, at the model's own depth."""
+
+        def stored(case: BuiltCase) -> Counter[str]:
+            with fake_tensors(self._mode), ExitStack() as stack:
+                if "eager" in fix.modes:
+                    with suppress(UnsupportedError):  # a fix that cannot be applied leaves the model as it is
+                        stack.enter_context(fix.applied(case.model).stored())
+                return stored_bytes(case.model, kind=_kind)
+
+        total: Counter[str] = Counter()
+        for phase in self.model.layers:
+            total += self._at_full_depth(phase, call, stored)
+        return total
+
+    def _peak(self, call: PlannedCall, fix: Fix, *, growth_at: PlannedCall) -> tuple[str, Counter[str]]:
+        """Return the phase with the highest peak, and its figures; a layer's own share is taken from `growth_at`."""
+        phases = {}
+        for phase, layers in self.model.layers.items():
+            few, more = (self._run(phase, growth_at, depth, fix) for depth in (_SHALLOW, _SHALLOW + 1))
+            here = self._run(phase, call, _SHALLOW, fix)
+            phases[phase] = here + (_deeper(few, more, layers) - few)
+        return max(phases.items(), key=lambda item: item[1]["call"] + item[1]["scratch"])
+
+    def _run(self, phase: str, call: PlannedCall, layers: int, fix: Fix) -> Counter[str]:
+        """Run a phase once under a fix, on fake tensors."""
+        key = (phase, self._of_phase(phase, call), layers, fix.id)
+        if key not in self._runs:
+            self._runs[key] = self._counted(self._case(phase, call, layers), fix)
+        return self._runs[key]
+
+    def _counted(self, case: BuiltCase, fix: Fix) -> Counter[str]:
+        if "eager" not in fix.modes:
+            raise PhaseNotRunError("unsupported", "exists only compiled, and a plan is of eager calls")
+        try:
+            with fake_tensors(self._mode), _quiet(), self._settings(), fix.applied(case.model) as applied:
+                counter = counted_call(applied, applied.prepare(case.inputs))
+        except UNPLANNABLE as error:
+            raise PhaseNotRunError("unsupported", f"cannot be planned: {_first_line(error)}") from error
+        except UnsupportedError as error:
+            raise PhaseNotRunError("unsupported", str(error)) from error
+        except RuntimeError as error:  # torch's own, of operands that do not agree
+            raise PhaseNotRunError("raises", _first_line(error)) from error
+        return Counter(call=counter.peak_bytes, scratch=counter.scratch_bytes, casts=counter.casts_at_peak_bytes)
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Choose the attention kernel and autocast's dtype: fake tensors are on the CPU whatever is planned for."""
+        before = torch.get_autocast_dtype("cpu")
+        torch.set_autocast_dtype("cpu", self.autocast_dtype)
+        try:
+            with sdpa_kernel(SDPBackend.MATH) if self.math_attention else nullcontext():
+                yield
+        finally:
+            torch.set_autocast_dtype("cpu", before)
+
+    def _largest_length(self, call: PlannedCall, fix: Fix, budget_bytes: int) -> tuple[int, str]:
+        """Find the longest length whose total fits; totals grow with the length."""
+
+        def total(length: int) -> int:
+            longer = replace(call, length=length)
+            _, peak = self._peak(longer, fix, growth_at=call)
+            return self._stored(longer, fix).total() + peak["call"] + peak["scratch"]
+
+        most = self.model.longest or LONGEST
+        length = largest_within(total, budget_bytes, least=call.tokens, start=call.length, most=most)
+        if length < most:
+            return length, "memory"
+        return length, "search" if self.model.longest is None else "positions"
 
 
-def _without_fit(request: Request, fix: Fix) -> FixPlan:
-    dtypes = dtypes_in_force(request, fix)
-    base = stored(request, dtypes, fix=fix.id)
-    if "eager" not in fix.modes:
-        return replace(base, status="unsupported", reason="exists only compiled, and a plan is of eager calls")
-    if fix.storage == "per_case" and request.config.landed == "nothing":
-        return replace(base, status="unsupported", reason=f"no fix is known to have landed for {request.config.name}")
-    agreement = "none" if fix.agreement == "per_case" else fix.agreement
-    try:
-        phase, meter = max(_phases(request, dtypes, agreement), key=lambda found: found[1].peak)
-    except DisagreementError as error:
-        return replace(base, status="raises", reason=str(error))
-    return replace(
-        base,
-        activations_bytes=meter.at_peak.get("activations", 0),
-        workspace_bytes=meter.at_peak.get("workspace", 0),
-        casts_bytes=meter.at_peak.get("casts", 0),
-        call_bytes=meter.peak,
-        total_bytes=base.stored_bytes + meter.peak,
-        phase=phase,
-    )
+def largest_within(size: Callable[[int], int], budget: int, *, least: int, start: int, most: int) -> int:
+    """Return the largest n in [least, most] with ``size(n) <= budget``, 0 where there is none; size grows with n.
 
-
-def largest_length(request: Request, fix: Fix) -> tuple[int, str]:
-    """Longest length whose total fits the device's memory; the total grows with the length."""
-    assert request.device_memory_bytes is not None
-    budget, stack = request.device_memory_bytes, request.config.main
-    learned = stack.positions == "learned"
-
-    def fits(length: int) -> bool:
-        total = _without_fit(replace(request, length=length), fix).total_bytes
-        return total is not None and total <= budget
-
-    low, high = request.tokens - 1, stack.max_length if learned else LONGEST
-    if not fits(low + 1):
-        return 0, "memory"
-    if fits(high):
-        return high, "positions" if learned else "search"
-    low += 1
+    Sizes are nearly linear or quadratic, so the line through the last two tries leads there in few steps. Where it does
+    not, the bracket is halved.
+    """
+    low, high = least - 1, most + 1
+    tries: list[tuple[int, int]] = []
+    guess = start
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low, "memory"
+        tries.append((guess, size(guess)))
+        low, high = (guess, high) if tries[-1][1] <= budget else (low, guess)
+        if len(tries) == 1:
+            guess = guess * _STRIDE if low == guess else guess // _STRIDE
+        else:
+            (n0, size0), (n1, size1) = tries[-2:]
+            slow = len(tries) > _LINES or size0 == size1
+            guess = (low + high) // 2 if slow else n1 + int((budget - size1) * (n1 - n0) // (size1 - size0))
+        guess = min(max(guess, low + 1), high - 1)
+    return low if low >= least else 0
 
 
-def plan_fix(request: Request, fix: Fix) -> FixPlan:
-    """Plan one fix."""
-    check_request(request)
-    found = _without_fit(request, fix)
-    if request.device_memory_bytes is None or found.total_bytes is None:
-        return found
-    length, limited_by = largest_length(request, fix)
-    fits = found.total_bytes <= request.device_memory_bytes
-    return replace(found, fits=fits, largest_length=length, limited_by=limited_by)
+def _deeper(few: Counter[str], more: Counter[str], layers: int) -> Counter[str]:
+    """Go on from `_SHALLOW` layers to all; a model that has no more is measured as it is."""
+    further = max(0, layers - _SHALLOW)
+    return Counter({key: few[key] + further * (more[key] - few[key]) for key in few.keys() | more.keys()})
 
 
-def plan_all(request: Request, fixes: Iterable[Fix] = FIXES) -> list[FixPlan]:
+def _kind(name: str, tensor: torch.Tensor) -> str:
+    if isinstance(tensor, nn.Parameter):
+        return "weights"
+    if is_cache(name):
+        return "cross_cache" if "cross" in name else "self_cache"
+    return "buffers"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hold back torch's warning about mixed dtypes in its norm: a plan says what they cost."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def plan_all(
+    planner: Planner, call: PlannedCall, fixes: Iterable[Fix] = FIXES, *, device_memory_bytes: int | None = None
+) -> list[FixPlan]:
     """Plan several fixes, in their order."""
-    return [plan_fix(request, fix) for fix in fixes]
+    return [planner.plan(call, fix, device_memory_bytes=device_memory_bytes) for fix in fixes]

@@ -11,20 +11,49 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import RecordError
+from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.files import written_whole
-from precision_eval.core.trials import TrialFile
-from precision_eval.studies.sensitivity.plan import Plan
-from precision_eval.studies.sensitivity.ranking import summarise
-from precision_eval.studies.sensitivity.targets import target_by_id
+from precision_eval.core.json_lines import TrialFile
+from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, target_by_id
+from precision_eval.trace.sites import FORMATS
 
 RUNS_NAME = "runs.jsonl"
 SUMMARY_NAME = "sensitivity.json"
 SCHEMA = 1
 Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityPlan:
+    """What to run."""
+
+    targets: tuple[str, ...] = tuple(target.id for target in TARGETS)
+    size: str = "cpu"
+    formats: tuple[str, ...] = ("bfloat16", "float16")
+    policy_format: str = "bfloat16"
+    seed: int = 0
+    policies: bool = True
+    processes: int = 6
+    budget_s: float = 1.5
+
+    def checked(self) -> SensitivityPlan:
+        """Return the plan itself, if everything that it names exists."""
+        for name in self.targets:
+            target_by_id(name)
+        if self.size not in SIZES:
+            raise unknown_name("size:", self.size, SIZES)
+        for format in (*self.formats, self.policy_format):
+            if format not in FORMATS:
+                raise unknown_name("format to map:", format, FORMATS)
+        if self.processes < 1 or not self.budget_s > 0.0:
+            raise ParameterError(
+                f"processes is {self.processes} and budget {self.budget_s:g} s; expected at least 1, and more than 0"
+            )
+        return self
 
 
 @contextmanager
@@ -40,7 +69,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def run_campaign(plan: Plan, out: Path, *, progress: Progress = lambda done, total, what: None) -> dict[str, Any]:
+def run_campaign(
+    plan: SensitivityPlan, out: Path, *, progress: Progress = lambda done, total, what: None
+) -> dict[str, Any]:
     """Run what is missing, and write the summary."""
     from precision_eval.core.environment import collect, store_environment
     from precision_eval.studies.sensitivity.mapping import map_target
@@ -57,15 +88,21 @@ def run_campaign(plan: Plan, out: Path, *, progress: Progress = lambda done, tot
     return write_summary(out)
 
 
-def _search_and_prove(plan: Plan, name: str, file: TrialFile, sha: str, progress: Progress) -> None:
+def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: str, progress: Progress) -> None:
     """Search a target's policies and hold the finalists against the fixes, where that is not done yet."""
     from precision_eval.studies.sensitivity.contest import contest
     from precision_eval.studies.sensitivity.mapping import VERSION, prepare
     from precision_eval.studies.sensitivity.search import finalists, search
 
     digest = target_by_id(name).digest(plan.size)
-    common = {"target": name, "size": plan.size, "seed": plan.seed, "digest": digest, "format": plan.policy_format}
-    common["environment"] = sha
+    common = {
+        "target": name,
+        "size": plan.size,
+        "seed": plan.seed,
+        "digest": digest,
+        "format": plan.policy_format,
+        "environment": sha,
+    }
     key = f"v{VERSION}/{name}/{plan.size}/{digest}/{plan.seed}/{plan.policy_format}"
     there = {trial["key"]: trial for trial in file.read()}
     if f"{key}/search" not in there:
@@ -113,6 +150,8 @@ def _policies(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary_of(file: TrialFile) -> dict[str, Any]:
     """Summarise the lines of a run."""
+    from precision_eval.studies.sensitivity.ranking import summarise
+
     trials = file.read()
     if not trials:
         raise RecordError(f"{file.path} holds no runs; make some with `precision-eval sensitivity --out FOLDER`")

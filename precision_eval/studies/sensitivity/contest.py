@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,13 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from precision_eval.core.workers import call_isolated
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes, paired_ratio
-from precision_eval.studies.sensitivity.executed import put_on
-from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 from precision_eval.studies.sensitivity.search import EQUAL_DRIFT, EQUAL_SPEED, odd
-from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import target_by_id
 
 UNIFORM = ("full_float32", "bfloat16", "float16", "autocast", "query_to_half", "kv_to_query")
@@ -71,7 +70,7 @@ class Contest:
     target: str
     size: str
     rule: str
-    policy: Policy
+    policy: MixedPolicy
     units: int
     drift: float
     processes: int
@@ -120,7 +119,7 @@ class _Fix:
     call_s: float
 
 
-def _tried(subject: Subject, reference: torch.Tensor, fix: str) -> _Fix:
+def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
     """Run a fix on a copy of the model."""
     try:
         with fix_by_id(fix).applied(copy.deepcopy(subject.model)) as call:
@@ -137,7 +136,7 @@ def _tried(subject: Subject, reference: torch.Tensor, fix: str) -> _Fix:
 
 def contest(
     target: str,
-    policies: dict[str, Policy],
+    policies: dict[str, MixedPolicy],
     *,
     size: str,
     seed: int,
@@ -152,7 +151,7 @@ def contest(
     tried = [_tried(subject, reference, fix) for fix in fixes]
     drifts, calls_s = _policy_runs(subject, reference, policies)
     if any(policy.in_blocks for policy in policies.values()):
-        control = put_on(subject, Policy(format="float32", in_blocks=True))
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
         with control.agreeing():
             tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
     cured = [one for one in tried if one.drift is not None]
@@ -164,7 +163,7 @@ def contest(
     found: list[list[dict[str, PairedRatio]]] = []
     for index in range(processes):
         progress(index, processes, f"{target}: timing, process {index + 1}")
-        found.append(_in_fresh_process(session, index))
+        found.append(call_isolated(session, index, start="spawn"))
     progress(processes, processes, f"{target}: timed")
     return [
         _contest(target, size, rule, policy, drifts[at], tried, [process[at] for process in found])
@@ -173,7 +172,7 @@ def contest(
 
 
 def _policy_runs(
-    subject: Subject, reference: torch.Tensor, policies: dict[str, Policy]
+    subject: MapSubject, reference: torch.Tensor, policies: dict[str, MixedPolicy]
 ) -> tuple[list[np.ndarray], list[float]]:
     drifts, calls_s = [], []
     for policy in policies.values():
@@ -194,15 +193,9 @@ def _least_s(call: Callable[[], object]) -> float:
     return min(times_s)
 
 
-def _in_fresh_process(session: Callable[[int], list[dict[str, PairedRatio]]], index: int) -> Any:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(session, index).result()
-
-
 def timed(
     target: str,
-    policies: Sequence[Policy],
+    policies: Sequence[MixedPolicy],
     index: int,
     *,
     size: str,
@@ -212,8 +205,6 @@ def timed(
     budget_s: float,
 ) -> list[dict[str, PairedRatio]]:
     """Time each policy and the fixes in this process."""
-    from precision_eval.measure.latency_processes import take_random_memory
-
     torch.set_num_threads(1)
     padding = take_random_memory(index)
     subject = target_by_id(target).build(size, seed=seed)
@@ -237,9 +228,9 @@ def timed(
     return found
 
 
-def _candidate(subject: Subject, fix: str, stack: ExitStack) -> Candidate:
+def _candidate(subject: MapSubject, fix: str, stack: ExitStack) -> Candidate:
     if fix == CONTROL:
-        control = put_on(subject, Policy(format="float32", in_blocks=True))
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
         return Candidate(control, control.agreeing)
     applied = fix_by_id(fix).applied(copy.deepcopy(subject.model))
     stack.enter_context(applied.stored())
@@ -262,7 +253,7 @@ def _contest(
     target: str,
     size: str,
     rule: str,
-    policy: Policy,
+    policy: MixedPolicy,
     drift: np.ndarray,
     tried: Sequence[_Fix],
     found: Sequence[dict[str, PairedRatio]],

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.fixes.storage import stored_as
-from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Target
 from precision_eval.trace.replay import replay
-from precision_eval.trace.sites import FORMATS, SensitivityError, Site
+from precision_eval.trace.sites import FORMATS, SensitivityError, StorageSite
 from precision_eval.trace.tape import Tape, record
 
 SAME_FUNCTION = 1e-9
@@ -35,28 +35,21 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Sites that are dropped or held together.
+class SiteGroup:
+    """Sites that are dropped or held together."""
 
-    Attributes
-    ----------
-    kind : {"site", "role", "layer"}
-    name : str
-    sites : tuple of Site
-    """
-
-    kind: str
+    kind: str  # site, role or layer
     name: str
-    sites: tuple[Site, ...]
+    sites: tuple[StorageSite, ...]
 
 
-def groups_of(sites: Sequence[Site]) -> tuple[Group, ...]:
+def groups_of(sites: Sequence[StorageSite]) -> tuple[SiteGroup, ...]:
     """List each site alone, each role over all layers and each layer over all roles."""
     roles, layers = (tuple(dict.fromkeys(getattr(site, name) for site in sites)) for name in ("role", "layer"))
     return (
-        *(Group("site", site.id, (site,)) for site in sites),
-        *(Group("role", role, tuple(s for s in sites if s.role == role)) for role in roles),
-        *(Group("layer", layer, tuple(s for s in sites if s.layer == layer)) for layer in layers),
+        *(SiteGroup("site", site.id, (site,)) for site in sites),
+        *(SiteGroup("role", role, tuple(s for s in sites if s.role == role)) for role in roles),
+        *(SiteGroup("layer", layer, tuple(s for s in sites if s.layer == layer)) for layer in layers),
     )
 
 
@@ -68,7 +61,7 @@ class Mapped:
     size: str
     seed: int
     digest: str
-    subject: Subject
+    subject: MapSubject
     tape: Tape
     reference: torch.Tensor
 
@@ -77,12 +70,12 @@ class Mapped:
         of_map = f"{self.target}/{self.size}/{self.digest}/{self.seed}/{self.tape.format}"
         return f"v{VERSION}/{of_map}/{direction}/{kind}/{name}"
 
-    def drift(self, narrow: Iterable[Site]) -> np.ndarray:
+    def drift(self, narrow: Iterable[StorageSite]) -> np.ndarray:
         """Drift of each unit with some sites narrow; shape (units,)."""
         found = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
         return self.subject.drift(found, self.reference)
 
-    def group_drift(self, direction: str, group: Group) -> np.ndarray:
+    def group_drift(self, direction: str, group: SiteGroup) -> np.ndarray:
         """Drift of each unit with a group dropped or rescued."""
         if direction == "drop":
             return self.drift(group.sites)
@@ -90,7 +83,7 @@ class Mapped:
 
 
 def prepare(
-    target: Target, *, size: str, seed: int, format: str, subject: Subject | None = None, reference: Any = None
+    target: Target, *, size: str, seed: int, format: str, subject: MapSubject | None = None, reference: Any = None
 ) -> Mapped:
     """Build a target, record it in a format and hold the tape to the reference."""
     if format not in FORMATS:
@@ -102,7 +95,7 @@ def prepare(
     return Mapped(target.id, size, seed, target.digest(size), subject, tape, truth)
 
 
-def check_reference(tape: Tape, subject: Subject, reference: torch.Tensor) -> float:
+def check_reference(tape: Tape, subject: MapSubject, reference: torch.Tensor) -> float:
     """Hold the reference to the tape in float64."""
     again = replay(tape, subject.twin, subject.wide_inputs, narrow=(), compute=torch.float64)
     distance = float((again - reference).norm() / reference.norm())
@@ -127,7 +120,7 @@ def _checks(one: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     yield "fused_emulated", lambda: {"drift": _stored(one.drift(_as_fused(one.tape.sites)))}
 
 
-def _as_fused(sites: Iterable[Site]) -> set[Site]:
+def _as_fused(sites: Iterable[StorageSite]) -> set[StorageSite]:
     """All sites but those that a fused kernel holds by itself."""
     return {site for site in sites if site.role not in ("scores", "softmax")}
 
@@ -192,7 +185,7 @@ def _runs(one: Mapped) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[
             yield one.key(direction, group.kind, group.name), facts, _group_run(one, direction, group)
 
 
-def _group_run(one: Mapped, direction: str, group: Group) -> Callable[[], dict[str, Any]]:
+def _group_run(one: Mapped, direction: str, group: SiteGroup) -> Callable[[], dict[str, Any]]:
     return lambda: {
         "drift": _stored(one.group_drift(direction, group)),
         "sites": [[site.layer, site.role] for site in group.sites],

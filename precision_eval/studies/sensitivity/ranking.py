@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from precision_eval.core.errors import RecordError
 from precision_eval.stats import bootstrap_interval
@@ -155,15 +156,8 @@ def _tied(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's rank correlation, ties at their mean rank."""
-    ranks = [_ranks(values) for values in (left, right)]
-    centred = [rank - rank.mean() for rank in ranks]
-    size = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
-    return float((centred[0] * centred[1]).sum() / size) if size else 0.0
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: np.ndarray = (last - (counts - 1) / 2.0)[inverse]
-    return ranks
+    """Spearman's rank correlation, ties at their mean rank; 0 where one side is constant."""
+    ranks = [rankdata(values) for values in (left, right)]
+    if min(np.ptp(rank) for rank in ranks) == 0.0:
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1])

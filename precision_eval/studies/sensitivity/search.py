@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.studies.sensitivity.executed import put_on
 from precision_eval.studies.sensitivity.mapping import Mapped
-from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 
 EQUAL_SPEED = 0.05
 """Relative difference in time up to which two are as fast as each other."""
@@ -37,10 +36,10 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class PolicyRun:
     """A policy that was run."""
 
-    policy: Policy
+    policy: MixedPolicy
     drift: float
     foretold: float | None
     time_ratio: float
@@ -68,14 +67,14 @@ class _Search:
         self.one = one
         self.budget_s = budget_s
         self.seed = seed
-        self.base = Policy(format=one.tape.format)
+        self.base = MixedPolicy(format=one.tape.format)
         self.sites = one.tape.sites
-        self.points: dict[object, Point] = {}
+        self.points: dict[object, PolicyRun] = {}
 
-    def foretell(self, policy: Policy) -> float:
+    def foretell(self, policy: MixedPolicy) -> float:
         return float(even(self.one.drift(policy.foretold(self.sites))).mean())
 
-    def run(self, policy: Policy) -> Point:
+    def run(self, policy: MixedPolicy) -> PolicyRun:
         """Really run a policy, once for its drift and then against the uniform format for its time."""
         name = (policy.format, frozenset(policy.held), policy.cache, policy.in_blocks)  # in whatever order it holds
         if name not in self.points:
@@ -88,10 +87,12 @@ class _Search:
             ratio = 1.0 if policy == self.base else self._time_ratio(policy)
             narrow = len(policy.foretold(self.sites)) if own else sum(site.role == "cache" for site in self.sites)
             narrow = 0 if policy.format == "float32" and not policy.cache else narrow
-            self.points[name] = Point(policy=policy, drift=drift, foretold=foretold, time_ratio=ratio, narrow=narrow)
+            self.points[name] = PolicyRun(
+                policy=policy, drift=drift, foretold=foretold, time_ratio=ratio, narrow=narrow
+            )
         return self.points[name]
 
-    def _time_ratio(self, policy: Policy) -> float:
+    def _time_ratio(self, policy: MixedPolicy) -> float:
         base, other = (put_on(self.one.subject, one) for one in (self.base, policy))
         found = compare_latency(
             {"base": Candidate(base, base.agreeing), "other": Candidate(other, other.agreeing)},
@@ -104,11 +105,11 @@ class _Search:
         )
         return found["other"].ratio
 
-    def path(self, costs: dict[str, float] | None) -> list[Policy]:
+    def path(self, costs: dict[str, float] | None) -> list[MixedPolicy]:
         """Hold one role after the other; by gain alone, or by gain per cost."""
         policy, left = self.base, list(dict.fromkeys(site.role for site in self.sites))
         now = self.foretell(policy)
-        found: list[Policy] = []
+        found: list[MixedPolicy] = []
         while left and len(found) < STEPS:
             after = {role: self.foretell(policy.holding(role)) for role in left}
             worth = {role: math.log(now / max(drift, 1e-300)) for role, drift in after.items()}
@@ -125,19 +126,19 @@ def search(
     budget_s: float = 0.3,
     seed: int = 0,
     progress: Progress = lambda done, total, what: None,
-) -> list[Point]:
+) -> list[PolicyRun]:
     """Run the policies that the map leads to."""
     state = _Search(one, budget_s=budget_s, seed=seed)
     roles = list(dict.fromkeys(site.role for site in state.sites))
     singles = [state.base.holding(role) for role in roles]
-    wide = Policy(format="float32")
+    wide = MixedPolicy(format="float32")
     plain = [state.base, wide]
     if "cache" in roles:
         formats = ("float16", "bfloat16")
         loops = (False, True) if one.subject.rows(one.reference).shape[1] == 1 else (False,)  # blocks are for decode
-        plain += [Policy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
+        plain += [MixedPolicy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
     cheap = [role for role in WITHOUT_PRODUCTS if role in roles]
-    plain += [Policy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]
+    plain += [MixedPolicy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]
     total = len(plain) + len(singles) + STEPS
     for done, policy in enumerate([*plain, *singles]):
         progress(done, total, f"{one.target}: {policy.id}")
@@ -152,12 +153,12 @@ def search(
     return list(state.points.values())
 
 
-def _is_mixed(point: Point) -> bool:
+def _is_mixed(point: PolicyRun) -> bool:
     """Say whether a policy is neither of the uniform formats, in what it does and not only in name."""
     return point.narrow > 0 and bool(point.policy.held or point.policy.cache)
 
 
-def finalists(points: Sequence[Point]) -> dict[str, Policy]:
+def finalists(points: Sequence[PolicyRun]) -> dict[str, MixedPolicy]:
     """Choose what goes to the proof, on the points alone."""
     mixed = [point for point in points if _is_mixed(point) and math.isfinite(point.drift)]
     uniform = [point for point in points if not point.policy.held and not point.policy.cache]
@@ -171,12 +172,12 @@ def finalists(points: Sequence[Point]) -> dict[str, Policy]:
     }
     if not any(chosen.values()):
         chosen = {"balanced": min(mixed, key=_balance, default=None)}
-    found: dict[str, Policy] = {}
+    found: dict[str, MixedPolicy] = {}
     for rule, point in chosen.items():
         if point is not None and point.policy not in found.values():
             found[rule] = point.policy
     return found
 
 
-def _balance(point: Point) -> float:
+def _balance(point: PolicyRun) -> float:
     return math.log2(point.time_ratio) + math.log2(max(point.drift, 1e-300)) / BITS_PER_DOUBLING

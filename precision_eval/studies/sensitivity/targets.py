@@ -1,8 +1,8 @@
 """The models whose sites are mapped: the trained voice, and real classes of transformers at stated sizes.
 
-Conventions: a :class:`Subject` is a model in the state in which it ships, with inputs for all *units* in one call. A
-unit is an independent input: a stream of speech, a prompt, a sequence. Units with even numbers are for choosing a
-policy, those with odd numbers for proving it. This module loads no torch until a subject is built.
+Conventions: a subject is a model in the state in which it ships, with inputs for all *units* in one call. A unit is an
+independent input: a stream of speech, a prompt, a sequence. Units with even numbers are for choosing a policy, those
+with odd numbers for proving it. This module loads no torch until a subject is built.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from precision_eval.core.errors import unknown_name
 from precision_eval.trace.sites import Rule
 
 if TYPE_CHECKING:
-    from precision_eval.studies.sensitivity.subject import Subject
+    from precision_eval.studies.sensitivity.subjects import MapSubject
 
 SIZES = ("tiny", "cpu")
 
@@ -31,7 +31,7 @@ class Target:
     explanation: str
     shapes: dict[str, dict[str, Any]]
     rules: tuple[Rule, ...]
-    make: Callable[..., Subject]
+    make: Callable[..., MapSubject]
 
     def digest(self, size: str) -> str:
         """Hash of the shape and the rules, 8 hex digits: runs of unlike digests are not mixed."""
@@ -39,41 +39,23 @@ class Target:
         text = json.dumps([self.id, self.shapes.get(size), rules], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def build(self, size: str, *, seed: int) -> Subject:
+    def build(self, size: str, *, seed: int) -> MapSubject:
         """Build the model and its inputs."""
         if size not in self.shapes:
             raise unknown_name(f"size of the target '{self.id}':", size, self.shapes)
         return self.make(self.shapes[size], rules=self.rules, seed=seed)
 
 
-def _voice(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_voice import voice_subject
+def _built_by(name: str) -> Callable[..., MapSubject]:
+    """Return the function of that name in :mod:`.subjects`, imported when it is called: it loads torch."""
 
-    return voice_subject(**shape, rules=rules, seed=seed)
+    def build(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> MapSubject:
+        from precision_eval.studies.sensitivity import subjects
 
+        subject: MapSubject = getattr(subjects, name)(**shape, rules=rules, seed=seed)
+        return subject
 
-def _t5(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_adapters import t5_subject
-
-    return t5_subject(**shape, rules=rules, seed=seed)
-
-
-def _dia_encoder(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_adapters import dia_encoder_subject
-
-    return dia_encoder_subject(**shape, rules=rules, seed=seed)
-
-
-def _dia_decoder(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_adapters import dia_decoder_subject
-
-    return dia_decoder_subject(**shape, rules=rules, seed=seed)
-
-
-def _attention(shape: dict[str, Any], *, rules: tuple[Rule, ...], seed: int) -> Subject:
-    from precision_eval.studies.sensitivity.subject_attention import attention_subject
-
-    return attention_subject(**shape, rules=rules, seed=seed)
+    return build
 
 
 VOICE_RULES = (
@@ -142,7 +124,7 @@ TARGETS: tuple[Target, ...] = (
         ),
         shapes={"tiny": {"streams": 2, "frames": 24}, "cpu": {"streams": 8, "frames": 96}},
         rules=VOICE_RULES,
-        make=_voice,
+        make=_built_by("voice_subject"),
     ),
     Target(
         id="t5-encoder",
@@ -156,7 +138,7 @@ TARGETS: tuple[Target, ...] = (
             "cpu": {"layers": 4, "width": 512, "heads": 6, "head_dim": 64, "hidden": 1024, "tokens": 32, "units": 8},
         },
         rules=T5_RULES,
-        make=_t5,
+        make=_built_by("t5_subject"),
     ),
     Target(
         id="dia-encoder",
@@ -170,7 +152,7 @@ TARGETS: tuple[Target, ...] = (
             "cpu": {"layers": 4, "width": 512, "heads": 8, "head_dim": 64, "hidden": 1024, "tokens": 32, "units": 8},
         },
         rules=_DIA_PARTS,
-        make=_dia_encoder,
+        make=_built_by("dia_encoder_subject"),
     ),
     Target(
         id="dia-decoder",
@@ -190,7 +172,7 @@ TARGETS: tuple[Target, ...] = (
             },
         },
         rules=DIA_RULES,
-        make=_dia_decoder,
+        make=_built_by("dia_decoder_subject"),
     ),
     Target(
         id="attention-decode",
@@ -201,7 +183,7 @@ TARGETS: tuple[Target, ...] = (
         ),
         shapes={"tiny": {"shape": "tiny"}, "cpu": {"shape": "metavoice"}},
         rules=ATTENTION_RULES,
-        make=_attention,
+        make=_built_by("attention_subject"),
     ),
 )  # fmt: skip
 

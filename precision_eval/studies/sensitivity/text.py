@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from precision_eval.core.table import Code, make_table, to_csv, to_markdown
 
 SITES_SHOWN = 10
 UNDERLYING = ("target", "size", "format")
@@ -27,19 +27,11 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
-
-
 def _effect_row(effect: Mapping[str, Any]) -> list[str]:
     tied = " =" if effect["tied_with_next"] else ""
     added = f"{number(effect['added'])} [{number(effect['added_low'])}, {number(effect['added_high'])}]"
     carried = f"{percent(effect['carried'])} [{percent(effect['carried_low'])}, {percent(effect['carried_high'])}]"
-    return [f"{effect['rank']}{tied}", f"`{effect['name']}`", added, carried]
+    return [f"{effect['rank']}{tied}", Code(effect["name"]), added, carried]
 
 
 def map_markdown(one: Mapping[str, Any]) -> str:
@@ -59,7 +51,7 @@ def map_markdown(one: Mapping[str, Any]) -> str:
     for kind, title, most in (("role", "role", 99), ("layer", "layer", 99), ("site", "layer.role", SITES_SHOWN)):
         effects = [effect for effect in one["effects"] if effect["kind"] == kind][:most]
         head = ("rank", title, "drift added when it alone is dropped", "share that goes when it alone is held")
-        lines += [*_table(head, [_effect_row(effect) for effect in effects]), ""]
+        lines += [to_markdown(make_table(head, map(_effect_row, effects))), ""]
     return "\n".join(lines)
 
 
@@ -80,7 +72,7 @@ def contest_markdown(one: Mapping[str, Any]) -> str:
     ]
     rows = [
         [
-            f"`{versus['fix']}`" if ":" not in versus["fix"] else versus["fix"],
+            Code(versus["fix"]) if ":" not in versus["fix"] else versus["fix"],
             number(versus["fix_drift"]) if versus["status"] == "passed" else versus["status"],
             _ratio(versus, "drift"),
             _ratio(versus, "time"),
@@ -89,7 +81,7 @@ def contest_markdown(one: Mapping[str, Any]) -> str:
         for versus in one["versus"]
     ]
     head = ("fix", "its drift", "drift, policy ÷ fix [95 %]", "time, policy ÷ fix [decides]", "outcome")
-    return "\n".join([*lines, *_table(head, rows), ""])
+    return "\n".join([*lines, to_markdown(make_table(head, rows)), ""])
 
 
 def search_markdown(one: Mapping[str, Any]) -> str:
@@ -103,7 +95,7 @@ def search_markdown(one: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     title = f"**{one['target']} · {one['size']}: the search**, {len(points)} policies run; the front of time and drift:"
     head = ("policy", "drift", "foretold by the map", f"time ÷ uniform {one['format']}, quick")
-    return "\n".join([title, "", *_table(head, rows), ""])
+    return "\n".join([title, "", to_markdown(make_table(head, rows)), ""])
 
 
 def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -158,10 +150,9 @@ def brief(summary: Mapping[str, Any], *, folder: str) -> str:
 
 def csv_text(summary: Mapping[str, Any]) -> str:
     """Write every effect of every map as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow((*UNDERLYING, *CSV_FIELDS))
-    for one in summary["maps"]:
-        for effect in one["effects"]:
-            writer.writerow([*(one[name] for name in UNDERLYING), *(effect[name] for name in CSV_FIELDS)])
-    return file.getvalue()
+    rows = [
+        [*(one[name] for name in UNDERLYING), *(effect[name] for name in CSV_FIELDS)]
+        for one in summary["maps"]
+        for effect in one["effects"]
+    ]
+    return to_csv(make_table((*UNDERLYING, *CSV_FIELDS), rows))

@@ -9,7 +9,7 @@ all fixes of a case at once, each fix in a process of its own, and kept in a fol
 from __future__ import annotations
 
 from precision_eval.studies.tracking.effort import FULL, QUICK, Effort
-from precision_eval.studies.tracking.metrics import METRICS, Metric, metric_by_id
+from precision_eval.studies.tracking.metrics import METRICS, TrackedMetric, metric_by_id
 from precision_eval.studies.tracking.outcomes import figure, outcomes_of, preload
 from precision_eval.studies.tracking.place import FixFailedError, NotApplicableError, Place
 from precision_eval.studies.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_cases
@@ -21,9 +21,9 @@ __all__ = [
     "QUICK",
     "Effort",
     "FixFailedError",
-    "Metric",
     "NotApplicableError",
     "Place",
+    "TrackedMetric",
     "figure",
     "fix_digest",
     "fix_labels",

@@ -44,9 +44,14 @@ QUICK = Effort(
 
 def process_numbers(effort: Effort, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
     """Return the numbers of the processes in which latencies are to be timed."""
+    return numbers_of_processes(effort.options.processes, environ)
+
+
+def numbers_of_processes(count: int, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
+    """Return the numbers of `count` processes, or the one that :data:`PROCESS_VARIABLE` asks for."""
     asked = (os.environ if environ is None else environ).get(PROCESS_VARIABLE)
     if not asked:
-        return tuple(range(effort.options.processes))
+        return tuple(range(count))
     if not asked.isdecimal():
         raise ParameterError(f"{PROCESS_VARIABLE} is {asked!r}; expected the number of a process, or unset it")
     return (int(asked),)

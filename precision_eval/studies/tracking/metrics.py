@@ -11,40 +11,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.records import STATUSES
+from precision_eval.core.records import STATUSES, Record
 from precision_eval.studies.tracking.place import FixFailedError
 
 ANCHOR_DEFINITION: tuple[str, ...] = ("rows 16, width 512, layers 4, cache 2048 x 512, float32", "PCG64(0)", "v1")
-"""Of :mod:`precision_eval.studies.tracking.anchor`."""
+"""Of the fixed computation in :mod:`precision_eval.studies.tracking.paired`."""
 
 Figure = int | float | tuple[float, ...]
 """One number, or one per process."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class TrackedMetric:
     """One tracked figure.
 
-    Attributes
-    ----------
-    id : str
-        Its name in benchmarks and results: ``track_`` and this, or the method's whole name where `timed`.
-    title : str
-        A few words for tables and graphs.
-    unit : str
-        As the graphs write it.
-    measures : tuple of str
-        Measures that give it; the first one that a case has. Empty where the benchmarking tool measures by itself.
-    path : tuple of str
-        Where the number stands in the data; empty for the status.
-    samples : bool
-        A list of numbers stands there, one per process.
-    only : tuple of str
-        Cases it is limited to; empty for all that have the measure.
-    revision : int
-        Raised when the figure's meaning changes in a way that no other field shows.
+    `id` is its name in benchmarks and results. `measures` are those that give it, the first one that a case has; empty
+    where the benchmarking tool measures by itself. `path` leads through the data to the number, or with `samples` to
+    the numbers, one per process; an empty one gives the status. `only` names the cases it is limited to. `revision` is
+    raised when the figure's meaning changes in a way that no other field shows.
     """
 
     id: str
@@ -70,23 +55,8 @@ class Metric:
         """Return the measure that gives it, given those that a case has; None where none does."""
         return next((name for name in self.measures if name in measures), None)
 
-    def read(self, outcome: Outcome) -> Figure:
-        """Read the figure from an outcome that passed.
-
-        Parameters
-        ----------
-        outcome : Outcome
-            Of the measure.
-
-        Returns
-        -------
-        int, float or tuple of float
-
-        Raises
-        ------
-        FixFailedError
-            The data hold no number there, such as a ratio whose baseline cannot be timed.
-        """
+    def read(self, outcome: Record) -> Figure:
+        """Read the figure from a record; raise where its data hold no number, such as a ratio without a baseline."""
         if not self.path:
             return STATUSES.index(outcome.status) + 1
         value: Any = outcome.data
@@ -100,53 +70,55 @@ class Metric:
         raise FixFailedError(f"{outcome.fix} has no {self.title}: {why}")
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric(id="time", title="time of a call", unit="seconds", measures=()),
-    Metric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
-    Metric(
+METRICS: tuple[TrackedMetric, ...] = (
+    TrackedMetric(id="time", title="time of a call", unit="seconds", measures=()),
+    TrackedMetric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
+    TrackedMetric(
         id="status",
         title="status",
         unit=", ".join(f"{number} {status}" for number, status in enumerate(STATUSES, start=1)),
         measures=("trace",),
     ),
-    Metric(
+    TrackedMetric(
         id="drift",
         title="drift",
         unit="relative error to float64",
         measures=("drift", "teacher_forced_drift"),
         path=("relative_error",),
     ),
-    Metric(
+    TrackedMetric(
         id="peak_bytes",
         title="allocated by a call",
         unit="bytes",
         measures=("memory",),
         path=("allocated_peak_bytes",),
     ),
-    Metric(
+    TrackedMetric(
         id="stored_bytes",
         title="weights and caches",
         unit="bytes",
         measures=("memory",),
         path=("storage_bytes",),
     ),
-    Metric(
+    TrackedMetric(
         id="latency_ratio",
         title="latency, paired with full_float32",
         unit="ratio to full_float32",
         measures=("latency",),
         path=("ratio_to_baseline",),
         samples=True,
+        revision=2,
     ),
-    Metric(
+    TrackedMetric(
         id="latency_to_anchor",
         title="latency, paired with a fixed computation",
         unit="ratio to the anchor",
         measures=("latency",),
         path=("ratio_to_anchor",),
         samples=True,
+        revision=2,
     ),
-    Metric(
+    TrackedMetric(
         id="divergence",
         title="divergence of free-running streams",
         unit="fraction of tokens that differ from the float64 original's",
@@ -154,7 +126,7 @@ METRICS: tuple[Metric, ...] = (
         path=("token_difference_fraction",),
         only=("voice",),
     ),
-    Metric(
+    TrackedMetric(
         id="audio_degradation",
         title="degradation of the sound",
         unit="log-spectral distance to the float64 original, as a ratio to another noise seed's",
@@ -167,7 +139,7 @@ METRICS: tuple[Metric, ...] = (
 TIMED: tuple[str, ...] = tuple(metric.id for metric in METRICS if metric.timed)
 
 
-def metric_by_id(metric_id: str) -> Metric:
+def metric_by_id(metric_id: str) -> TrackedMetric:
     """Look a metric up."""
     for metric in METRICS:
         if metric.id == metric_id:

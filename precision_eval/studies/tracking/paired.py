@@ -1,31 +1,54 @@
-"""Paired latency of all fixes of a place in one process: to ``full_float32`` and to the anchor, from the same rounds.
+"""Paired latency of all fixes of a cell: to ``full_float32`` and to a fixed computation, from the same rounds.
 
-Conventions: ratios, below 1 = faster. The blocks are those of :func:`precision_eval.measure.latency.compare_latency`
-(:mod:`precision_eval.measure.blocks`: random order in every round, sizes by the baseline, clock judged per pair), with
-the anchor as one more candidate; a process's figure is the median of its ratios within rounds. The baseline's own ratio
-is that to a twin of it on a copy of the model, so it is a noise floor and not 1 by definition.
+A paired ratio to ``full_float32`` cannot see what slows every fix alike; a time in seconds sees it, and every other
+change of the machine too. So one more candidate is timed in every round: the *anchor*, a numpy computation that no
+torch version and no commit of a case changes. It is as fixed as numpy and its BLAS: keep those pinned.
+
+Conventions: ratios, below 1 = faster. The blocks are those of :func:`precision_eval.measure.latency.compare_latency`,
+and so is the estimate: a process's figure is the location of its log-ratios within rounds
+(:func:`precision_eval.stats.student_location`). The baseline's own ratio is that to a twin of it on a copy of the
+model, so it is a noise floor and not 1 by definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
+from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
 from precision_eval.measure.latency_processes import take_random_memory
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, HostTimer
-from precision_eval.studies.tracking.anchor import anchor_call
+from precision_eval.stats import paired_log_ratios, student_location
+from precision_eval.studies.tracking.effort import numbers_of_processes
 
 ANCHOR = "\0anchor"  # cannot collide with a fix
 TWIN = "\0twin"
 MIN_ROUNDS = 15
+
+Array = NDArray[np.float32]
+
+_ROWS, _WIDTH, _LAYERS, _SLOTS = 16, 512, 4, 2048
+
+
+def latency(cell: Cell, run_dir: Path) -> list[Outcome]:
+    """Time the fixes of a cell side by side, in one process after the other; a measure, run in a worker."""
+    answers = call_each(timed_in_process, [(cell, number) for number in numbers_of_processes(cell.options.processes)])
+    lost = next((answer for answer in answers if isinstance(answer, WorkerError)), None)
+    if lost is not None:
+        raise lost
+    return list(over_processes(answers).values())
 
 
 def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
@@ -39,12 +62,12 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
             built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
         except Exception as error:  # noqa: BLE001 - whatever building raises is the result of all of them
             return {fix: failure_of(fix, error) for fix in cell.fixes}
-        for name in (*cell.fixes, *([TWIN] if BASELINE in cell.fixes else [])):
-            one = prepared(cell, BASELINE if name == TWIN else name, built, stack)
-            if isinstance(one, Candidate):
-                candidates[name] = one
+        for name in dict.fromkeys((*cell.fixes, BASELINE, *([TWIN] if BASELINE in cell.fixes else []))):
+            ready = prepared(cell, BASELINE if name == TWIN else name, built, stack)
+            if isinstance(ready, Candidate):
+                candidates[name] = ready
             else:
-                found[name] = one
+                found[name] = ready
         if candidates:
             rounds = _rounds(candidates | {ANCHOR: Candidate(anchor_call())}, cell, process)
             found |= {fix: passed(fix, _ratios(rounds, fix)) for fix in cell.fixes if fix in candidates}
@@ -65,19 +88,19 @@ def _rounds(candidates: Mapping[str, Candidate], cell: Cell, process: int) -> Ro
 
 def _ratios(rounds: Rounds, fix: str) -> dict[str, Any]:
     baseline = BASELINE if fix != BASELINE else TWIN
-    to_baseline = _median_ratio(rounds, fix, baseline) if baseline in rounds.candidates else None
+    to_baseline = _ratio(rounds, fix, baseline) if baseline in rounds.candidates else None
     return {
         "ratio_to_baseline": to_baseline,
-        "ratio_to_anchor": _median_ratio(rounds, fix, ANCHOR),
+        "ratio_to_anchor": _ratio(rounds, fix, ANCHOR),
         "clock": judged_clock(rounds, fix, ANCHOR),
         "blocks": len(rounds.order),
     }
 
 
-def _median_ratio(rounds: Rounds, name: str, baseline: str) -> float:
-    """Median over rounds of the ratio of two candidates' block times, on the clock that suits the pair."""
+def _ratio(rounds: Rounds, name: str, baseline: str) -> float:
+    """Location over rounds of the ratio of two candidates' block times, on the clock that suits the pair."""
     times_s = rounds.times_s[judged_clock(rounds, name, baseline)]
-    return float(np.median(np.asarray(times_s[name]) / np.asarray(times_s[baseline])))
+    return math.exp(student_location(paired_log_ratios(times_s[name], times_s[baseline])).estimate)
 
 
 def over_processes(found: Sequence[Mapping[str, Outcome]]) -> dict[str, Outcome]:
@@ -96,3 +119,23 @@ def _gathered(fix: str, results: Sequence[Outcome]) -> Outcome:
             "missing": {"ratio_to_baseline": f"the baseline {BASELINE} cannot be timed here"},
         }
     return passed(fix, data)
+
+
+def anchor_call() -> Callable[[], Array]:
+    """Draw the anchor's arrays and return the computation."""
+    rng = np.random.default_rng(0)
+    x, cache, weights = (
+        rng.standard_normal(shape, dtype=np.float32)
+        for shape in ((_ROWS, _WIDTH), (_SLOTS, _WIDTH), (_LAYERS, _WIDTH, _WIDTH))
+    )
+    return partial(_anchored, x, cache, weights)
+
+
+def _anchored(x: Array, cache: Array, weights: Array) -> Array:
+    """Products with weights, a look into a cache, an elementwise function: x (rows, width) → (rows, width)."""
+    for weight in weights:  # (width, width)
+        x = np.tanh(x @ weight / np.float32(_WIDTH**0.5))
+    scores = x @ cache.T / np.float32(_WIDTH**0.5)  # (rows, slots)
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    attended: Array = (scores / scores.sum(axis=1, keepdims=True)) @ cache
+    return attended

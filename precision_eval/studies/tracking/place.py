@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from precision_eval.cases.systems import Case, case_by_id
 from precision_eval.core.cells import Cell, Options, Outcome
 from precision_eval.core.errors import PrecisionEvalError, unknown_name
+from precision_eval.core.records import Record
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.studies.tracking.effort import DEVICE, THREADS, Effort
 
@@ -82,7 +83,7 @@ def fix_of_label(label: str) -> Fix:
     raise unknown_name("fix label", label, (fix.label for fix in FIXES))
 
 
-def raise_unless_passed(outcome: Outcome) -> None:
+def raise_unless_passed(outcome: Outcome | Record) -> None:
     """Raise where an outcome holds no data."""
     if outcome.status == "unsupported":
         raise NotApplicableError(f"unsupported: {outcome.reason}")

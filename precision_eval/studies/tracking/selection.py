@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from precision_eval.cases.systems import Case, all_cases, case_by_id
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.studies.tracking.metrics import METRICS, Metric
+from precision_eval.studies.tracking.metrics import METRICS, TrackedMetric
 
 TIMED_CASES: tuple[str, ...] = (
     "attention-decode",
@@ -50,7 +50,7 @@ def sizes_of(case: Case, mode: str) -> tuple[str, ...]:
     return SIZES.get(case.id, case.default_sizes) if mode == "eager" else case.default_sizes[:1]
 
 
-def metrics_of(case: Case, mode: str) -> tuple[Metric, ...]:
+def metrics_of(case: Case, mode: str) -> tuple[TrackedMetric, ...]:
     """Return the metrics tracked of a case."""
     return tuple(
         metric

@@ -15,7 +15,7 @@ from scipy.stats import false_discovery_control
 from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
 from precision_eval.studies.versions.drift_seeds import SeedDrift, SeedStep, seed_step
-from precision_eval.studies.versions.series import EXACT, SEEDED, Series, SeriesPoint, in_turn
+from precision_eval.studies.versions.series import EXACT, SEEDED, MetricSeries, SeriesPoint, in_turn
 from precision_eval.studies.versions.upstream import UpstreamChange, explanations
 
 FALSE_SHARE = 0.05
@@ -95,7 +95,7 @@ class Reach:
 class _Run:
     """Points of one series under one definition of the benchmark, all with samples."""
 
-    series: Series
+    series: MetricSeries
     points: tuple[SeriesPoint, ...]
 
     @property
@@ -108,7 +108,7 @@ class _Run:
 
 
 def change_points(
-    series: Iterable[Series],
+    series: Iterable[MetricSeries],
     upstream: Iterable[UpstreamChange] = (),
     *,
     axis: str = "torch",
@@ -118,7 +118,7 @@ def change_points(
 ) -> tuple[ChangePoint, ...]:
     """Find the change points of some series, those of a case together."""
     known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
-    cases: dict[str, list[Series]] = {}
+    cases: dict[str, list[MetricSeries]] = {}
     for one in series:
         cases.setdefault(one.case, []).append(one)
     found = []
@@ -129,7 +129,7 @@ def change_points(
     return tuple(found)
 
 
-def reach(series: Iterable[Series]) -> Reach | None:
+def reach(series: Iterable[MetricSeries]) -> Reach | None:
     """Say whether changes of one case's paired series can be called at all."""
     counts = [tuple(len(point.samples) for point in run.points) for run in _runs(series)]
     if not counts:
@@ -139,7 +139,7 @@ def reach(series: Iterable[Series]) -> Reach | None:
 
 
 def drifts_of_one_seed(
-    series: Iterable[Series], changes: Iterable[ChangePoint], seeds: Sequence[SeedDrift] = ()
+    series: Iterable[MetricSeries], changes: Iterable[ChangePoint], seeds: Sequence[SeedDrift] = ()
 ) -> tuple[SmallDrift, ...]:
     """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change."""
     called = {(change.key, change.at) for change in changes}
@@ -161,11 +161,13 @@ def _factor(old: SeriesPoint, new: SeriesPoint) -> float:
     return after / before if before else math.inf if after else 1.0
 
 
-def _over_seeds(series: Series, old: SeriesPoint, new: SeriesPoint, seeds: Sequence[SeedDrift]) -> SeedStep | None:
+def _over_seeds(
+    series: MetricSeries, old: SeriesPoint, new: SeriesPoint, seeds: Sequence[SeedDrift]
+) -> SeedStep | None:
     return seed_step(seeds, series.key, before=old.position, at=new.position, benchmark_version=new.benchmark_version)
 
 
-def _exact_changes(series: Series, seeds: Sequence[SeedDrift]) -> list[ChangePoint]:
+def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[ChangePoint]:
     limit = math.log(EXACT[series.metric])
     found = []
     for run in series.runs:
@@ -185,7 +187,7 @@ def _exact_changes(series: Series, seeds: Sequence[SeedDrift]) -> list[ChangePoi
     return found
 
 
-def _change(series: Series, before: str, at: str, old: float, new: float) -> ChangePoint:
+def _change(series: MetricSeries, before: str, at: str, old: float, new: float) -> ChangePoint:
     return ChangePoint(
         mode=series.mode,
         case=series.case,
@@ -205,7 +207,7 @@ def _change(series: Series, before: str, at: str, old: float, new: float) -> Cha
     )
 
 
-def _runs(series: Iterable[Series]) -> list[_Run]:
+def _runs(series: Iterable[MetricSeries]) -> list[_Run]:
     """Return what is tested of the paired series."""
     return [
         _Run(one, kept)
@@ -217,7 +219,7 @@ def _runs(series: Iterable[Series]) -> list[_Run]:
 
 
 def _paired_changes(
-    series: Sequence[Series], margins: Mapping[str, float], turn_margins: Mapping[str, float]
+    series: Sequence[MetricSeries], margins: Mapping[str, float], turn_margins: Mapping[str, float]
 ) -> list[ChangePoint]:
     """Change points of the paired series of one family."""
     runs = _runs(series)
@@ -301,7 +303,7 @@ def status_at(point: SeriesPoint | AsvPoint | None) -> str | None:
 
 
 def status_changes(
-    series: Iterable[Series], upstream: Iterable[UpstreamChange], *, axis: str
+    series: Iterable[MetricSeries], upstream: Iterable[UpstreamChange], *, axis: str
 ) -> tuple[StatusChange, ...]:
     """List where the statuses turn over."""
     upstream = tuple(upstream)
@@ -319,7 +321,12 @@ def status_changes(
 
 
 def _status_change(
-    series: Series, before: str, at: str, statuses: tuple[str, str], upstream: tuple[UpstreamChange, ...], axis: str
+    series: MetricSeries,
+    before: str,
+    at: str,
+    statuses: tuple[str, str],
+    upstream: tuple[UpstreamChange, ...],
+    axis: str,
 ) -> StatusChange:
     known = upstream if axis == "torch" else ()
     return StatusChange(

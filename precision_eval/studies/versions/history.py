@@ -31,7 +31,7 @@ from precision_eval.studies.versions.changes import (
     status_changes,
 )
 from precision_eval.studies.versions.drift_seeds import SeedDrift, read_drift_seeds
-from precision_eval.studies.versions.series import EXACT, PAIRED, Series, SeriesPoint, build_series, in_turn
+from precision_eval.studies.versions.series import EXACT, PAIRED, MetricSeries, SeriesPoint, build_series, in_turn
 from precision_eval.studies.versions.upstream import Release, Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")
@@ -41,7 +41,7 @@ MOST_SMALL = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class FixCell:
     """What a fix comes to at one position."""
 
     status: str | None
@@ -60,7 +60,7 @@ class FixTable:
     mode: str
     size: str
     fixes: tuple[str, ...]
-    cells: Mapping[tuple[str, str], Cell]
+    cells: Mapping[tuple[str, str], FixCell]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class CaseHistory:
 
     case: str
     tables: tuple[FixTable, ...]
-    series: tuple[Series, ...]
+    series: tuple[MetricSeries, ...]
     changes: tuple[ChangePoint, ...]
     status_changes: tuple[StatusChange, ...]
 
@@ -231,7 +231,7 @@ def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
             )
 
 
-def _named(series: Sequence[Series], choice: HistoryChoice) -> list[Series]:
+def _named(series: Sequence[MetricSeries], choice: HistoryChoice) -> list[MetricSeries]:
     if not series:
         raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
     for kind, globs in (("case", choice.cases), ("metric", choice.metrics)):
@@ -249,7 +249,7 @@ def _named(series: Sequence[Series], choice: HistoryChoice) -> list[Series]:
 
 def _case(
     name: str,
-    series: Sequence[Series],
+    series: Sequence[MetricSeries],
     positions: Sequence[str],
     changes: Iterable[ChangePoint],
     turned: Iterable[StatusChange],
@@ -266,7 +266,7 @@ def _case(
     )
 
 
-def _table(mode: str, size: str, series: Sequence[Series], positions: Sequence[str]) -> FixTable:
+def _table(mode: str, size: str, series: Sequence[MetricSeries], positions: Sequence[str]) -> FixTable:
     catalogue = [fix.id for fix in FIXES]
     own = [one for one in series if (one.mode, one.size) == (mode, size)]
     fixes = sorted({one.fix for one in own}, key=lambda fix: (_rank(fix, catalogue), fix))
@@ -284,10 +284,10 @@ def _rank(fix: str, catalogue: Sequence[str]) -> int:
     return catalogue.index(name) if name in catalogue else len(catalogue)
 
 
-def _cell(points: Mapping[str, SeriesPoint]) -> Cell:
+def _cell(points: Mapping[str, SeriesPoint]) -> FixCell:
     values = {metric: point.value for metric, point in points.items() if point.value is not None and metric != "status"}
     ratio = points.get("latency_ratio")
-    return Cell(
+    return FixCell(
         status=status_at(points.get("status")),
         drift=values.get("drift"),
         ratio=values.get("latency_ratio"),
@@ -303,7 +303,7 @@ def _used(known: Iterable[UpstreamChange], changes: Iterable[ChangePoint | Statu
     return tuple(one for one in known if one.id in used)
 
 
-def _doubts(series: Sequence[Series], positions: Sequence[str]) -> list[str]:
+def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[str]:
     """Say what cannot be judged."""
     notes = []
     if len(positions) == 1:
@@ -328,7 +328,7 @@ def _doubts(series: Sequence[Series], positions: Sequence[str]) -> list[str]:
     return [*notes, *_sessions(series), *_too_few(series)]
 
 
-def _sessions(series: Sequence[Series]) -> list[str]:
+def _sessions(series: Sequence[MetricSeries]) -> list[str]:
     """Say what the noise of latencies holds."""
     judged = [one for one in series if one.metric in PAIRED and one.noise is not None and len(one.points) > 1]
     turned = [all(in_turn([p for p in run if p.samples]) for run in one.runs) for one in judged]
@@ -350,7 +350,7 @@ def _sessions(series: Sequence[Series]) -> list[str]:
     return notes
 
 
-def _cases_of(series: Sequence[Series], turned: Sequence[bool], wanted: bool) -> list[str]:
+def _cases_of(series: Sequence[MetricSeries], turned: Sequence[bool], wanted: bool) -> list[str]:
     return sorted({one.case for one, is_turned in zip(series, turned, strict=True) if is_turned == wanted})
 
 
@@ -360,7 +360,7 @@ def _margins(margins: Mapping[str, float]) -> str:
     return " and ".join(f"{100 * margin:g} % ({metric})" for metric, margin in margins.items())
 
 
-def _too_few(series: Sequence[Series]) -> list[str]:
+def _too_few(series: Sequence[MetricSeries]) -> list[str]:
     """Name the cases where a paired change has little or no chance to be called."""
     notes = []
     for name in dict.fromkeys(one.case for one in series):

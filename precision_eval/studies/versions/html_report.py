@@ -20,7 +20,7 @@ from precision_eval.core.formatting import scientific
 from precision_eval.core.templating import template_environment
 from precision_eval.results.asv import build_words
 from precision_eval.studies.versions.changes import ChangePoint
-from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
+from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
 from precision_eval.studies.versions.plots import drawings
 from precision_eval.studies.versions.text import (
     METRIC_TITLES,
@@ -43,7 +43,7 @@ _COLOURS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class VersionPicture:
     """A figure on the page."""
 
     stem: str
@@ -56,7 +56,7 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class CellText:
     """One cell of a table."""
 
     text: str
@@ -72,7 +72,7 @@ class Shows:
 
     metric: str
     title: str
-    read: Callable[[Cell], float | None]
+    read: Callable[[FixCell], float | None]
 
 
 _QUANTITIES = (
@@ -95,7 +95,7 @@ def write_html(history: VersionHistory, folder: Path, *, command: str = COMMAND)
     return page
 
 
-def render_html(history: VersionHistory, pictures: Sequence[Picture], *, command: str = COMMAND) -> str:
+def render_html(history: VersionHistory, pictures: Sequence[VersionPicture], *, command: str = COMMAND) -> str:
     """Return the page's text."""
     return (
         template_environment(Path(__file__).parent)
@@ -139,7 +139,7 @@ def dates_of(history: VersionHistory) -> Mapping[str, str]:
     return {name: one.date.isoformat() for name, one in known if one is not None and one.date is not None}
 
 
-def _picture(png: Path, stem: str, case: str, *, axis: str) -> Picture:
+def _picture(png: Path, stem: str, case: str, *, axis: str) -> VersionPicture:
     """Return a figure's PNG with few colours, as data."""
     from PIL import Image
 
@@ -155,7 +155,7 @@ def _picture(png: Path, stem: str, case: str, *, axis: str) -> Picture:
         "latency": (f"Lines of the latency ratio of every fix of {case}, with intervals,", "track_latency_ratio"),
     }[kind]
     owner = case.replace("-", "_") or "*"
-    return Picture(
+    return VersionPicture(
         stem=stem,
         case=case,
         data="data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
@@ -166,7 +166,7 @@ def _picture(png: Path, stem: str, case: str, *, axis: str) -> Picture:
     )
 
 
-def _case(history: VersionHistory, case: CaseHistory, pictures: Sequence[Picture]) -> dict[str, object]:
+def _case(history: VersionHistory, case: CaseHistory, pictures: Sequence[VersionPicture]) -> dict[str, object]:
     """Return what the template shows of a case: figures, then tables that have a figure in them."""
     tables = []
     for table in case.tables:
@@ -182,7 +182,7 @@ def _case(history: VersionHistory, case: CaseHistory, pictures: Sequence[Picture
     }
 
 
-def _shown(case: CaseHistory, table: FixTable, fix: str, position: str, shows: Shows) -> Shown:
+def _shown(case: CaseHistory, table: FixTable, fix: str, position: str, shows: Shows) -> CellText:
     """Return one cell of a table."""
     cell = table.cells[fix, position]
     metrics = {
@@ -196,16 +196,16 @@ def _shown(case: CaseHistory, table: FixTable, fix: str, position: str, shows: S
         return _without_figure(cell.status, changed=changed)
     interval = cell.ratio_interval if shows.metric == "latency_ratio" else None
     note = "" if interval is None else f"{scientific(interval[0], digits=3)}–{scientific(interval[1], digits=3)}"
-    return Shown(text=value_text(value, shows.metric), note=note, value=f"{value:.9g}", changed=changed)
+    return CellText(text=value_text(value, shows.metric), note=note, value=f"{value:.9g}", changed=changed)
 
 
-def _without_figure(status: str | None, *, changed: bool) -> Shown:
+def _without_figure(status: str | None, *, changed: bool) -> CellText:
     if status is None:
-        return Shown(text="", note="not run")
+        return CellText(text="", note="not run")
     if status == "passed":
-        return Shown(text="?", note="passed, not measured", changed=changed)
+        return CellText(text="?", note="passed, not measured", changed=changed)
     style = STATUS_STYLES[status]
-    return Shown(text=style.letter, note=style.title, status=status, changed=changed)
+    return CellText(text=style.letter, note=style.title, status=status, changed=changed)
 
 
 def _row(change: Change) -> dict[str, str]:

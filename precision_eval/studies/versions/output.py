@@ -22,8 +22,8 @@ from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Table, make_table, to_markdown
 from precision_eval.results.asv import build_words
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange, status_at
-from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
-from precision_eval.studies.versions.series import Series, SeriesPoint
+from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
+from precision_eval.studies.versions.series import MetricSeries, SeriesPoint
 from precision_eval.studies.versions.upstream import UpstreamChange
 
 SCHEMA_VERSION = 2
@@ -66,15 +66,15 @@ def _rows(table: FixTable, positions: Sequence[str]) -> Iterator[tuple[str, ...]
             yield (fix if number_ == 0 else "", name, *texts)
 
 
-def _status(cell: Cell) -> str:
+def _status(cell: FixCell) -> str:
     return MISSING if cell.status is None else "n/a" if cell.status == "not_applicable" else cell.status
 
 
-def _value(metric: str, cell: Cell) -> str:
+def _value(metric: str, cell: FixCell) -> str:
     return number(metric, cell.values[metric]) if metric in cell.values else MISSING
 
 
-def _ratio(cell: Cell) -> str:
+def _ratio(cell: FixCell) -> str:
     if cell.ratio is None:
         return MISSING
     if cell.ratio_interval is None:
@@ -202,7 +202,7 @@ def write_csv(history: VersionHistory, path: Path) -> None:
         raise ParameterError(f"{path} cannot be written: {error.strerror}; give another file") from error
 
 
-def _csv_row(series: Series, point: SeriesPoint) -> list[Any]:
+def _csv_row(series: MetricSeries, point: SeriesPoint) -> list[Any]:
     value = point.value if point.value is not None and math.isfinite(point.value) else ""
     low, high = point.interval or ("", "")
     where = [series.case, series.mode, series.size, series.fix, series.metric, point.position, point.state]
@@ -225,7 +225,7 @@ def _position(history: VersionHistory, number: int) -> dict[str, Any]:
     }
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: MetricSeries) -> dict[str, Any]:
     content = asdict(series)
     if series.kind == "status":
         for point, known in zip(content["points"], series.points, strict=True):

@@ -24,7 +24,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from precision_eval.core.drawing import FAINT, INK, STATUS_STYLES, LeftOut, dress, label_line_ends, new_figure, style_of
 from precision_eval.core.formatting import scientific
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange
-from precision_eval.studies.versions.history import CaseHistory, Cell, FixTable, VersionHistory
+from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
 
 DRIFT = "drift"
 LATENCY = "latency_ratio"
@@ -213,7 +213,7 @@ def _cells(
     _name_versions(axes, positions, at=-0.5)
 
 
-def _face(cell: Cell, norm: LogNorm | None) -> tuple[str | None, str]:
+def _face(cell: FixCell, norm: LogNorm | None) -> tuple[str | None, str]:
     """Return a cell's colour and text; no colour where nothing was run."""
     status = _status(cell)
     if norm is not None and status == "passed" and cell.drift is not None:
@@ -228,7 +228,7 @@ def _face(cell: Cell, norm: LogNorm | None) -> tuple[str | None, str]:
     return style.colour, style.letter
 
 
-def _status(cell: Cell) -> str | None:
+def _status(cell: FixCell) -> str | None:
     """Return a cell's status; what has a drift and no recorded status has passed."""
     return "passed" if cell.status is None and cell.drift is not None else cell.status
 

@@ -55,7 +55,7 @@ class SeriesPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class MetricSeries:
     """One metric of one fix over all positions.
 
     Attributes
@@ -117,7 +117,7 @@ def kind_of(metric: str) -> str:
     return "exact" if metric in EXACT else "status" if metric == "status" else "other"
 
 
-def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[Series, ...]:
+def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[MetricSeries, ...]:
     """Return every series of some result sets, with its noise."""
     if len(sets) != len(positions) or len(set(positions)) != len(positions):
         raise ParameterError(f"{len(sets)} result sets for the positions {', '.join(positions)}; expected one for each")
@@ -126,7 +126,7 @@ def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[S
     return tuple(_with_noise(bare))
 
 
-def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> Series:
+def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> MetricSeries:
     """Return a series before its noise is known."""
     mode, case, metric, fix, size = key
     found = tuple(
@@ -143,12 +143,12 @@ def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str])
     )
     unit = next((point.unit for point in reversed(points) if point and point.unit), "")
     kind = kind_of(metric)
-    return Series(
+    return MetricSeries(
         mode=mode, case=case, metric=metric, fix=fix, size=size, unit=unit, kind=kind, points=found, noise=None
     )
 
 
-def _with_noise(series: Iterable[Series]) -> list[Series]:
+def _with_noise(series: Iterable[MetricSeries]) -> list[MetricSeries]:
     """Give each paired series its noise, drawn towards that of the other fixes, and its points their intervals."""
     series = list(series)
     own = {one.key: _own_scale(one) for one in series if one.kind == "paired"}
@@ -178,7 +178,7 @@ def _noise(own: float, degrees: float, prior: float | None) -> Noise:
     return Noise(scale=scale, degrees_of_freedom=total, own_scale=own, prior_scale=prior)
 
 
-def _own_scale(series: Series) -> tuple[float, float] | None:
+def _own_scale(series: MetricSeries) -> tuple[float, float] | None:
     """Return a paired series' own noise and its degrees of freedom; None without two processes anywhere."""
     logs = [np.log(_positive(series, point)) for point in series.measured if point.samples]
     if all(one.size < 2 for one in logs):
@@ -186,7 +186,7 @@ def _own_scale(series: Series) -> tuple[float, float] | None:
     return float(pair_scale(padded(logs)[None])[0]), float(sum(one.size - 1 for one in logs))
 
 
-def _positive(series: Series, point: SeriesPoint) -> NDArray[np.float64]:
+def _positive(series: MetricSeries, point: SeriesPoint) -> NDArray[np.float64]:
     samples = np.asarray(point.samples, dtype=np.float64)
     if not (np.isfinite(samples).all() and (samples > 0.0).all()):
         raise ParameterError(

@@ -35,7 +35,7 @@ MOST_NAMES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ChangeGroup:
     """Changes that one line tells; all lie between the same two positions.
 
     Attributes
@@ -59,13 +59,13 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Position:
+class ChangesAt:
     """What changed at one version or commit."""
 
     name: str
     since: str
-    explained: tuple[tuple[UpstreamChange, tuple[Group, ...]], ...]
-    unexplained: tuple[Group, ...]
+    explained: tuple[tuple[UpstreamChange, tuple[ChangeGroup, ...]], ...]
+    unexplained: tuple[ChangeGroup, ...]
     count: int
 
 
@@ -80,18 +80,18 @@ def all_changes(history: VersionHistory) -> tuple[Change, ...]:
     return tuple(change for one in history.cases for change in changes_of(one))
 
 
-def positions_of(history: VersionHistory) -> tuple[Position, ...]:
+def positions_of(history: VersionHistory) -> tuple[ChangesAt, ...]:
     """Return what changed at each position, in the order of the axis; positions without changes are left out."""
     changes = all_changes(history)
     by_name = {name: [change for change in changes if change.at == name] for name in history.positions}
     return tuple(_position(name, found) for name, found in by_name.items() if found)
 
 
-def _position(name: str, changes: Sequence[Change]) -> Position:
+def _position(name: str, changes: Sequence[Change]) -> ChangesAt:
     known = {one.id: one for change in changes for one in change.explained_by}
     explained = [(one, _groups(change for change in changes if one in change.explained_by)) for one in known.values()]
     before = {change.before for change in changes}
-    return Position(
+    return ChangesAt(
         name=name,
         since=before.pop() if len(before) == 1 else "",
         explained=tuple(explained),
@@ -100,7 +100,7 @@ def _position(name: str, changes: Sequence[Change]) -> Position:
     )
 
 
-def _groups(changes: Iterable[Change]) -> tuple[Group, ...]:
+def _groups(changes: Iterable[Change]) -> tuple[ChangeGroup, ...]:
     """Gather changes of one kind, fix and direction: statuses first, then what is large and frequent."""
     ordered = sorted(changes, key=_kind)
     groups = [tuple(members) for _, members in groupby(ordered, key=_kind)]
@@ -122,11 +122,11 @@ def _weight(change: Change) -> float:
     return min(abs(math.log(change.factor)), math.log(1000.0))
 
 
-def _group(members: tuple[Change, ...]) -> Group:
+def _group(members: tuple[Change, ...]) -> ChangeGroup:
     first = members[0]
     metric = first.key[2]
     note = ", with the float32 baseline" if isinstance(first, ChangePoint) and first.with_baseline else ""
-    return Group(
+    return ChangeGroup(
         what=f"{first.fix}: {METRIC_TITLES.get(metric, metric)}{note}",
         change=_change_text(members),
         where=_where(members),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from precision_eval.cli import app_doctor, main
+from precision_eval.cli import doctor, main
 
 FACTORIES = """import torch
 from torch import nn
@@ -80,7 +80,7 @@ def factories(tmp_path, monkeypatch):
 
 def run(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["precision-eval", "doctor", *arguments])
-    assert app_doctor.app.registered_commands
+    assert doctor.app.registered_commands
     try:
         main()
     except SystemExit as end:

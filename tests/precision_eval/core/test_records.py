@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_eval.core.errors import RecordError
@@ -45,6 +46,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))
 def test_round_trip(data):
     record = replace(RECORD, data=data)
@@ -111,6 +113,14 @@ def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
     assert (tmp_path / "records.jsonl.torn").read_bytes() == tail + b"\n"  # nothing is thrown away
 
 
+def test_text_that_no_encoding_has_is_recorded_all_the_same(tmp_path):
+    record = replace(RECORD, status="raised", reason="no file \udcff.wav", data=None)
+    file = RecordFile(tmp_path / "records.jsonl")
+    file.append([record])
+    assert file.read().records == (record,)
+
+
+@settings(max_examples=40)
 @given(st.binary(max_size=60))
 def test_any_tail_keeps_every_record_before_it(tmp_path_factory, tail):
     file = RecordFile(tmp_path_factory.mktemp("tail") / "records.jsonl")
@@ -145,6 +155,39 @@ def test_other_schema_names_both(tmp_path):
     file.path.write_text(json.dumps({**json.loads(RECORD.to_json()), "schema_version": 7}) + "\n")
     with pytest.raises(RecordError, match="line 1 has schema version 7, this precision-eval reads 1 and 2"):
         file.read()
+
+
+RESULTS = Path(__file__).resolve().parents[3] / "results"
+
+
+@pytest.mark.skipif(not (RESULTS / "cpu" / "records.jsonl").exists(), reason="committed results are not here")
+def test_records_of_the_first_schema_are_read_in_todays_words():
+    file = RESULTS / "cpu" / "records.jsonl"
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    records = RecordFile(file).read().records
+    assert len(records) == len(written)
+    for record, line in zip(records, written, strict=True):
+        assert record.schema_version == 2
+        assert record.case == line.get("workload", line.get("case"))
+        assert (record.status, record.reason, record.wall_s) == (line["status"], line["reason"], line["wall_s"])
+        assert record.cell.endswith(f"#{record.measure}")
+        assert f"/{record.fix}/" in record.cell
+        assert not {record.fix, record.role, record.measure, *(record.data or {})} & OLD_WORDS
+
+
+OLD_WORDS = {"oracle", "null", "witness", "against_oracle"}
+
+
+def test_the_first_schemas_words_are_renamed_and_its_numbers_kept():
+    old = {**json.loads(RECORD.to_json()), "schema_version": 1, "workload": "w", "workload_digest": "d"}
+    del old["case"], old["case_digest"]
+    old |= {"cell": "w/null/eager@cpu:s#witness", "fix": "null", "role": "null", "measure": "witness"}
+    old["data"] = {"against_oracle": {"mean": 0.1}, "null": 1}
+    record = Record.from_json(json.dumps(old))
+    assert (record.case, record.fix, record.role, record.measure) == ("w", "noise_floor", "noise_floor", "trace")
+    assert record.cell == "w/noise_floor/eager@cpu:s#trace"
+    assert record.data == {"against_reference": {"mean": 0.1}, "null": 1}
+    assert Record.from_json(record.to_json()) == record
 
 
 @pytest.mark.parametrize(
@@ -226,6 +269,7 @@ def test_one_run_per_folder_until_it_ends_however_it_ends(tmp_path):
 
 WRITER = """
 import sys
+from pathlib import Path
 from dataclasses import replace
 from pathlib import Path
 from precision_eval.core.records import Record, RecordFile

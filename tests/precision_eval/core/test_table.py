@@ -161,6 +161,7 @@ def test_markdown_reads_plainly_where_nothing_needs_escaping():
     assert markdown_text(text) == text
     assert markdown_text(Code("kv_to_query")) == "`kv_to_query`"
     assert markdown_text(Strong("no")) == "**no**"
+    assert markdown_text(Strong("*")) == r"**\***"
     assert markdown_text(MarkdownText("[a](b) | `c`\nd")) == r"[a](b) \| `c` d"
 
 

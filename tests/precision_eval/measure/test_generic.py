@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from precision_eval.cases.base import BuiltCase
 from precision_eval.core import cells
 from precision_eval.core.cells import Cell, Options, failure_of, role_of
 from precision_eval.core.errors import CandidateError, UnsupportedError
@@ -142,8 +143,8 @@ def test_output_that_is_not_finite(tmp_path, monkeypatch):
         def forward(self, query):
             return query / 0.0
 
-    built = generic.BuiltCase(Infinite(), (torch.ones(2, 3),))
-    monkeypatch.setattr(generic, "_case", lambda cell: built)
+    built = BuiltCase(Infinite(), (torch.ones(2, 3),))
+    monkeypatch.setattr(generic, "_built", lambda cell: built)
     for measure in ("trace", "latency"):
         outcome = outcomes(tmp_path, measure, "kv_to_query")["kv_to_query"]
         assert (outcome.status, outcome.data) == ("non_finite", None)
@@ -243,3 +244,44 @@ def test_running_out_of_memory_while_timed_keeps_its_status():
     with pytest.raises(CandidateError) as wrapped:
         _runs_out(None, 0)
     assert failure_of("kv_to_query", wrapped.value).status == "out_of_memory"
+
+
+class Plain(torch.nn.Module):
+    """A module of a user's: it upcasts in its own code, and returns a dictionary."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16, dtype=torch.float16)
+
+    def forward(self, x):
+        hidden = self.linear(x)
+        return {"out": hidden.float().softmax(-1).to(x.dtype), "index": hidden.argmax(-1)}
+
+
+def drift_of(monkeypatch, tmp_path, fix):
+    torch.manual_seed(0)
+    built = BuiltCase(Plain().eval(), (torch.randn(8, 16),))
+    monkeypatch.setattr(generic, "_built", lambda cell: built)
+    return outcomes(tmp_path, "drift", fix)[fix]
+
+
+def test_drift_of_any_module(monkeypatch, tmp_path):
+    half, wide = (drift_of(monkeypatch, tmp_path, fix) for fix in ("query_to_half", "full_float32"))
+    assert half.status == wide.status == "passed"
+    assert 1e-5 < half.data["relative_error"] < 1e-2
+    assert wide.data["relative_error"] < 1e-6
+    assert half.data["casts"]
+    assert drift_of(monkeypatch, tmp_path, "as_shipped").status == "raised"
+
+
+def test_what_the_suite_itself_cannot_do_is_no_status_of_the_fix(monkeypatch, tmp_path):
+    from precision_eval.measure import system_drift
+
+    def broken(model):
+        raise RuntimeError("no float64 here")
+
+    monkeypatch.setattr(system_drift, "in_float64", broken)
+    outcome = drift_of(monkeypatch, tmp_path, "query_to_half")
+    assert outcome.status == "crashed"
+    assert outcome.reason.startswith("the suite failed, not the fix: MeasurementError: the drift of 'query_to_half'")
+    assert "no float64 here" in outcome.reason

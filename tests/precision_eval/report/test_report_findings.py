@@ -6,9 +6,9 @@ import pytest
 
 from precision_eval.report.findings import findings_of
 from precision_eval.report.findings_sound import silent_controls, sound_sentences, worse_by_sound, yardsticks_of
-from precision_eval.report.ranking import least_memory
 from precision_eval.report.recommendation import choices_of, recommendation
-from precision_eval.results.data import load_run
+from precision_eval.results.choose.comparing import leaders
+from precision_eval.results.reading import load_run
 
 # condition: MCD to the original speech in dB, phonemes right
 AS_ON_A_GOOD_DAY = {
@@ -154,7 +154,7 @@ def test_a_tie_goes_to_less_drift_and_is_named(voice):
         "bfloat16": ((1.20, 1.19, 1.21), 6e-3, int(9.05 * 2**20), 64),
     }
     loaded, section = voice(costs=tied)
-    assert [row.fix for row in least_memory(section)] == ["float16", "bfloat16"]
+    assert [row.fix for row in leaders(section, "memory")] == ["float16", "bfloat16"]
     text = recommendation(loaded, section)
     assert "; for speed take kv_to_query (" in text
     assert "; in time a tie with float16, broken by less drift)" in text

@@ -15,9 +15,9 @@ from precision_eval.core.formatting import (
     times_text,
     with_interval,
 )
+from precision_eval.core.table import to_markdown
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.findings import findings_of
-from precision_eval.report.ranking import fastest, latency_interval, lowest_drift, pareto_front, verdict_of
 from precision_eval.report.tables import (
     VOICE_WINDOW_FRAMES,
     audio_table,
@@ -26,8 +26,10 @@ from precision_eval.report.tables import (
     tables_of,
     trace_table,
 )
-from precision_eval.report.text import family_wise_line, markdown_report, markdown_table, print_report, reading_guide
-from precision_eval.results.data import load_run
+from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
+from precision_eval.results.choose.comparing import leaders
+from precision_eval.results.choose.front import value_front
+from precision_eval.results.reading import load_run
 
 
 def latency(ratio, low, high, *, verdict="faster", baseline="full_float32"):
@@ -108,10 +110,10 @@ def test_fastest_calls_overlap_a_tie_and_distance_none(small):
     fixes = {
         "bfloat16": ((0.80, 0.78, 0.82), 1e-3),
         "float16": ((0.83, 0.81, 0.85), 1e-4),
-        "kv_to_query": ((0.90, 0.88, 0.92), 1e-5),
+        "kv_to_query": ((1.90, 1.88, 1.92), 1e-5),
     }
     run = small(fixes)
-    assert names(fastest(run.sections[0])) == ["bfloat16", "float16"]
+    assert names(leaders(run.sections[0], "time")) == ["bfloat16", "float16"]
     text = " ".join(findings_of(run, run.sections[0]))
     assert "Fastest is bfloat16 at 0.800 [0.780, 0.820] of full_float32's time, a tie within uncertainty with" in text
 
@@ -132,7 +134,7 @@ def test_a_verdict_is_held_to_what_the_baseline_shows_against_itself(synthetic, 
     run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.94, 0.92, 0.95, verdict="faster"))
     run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="slower"))
     section = load_run(run.write()).sections[0]
-    assert {row.fix: verdict_of(row, section) for row in section.rows} == {
+    assert {row.fix: section.verdict_of(row) for row in section.rows} == {
         "full_float32": "noise floor off",
         "kv_to_query": "undecided",  # its interval is the noise floor's own
         "float16": "slower",
@@ -145,8 +147,8 @@ def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp
     run.add("w", "s", "eager", "kv_to_query", "latency", latency(0.90, 0.89, 0.91))
     loaded = load_run(run.write())
     rows = {row.fix: row for row in loaded.sections[0].rows}
-    assert latency_interval(rows["full_float32"]) == (1.0, 0.33, 1.8)
-    assert names(fastest(loaded.sections[0])) == ["kv_to_query", "full_float32"]
+    assert loaded.sections[0].time_interval(rows["full_float32"]) == (1.0, 0.33, 1.8)
+    assert names(leaders(loaded.sections[0], "time")) == ["kv_to_query"]
     text = " ".join(findings_of(loaded, loaded.sections[0]))
     assert "Even the baseline is not told from itself with certainty" in text
     assert "undecided against" not in text
@@ -155,22 +157,22 @@ def test_the_baseline_is_one_with_the_noise_of_its_own_comparison(synthetic, tmp
 def test_drifts_without_interval_tie_within_ten_per_cent(small):
     triple = (1.0, 0.99, 1.01)
     run = small({"float16": (triple, 1.00e-4), "kv_to_query": (triple, 1.08e-4), "bfloat16": (triple, 1.2e-4)})
-    assert names(lowest_drift(run.sections[0])) == ["float16", "kv_to_query"]
+    assert names(leaders(run.sections[0], "drift")) == ["float16", "kv_to_query"]
 
 
 def test_pareto_front_equals_its_definition(full_run):
     for section in load_run(full_run).sections:
         points = {
-            row.fix: (latency_interval(row)[0], row.drift["relative_error"])
+            row.fix: (section.time_interval(row)[0], row.drift.value)
             for row in section.curing
-            if latency_interval(row) and row.drift
+            if section.time_interval(row) and row.drift
         }
         beaten = {
             a
             for a, b in itertools.permutations(points, 2)
             if points[b] != points[a] and all(q <= p for p, q in zip(points[a], points[b], strict=True))
         }
-        assert set(names(pareto_front(section))) == set(points) - beaten
+        assert set(names(value_front(section))) == set(points) - beaten
 
 
 def test_failing_fixes_never_win(small, synthetic, tmp_path):
@@ -179,7 +181,7 @@ def test_failing_fixes_never_win(small, synthetic, tmp_path):
     run.add("w", "s", "eager", "float16", "drift", status="non_finite", reason="output holds inf")
     run.add("w", "s", "eager", "bfloat16", "latency", latency(0.9, 0.9, 0.9))
     loaded = load_run(run.write())
-    assert names(fastest(loaded.sections[0])) == ["bfloat16"]
+    assert names(leaders(loaded.sections[0], "time")) == ["bfloat16"]
     assert "float16 does not cure it: non_finite" in findings_of(loaded, loaded.sections[0])[0]
 
 
@@ -209,7 +211,7 @@ def test_missing_null_and_controls_are_said(synthetic, tmp_path):
     run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
     loaded = load_run(run.write())
     table = audio_table(loaded, loaded.sections[0])
-    assert "Not in these records: reference, null and control; without them" in table.notes[-1]
+    assert "Not in these records: reference, noise floor and control; without them" in table.notes[-1]
 
 
 def test_trace_shows_what_ran(full_run):
@@ -239,7 +241,7 @@ def test_markdown_tables_are_well_formed(full_run):
     run = load_run(full_run)
     for section in run.sections:
         for table in tables_of(run, section):
-            lines = [line for line in markdown_table(table, heading=False).splitlines() if line.startswith("|")]
+            lines = [line for line in to_markdown(table, heading=False).splitlines() if line.startswith("|")]
             assert len(lines) == len(table.rows) + 2
             assert {line.count("|") for line in lines} == {len(table.columns) + 1}
     text = markdown_report(run, figures=[full_run / "figures" / "a.png"], left_out=["b: not measured"])
@@ -350,7 +352,7 @@ def test_verdicts_of_the_first_version_are_understood(synthetic, tmp_path):
     run.add("w", "s", "eager", "full_float32", "latency", latency(1.0, 0.999, 1.001, verdict="equivalent"))
     run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="worse"))
     section = load_run(run.write()).sections[0]
-    assert {row.fix: verdict_of(row, section) for row in section.rows}["float16"] == "slower"
+    assert {row.fix: section.verdict_of(row) for row in section.rows}["float16"] == "slower"
 
 
 def test_family_wise_error_is_stated(synthetic, tmp_path):

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from precision_eval.report.tables_parts import all_tables, parts_table, shares_of
+from precision_eval.report.tables import parts_table, shares_of, tables_of
 from precision_eval.report.text import markdown_report, print_report
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 SPLIT = {
     "input_cast_mse": 6.0, "compute_mse": 4.5, "output_rounding_mse": 1.0, "cross_mse": -1.5, "total_mse": 10.0,
@@ -57,4 +57,4 @@ def test_without_a_sampler_its_columns_are_left_out_and_without_either_the_table
     assert table.columns[-1] == "cross-term, %"
     assert len(table.notes) == 1
     assert parts_table(second) is None
-    assert [t.title.startswith("What the drift") for t in all_tables(other, second)] == [False]
+    assert [t.title.startswith("What the drift") for t in tables_of(other, second)] == [False]

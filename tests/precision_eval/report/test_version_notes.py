@@ -6,15 +6,13 @@ import json
 
 import pytest
 
+from precision_eval.diagnose.explain.operations import PROBES, operations_table
 from precision_eval.report.version_notes import (
-    operations_table,
-    spans_text,
     version_notes,
     version_table,
 )
-from precision_eval.results.data import load_run
-from precision_eval.results.expectations import MODES, Change, Column, Expectation
-from precision_eval.studies.versions.operations import PROBES
+from precision_eval.results.expectations import MODES, Column, Expectation, ExpectationChange, spans_text
+from precision_eval.results.reading import load_run
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
 
@@ -79,7 +77,7 @@ def test_pinned_cells_and_runs_of_an_unknown_torch_have_no_notes(synthetic, tmp_
 
 
 def test_spans_of_three():
-    change = Change("c", (("2.6.0", PASSED), ("2.8.0", RAISED), ("2.9.0", RAISED), ("2.10.0", PASSED)))
+    change = ExpectationChange("c", (("2.6.0", PASSED), ("2.8.0", RAISED), ("2.9.0", RAISED), ("2.10.0", PASSED)))
     assert spans_text(change) == "passed up to 2.6.0, raised in 2.8.0 to 2.9.0, passed from 2.10.0"
 
 

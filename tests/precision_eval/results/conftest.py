@@ -1,3 +1,4 @@
 from made_runs import full_run, synthetic
+from made_versions import run_type, write
 
-__all__ = ["full_run", "synthetic"]
+__all__ = ["full_run", "run_type", "synthetic", "write"]

@@ -10,14 +10,14 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase, Case
 from precision_eval.cases.systems import CASES
-from precision_eval.cli.expect import Request, expect_command
+from precision_eval.cli.expect import ExpectRequest, expect_command
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.expectations import (
     MODES,
-    Change,
     Column,
     Expectation,
+    ExpectationChange,
     changes,
     column_for,
     differences,
@@ -80,7 +80,9 @@ def test_the_nearest_lower_version_stands_in():
 
 
 def test_changes_between_versions_are_listed():
-    assert changes(table_by_hand()) == [Change("toy/as_shipped/eager", (("2.6.0", RAISED), ("2.10.0", PASSED)))]
+    assert changes(table_by_hand()) == [
+        ExpectationChange("toy/as_shipped/eager", (("2.6.0", RAISED), ("2.10.0", PASSED)))
+    ]
     assert changes({"2.6.0": table_by_hand()["2.6.0"]}) == []
 
 
@@ -204,7 +206,7 @@ def request(path, **changed):
         "show_changes": False,
         "table": path,
     }
-    return Request(**given | changed)
+    return ExpectRequest(**given | changed)
 
 
 def test_the_command_records_compares_and_ends_with_1_where_something_differs(tmp_path, capsys):

@@ -4,8 +4,9 @@ import json
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.report.csv_file import write_csv
-from precision_eval.results.data import figure_of, load_run, memory_bytes, series_of
+from precision_eval.report.tables import write_csv
+from precision_eval.results.model import figure_of, memory_bytes, series_of
+from precision_eval.results.reading import load_run
 
 
 def test_the_later_record_of_a_cell_counts(synthetic, tmp_path):

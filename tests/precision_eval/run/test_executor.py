@@ -136,7 +136,7 @@ import sys, pathlib
 from precision_eval.run.executor import IsolatedExecutor
 import executor_calls
 if __name__ == "__main__":
-    IsolatedExecutor(1).submit(getattr(executor_calls, sys.argv[2]), pathlib.Path(sys.argv[1])).result()
+    IsolatedExecutor(1, preload=()).submit(getattr(executor_calls, sys.argv[2]), pathlib.Path(sys.argv[1])).result()
 """
 
 

@@ -83,7 +83,7 @@ def test_what_comes_before():
     after = plan.after["voice/kv_to_query/eager@cpu:small#audio"]
     assert after == (
         "voice/reference/eager@cpu:small#synthesis",
-        "voice/null/eager@cpu:small#synthesis",
+        "voice/noise_floor/eager@cpu:small#synthesis",
         "voice/kv_to_query/eager@cpu:small#synthesis",
     )
     assert plan.after["voice/kv_to_query/eager@cpu:small#synthesis"] == ("voice/kv_to_query/eager@cpu:small#trace",)

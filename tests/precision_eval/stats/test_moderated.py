@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize, special, stats
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.gate.paired import paired_tests
 from precision_eval.stats import holm_adjusted
+from precision_eval.stats.families import paired_tests
 from precision_eval.stats.moderated import (
     Prior,
     fit_prior,

@@ -26,7 +26,8 @@ from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, SAMPLE_
 from precision_eval.core.records import Record
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.results.data import Row, Run, Section
+from precision_eval.results.model import Group, Row
+from precision_eval.results.reading import Run
 
 ORIGINAL = "original speech"
 """Label of the recording whose script the voice speaks; it never went through the codec."""
@@ -69,7 +70,7 @@ class Unheard:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SoundGroup:
     """Conditions that share a cursor.
 
     Attributes
@@ -107,12 +108,13 @@ class Group:
 
 def has_wavs(run: Run) -> bool:
     """Say whether any WAV that a record names is there at all."""
-    return any((run.directory / _wav_name(record)).is_file() for record in run.records if _wav_name(record))
+    names = {name for record in run.records if (name := _wav_name(record))}
+    return any((run.directory / name).is_file() for name in names)
 
 
-def groups_of(run: Run) -> tuple[Group, ...]:
+def groups_of(run: Run) -> tuple[SoundGroup, ...]:
     """Read, check and arrange every WAV of a run."""
-    places: dict[tuple[str, str, str, str], list[tuple[Section, Row]]] = {}
+    places: dict[tuple[str, str, str, str], list[tuple[Group, Row]]] = {}
     for section in run.sections:
         key = (section.case, section.size, section.device, section.pins)
         places.setdefault(key, []).extend((section, row) for row in section.rows if "synthesis" in row.records)
@@ -130,7 +132,7 @@ def opened(sound: Sound) -> Iterator[Source]:
         yield source
 
 
-def _group(run: Run, key: tuple[str, str, str, str], rows: Sequence[tuple[Section, Row]]) -> Group:
+def _group(run: Run, key: tuple[str, str, str, str], rows: Sequence[tuple[Group, Row]]) -> SoundGroup:
     case, size, device, pins = key
     found = [_examined(run, section, row) for section, row in rows]
     sounds = [one for one in found if isinstance(one, Sound)]
@@ -146,10 +148,10 @@ def _group(run: Run, key: tuple[str, str, str, str], rows: Sequence[tuple[Sectio
     if sounds and case == _SPOKEN and rate == SAMPLE_RATE_HZ:
         sounds.append(_original(max(sound.n_samples for sound in sounds)))
     title = " · ".join((case, size, device)) + pins.replace(",", ", ").replace("=", " ")
-    return Group(title=title, sounds=tuple(sounds), unheard=tuple(unheard))
+    return SoundGroup(title=title, sounds=tuple(sounds), unheard=tuple(unheard))
 
 
-def _examined(run: Run, section: Section, row: Row) -> Sound | Unheard:
+def _examined(run: Run, section: Group, row: Row) -> Sound | Unheard:
     """Check what a row's record of its synthesis names."""
     record = row.records["synthesis"]
     label = row.fix if section.mode == "eager" else f"{row.fix} ({section.mode})"
@@ -182,7 +184,9 @@ class _UnusableError(Exception):
 
 def _read(run_dir: Path, name: str, record: Record) -> tuple[int, int, str, float]:
     """Return length, sample rate, digest of the samples and peak of a WAV that is what its record says."""
-    path = run_dir / name
+    path = _inside(run_dir, name)
+    if path is None:
+        raise _UnusableError(f"the record names {name!r}, which lies outside the run's folder; it is not read")
     if not path.is_file():
         raise _UnusableError(f"{name} is missing; {REMEDY}")
     with FileSource(path, dtype="float32", name=name) as source:
@@ -216,8 +220,17 @@ def _is_recorded(run_dir: Path, name: str, record: Record) -> bool:
     promised = _files_of(record).get(name)
     if promised is None:
         return True
-    with (run_dir / name).open("rb") as file:
+    path = _inside(run_dir, name)
+    if path is None:
+        return False
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == promised
+
+
+def _inside(run_dir: Path, name: str) -> Path | None:
+    """Return the file that a record names; None where it lies outside the run's folder, links followed."""
+    path = run_dir / name
+    return path if path.resolve().is_relative_to(run_dir.resolve()) else None
 
 
 def _files_of(record: Record) -> dict[str, str]:
@@ -232,7 +245,7 @@ def _wav_name(record: Record) -> str:
     return str((record.data or {}).get("wav", ""))
 
 
-def _with_leaving(run: Run, sounds: Sequence[Sound], rows: Iterable[tuple[Section, Row]]) -> list[Sound]:
+def _with_leaving(run: Run, sounds: Sequence[Sound], rows: Iterable[tuple[Group, Row]]) -> list[Sound]:
     """Add to each sound when its tokens leave the reference's."""
     records = {_wav_name(row.records["synthesis"]): row.records["synthesis"] for _, row in rows}
     tokens = {sound.shown_path: _tokens(run.directory, records[sound.shown_path]) for sound in sounds}
@@ -243,7 +256,9 @@ def _with_leaving(run: Run, sounds: Sequence[Sound], rows: Iterable[tuple[Sectio
 def _tokens(run_dir: Path, record: Record) -> np.ndarray | None:
     """Return the tokens of a synthesis, (frames, codebooks); None where they are not there as they were recorded."""
     names = [name for name in _files_of(record) if name.endswith(".npy")]
-    if not names or not (run_dir / names[0]).is_file() or not _is_recorded(run_dir, names[0], record):
+    if not names or _inside(run_dir, names[0]) is None or not (run_dir / names[0]).is_file():
+        return None
+    if not _is_recorded(run_dir, names[0], record):
         return None
     tokens: np.ndarray = np.load(run_dir / names[0], allow_pickle=False)
     return tokens

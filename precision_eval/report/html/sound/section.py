@@ -26,9 +26,9 @@ from precision_eval.report.html.sound.coding import (
     plans,
     why_not,
 )
-from precision_eval.report.html.sound.conditions import Group, Sound, groups_of, has_wavs, opened
+from precision_eval.report.html.sound.conditions import Sound, SoundGroup, groups_of, has_wavs, opened
 from precision_eval.report.html.sound.shown import Progress, Shown, ShownRow, drawn
-from precision_eval.results.data import Run
+from precision_eval.results.reading import Run
 
 HERE = Path(__file__).parent
 STREAM_TYPE = "data:audio/mpeg;base64,"
@@ -93,12 +93,12 @@ def _html(shown: Sequence[Shown]) -> str:
     )
 
 
-def _unique(group: Group) -> list[Sound]:
+def _unique(group: SoundGroup) -> list[Sound]:
     """Return the sounds that need a stream of their own."""
     return [sound for sound in group.sounds if group.first_alike(sound) is sound]
 
 
-def _lengths(group: Group) -> list[int]:
+def _lengths(group: SoundGroup) -> list[int]:
     return [sound.n_samples for sound in _unique(group)]
 
 
@@ -124,7 +124,7 @@ def _silenced(shown: Shown, why: str) -> Shown:
     return replace(shown, silent=why, rows=tuple(replace(row, stream="") for row in shown.rows))
 
 
-def _encoded(group: Group, plan: Plan, tell: Progress) -> dict[str, bytes]:
+def _encoded(group: SoundGroup, plan: Plan, tell: Progress) -> dict[str, bytes]:
     """Compress every sound that needs a stream; digest → stream."""
     streams = {}
     for sound in _unique(group):
@@ -134,7 +134,7 @@ def _encoded(group: Group, plan: Plan, tell: Progress) -> dict[str, bytes]:
     return streams
 
 
-def _losses(group: Group, streams: Mapping[str, bytes], plan: Plan, tell: Progress) -> list[Loss]:
+def _losses(group: SoundGroup, streams: Mapping[str, bytes], plan: Plan, tell: Progress) -> list[Loss]:
     """Hold every copy to its WAV; digital silence has no distance."""
     losses = []
     for sound in _unique(group):

@@ -20,7 +20,7 @@ from precision_eval.core.formatting import duration_long
 from precision_eval.report.html.figures import Figure, figure
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.coding import Plan, coded_rate_hz
-from precision_eval.report.html.sound.conditions import Group, Sound, Unheard, opened
+from precision_eval.report.html.sound.conditions import Sound, SoundGroup, Unheard, opened
 from precision_eval.report.html.sound.spectrogram import Picture
 
 Progress = Callable[[str], None]
@@ -51,7 +51,7 @@ class ShownRow:
 class Shown:
     """One group."""
 
-    group: Group
+    group: SoundGroup
     rows: tuple[ShownRow, ...]
     noise_floor_distance: Figure | None
     plan: Plan | None = None
@@ -140,7 +140,7 @@ class Shown:
         return [(min(1.0, time / whole), f"{time // 60}:{time % 60:02d}") for time in times]
 
 
-def drawn(group: Group, number: int, tell: Progress) -> Shown:
+def drawn(group: SoundGroup, number: int, tell: Progress) -> Shown:
     """Draw every sound of a group, without its stream."""
     rows = []
     for index, sound in enumerate(group.sounds, start=1):
@@ -150,7 +150,7 @@ def drawn(group: Group, number: int, tell: Progress) -> Shown:
     return Shown(group=group, rows=tuple(rows), noise_floor_distance=_distance(noise_floor) if noise_floor else None)
 
 
-def _row(group: Group, sound: Sound, *, stream: str) -> ShownRow:
+def _row(group: SoundGroup, sound: Sound, *, stream: str) -> ShownRow:
     alike, leaves_s = group.first_alike(sound), sound.leaves_s
     if leaves_s is not None and (math.isinf(leaves_s) or sound.role == "reference"):
         leaves_s = None
@@ -169,7 +169,7 @@ def _row(group: Group, sound: Sound, *, stream: str) -> ShownRow:
     )
 
 
-def _picture(group: Group, sound: Sound) -> Picture | None:
+def _picture(group: SoundGroup, sound: Sound) -> Picture | None:
     """Draw a sound's difference to the reference; its level, where it is the reference or there is none."""
     reference = group.reference
     if sound.n_samples < FrameGrid(sound.sample_rate_hz, 1 << 30).frame_samples:
@@ -189,7 +189,7 @@ def _distance(sound: Sound) -> Figure | None:
     return figure(sound.measured, *path, write=lambda value: f"{value:.3g} dB")
 
 
-def _lines(group: Group, sound: Sound) -> tuple[Markup, ...]:
+def _lines(group: SoundGroup, sound: Sound) -> tuple[Markup, ...]:
     """Say what is known of a sound beside its strip."""
     lines = []
     if group.reference is not None and sound.role != "reference":
@@ -215,7 +215,7 @@ def _leaving_text(sound: Sound) -> str:
     return f"leaves the reference's tokens at {sound.leaves_s:.2f} s"
 
 
-def _alt(group: Group, sound: Sound) -> str:
+def _alt(group: SoundGroup, sound: Sound) -> str:
     length = duration_long(sound.duration_s)
     if group.reference is None or sound.role == "reference":
         return f"Spectrogram of {sound.label} over {length}, 80 mel bands."

@@ -81,15 +81,6 @@ def test_compiled_the_message_may_be_attentions(built):
         call(*built.inputs)
 
 
-def test_a_call_is_repeatable_and_follows_the_seed(built):
-    first, second = run("full_float32", built), run("full_float32", built)
-    assert torch.equal(first, second)
-    other = ENTRY.tiny(seed=1)
-    assert not torch.equal(other.inputs[0], built.inputs[0])
-    assert not torch.equal(run("full_float32", other), first)
-    assert torch.equal(run("full_float32", ENTRY.tiny(seed=0)), first)
-
-
 @torch.no_grad()
 def test_own_decoder_equals_transformers(built):
     twin = built.model.in_float64()
@@ -211,10 +202,3 @@ def test_a_config_with_too_short_a_cache_is_refused(built, tmp_path):
         ParameterError, match=r"decoder_config\.max_position_embeddings 64; expected an integer of 128 or more"
     ):
         ENTRY.from_pretrained(tmp_path, dtype="float16")
-
-
-def test_as_a_case():
-    case = ENTRY.case()
-    built = case.build("tiny", device="cpu", seed=0)
-    assert torch.equal(built.inputs[0], ENTRY.tiny(seed=0).inputs[0])
-    assert case.source.endswith("d4790dd")

@@ -257,8 +257,3 @@ def test_sizes_that_do_not_fit_are_refused():
             dataclasses.replace(size, **changes)
     with pytest.raises(UnknownNameError, match="did you mean tiny"):
         DIA["dia-decode"].build("tin", device="cpu", seed=0)
-
-
-def test_digests_differ():
-    assert len({case.digest for case in DIA.values()}) == len(DIA)
-    assert all(not case.by_default for case in DIA.values())

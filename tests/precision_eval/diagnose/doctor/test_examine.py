@@ -1,7 +1,6 @@
 """Bad input, state, repeatability, the references, the suggested change, and that nothing is left behind."""
 
 import importlib
-import json
 import subprocess
 import sys
 
@@ -12,12 +11,13 @@ from torch.nn.modules import module as module_hooks
 
 import precision_eval.diagnose.doctor
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor import reference, remedies
+from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.diagnose.doctor.findings import owner_of
-from precision_eval.diagnose.doctor.subject import (
-    Subject,
+from precision_eval.measure import float64_reference as reference
+from precision_eval.measure.model_calls import (
+    ExaminedModel,
     base_dtype,
     observe_call,
     relative_error,
@@ -33,8 +33,12 @@ def quick(model, *inputs, **options):
     return examine(model, *inputs, **{"fixes": False, "compiled": False} | options)
 
 
-def test_it_is_public_without_torch():
-    code = "import sys, precision_eval.diagnose.doctor; print('torch' in sys.modules)"
+def test_the_doctor_is_public_and_a_text_is_explained_without_torch():
+    text = "mat1 and mat2 must have the same dtype, but got Float and Half"
+    code = (
+        "import sys, precision_eval.diagnose.doctor\nfrom precision_eval.diagnose.explain import explain\n"
+        f"assert explain({text!r}).known\nprint('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
     assert precision_eval.diagnose.doctor.examine is examine
@@ -54,9 +58,6 @@ def test_it_is_public_without_torch():
 def test_bad_input_is_one_clear_line(model, inputs, message):
     with pytest.raises(ParameterError, match=message):
         quick(model, *inputs)
-
-
-def test_memory_below_zero():
     with pytest.raises(ParameterError, match="available_bytes is -1"):
         quick(nn.Linear(D, D), torch.ones(2, D), available_bytes=-1)
 
@@ -119,7 +120,7 @@ def test_what_cannot_be_copied_is_refused():
 def test_observing_changes_nothing_and_leaves_nothing():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.LayerNorm(D))
-    subject = Subject(model, (torch.randn(4, D),), {})
+    subject = ExaminedModel(model, (torch.randn(4, D),), {})
     with torch.no_grad():
         plain = model(*subject.tensors)
     observer, outcome = observe_call(
@@ -250,8 +251,8 @@ def test_relative_error_by_hand():
 
 def test_base_is_what_most_elements_are_in():
     model = nn.ModuleList([nn.Linear(D, D).half(), nn.LayerNorm(D)])
-    assert base_dtype(Subject(model, (), {})) is torch.float16
-    assert base_dtype(Subject(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
+    assert base_dtype(ExaminedModel(model, (), {})) is torch.float16
+    assert base_dtype(ExaminedModel(nn.Identity(), (torch.ones(2).bfloat16(),), {})) is torch.bfloat16
 
 
 def test_a_modules_expression():
@@ -295,29 +296,8 @@ def test_the_suggested_line_cures(tmp_path, monkeypatch):
     assert (found.status, again.status, again.faults) == ("raised", "passed", ())
 
 
-def test_json_is_strict_and_text_names_the_split():
-    class Split(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.gain = nn.Parameter(torch.ones(D))
-            self.project = nn.Linear(D, 2 * D).half()
-
-        def forward(self, x):
-            return self.project(x * self.gain)
-
-    found = quick(Split(), torch.ones(2, D).half())
-    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert data["is_clean"] is False
-    assert data["first_split"]["op"] == "mul"
-    text = str(found)
-    assert "Dtypes first split" in text
-    assert "test_examine.py" in text
-    assert "parameter gain" in text
-    assert "--- a/" in text
-
-
 def test_the_copy_and_not_the_model_runs():
     model = Counting()
-    outcome = run_fresh(Subject(model, (torch.ones(1),), {}))
+    outcome = run_fresh(ExaminedModel(model, (torch.ones(1),), {}))
     assert float(outcome.outputs[0]) == 1.0
     assert model.calls == 0

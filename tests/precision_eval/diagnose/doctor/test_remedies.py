@@ -9,8 +9,8 @@ from torch import nn
 
 from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
-from precision_eval.diagnose.doctor.reference import Reference
-from precision_eval.diagnose.doctor.subject import subject_of
+from precision_eval.measure.float64_reference import Reference
+from precision_eval.measure.model_calls import subject_of
 from precision_eval.stats import MIN_BLOCKS
 
 D = 8

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn import functional as functional_api
 
 from precision_eval.diagnose.doctor.examination import examine
 
@@ -274,3 +275,27 @@ def test_masks_of_minus_infinity_are_no_fault():
 
     found = told(Masked(), torch.ones(4, 4))
     assert (found.status, found.faults) == ("passed", ())
+
+
+class Attends(nn.Module):
+    """A float32 query meets half keys in a call by the function's full name, or by another import of its module."""
+
+    def __init__(self, written):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(D, dtype=torch.float16))
+        self.written = written
+
+    def forward(self, query, key):
+        if self.written == "full":
+            return torch.nn.functional.scaled_dot_product_attention(query, key * self.weight, key)
+        if self.written == "part":
+            return nn.functional.scaled_dot_product_attention(query, key * self.weight, key)
+        return functional_api.scaled_dot_product_attention(query, key * self.weight, key)
+
+
+@pytest.mark.parametrize("written", ["full", "part", "alias"])
+def test_a_module_that_holds_a_function_is_no_operand(written):
+    diagnosis = told(Attends(written), torch.ones(1, 1, 2, D), half(1, 1, 3, D))
+    assert [operand.expression for operand in diagnosis.raised.operands] == ["query", "key * self.weight", "key"]
+    assert "(query, (key * self.weight).to(query.dtype), key.to(query.dtype))" in diagnosis.patch.diff
+    assert "functional.dtype" not in diagnosis.patch.diff

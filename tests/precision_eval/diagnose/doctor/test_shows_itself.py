@@ -1,6 +1,7 @@
 """A diagnosis in a console and in a notebook: one line, plain text, HTML; a finding and a patch by themselves."""
 
 import io
+import json
 
 import pytest
 import torch
@@ -34,6 +35,11 @@ def test_one_line(diagnosis):
     cures = [remedy.fix for remedy in diagnosis.remedies if remedy.cures]
     assert cures
     assert line.endswith(f"; cured by {', '.join(cures)}>")
+
+
+def test_json_is_strict(diagnosis):
+    data = json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))
+    assert (data["is_clean"], data["first_split"]["op"]) == (False, "mul")
 
 
 def test_a_clean_model_in_one_line():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from precision_eval.report.html.sound import sound_section
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 HERE = Path(__file__).parent
 

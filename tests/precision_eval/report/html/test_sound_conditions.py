@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from precision_eval.report.html.sound.conditions import ORIGINAL, Sound, groups_of, has_wavs
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_when_the_tokens_leave_the_reference(run_dir):
 
 def test_tokens_that_are_not_there_or_not_those_recorded_are_not_read(run_dir):
     (run_dir / "audio" / "kv_to_query.npy").unlink()
-    np.save(run_dir / "audio" / "null.npy", made.tokens(12.0))
+    np.save(run_dir / "audio" / "noise_floor.npy", made.tokens(12.0))
     sounds = sounds_of(run_dir)
     assert sounds["kv_to_query"].leaves_s is None
     assert sounds["noise_floor"].leaves_s is None
@@ -127,13 +127,15 @@ def test_a_sample_that_is_not_finite_cannot_be_played(tmp_path):
 def test_another_sample_rate_is_left_out(tmp_path):
     made.add(tmp_path, "reference", made.speech(2.0), made.tokens(2.0), case="other")
     made.add(tmp_path, "noise_floor", made.speech(2.0), made.tokens(2.0), case="other", seconds=4.0)
-    path = tmp_path / "audio" / "null.wav"
+    path = tmp_path / "audio" / "noise_floor.wav"
     soundfile.write(path, made.speech(2.0), 8000, subtype="FLOAT")
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    records[2]["data"]["files"] = made.described(tmp_path, "audio/null.wav")
+    records[2]["data"]["files"] = made.described(tmp_path, "audio/noise_floor.wav")
     (tmp_path / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    assert reason_of(tmp_path, "noise_floor").startswith("audio/null.wav has 8000 Hz, audio/reference.wav 16000 Hz; ")
+    assert reason_of(tmp_path, "noise_floor").startswith(
+        "audio/noise_floor.wav has 8000 Hz, audio/reference.wav 16000 Hz; "
+    )
 
 
 def test_both_modes_stand_beside_each_other(run_dir):
@@ -148,3 +150,23 @@ def test_a_run_without_any_wav(run_dir):
         path.unlink()
     assert not has_wavs(load_run(run_dir))
     assert all(not isinstance(one, Sound) for one in group_of(run_dir).sounds)
+
+
+@pytest.mark.parametrize("way", ["absolute", "upwards", "link"])
+def test_a_file_outside_the_run_is_refused_by_name(run_dir, tmp_path_factory, way):
+    outside = tmp_path_factory.mktemp("elsewhere") / "secret.wav"
+    (run_dir / "audio/kv_to_query.wav").rename(outside)
+    name = {
+        "absolute": str(outside),
+        "upwards": f"../{outside.parent.name}/secret.wav",
+        "link": "audio/kv_to_query.wav",
+    }[way]
+    if way == "link":
+        (run_dir / name).symlink_to(outside)
+    path = run_dir / "records.jsonl"
+    text = path.read_text().replace('"audio/kv_to_query.wav"', json.dumps(name))
+    path.write_text(text)
+    assert (run_dir / name).is_file()
+    assert name in reason_of(run_dir, "kv_to_query")
+    assert "outside the run's folder" in reason_of(run_dir, "kv_to_query")
+    assert "kv_to_query" not in sounds_of(run_dir)

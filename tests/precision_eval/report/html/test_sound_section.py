@@ -10,7 +10,7 @@ from precision_eval.report.html.sound import section as module
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.sound.coding import Plan
 from precision_eval.report.html.sound.section import BudgetError
-from precision_eval.results.data import load_run
+from precision_eval.results.reading import load_run
 
 ROOMY = 3_000_000
 

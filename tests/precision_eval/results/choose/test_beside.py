@@ -10,7 +10,7 @@ import pytest
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, groups_of
 from precision_eval.results.choose.extents import extent_of
-from precision_eval.results.choose.facts import ONE_PROCESS
+from precision_eval.results.model import ONE_PROCESS
 
 
 def group(size="metavoice", **rest):
@@ -245,7 +245,7 @@ def test_committed_results_answer_for_every_case(committed, policy):
     assert found.found
     assert {choice.group.case for choice in found.choices} == {one.case for one in groups}
     for choice in found.choices:
-        assert choice.fix is None or choice.fix in {row.fix for row in choice.group.contenders}
+        assert choice.fix is None or choice.fix in {row.fix for row in choice.group.curing}
         assert (choice.outcome == "tie") == (len(choice.tied) > 1 or bool(choice.contested) or not choice.surely)
     json.dumps(found.to_dict(), allow_nan=False)
 

@@ -13,7 +13,7 @@ from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureE
 from precision_eval.results.choose import policies as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference
 from precision_eval.results.choose.constraints import state_of
-from precision_eval.results.choose.facts import SAME_TIME, Estimate
+from precision_eval.results.model import SAME_TIME, Estimate
 
 base = made.base
 contender = made.contender

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
+from precision_eval.report.choice_text import headline
 from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, choose_from, groups_of
-from precision_eval.results.choose.reading import TWO_DIGITS, sound_ratio, status_of
+from precision_eval.results.reading import TWO_DIGITS, sound_ratio, status_of
 
 latency = made.latency
 record = made.record
@@ -113,7 +114,7 @@ def test_a_null_that_is_off_is_told_by_the_fix_where_the_group_has_none():
 )
 def test_unlike_digests_and_baselines_are_not_compared_and_block_nothing_else(other, reason):
     bad, good = groups_of([*records(), other, *records(size="metavoice")], run="x")
-    assert (bad.rows, good.fault) == ((), "")
+    assert good.fault == ""
     assert bad.fault.endswith(reason)
     with pytest.raises(RecordError, match="which are not compared"):
         choose_from(bad)
@@ -212,3 +213,15 @@ def test_a_record_without_raw_times_is_compared_by_its_interval():
     (group,) = groups_of([*records()[:3], record("float16", "latency", bare), *records()[4:]])
     assert group.row("float16").time_logs == ()
     assert choose_from(group, policy="speed").fix == "full_float32"
+
+
+def test_what_cures_in_another_mode_and_was_not_measured_here_is_named():
+    """A control alone, compiled, is no word about the fixes that eager cures."""
+    compiled = record("as_shipped", "trace", status="raised", reason="RuntimeError: dtype", mode="compiled")
+    eager, section = groups_of([*records(), compiled], run="x")
+    assert (eager.mode, eager.cured_elsewhere) == ("eager", ())
+    ((mode, fixes),) = section.cured_elsewhere
+    assert (mode, set(fixes)) == ("eager", {row.fix for row in eager.curing} - {"as_shipped"})
+    text = headline(choose_from(section))
+    assert text.startswith("Nothing measured here cures it; not measured compiled: ")
+    assert text.endswith("cure it eager.")

@@ -5,25 +5,25 @@ import dataclasses
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.results.gate import Figure, Margins, Place, Side, compare_sides
+from precision_eval.results.gate import GateCell, GateFigure, Margins, Side, compare_sides
 
-PLACE = Place("metavoice-decode", "kv_to_query", "eager", "2048", "cpu")
+CELL = GateCell("metavoice-decode", "kv_to_query", "eager", "2048", "cpu")
 PROCESSES = (1.5, 1.501, 1.499, 1.5005, 1.4995)
 
 
 def side(name="base", **figures):
-    """A side of one place; a figure is a number, a status or a :class:`Figure`."""
-    return Side(name=name, facts={}, remarks={}, figures={(PLACE, key): as_figure(one) for key, one in figures.items()})
+    """A side of one place; a figure is a number, a status or a :class:`GateFigure`."""
+    return Side(name=name, facts={}, remarks={}, figures={(CELL, key): as_figure(one) for key, one in figures.items()})
 
 
 def as_figure(one):
-    if isinstance(one, Figure):
+    if isinstance(one, GateFigure):
         return one
     if isinstance(one, str):
-        return Figure(state="measured", status=one)
+        return GateFigure(state="measured", status=one)
     if isinstance(one, tuple):
-        return Figure(state="measured", value=sum(one) / len(one), samples=one)
-    return Figure(state="measured", value=one)
+        return GateFigure(state="measured", value=sum(one) / len(one), samples=one)
+    return GateFigure(state="measured", value=one)
 
 
 def verdicts(base, head, **margins):
@@ -54,7 +54,7 @@ def test_a_status(before, after, verdict):
 
 
 def test_figures_that_go_with_the_status_are_not_counted_again():
-    lost = Figure(state="failed")
+    lost = GateFigure(state="failed")
     assert verdicts({"status": "passed", "drift": 1e-6}, {"status": "raised", "drift": lost}) == {
         "status": "regression"
     }
@@ -131,7 +131,7 @@ def test_times_with_the_machine_in_them_are_shown_only():
 @pytest.mark.parametrize("metric", ["divergence", "audio_degradation"])
 def test_a_free_running_stream_is_shown_whatever_comes_with_it(metric):
     """One stream tells no spread; a third more of it is no verdict, also beside a latency that has one."""
-    base, head = (Figure(state="measured", value=v) for v in (1.0, 1.3))
+    base, head = (GateFigure(state="measured", value=v) for v in (1.0, 1.3))
     figures = {metric: base, "latency_ratio": PROCESSES}
     found = compare_sides(side(**figures), side(**(figures | {metric: head})), margins=Margins())
     shown = next(one for one in found.changes if one.metric == metric)
@@ -142,17 +142,17 @@ def test_a_free_running_stream_is_shown_whatever_comes_with_it(metric):
 
 def test_what_is_on_one_side_is_listed():
     found = compare_sides(side(drift=1e-6, peak_bytes=10), side(drift=1e-6, time=1.0), margins=Margins())
-    assert found.only_base == ((PLACE, "peak_bytes"),)
-    assert found.only_head == ((PLACE, "time"),)
+    assert found.only_base == ((CELL, "peak_bytes"),)
+    assert found.only_head == ((CELL, "time"),)
 
 
 def test_unlike_figures_are_set_aside_by_name():
     before, after = (
-        Figure(state="measured", value=1e-6, identity={"digest of the case": digest, "threads": "1"})
+        GateFigure(state="measured", value=1e-6, identity={"digest of the case": digest, "threads": "1"})
         for digest in ("a", "b")
     )
     found = compare_sides(side(drift=before, peak_bytes=10), side(drift=after, peak_bytes=10), margins=Margins())
-    assert found.set_aside == (((PLACE, "drift"), "digest of the case"),)
+    assert found.set_aside == (((CELL, "drift"), "digest of the case"),)
     assert [one.metric for one in found.changes] == ["peak_bytes"]
     with pytest.raises(ParameterError, match="differ in digest of the case"):
         compare_sides(side(drift=before), side(drift=after), margins=Margins())
@@ -166,8 +166,8 @@ def test_no_common_cell_is_refused():
 def test_all_ratios_moving_together_point_at_their_denominator():
     places = [dataclasses.replace(side(latency_ratio=PROCESSES)) for _ in range(1)]
     fixes = ("query_to_half", "bfloat16", "autocast")
-    keys = [(PLACE._replace(fix=fix), "latency_ratio") for fix in fixes]
-    twin = {(PLACE._replace(fix="full_float32"), "latency_ratio"): as_figure((1.0, 1.001, 0.999, 1.0005, 0.9995))}
+    keys = [(CELL._replace(fix=fix), "latency_ratio") for fix in fixes]
+    twin = {(CELL._replace(fix="full_float32"), "latency_ratio"): as_figure((1.0, 1.001, 0.999, 1.0005, 0.9995))}
     slower = tuple(1.1 * one for one in PROCESSES)
     base = dataclasses.replace(places[0], figures={key: as_figure(PROCESSES) for key in keys} | twin)
     head = dataclasses.replace(places[0], figures={key: as_figure(slower) for key in keys} | twin)
@@ -180,7 +180,7 @@ def test_all_ratios_moving_together_point_at_their_denominator():
 )
 def test_a_faster_baseline_is_no_regression_of_a_fix(fix_to_anchor, verdict, failed):
     """full_float32 takes half as long; the fix takes as long as before, half as long, or longer, by the anchor."""
-    fix, baseline = PLACE, PLACE._replace(fix="full_float32")
+    fix, baseline = CELL, CELL._replace(fix="full_float32")
 
     def made(name, fix_s, baseline_s):
         ratios = [tuple(scale * one for one in PROCESSES) for scale in (fix_s / baseline_s, fix_s, baseline_s)]
@@ -198,12 +198,12 @@ def test_a_faster_baseline_is_no_regression_of_a_fix(fix_to_anchor, verdict, fai
 
 
 def test_a_slower_baseline_is_no_improvement_of_a_fix():
-    baseline = PLACE._replace(fix="full_float32")
+    baseline = CELL._replace(fix="full_float32")
 
     def made(name, scale):
         figures = {
-            (PLACE, "latency_ratio"): as_figure(tuple(one / scale for one in PROCESSES)),
-            (PLACE, "latency_to_anchor"): as_figure(PROCESSES),
+            (CELL, "latency_ratio"): as_figure(tuple(one / scale for one in PROCESSES)),
+            (CELL, "latency_to_anchor"): as_figure(PROCESSES),
             (baseline, "latency_to_anchor"): as_figure(tuple(scale * one for one in PROCESSES)),
         }
         return Side(name=name, facts={}, remarks={}, figures=figures)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.results.gate import Margins, Place, asv_results, compare_sides, open_sides
+from precision_eval.results.gate import GateCell, Margins, asv_results, compare_sides, open_sides
 from precision_eval.results.gate.asv_results import is_torch_version, sides_of_asv
 from precision_eval.results.gate.run_folders import side_of_run
 
@@ -20,7 +20,7 @@ def regressions(sides):
 
 def test_a_run_folder_is_read(made, tmp_path):
     side = side_of_run(made.made_run(tmp_path / "a"), name="a")
-    place = Place("metavoice-decode", "kv_to_query", "eager", "tiny", "cpu")
+    place = GateCell("metavoice-decode", "kv_to_query", "eager", "tiny", "cpu")
     assert place.label == "metavoice-decode/kv_to_query/eager@cpu:tiny"
     assert side.figures[place, "status"].status == "passed"
     assert side.figures[place, "latency_ratio"].samples == (1.5, 1.5005, 1.4995, 1.5002, 1.4998)

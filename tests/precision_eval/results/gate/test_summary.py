@@ -2,16 +2,17 @@
 
 import json
 import math
+import re
 
 import pytest
 
-from precision_eval.results.gate import Change, Comparison, Margins, Place, markdown, to_json
+from precision_eval.results.gate import FigureChange, GateCell, GateResult, Margins, markdown, to_json
 from precision_eval.results.gate.summary import MOST_ROWS, verdict_line
 from precision_eval.stats.moderated import Prior
 
 
 def place(fix="kv_to_query"):
-    return Place("metavoice-decode", fix, "eager", "2048", "cpu")
+    return GateCell("metavoice-decode", fix, "eager", "2048", "cpu")
 
 
 def made(*changes, **more):
@@ -28,10 +29,10 @@ def made(*changes, **more):
         "priors": {},
         "doubts": (),
     }
-    return Comparison(**(values | more))
+    return GateResult(**(values | more))
 
 
-SLOWER = Change(
+SLOWER = FigureChange(
     place=place(),
     metric="latency_ratio",
     verdict="regression",
@@ -57,7 +58,7 @@ def test_a_regression_is_a_row_with_its_interval():
 
 
 def test_nothing_worse_says_what_stays_open():
-    open_one = Change(**{**vars(SLOWER), "verdict": "undecided", "detectable": 0.052})
+    open_one = FigureChange(**{**vars(SLOWER), "verdict": "undecided", "detectable": 0.052})
     found = made(open_one, only_base=((place("bfloat16"), "drift"),), set_aside=(((place(), "drift"), "threads"),))
     assert verdict_line(found).startswith(
         "Could not tell: no regression beyond the margins in 1 figure; 1 undecided; 1 missing in head; "
@@ -71,7 +72,7 @@ def test_nothing_worse_says_what_stays_open():
 
 def test_statuses_and_messages_stay_on_one_line_of_a_table():
     note = "RuntimeError: a | b\nand more " + "x" * 300
-    one = Change(place=place(), metric="status", verdict="regression", base="passed", head="raised", note=note)
+    one = FigureChange(place=place(), metric="status", verdict="regression", base="passed", head="raised", note=note)
     row = next(line for line in markdown(made(one)).splitlines() if "| status |" in line)
     assert "passed | raised" in row
     assert "a \\| b and more" in row
@@ -79,10 +80,12 @@ def test_statuses_and_messages_stay_on_one_line_of_a_table():
 
 
 def test_memory_and_drift_are_written_in_their_own_words():
-    bytes_ = Change(
+    bytes_ = FigureChange(
         place=place(), metric="peak_bytes", verdict="regression", base=1000.0, head=2000.0, ratio=2.0, margin=0.01
     )
-    drift = Change(place=place(), metric="drift", verdict="regression", base=1e-6, head=2e-6, ratio=2.0, margin=0.2)
+    drift = FigureChange(
+        place=place(), metric="drift", verdict="regression", base=1e-6, head=2e-6, ratio=2.0, margin=0.2
+    )
     text = markdown(made(bytes_, drift))
     assert "| 1,000 B | 2,000 B | +100.00 % | 1 % |" in text
     assert "| 1e-06 | 2e-06 | ×2 | ×1.2 |" in text
@@ -90,7 +93,8 @@ def test_memory_and_drift_are_written_in_their_own_words():
 
 def test_long_tables_say_what_they_leave_out():
     many = [
-        Change(**{**vars(SLOWER), "place": place(f"fix_{i}"), "ratio": 1.02 + i / 1000}) for i in range(MOST_ROWS + 3)
+        FigureChange(**{**vars(SLOWER), "place": place(f"fix_{i}"), "ratio": 1.02 + i / 1000})
+        for i in range(MOST_ROWS + 3)
     ]
     text = markdown(made(*many))
     assert "and 3 more, see --json" in text
@@ -98,7 +102,7 @@ def test_long_tables_say_what_they_leave_out():
 
 
 def test_json_is_strict_and_whole():
-    never = Change(**{**vars(SLOWER), "high": math.inf})
+    never = FigureChange(**{**vars(SLOWER), "high": math.inf})
     found = json.loads(
         to_json(made(never, priors={"latency_ratio": Prior(math.inf, 0.0001)}, doubts=("a doubt",))),
         parse_constant=pytest.fail,
@@ -108,3 +112,22 @@ def test_json_is_strict_and_whole():
     assert found["changes"][0]["high"] is None
     assert found["priors"]["latency_ratio"] == {"degrees": None, "spread": pytest.approx(0.01)}
     assert found["doubts"] == ["a doubt"]
+
+
+HOSTILE = "<img src=x onerror=alert(1)> \x1b]0;title\x07 **b** | [a](javascript:b)"
+
+
+def test_what_a_record_says_is_text_and_not_markup():
+    change = FigureChange(
+        place=place(HOSTILE), metric="status", verdict="regression", base="passed", head="raised", note=HOSTILE
+    )
+    key = (place(HOSTILE), "drift")
+    sides = {"base": HOSTILE, "head": HOSTILE, "head_remarks": {"torch": HOSTILE}}
+    found = made(change, **sides, only_base=(key,), set_aside=((key, HOSTILE),), doubts=(HOSTILE,), damage=(HOSTILE,))
+    text = markdown(found)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    bare = re.sub(r"`[^`\n]*`|<code>.*?</code>", "", text)  # what is code shows as it is
+    assert "<img" not in bare
+    bare = re.sub("<summary>.*?</summary>", "", bare)  # no Markdown is read inside an HTML block
+    assert not re.search(r"(?<!\\)\]\(", bare)

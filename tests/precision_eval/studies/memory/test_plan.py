@@ -1,256 +1,171 @@
-"""The arithmetic of a plan: by hand, identities, the largest length against a scan, and planted faults."""
-
-import dataclasses
-import math
+"""Plans of the published models: stored bytes by hand, statuses, asked dtypes, batches, and the longest that fits."""
 
 import pytest
+import torch
 
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
-from precision_eval.results.expectations import load_table
-from precision_eval.studies.memory import ModelConfig, Request, Stack, model_by_name, plan_all, plan_fix
-from precision_eval.studies.memory.ledger import DisagreementError, Meter, allocate, broadcast, promoted
-from precision_eval.studies.memory.machine import Machine, Sized, fused_workspace_bytes
-from precision_eval.studies.memory.models import Shipped
-from precision_eval.studies.memory.plan import LONGEST, largest_length, norm_promotes
+from precision_eval.studies.memory import MODELS, PlannedCall, Planner, plan_all, planned_model
+from precision_eval.studies.memory.counting import AllocationCounter, scratch_bound_bytes
+from precision_eval.studies.memory.plan import LONGEST, largest_within
 
-TINY = Stack(layers=1, width=4, heads=2, kv_heads=1, head_dim=2, mlp_width=8, vocabulary=10, max_length=16)
-TINY_CONFIG = ModelConfig(name="tiny", source="", decoder=TINY)
-META = model_by_name("metavoice-1b")
-DIA = model_by_name("dia-1.6b")
-T5 = model_by_name("t5-xxl")
+PARAMETERS = {"metavoice-1b": 1_248_438_272, "dia-1.6b": 1_611_160_576, "t5-xxl": 4_762_310_656}
+PUBLISHED = {
+    "metavoice-1b": (1_200_000_000, 10**8),
+    "dia-1.6b": (1_611_000_000, 10**6),
+    "t5-xxl": (4_760_000_000, 10**7),
+}
 
 
-def request(config=TINY_CONFIG, **more):
-    return Request(config=config, **({"length": 5, "batch": 3} | more))
+@pytest.fixture(scope="module")
+def planners():
+    return {model.name: Planner(model, autocast_dtype=torch.float16) for model in MODELS}
 
 
-def self_cache_by_hand(plan):
-    assert plan.self_cache_bytes == 2 * 1 * 3 * 1 * 5 * 2 * 4  # k and v, layer, rows, kv head, slots, width, bytes
+def plan(planners, name, fix, **asked):
+    memory = asked.pop("memory", None)
+    model = planned_model(name)
+    call = PlannedCall(**({"length": model.default_length} | asked))
+    return planners[name].plan(call, fix_by_id(fix), device_memory_bytes=memory)
 
 
-def test_a_tiny_model_by_hand():
-    plan = plan_fix(request(), fix_by_id("as_shipped"))
-    assert plan.weights_bytes == 196 * 4
-    assert (plan.cross_cache_bytes, plan.buffer_bytes) == (0, 0)
-    self_cache_by_hand(plan)
-    assert plan.total_bytes == plan.stored_bytes + plan.call_bytes
-    assert plan.call_bytes == plan.activations_bytes + plan.workspace_bytes + plan.casts_bytes
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_as_published(planners, name):
+    counted = planners[name].parameter_count(PlannedCall(length=64))
+    published, unit = PUBLISHED[name]
+    assert counted == PARAMETERS[name]
+    assert round(counted / unit) == published // unit
 
 
-def test_ignored_kv_heads_would_be_noticed():
-    ignored = dataclasses.replace(TINY_CONFIG, decoder=dataclasses.replace(TINY, kv_heads=TINY.heads))
-    with pytest.raises(AssertionError):
-        self_cache_by_hand(plan_fix(request(ignored), fix_by_id("as_shipped")))
+def test_metavoice_by_hand(planners):
+    half = plan(planners, "metavoice-1b", "float16")
+    assert half.weights_bytes == 2 * PARAMETERS["metavoice-1b"]
+    assert half.self_cache_bytes == 2 * 24 * 2 * 16 * 2048 * 128 * 2  # k and v, layers, rows, heads, slots, D, bytes
+    assert half.buffer_bytes == 2048**2 + 2  # the causal mask, and which row has the speaker
+    assert half.total_bytes == half.stored_bytes + half.call_bytes <= half.total_high_bytes
+    cast = plan(planners, "metavoice-1b", "kv_to_query")
+    one_layer_in_float32 = 2 * 2 * 16 * 2048 * 128 * 4
+    assert one_layer_in_float32 <= cast.casts_bytes < 1.01 * one_layer_in_float32
+    assert plan(planners, "metavoice-1b", "full_float32").weights_bytes == 2 * half.weights_bytes
 
 
-@pytest.mark.parametrize("name", ["metavoice-1b", "dia-1.6b", "t5-xxl"])
-def test_float32_stores_twice_what_half_does(name):
-    asked = request(model_by_name(name), length=64)
-    wide, *halves = (plan_fix(asked, fix_by_id(fix)) for fix in ("full_float32", "float16", "bfloat16"))
-    for half in halves:
-        assert wide.weights_bytes == 2 * half.weights_bytes
-        assert wide.self_cache_bytes == 2 * half.self_cache_bytes
-        assert wide.cross_cache_bytes == 2 * half.cross_cache_bytes
-        assert wide.buffer_bytes == half.buffer_bytes  # masks
+def test_dia_has_two_phases_and_a_cross_cache(planners):
+    dia = plan(planners, "dia-1.6b", "float16")
+    assert dia.self_cache_bytes == 2 * 18 * 2 * 4 * 3072 * 128 * 2
+    assert dia.cross_cache_bytes == 2 * 18 * 2 * 16 * 1024 * 128 * 2
+    assert dia.phase == "encode"  # a whole text at once takes more than one decode step
 
 
-def test_caches_are_linear_in_batch_and_length_and_weights_in_neither():
-    one = plan_fix(request(DIA, batch=1, length=100), fix_by_id("float16"))
-    more = plan_fix(request(DIA, batch=3, length=100), fix_by_id("float16"))
-    longer = plan_fix(request(DIA, batch=1, length=700), fix_by_id("float16"))
-    assert more.self_cache_bytes == 3 * one.self_cache_bytes
-    assert more.cross_cache_bytes == 3 * one.cross_cache_bytes
-    assert longer.self_cache_bytes == 7 * one.self_cache_bytes
-    assert longer.cross_cache_bytes == one.cross_cache_bytes
-    assert one.weights_bytes == more.weights_bytes == longer.weights_bytes
-
-
-def test_the_caches_that_the_sources_report():
-    meta = plan_fix(Request(config=META, length=2048), fix_by_id("as_shipped"))
-    assert meta.self_cache_bytes == 24 * 2 * math.prod((2, 16, 2048, 128)) * 2
-    dia = plan_fix(Request(config=DIA, length=3072), fix_by_id("as_shipped"))
-    assert round(dia.self_cache_bytes / 1e6) == 226  # (2B, 4, 3072, 128) per layer in half
-
-
-def test_a_cast_of_the_cache_holds_one_layer_s_copies():
-    asked = Request(config=META, length=2048)
-    plan = plan_fix(asked, fix_by_id("kv_to_query"))
-    assert plan.casts_bytes == 2 * math.prod((2, 16, 2048, 128)) * 4
-    assert plan_fix(asked, fix_by_id("query_to_half")).casts_bytes < 1 << 20
-    deeper = dataclasses.replace(META, decoder=dataclasses.replace(META.decoder, layers=48))
-    assert plan_fix(dataclasses.replace(asked, config=deeper), fix_by_id("kv_to_query")).call_bytes == plan.call_bytes
-
-
-def test_autocast_keeps_the_copies_of_float32_weights():
-    wide = Shipped(weights="float32", norms="float32", cache="float16")
-    slices = dataclasses.replace(META.decoder, cache_write="slice")
-    config = dataclasses.replace(META, decoder=slices, shipped=wide)
-    kept = plan_fix(Request(config=config, length=2048), fix_by_id("autocast"))
-    linear = 24 * (4 * 2048**2 + 3 * 2048 * 5632) + 2562 * 2048 + 256 * 2048  # layers, head, speaker; no embedding
-    given = 2 * 2 * 2048  # the input of the layer at hand, cast too
-    assert kept.casts_bytes == 2 * linear + given
-    frozen = plan_fix(Request(config=config, length=2048, trainable=False), fix_by_id("autocast"))
-    assert frozen.casts_bytes == 2 * 2048 * 3 * 2048 + given  # the qkv projection's copy, the largest
-
-
-def test_statuses():
-    plans = {plan.fix: plan for plan in plan_all(Request(config=META, length=64))}
+def test_statuses(planners):
+    plans = {p.fix: p for p in plan_all(planners["metavoice-1b"], PlannedCall(length=64))}
     assert list(plans) == [fix.id for fix in FIXES]
     assert plans["dynamo_fallback"].reason == "exists only compiled, and a plan is of eager calls"
     assert plans["as_shipped"].status == "raises"
-    assert plans["as_shipped"].reason == "speaker projection: float16 meets bfloat16"
+    assert plans["as_shipped"].reason == "mm: float16 meets bfloat16"
     assert plans["as_shipped"].total_bytes is None
     assert plans["as_shipped"].weights_bytes > 0
     assert plans["upstream"].status == "unsupported"
     assert plans["float16"].status == "runs"
-    assert plan_fix(Request(config=META, dtype="float16", kv_dtype="float16"), fix_by_id("as_shipped")).status == "runs"
+    agreed = plan(planners, "metavoice-1b", "as_shipped", dtype="float16", kv_dtype="float16", length=64)
+    assert agreed.status == "runs"
 
 
-def test_the_norm_s_output_decides_dia():
-    old = Request(config=DIA, length=64, fused_norm_promotes=True)
-    assert plan_fix(old, fix_by_id("as_shipped")).reason == "attention: float32 meets float16"
-    assert plan_fix(dataclasses.replace(old, fused_norm_promotes=False), fix_by_id("as_shipped")).status == "runs"
-    assert plan_fix(old, fix_by_id("upstream")).status == "runs"
+def test_asked_dtypes_replace_the_shipped_ones(planners):
+    asked = plan(planners, "metavoice-1b", "as_shipped", dtype="float32", kv_dtype="bfloat16", length=64)
+    assert asked.weights_bytes == 4 * PARAMETERS["metavoice-1b"]
+    assert asked.self_cache_bytes == plan(planners, "metavoice-1b", "float16", length=64).self_cache_bytes
+    assert asked.status == "raises"
 
 
-def test_the_norm_s_promotion_is_the_recorded_one():
-    """Dia as shipped raises in eager where, and only where, the norm promotes."""
-    recorded = {version: column.cells["dia-decode/as_shipped/eager"].status for version, column in load_table().items()}
-    assert {"2.6.0", "2.7.1"} <= set(recorded)
-    assert {version: "raised" if norm_promotes(version) else "passed" for version in recorded} == recorded
-    assert not norm_promotes("2.10.0+cpu")
-
-
-def test_asking_for_float16_keeps_t5_s_wide_projection():
+def test_asking_for_float16_keeps_t5_s_wide_projection(planners):
     shipped, wide, narrow, brain = (
-        plan_fix(Request(config=T5, dtype=dtype, length=64), fix_by_id(fix)).weights_bytes
+        plan(planners, "t5-xxl", fix, dtype=dtype, length=64).weights_bytes
         for dtype, fix in (
             ("as_shipped", "as_shipped"), ("float16", "as_shipped"), ("float16", "float16"), ("bfloat16", "as_shipped")
         )
     )  # fmt: skip
     assert wide == shipped == narrow + 2 * 24 * 10240 * 4096  # wo, two bytes more each
     assert brain == narrow
-    unnamed = dataclasses.replace(T5, shipped=Shipped())  # a file that names no dtype is float32 throughout
-    assert plan_fix(Request(config=unnamed, dtype="float16", length=64), fix_by_id("as_shipped")).weights_bytes == wide
-    dia = plan_fix(Request(config=DIA, dtype="float16", length=64), fix_by_id("as_shipped"))
-    assert dia.weights_bytes == plan_fix(Request(config=DIA, length=64), fix_by_id("float16")).weights_bytes
 
 
-def test_asked_dtypes_replace_the_shipped_ones():
-    plan = plan_fix(Request(config=META, dtype="float32", kv_dtype="float16"), fix_by_id("as_shipped"))
-    assert plan.weights_bytes == 4 * 1_248_438_272
-    assert plan.self_cache_bytes == plan_fix(Request(config=META), fix_by_id("as_shipped")).self_cache_bytes
-    assert plan.reason == "cache write: float32 into float16"
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_batch_repeats_all_but_the_weights(planners, name):
+    one, two = (plan(planners, name, "float16", batch=batch, length=64) for batch in (1, 2))
+    assert two.status == "runs"
+    assert two.weights_bytes == one.weights_bytes
+    assert two.self_cache_bytes == 2 * one.self_cache_bytes
+    assert two.cross_cache_bytes == 2 * one.cross_cache_bytes
+    assert 1.9 * one.call_bytes < two.call_bytes <= 2 * one.call_bytes
 
 
-@pytest.mark.parametrize("fix", ["as_shipped", "float16", "kv_to_query"])
-def test_the_largest_length_against_a_scan(fix):
-    asked = request(batch=1, length=1)
-    totals = {n: plan_fix(dataclasses.replace(asked, length=n), fix_by_id(fix)).total_bytes for n in range(1, 100)}
-    for budget in (100, 1000, 1100, 1200, 1300):
-        scanned = max((n for n, total in totals.items() if total <= budget), default=0)
-        found = largest_length(dataclasses.replace(asked, device_memory_bytes=budget), fix_by_id(fix))
-        assert found == (scanned, "memory") if scanned < 99 else found[0] >= 99
+def test_a_prompt_takes_more_than_a_token(planners):
+    token, prompt = (plan(planners, "metavoice-1b", "float16", tokens=tokens, length=128) for tokens in (1, 64))
+    assert prompt.call_bytes > 10 * token.call_bytes
+    with pytest.raises(ParameterError, match=r"dia-1\.6b is planned one token a call"):
+        plan(planners, "dia-1.6b", "float16", tokens=2)
 
 
-def test_what_limits_the_length():
-    enough = request(META, batch=1, device_memory_bytes=1 << 40, length=64)
-    assert largest_length(enough, fix_by_id("float16")) == (2048, "positions")
-    assert largest_length(dataclasses.replace(enough, config=TINY_CONFIG), fix_by_id("float16")) == (LONGEST, "search")
-    plan = plan_fix(dataclasses.replace(enough, device_memory_bytes=1 << 20), fix_by_id("float16"))
-    assert (plan.fits, plan.largest_length) == (False, 0)
+def test_what_limits_the_length(planners):
+    enough = plan(planners, "metavoice-1b", "float16", memory=1 << 40)
+    assert (enough.fits, enough.largest_length, enough.limited_by) == (True, 2048, "positions")
+    none = plan(planners, "metavoice-1b", "float16", memory=1 << 20)
+    assert (none.fits, none.largest_length, none.limited_by) == (False, 0, "memory")
+    t5 = plan(planners, "t5-xxl", "float16", memory=10 * 10**9)
+    longest, longer = (
+        plan(planners, "t5-xxl", "float16", length=t5.largest_length + more).total_high_bytes for more in (0, 1)
+    )
+    assert longest <= 10 * 10**9 < longer
+
+
+@pytest.mark.parametrize("square", [0, 3])
+@pytest.mark.parametrize("budget", [0, 12, 1000, 10**6, 10**15])
+@pytest.mark.parametrize("start", [1, 77, 2048])
+def test_the_largest_length_against_its_definition(square, budget, start):
+    def size(n):
+        return 5 + 7 * n + square * n * n + 100 * (n > 40)
+
+    largest = largest_within(size, budget, least=1, start=start, most=LONGEST)
+    assert size(largest) <= budget or largest == 0
+    assert largest == LONGEST or size(largest + 1) > budget
+
+
+def test_the_counter_follows_views_and_releases():
+    x = torch.ones(10)
+    with AllocationCounter() as counter:
+        first = x + 1
+        view = first.view(2, 5)
+        del first
+        assert counter.level_bytes == 40
+        half = view.half()
+        del view
+        assert counter.level_bytes == 20
+        del half
+    assert (counter.level_bytes, counter.peak_bytes, counter.casts_at_peak_bytes) == (0, 60, 20)
+
+
+def test_the_bound_on_scratch_by_hand():
+    x, table = torch.ones(3, 4, dtype=torch.float16), torch.ones(100, 4, dtype=torch.float16)
+    assert scratch_bound_bytes("add", [x, x.float()], [x.float()]) == 4 * 12 + 4 * (12 + 12)
+    assert scratch_bound_bytes("embedding", [table, torch.zeros(3, dtype=torch.long)], [x]) == 4 * 12 + 8 * 3
+    tiles = torch.get_num_threads() << 20
+    assert scratch_bound_bytes("mm", [x, table.T], [torch.ones(3, 100)]) == 2 * (12 + 400) + 4 * 300 + tiles
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("asked", "message"),
     [
         ({"dtype": "half"}, "unknown dtype 'half'"),
         ({"kv_dtype": "bfloat15"}, "unknown kv-dtype 'bfloat15'; did you mean bfloat16"),
         ({"batch": 0}, "batch is 0; expected at least 1"),
-        ({"tokens": 6}, "tokens 6 do not fit length 5"),
+        ({"tokens": 6, "length": 5}, "tokens 6 do not fit length 5"),
+        ({"length": 2049}, "length 2049 is beyond the 2048 learned positions of metavoice-1b; ask"),
     ],
 )
-def test_bad_requests(more, message):
+def test_bad_calls(planners, asked, message):
     with pytest.raises(ParameterError, match=message):
-        plan_fix(request(**more), fix_by_id("float16"))
+        plan(planners, "metavoice-1b", "float16", **asked)
 
 
-def test_a_length_beyond_learned_positions():
-    with pytest.raises(ParameterError, match="length 2049 is beyond the 2048 learned positions of metavoice-1b; ask"):
-        plan_fix(Request(config=META, length=2049), fix_by_id("float16"))
-    with pytest.raises(UnknownNameError):
-        plan_fix(Request(config=META, dtype="int8"), fix_by_id("float16"))
-
-
-def test_the_meter_knows_what_lived_at_its_peak():
-    meter = Meter()
-    first = allocate(meter, (10,), "float32", "activations")
-    second = allocate(meter, (10,), "float16", "casts")
-    view = first.view(2, 5)
-    del first
-    assert meter.level == 60
-    del view, second
-    third = allocate(meter, (11,), "bool", "workspace")
-    assert (meter.level, meter.peak) == (11, 60)
-    assert meter.at_peak == {"activations": 40, "casts": 20}
-    del third
-    assert meter.level == 0
-
-
-def test_promotion_and_broadcasting_as_torch_does():
-    import torch
-
-    names = ("float16", "bfloat16", "float32", "float64", "bool", "int64")
-    for left in names:
-        for right in names:
-            if {left, right} <= {"bool", "int64"}:
-                continue
-            expected = torch.promote_types(getattr(torch, left), getattr(torch, right))
-            assert f"torch.{promoted(left, right)}" == str(expected)
-    for left, right in (((2, 1, 4), (3, 1)), ((5,), (2, 5)), ((1, 4), (4,))):
-        assert broadcast(left, right) == tuple(torch.broadcast_shapes(left, right))
-
-
-@pytest.mark.parametrize(("queries", "keys", "threads"), [(1, 2048, 1), (7, 100, 2), (200, 512, 4), (800, 900, 3)])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_the_fused_kernel_against_the_proof_s_ledger(queries, keys, threads, dtype):
-    from validation.memory.calls import flash_ledger, item_bytes, peak_of
-
-    shape, item = (2, 4, queries, 32), item_bytes(dtype)
-    ledger = flash_ledger(shape, keys, item, mask_numel=queries * keys, threads=threads)
-    m = Machine(agreement="none", threads=threads)
-    cache = Sized((2, 2, keys, 32), dtype)
-    m.attend(Sized(shape, dtype), cache, cache, Sized((1, 1, queries, keys), "bool"))
-    assert m.meter.peak == peak_of(ledger)
-    assert fused_workspace_bytes(shape, keys, dtype, threads=threads, cpu=False) == 8 * queries * 4
-
-
-@pytest.mark.parametrize("cache_heads", [2, 4])
-@pytest.mark.parametrize("masked", [True, False])
-def test_plain_attention_against_the_proof_s_ledger(cache_heads, masked):
-    from validation.memory.calls import peak_of
-    from validation.memory.calls import plain_attention as plain
-
-    ledger = plain("cpu", "float32", cache_heads, 3, 500, masked)[2]
-    m = Machine(agreement="none", math_attention=True)
-    cache = Sized((2, cache_heads, 500, 16), "float32")
-    m.attend(Sized((2, 4, 3, 16), "float32"), cache, cache, Sized((1, 1, 3, 500), "bool") if masked else None)
-    assert abs(m.meter.peak - peak_of(ledger)) <= 0.02 * peak_of(ledger)
-
-
-def test_plain_attention_copies_a_half_cache_to_float32():
-    cache = Sized((2, 16, 2048, 128), "float16")
-    query = Sized((2, 16, 1, 128), "float16")
-    m = Machine(agreement="none", math_attention=True)
-    m.attend(query, cache, cache, None)
-    assert m.meter.at_peak["workspace"] >= 3 * cache.numel * 4  # key, value and the scaled key
-
-
-def test_disagreements_name_the_place():
-    m = Machine(agreement="none")
-    with pytest.raises(DisagreementError, match="cache write: float32 into float16"):
-        m.write(Sized((1,), "float16"), Sized((1,), "float32"), "index_put")
-    m.write(Sized((1,), "float16"), Sized((1,), "float32"), "slice")
-    with pytest.raises(DisagreementError, match="matmul: float32 meets float16"):
-        m.product(Sized((1, 2, 2), "float32"), Sized((1, 2, 2), "float16"))
+def test_unknown_model():
+    with pytest.raises(UnknownNameError, match="unknown model 'metavoice-2b'; did you mean metavoice-1b"):
+        planned_model("metavoice-2b")

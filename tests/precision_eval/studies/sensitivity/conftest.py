@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.studies.sensitivity.mapping import Mapped, check_reference
-from precision_eval.studies.sensitivity.subject import Subject
+from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Target
 from precision_eval.trace.sites import Rule
 from precision_eval.trace.tape import record
@@ -63,7 +63,7 @@ BRANCHES_RULES = (Rule(r"branches\.(\d+)", "mlp", r"\1"), Rule(".*", "stem"))
 
 
 def _subject_of(model, x, rules):
-    return Subject(model.eval().requires_grad_(False), (x,), rules, len(x), lambda found: found)
+    return MapSubject(model.eval().requires_grad_(False), (x,), rules, len(x), lambda found: found)
 
 
 @pytest.fixture

@@ -1,79 +1,65 @@
-"""The command: bad input in one line, a small run from end to end, tables and the document's block."""
+"""The command: bad input in one line, a small run from end to end, its tables and figures."""
 
 import csv
 import json
-import re
 import subprocess
 import sys
 
 import pytest
 
-from precision_eval.cli.sensitivity import Request, sensitivity_command
+from precision_eval.cli.sensitivity import run_sensitivity
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.studies.sensitivity.campaign import read_summary
-from precision_eval.studies.sensitivity.text import answer, contest_markdown, markdown, number
+from precision_eval.studies.sensitivity.campaign import SensitivityPlan, read_summary
+from precision_eval.studies.sensitivity.text import answer, brief, contest_markdown, markdown, number
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"targets": ("vioce",)}, "unknown target 'vioce'; did you mean voice?"),
+        ({"targets": ("vioce",)}, r"unknown target 'vioce'; did you mean voice\?"),
         ({"formats": ("float8",)}, "unknown format to map: 'float8'"),
         ({"size": "huge"}, "unknown size: 'huge'; known: cpu, tiny"),
         ({"processes": 0}, "processes is 0 and budget 1.5 s; expected at least 1"),
-        ({"report_only": True}, "holds no runs; make some with"),
+        ({}, "holds no runs; make some with"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, wrong, message):
-    with pytest.raises(PrecisionEvalError, match=message.replace("?", r"\?")) as error:
-        sensitivity_command(Request(out=tmp_path / "out", **wrong))
+    with pytest.raises(PrecisionEvalError, match=message) as error:
+        run_sensitivity(SensitivityPlan(**wrong), tmp_path / "out", report_only=True)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_in_the_folders_place_and_a_missing_document_are_refused(tmp_path):
+def test_a_file_in_the_folders_place_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(PrecisionEvalError, match="is a file; give a folder"):
-        sensitivity_command(Request(out=tmp_path / "file"))
-    with pytest.raises(PrecisionEvalError, match="does not exist; give a document"):
-        sensitivity_command(Request(out=tmp_path / "out", docs=tmp_path / "none.md"))
+        run_sensitivity(SensitivityPlan(), tmp_path / "file")
 
 
 def test_the_plan_is_checked_before_torch_is_loaded():
     code = (
-        "import sys\nfrom pathlib import Path\nfrom precision_eval.cli import app_sensitivity\n"
-        "from precision_eval.cli.sensitivity import Request\n"
-        "Request(out=Path('x')).plan()\nassert not {'torch', 'numpy'} & set(sys.modules), 'loaded'"
+        "import sys\nimport precision_eval.cli.sensitivity\n"
+        "from precision_eval.studies.sensitivity.campaign import SensitivityPlan\n"
+        "SensitivityPlan().checked()\nassert not {'torch', 'numpy'} & set(sys.modules), 'loaded'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sensitivity")
-    docs = folder / "page.md"
-    docs.write_text("before\n<!-- sensitivity:begin -->\nold\n<!-- sensitivity:end -->\nafter\n", encoding="utf-8")
-    request = Request(
-        out=folder / "out", targets=("attention-decode",), formats=("bfloat16",), size="tiny", policies=False, docs=docs
-    )
-    sensitivity_command(request)
+    folder = tmp_path_factory.mktemp("sensitivity") / "out"
+    plan = SensitivityPlan(targets=("attention-decode",), formats=("bfloat16",), size="tiny", policies=False)
+    run_sensitivity(plan, folder)
     return folder
 
 
-def test_the_page_links_what_is_there(out):
-    page = next(out.glob("*.md"))
-    links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
-    assert len(links) >= 2  # a figure of the map, and all tables
-    assert [link for link in links if not (page.parent / link).is_file()] == []
-
-
 def test_tables_say_what_the_summary_says(out):
-    summary = read_summary(out / "out")
+    summary = read_summary(out)
     (one,) = summary["maps"]
-    rows = list(csv.DictReader((out / "out" / "sensitivity.csv").read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader((out / "sensitivity.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["name"] for row in rows] == [effect["name"] for effect in one["effects"]]
     assert [float(row["added"]) for row in rows] == [effect["added"] for effect in one["effects"]]
     assert rows[0]["rank"] == "1"
-    text = (out / "out" / "sensitivity.md").read_text(encoding="utf-8")
+    text = (out / "sensitivity.md").read_text(encoding="utf-8")
     assert text.strip() == markdown(summary)
     for effect in one["effects"]:
         assert number(effect["added"]) in text
@@ -81,18 +67,17 @@ def test_tables_say_what_the_summary_says(out):
     assert "bit for bit the float32 call" in text
 
 
-def test_the_block_is_written_and_the_rest_of_the_document_left(out):
-    text = (out / "page.md").read_text(encoding="utf-8")
-    assert text.startswith("before\n<!-- sensitivity:begin -->\n")
-    assert text.endswith("\n<!-- sensitivity:end -->\nafter\n")
-    assert "old" not in text
+def test_the_brief_names_what_is_there(out):
+    text = brief(read_summary(out), folder=".")
     assert "- attention-decode, bfloat16: " in text
+    assert "(./figures/attention-decode-bfloat16.png)" in text
+    assert "(./sensitivity.md)" in text
 
 
 def test_figures_are_there_as_png_and_svg(out):
-    figures = sorted(path.name for path in (out / "out" / "figures").iterdir())
+    figures = sorted(path.name for path in (out / "figures").iterdir())
     assert figures == ["attention-decode-bfloat16.png", "attention-decode-bfloat16.svg"]
-    assert "layer × role" in (out / "out" / "figures" / figures[1]).read_text(encoding="utf-8")
+    assert "layer × role" in (out / "figures" / figures[1]).read_text(encoding="utf-8")
 
 
 def test_a_summary_that_is_none_is_refused(tmp_path):

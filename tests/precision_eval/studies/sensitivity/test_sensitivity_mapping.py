@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError, UnknownNameError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.studies.sensitivity.campaign import summary_of
 from precision_eval.studies.sensitivity.mapping import groups_of, map_target, prepare
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
-from precision_eval.trace.sites import Site
+from precision_eval.trace.sites import StorageSite
 
 
 def made(target, folder, formats=("bfloat16",)):
@@ -85,7 +85,7 @@ def test_an_unknown_format_is_refused(branches_target):
 
 
 def test_groups_are_each_site_each_role_and_each_layer():
-    sites = (Site("0", "q"), Site("0", "k"), Site("1", "q"))
+    sites = (StorageSite("0", "q"), StorageSite("0", "k"), StorageSite("1", "q"))
     groups = [(group.kind, group.name, len(group.sites)) for group in groups_of(sites)]
     assert groups == [
         ("site", "0.q", 1), ("site", "0.k", 1), ("site", "1.q", 1),
@@ -120,7 +120,7 @@ def test_ranking_by_hand():
     assert second.carried == pytest.approx((0.2 + 0.1) / 2)
     assert (second.added_low, second.added_high) == (2.5, 3.5)
     assert one.additivity == pytest.approx(1.0)  # √(3² + 4²) / 5
-    assert one.agreement == 1.0
+    assert one.agreement == pytest.approx(1.0)
     assert one.native_drift == pytest.approx(5.1)
     json.dumps(one.to_dict(), allow_nan=False)
 

@@ -12,10 +12,9 @@ from torch.nn import functional as F
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.studies.sensitivity import contest as contests
 from precision_eval.studies.sensitivity.contest import CONTROL, contest, outcome_of
-from precision_eval.studies.sensitivity.executed import attention_in_blocks, put_on
 from precision_eval.studies.sensitivity.mapping import prepare
-from precision_eval.studies.sensitivity.policy import Policy
-from precision_eval.studies.sensitivity.search import Point, finalists, search
+from precision_eval.studies.sensitivity.policies import MixedPolicy, attention_in_blocks, put_on
+from precision_eval.studies.sensitivity.search import PolicyRun, finalists, search
 from precision_eval.studies.sensitivity.targets import target_by_id
 
 
@@ -36,17 +35,17 @@ def uniform(subject, fix):
 
 
 def test_both_ends_are_the_uniform_fixes_bit_for_bit(one):
-    assert torch.equal(executed(one.subject, Policy()), uniform(one.subject, "bfloat16"))
+    assert torch.equal(executed(one.subject, MixedPolicy()), uniform(one.subject, "bfloat16"))
     roles = tuple(dict.fromkeys(site.role for site in one.tape.sites))
-    wide = executed(one.subject, Policy(held=roles))
-    assert torch.equal(wide, executed(one.subject, Policy(format="float32")))
+    wide = executed(one.subject, MixedPolicy(held=roles))
+    assert torch.equal(wide, executed(one.subject, MixedPolicy(format="float32")))
     assert torch.equal(wide, uniform(one.subject, "full_float32"))
 
 
 def test_the_map_foretells_what_a_policy_that_runs_drifts(one):
-    narrow = one.subject.drift(executed(one.subject, Policy()), one.reference).mean()
+    narrow = one.subject.drift(executed(one.subject, MixedPolicy()), one.reference).mean()
     for held in (("residual", "stem"), ("mlp",), ("residual", "stem", "norm", "output", "mlp")):
-        policy = Policy(held=held)
+        policy = MixedPolicy(held=held)
         found = one.subject.drift(executed(one.subject, policy), one.reference).mean()
         assert found == pytest.approx(one.drift(policy.foretold(one.tape.sites)).mean(), rel=0.5)
         assert found < narrow
@@ -55,7 +54,7 @@ def test_the_map_foretells_what_a_policy_that_runs_drifts(one):
 def test_parts_are_stored_as_the_policy_says():
     subject = target_by_id("dia-decoder").build("tiny", seed=0)
     before = {name: (t.dtype, t.clone()) for name, t in subject.model.state_dict().items()}
-    model = put_on(subject, Policy(held=("norm", "positions", "1.output"), cache="float16")).model
+    model = put_on(subject, MixedPolicy(held=("norm", "positions", "1.output"), cache="float16")).model
     dtypes = {name: t.dtype for name, t in (*model.named_parameters(), *model.named_buffers())}
     assert dtypes["dia.model.decoder.layers.0.pre_sa_norm.weight"] is torch.float32
     assert dtypes["dia.model.decoder.layers.1.self_attention.o_proj.weight"] is torch.float32
@@ -120,8 +119,8 @@ def test_outcomes_are_decided_by_intervals(drift, time_s, expected):
 
 
 def point(held, drift, time_ratio, format="bfloat16", cache="", narrow=3):
-    policy = Policy(format=format, held=held, cache=cache)
-    return Point(policy=policy, drift=drift, foretold=None, time_ratio=time_ratio, narrow=narrow)
+    policy = MixedPolicy(format=format, held=held, cache=cache)
+    return PolicyRun(policy=policy, drift=drift, foretold=None, time_ratio=time_ratio, narrow=narrow)
 
 
 def test_finalists_follow_their_rules():
@@ -143,8 +142,8 @@ def test_search_and_contest_run_end_to_end(monkeypatch):
     assert by_id["bf16"].time_ratio == 1.0
     assert by_id["f32, cache f16 in blocks"].drift < 1e-6
     assert by_id["bf16"].drift > 1e-4
-    monkeypatch.setattr(contests, "_in_fresh_process", lambda session, index: session(index))
-    policies = {"equal_drift": Policy(format="float32", cache="float16", in_blocks=True)}
+    monkeypatch.setattr(contests, "call_isolated", lambda session, index, **_: session(index))
+    policies = {"equal_drift": MixedPolicy(format="float32", cache="float16", in_blocks=True)}
     (found,) = contest(
         "attention-decode", policies, size="tiny", seed=0, processes=1, budget_s=0.01, fixes=("bfloat16", "as_shipped")
     )

@@ -11,10 +11,10 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.studies.sensitivity.mapping import check_reference, prepare
-from precision_eval.studies.sensitivity.subject import unit_drift
+from precision_eval.studies.sensitivity.subjects import unit_drift
 from precision_eval.studies.sensitivity.targets import target_by_id
 from precision_eval.trace.replay import replay, rounded
-from precision_eval.trace.sites import Rule, SensitivityError, Site
+from precision_eval.trace.sites import Rule, SensitivityError, StorageSite
 from precision_eval.trace.tape import record
 
 
@@ -35,7 +35,7 @@ def test_by_hand(mapped, subject_of):
     x = torch.tensor([[[3.0]]])
     subject = subject_of(Scaled(), x, rules)
     one = mapped(subject)
-    scale, add = Site("0", "mlp"), Site("0", "residual")
+    scale, add = StorageSite("0", "mlp"), StorageSite("0", "residual")
     assert one.tape.sites == (scale, add)
 
     def run(*narrow):
@@ -134,7 +134,7 @@ def test_a_wrong_reference_is_caught(attends, mapped):
 def test_unknown_sites_and_unlike_outputs_are_refused(attends, mapped):
     one = mapped(attends)
     with pytest.raises(SensitivityError, match=r"no operation of this call is at 7\.q; its sites: "):
-        replay(one.tape, attends.model, attends.inputs, narrow=[Site("7", "q")])
+        replay(one.tape, attends.model, attends.inputs, narrow=[StorageSite("7", "q")])
     with pytest.raises(ParameterError, match="expected outputs of the same call"):
         unit_drift(one.reference[:1], one.reference)
 
@@ -150,7 +150,7 @@ def test_drift_by_hand_and_where_it_is_not_finite():
 
 
 def test_shared_dimension_is_rounded_in_parts():
-    sites = (Site("0", "q"), Site("0", "k"))
+    sites = (StorageSite("0", "q"), StorageSite("0", "k"))
     x = torch.full((2, 4), 1.001)
     found = rounded(x, torch.bfloat16, sites=sites, narrow={sites[1]})
     assert torch.equal(found[:, :2], x[:, :2])

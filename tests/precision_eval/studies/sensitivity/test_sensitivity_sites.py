@@ -3,11 +3,11 @@
 import pytest
 
 from precision_eval.core.errors import UnknownNameError
-from precision_eval.studies.sensitivity.policy import Policy
+from precision_eval.studies.sensitivity.policies import MixedPolicy
 from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, TARGETS, VOICE_RULES, target_by_id
-from precision_eval.trace.sites import Rule, SensitivityError, Site, selected, sites_of
+from precision_eval.trace.sites import Rule, SensitivityError, StorageSite, selected, sites_of
 
-SITES = (Site("0", "q"), Site("0", "norm"), Site("1", "q"), Site("all", "head"))
+SITES = (StorageSite("0", "q"), StorageSite("0", "norm"), StorageSite("1", "q"), StorageSite("all", "head"))
 
 
 @pytest.mark.parametrize(
@@ -59,27 +59,38 @@ def test_target_names_are_looked_up():
 
 
 def test_a_policy_says_what_every_site_stores_in():
-    policy = Policy(held=("norm", "1.q"), cache="float16")
-    formats = {site.id: policy.format_of(site) for site in (*SITES, Site("0", "cache"))}
+    policy = MixedPolicy(held=("norm", "1.q"), cache="float16")
+    formats = {site.id: policy.format_of(site) for site in (*SITES, StorageSite("0", "cache"))}
     assert formats == {
         "0.q": "bfloat16", "0.norm": "float32", "1.q": "float32", "all.head": "bfloat16", "0.cache": "float16",
     }  # fmt: skip
     assert policy.id == "bf16, f32: norm 1.q, cache f16"
-    assert Policy.from_dict(policy.to_dict()) == policy
+    assert MixedPolicy.from_dict(policy.to_dict()) == policy
     assert policy.narrow(SITES) == {SITES[0], SITES[3]}
 
 
 def test_a_policy_that_holds_what_does_not_exist_is_refused():
-    assert Policy(held=("norm", "0.q")).checked(SITES)
+    assert MixedPolicy(held=("norm", "0.q")).checked(SITES)
     with pytest.raises(UnknownNameError, match="unknown role or site to hold: 'nrom'; did you mean norm"):
-        Policy(held=("nrom",)).checked(SITES)
+        MixedPolicy(held=("nrom",)).checked(SITES)
     with pytest.raises(UnknownNameError, match="unknown format of a policy: 'float8'"):
-        Policy(format="float8").checked(SITES)
+        MixedPolicy(format="float8").checked(SITES)
 
 
 def test_foretold_counts_as_rounded_what_a_narrow_reader_casts_again():
-    sites = (Site("0", "norm"), Site("0", "q"), Site("0", "mlp"), Site("0", "scores"), Site("0", "residual"))
-    rounded = {Site("0", role) for role in ("norm", "q", "mlp", "residual")}
-    assert Policy(held=("norm",)).foretold(sites) == rounded
-    assert Policy(held=("norm", "q", "mlp")).foretold(sites) == {Site("0", "q"), Site("0", "residual")}
-    assert Policy(held=("q", "scores")).foretold(sites) == {Site("0", role) for role in ("norm", "mlp", "residual")}
+    sites = (
+        StorageSite("0", "norm"),
+        StorageSite("0", "q"),
+        StorageSite("0", "mlp"),
+        StorageSite("0", "scores"),
+        StorageSite("0", "residual"),
+    )
+    rounded = {StorageSite("0", role) for role in ("norm", "q", "mlp", "residual")}
+    assert MixedPolicy(held=("norm",)).foretold(sites) == rounded
+    assert MixedPolicy(held=("norm", "q", "mlp")).foretold(sites) == {
+        StorageSite("0", "q"),
+        StorageSite("0", "residual"),
+    }
+    assert MixedPolicy(held=("q", "scores")).foretold(sites) == {
+        StorageSite("0", role) for role in ("norm", "mlp", "residual")
+    }

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
@@ -18,7 +19,7 @@ from precision_eval.cli import sweep as sweep_cli
 from precision_eval.cli.commands import app
 from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
-from precision_eval.core.trials import TrialFile
+from precision_eval.core.json_lines import TrialFile
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring, memory
@@ -44,6 +45,42 @@ def job_of(*lengths, **change):
     return SweepJob(**(options | change))
 
 
+class FakeExecutor:
+    """Answers at once in this process, with lines that are made up."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __call__(self, *_, **__):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, function, argument):
+        future = Future()
+        is_job = isinstance(argument, SweepJob)
+        lines = [self.made.line(argument, length) for length in argument.lengths] if is_job else {"torch": "made up"}
+        future.set_result(lines)
+        return future
+
+
+def test_the_command_measures_what_is_missing_and_reports(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("precision_eval.run.executor.IsolatedExecutor", FakeExecutor(made))
+    run_sweep(made.small(), tmp_path, refine=1)
+    first = capsys.readouterr().out
+    assert "0/6 metavoice float16, eager, 1 thread, process 1 of 2" in first
+    assert "no crossing in the range: query_to_half is faster from 64 to 1,024" in " ".join(first.split())
+    run_sweep(made.small(), tmp_path)
+    assert "process 1 of 2" not in capsys.readouterr().out
+    assert len(TrialFile(tmp_path / "lengths.jsonl").read()) == 6
+    assert (tmp_path / "environment.json").is_file()
+
+
+@pytest.mark.slow
 def test_from_end_to_end(tmp_path, capsys):
     options = {"shapes": ("tiny",), "lengths": (64, 4096), "modes": ("eager",), "threads": (1,)}
     plan = Sweep(**options, memory=("grown", "kept", "returned"), budget_s=0.05, processes=1)

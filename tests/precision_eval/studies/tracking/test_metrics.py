@@ -21,7 +21,7 @@ from precision_eval.studies.tracking import (
 from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
 from precision_eval.studies.tracking.place import fix_of_label
 from precision_eval.studies.tracking.selection import COMPILED, SIZES, TIMED_CASES
-from precision_eval.studies.tracking.torch_build import torch_version_number
+from precision_eval.studies.tracking.versioning import torch_version_number
 
 FIX_DIGESTS = {
     "as_shipped": "470fb9337453ac45",

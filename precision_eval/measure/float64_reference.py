@@ -1,0 +1,176 @@
+"""What drift is held to: the model in float64, in float64 layer by layer, or in float32; imports torch.
+
+Conventions: stored values are upcast, so that the reference is the same function of the same stored numbers. Casts to
+narrower formats in the model's code do nothing there (:func:`precision_eval.cases.adapters.keeping_float64`), and
+plain dtype attributes become float64. *Layer by layer* keeps parameters as they are stored and brings each module's
+own to float64 for the time of its call only: the same numbers, in the memory of one layer. Where neither works,
+float32 is the reference, and the distance from it says nothing about what is finer than float32. A model that draws
+random numbers has none: from one seed, formats draw different numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+
+from precision_eval.cases.adapters.base import keeping_float64
+from precision_eval.core.errors import ParameterError
+from precision_eval.measure.model_calls import CallOutcome, ExaminedModel, attempt, copied, difference, is_beyond
+from precision_eval.trace.provenance import named_tensors
+
+#: Copies of the model in float64 that are alive at once, activations and the copy as stored included.
+ROOM = 1.5
+
+_DRAWS = "the model draws random numbers, which formats draw differently; drift was not measured"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Outputs that drift is held to."""
+
+    outputs: tuple[torch.Tensor, ...] | None
+    name: str
+    doubts: tuple[str, ...] = ()
+
+
+def reference_of(subject: ExaminedModel, *, available_bytes: int, draws: bool | None = False) -> Reference:
+    """Run the reference."""
+    if draws:
+        return Reference(None, "", (_DRAWS,))
+    found = _first_that_runs(subject, available_bytes, seed=0)
+    if draws is None and found.outputs is not None:
+        again, other = (
+            CallOutcome(_first_that_runs(subject, available_bytes, seed=seed).outputs, None) for seed in (0, 1)
+        )
+        first = CallOutcome(found.outputs, None)
+        if is_beyond(difference(first, other), difference(first, again)):
+            return Reference(None, "", (_DRAWS,))
+    return found
+
+
+def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int) -> Reference:
+    doubts: list[str] = []
+    needed_bytes = 8 * sum(tensor.numel() for _, _, tensor in named_tensors(subject, subject.tensors))
+    if any(tensor.device.type == "mps" for tensor in subject.parameters()):
+        doubts.append("mps has no float64")
+    else:
+        for name, hold, bytes_ in (
+            ("float64", _whole, ROOM * needed_bytes),
+            ("float64, layer by layer", _by_layer, 0.0),
+        ):
+            if bytes_ > available_bytes:
+                doubts.append(
+                    f"float64 needs {bytes_ / 2**30:.3g} GiB, {available_bytes / 2**30:.3g} GiB are free: the "
+                    "reference is float64 layer by layer"
+                )
+                continue
+            found = _run(subject, hold, seed=seed)
+            if _may_serve(subject, found):
+                return Reference(found.outputs, name, tuple(doubts))
+            doubts.append(f"no reference in {name}: {_why(found)}")
+    found = _run(subject, _in_float32, seed=seed, wide=torch.float32)
+    if _may_serve(subject, found):
+        doubts.append("drift is held to float32, so what is finer than float32 is not seen")
+        return Reference(found.outputs, "float32", tuple(doubts))
+    return Reference(None, "", (*doubts, f"no reference in float32 either: {_why(found)}; drift was not measured"))
+
+
+def _may_serve(subject: ExaminedModel, found: CallOutcome) -> bool:
+    """Whether an outcome can be the reference: no NaN; infinities only where no parameter overflowed when stored."""
+    if found.outputs is None or any(bool(output.isnan().any()) for output in found.outputs):
+        return False
+    if found.broken()[0] == 0:
+        return True
+    floating = (p for p in subject.parameters() if p.is_floating_point() and p.element_size() > 1)
+    return all(bool(parameter.isfinite().all()) for parameter in floating)
+
+
+def _why(found: CallOutcome) -> str:
+    if found.error is not None:
+        return f"{type(found.error).__name__}: {(str(found.error).strip().splitlines() or [''])[0]}"
+    return "its output is not finite"
+
+
+def _run(subject: ExaminedModel, hold: Any, *, seed: int, wide: torch.dtype = torch.float64) -> CallOutcome:
+    twin = copied(subject)
+    inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
+    default = torch.get_default_dtype()
+
+    def call() -> tuple[torch.Tensor, ...]:
+        with hold(twin):
+            return twin(*inputs)
+
+    torch.set_default_dtype(wide)
+    try:
+        return attempt(call, seed=seed)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> None:
+    """Bring stored tensors and dtype attributes of a copy to a dtype, in place."""
+    for kind, _, tensor in named_tensors(model, ()):
+        if kind in kinds:
+            tensor.data = tensor.data.to(dtype)
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.dtype) and value.is_floating_point:
+                setattr(module, name, dtype)
+
+
+@contextmanager
+def _whole(twin: ExaminedModel) -> Iterator[None]:
+    _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
+    with keeping_float64(factories=True):
+        yield
+
+
+@contextmanager
+def _in_float32(twin: ExaminedModel) -> Iterator[None]:
+    _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
+    yield
+
+
+@contextmanager
+def _by_layer(twin: ExaminedModel) -> Iterator[None]:
+    """Hold a copy so that each module's own parameters are float64 while it is called."""
+    _widen(twin, torch.float64, kinds=("buffer", "attribute"))
+    stored: list[list[tuple[nn.Parameter, torch.Tensor]]] = []
+
+    def before(module: nn.Module, _: Any) -> None:
+        own = [p for p in module.parameters(recurse=False) if p.is_floating_point() and p.dtype is not torch.float64]
+        stored.append([(parameter, parameter.data) for parameter in own])
+        for parameter in own:
+            parameter.data = parameter.data.double()
+
+    def after(*_: Any) -> None:
+        for parameter, data in stored.pop():
+            parameter.data = data
+
+    handles = [
+        module_hooks.register_module_forward_pre_hook(before),
+        module_hooks.register_module_forward_hook(after, always_call=True),
+    ]
+    try:
+        with keeping_float64(factories=True):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check_available(available_bytes: int | None) -> int:
+    """Return the memory that may be used: as told, or what the machine has free."""
+    if available_bytes is None:
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    if available_bytes < 0:
+        raise ParameterError(f"available_bytes is {available_bytes}; expected 0 or more")
+    return available_bytes

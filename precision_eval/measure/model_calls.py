@@ -1,0 +1,337 @@
+"""The model that is examined, in a shape in which everything can call it: tensors in, floating tensors out.
+
+Conventions: the given model and inputs are never called; each run is on a copy, with the seeds of torch, numpy and
+Python set alike. A copy costs the model's memory once more while it lives.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.trace.dtype_flow import DtypeFlow
+from precision_eval.trace.operations import FLOATS
+from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensors_in
+
+PREFIX = "model."
+BEYOND = 10.0
+"""Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor."""
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
+
+
+class ExaminedModel(nn.Module):
+    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        paths, shape = pytree.tree_flatten_with_path((args, kwargs))
+        self._rebuild = _Rebuild(shape)
+        leaves = [leaf for _, leaf in paths]
+        names = [_name(path, _parameters(model)) for path, _ in paths]
+        self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
+        self._other_names = names
+        self.listener: Callable[[str, Any], None] | None = None
+        self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
+        self.training = model.training  # not train(), which sets every part of the user's model
+
+    def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put inputs together again; objects that a call may change are copied."""
+        rest = iter(tensors)
+        leaves = []
+        for name, other in zip(self._other_names, self._others, strict=True):
+            if other is None:
+                leaves.append(next(rest))
+            elif isinstance(other[0], _PLAIN):
+                leaves.append(other[0])
+            else:
+                leaves.append(copy.deepcopy(other[0]))
+                if self.listener is not None:
+                    self.listener(name, leaves[-1])
+        args, kwargs = self._rebuild(leaves)
+        return args, kwargs
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the model."""
+        args, kwargs = self.arguments(tensors)
+        return floating_leaves(self.model(*args, **kwargs))
+
+
+class _Rebuild:
+    """Puts leaves together again; one for all copies, as torch's tree specs copy with a warning."""
+
+    def __init__(self, shape: Any) -> None:
+        self._shape = shape
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        return pytree.tree_unflatten(leaves, self._shape)
+
+    def __deepcopy__(self, memo: Any) -> _Rebuild:
+        return self
+
+
+class ExaminedSystem(ExaminedModel):
+    """One whose model defines what landed in its project."""
+
+    def upstream(self) -> Any:
+        """Hold the model in that state."""
+        return self.model.upstream()  # type: ignore[operator]
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    """Names of the positional parameters of a model's forward."""
+    try:
+        return list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
+    """Write the path of an input: the parameter's name, then what is inside it."""
+    kind, first = path[0].idx, path[1]
+    if kind == 0:
+        index = first.idx
+        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input {index}"
+    else:
+        name = str(first.key)
+    return name + pytree.keystr(path[2:])
+
+
+def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
+    """List the floating tensors of what a model returned, in order; attributes of plain objects are not entered."""
+    leaves = pytree.tree_leaves(value)
+    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+
+
+def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
+    """Check a model and its inputs, and put them together."""
+    if not isinstance(model, nn.Module):
+        raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
+    args, kwargs = inputs, {}
+    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
+        args, kwargs = (), dict(inputs[0])
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
+        raise ParameterError(
+            f"{type(model).__name__}.forward cannot be called with the inputs given ({given}): {error}; give the "
+            "factory's inputs as a tuple in the order of its parameters, or as a dict by their names"
+        ) from error
+    except ValueError:  # no signature to be had, as of a ScriptModule
+        pass
+    # of the class: a part of the model may be called upstream
+    kind = ExaminedSystem if callable(getattr(type(model), "upstream", None)) else ExaminedModel
+    subject = kind(model, args, kwargs)
+    named = dict(zip(subject.names, subject.tensors, strict=True))
+    for role, name, tensor in named_tensors(subject, named, prefix=PREFIX):
+        if tensor.dtype not in FLOATS:
+            raise ParameterError(
+                f"the {role} '{name}' is {str(tensor.dtype).removeprefix('torch.')}; expected float16, bfloat16, "
+                "float32 or float64: upcast it before the examination"
+            )
+    return subject
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """What one call came to."""
+
+    outputs: tuple[torch.Tensor, ...] | None
+    error: Exception | None
+
+    def broken(self, truth: tuple[torch.Tensor, ...] | None = None) -> tuple[int, int]:
+        """Count the output values that are not finite, and all."""
+        outputs = self.outputs or ()
+        lost = [~output.isfinite() for output in outputs]
+        if truth is not None and [t.shape for t in truth] == [o.shape for o in outputs]:
+            lost = [one & (o != exact) for one, o, exact in zip(lost, outputs, truth, strict=True)]
+        return sum(int(one.sum()) for one in lost), sum(output.numel() for output in outputs)
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Set the seeds of torch, numpy and Python for a block, and put back what was there."""
+    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one is what models use
+    try:
+        # not torch.manual_seed: where CUDA is not in use, that keeps a stack trace for each call until it is
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+            torch.default_generator.manual_seed(seed)
+            if torch.cuda.is_initialized():
+                torch.cuda.manual_seed_all(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            random.seed(seed)
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def copied(subject: ExaminedModel) -> ExaminedModel:
+    """Copy a subject, its inputs included."""
+    try:
+        return copy.deepcopy(subject)
+    except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+        raise ParameterError(
+            f"the model cannot be copied ({str(error).splitlines()[0]}); each run is on a copy of its own: make it "
+            "deep-copyable, for instance by detaching tensors kept as attributes"
+        ) from error
+
+
+def attempt(call: Callable[[], tuple[torch.Tensor, ...]], *, seed: int = 0) -> CallOutcome:
+    """Run a call with set seeds and without gradients; what it raises is its outcome."""
+    try:
+        with seeded(seed), torch.no_grad():
+            return CallOutcome(tuple(output.detach().clone() for output in call()), None)
+    except SystemExit as error:
+        raise ParameterError("the model ends the program when it is called; expected that it returns") from error
+    except Exception as error:  # noqa: BLE001 - whatever a model raises is what is examined
+        return CallOutcome(None, error)
+
+
+def run_fresh(subject: ExaminedModel, *, seed: int = 0) -> CallOutcome:
+    """Call a copy once."""
+    fresh = copied(subject)
+    return attempt(lambda: fresh(*fresh.tensors), seed=seed)
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """What calling again showed."""
+
+    outcome: CallOutcome
+    difference: float
+    carries_state: bool
+    changed: tuple[str, ...]
+    draws: bool
+
+
+def run_twice(subject: ExaminedModel) -> Repeatability:
+    """Call two copies, one of them once more, and a third with another seed."""
+    first = run_fresh(subject)
+    fresh = copied(subject)
+    before = [(name, tensor, tensor.clone()) for _, name, tensor in named_tensors(fresh, (), prefix=PREFIX)]
+    second = attempt(lambda: fresh(*fresh.tensors))
+    changed = tuple(name for name, tensor, was in before if not name.startswith("tensors[") and not _same(tensor, was))
+    third = attempt(lambda: fresh(*fresh.tensors)) if second.error is None else second
+    apart = difference(first, second)
+    draws = is_beyond(difference(first, run_fresh(subject, seed=1)), apart)
+    return Repeatability(first, apart, difference(second, third) > 0, changed, draws)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.nan_to_num(0.5), other.nan_to_num(0.5))
+
+
+def is_beyond(found: float, noise: float) -> bool:
+    """Whether a difference is more than what calls that differ by `noise` from the same seed may show by chance."""
+    return found > BEYOND * noise
+
+
+def difference(one: CallOutcome, other: CallOutcome) -> float:
+    """Relative difference of two outcomes: 0 where alike, infinity where they are of another kind."""
+    if one.outputs is None or other.outputs is None:
+        return 0.0 if type(one.error) is type(other.error) else float("inf")
+    if [(o.shape, o.dtype) for o in one.outputs] != [(o.shape, o.dtype) for o in other.outputs]:
+        return float("inf")
+    return max((relative_error(a, b) for a, b in zip(one.outputs, other.outputs, strict=True)), default=0.0)
+
+
+def relative_error(found: torch.Tensor, truth: torch.Tensor) -> float:
+    """‖found − truth‖₂ / ‖truth‖₂ in float64, over the values finite in both; infinity where others differ."""
+    a, b = (tensor.detach().to("cpu", torch.float64) for tensor in (found, truth))
+    finite = b.isfinite()
+    if not torch.equal(a.isfinite(), finite):
+        return float("inf")
+    noise, norm = float((a - b)[finite].norm()), float(b[finite].norm())
+    return 0.0 if noise == 0.0 else (noise / norm if norm else float("inf"))
+
+
+def base_dtype(subject: ExaminedModel) -> torch.dtype:
+    """Dtype of most elements of the floating parameters; of the buffers, then of the inputs, where there are none."""
+    for tensors in (list(subject.parameters()), list(subject.buffers()), list(subject.tensors)):
+        counts: Counter[torch.dtype] = Counter()
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                counts[tensor.dtype] += tensor.numel()
+        if counts:
+            return counts.most_common(1)[0][0]
+    return torch.get_default_dtype()
+
+
+def _module_paths(model: nn.Module) -> dict[int, str]:
+    """Path of each module by identity, the subject's own prefix taken off."""
+    return {
+        id(module): "" if f"{path}." == PREFIX else path.removeprefix(PREFIX) for path, module in model.named_modules()
+    }
+
+
+def _declared_wide(model: nn.Module) -> dict[str, frozenset[torch.dtype]]:
+    """Read which parameters a model's class declares to be kept in float32, as transformers' classes do."""
+    found: dict[str, frozenset[torch.dtype]] = {}
+    kinds = (
+        ("_keep_in_fp32_modules", frozenset((torch.float16,))),
+        ("_keep_in_fp32_modules_strict", frozenset((torch.float16, torch.bfloat16))),
+    )
+    for path, module in model.named_modules():
+        for attribute, refused in kinds:
+            # not getattr of the module, which searches all its parts for what most classes do not have
+            names = vars(module).get(attribute) or getattr(type(module), attribute, None)
+            if not names or isinstance(names, str):
+                continue
+            pattern = re.compile("|".join(rf"((^|\.){re.escape(str(name))}($|\.))" for name in names))
+            for name, _ in module.named_parameters():
+                if pattern.search(name):
+                    full = (f"{path}.{name}" if path else name).removeprefix(PREFIX)
+                    found[full] = found.get(full, frozenset()) | refused
+    return found
+
+
+def observe_call(
+    model: ExaminedModel,
+    call: Callable[[], tuple[torch.Tensor, ...]],
+    inputs: tuple[torch.Tensor, ...],
+    *,
+    base: torch.dtype,
+    values: bool,
+) -> tuple[DtypeFlow, CallOutcome]:
+    """Observe one call."""
+    declared = _declared_wide(model)
+    named = dict(zip(model.names, inputs, strict=True))
+    stored = [entry for entry in named_tensors(model, named, prefix=PREFIX) if not entry[1].startswith("tensors[")]
+    kept = frozenset(name for kind, name, t in stored if name in declared and t.dtype is not base)
+    narrowed = frozenset(name for kind, name, t in stored if t.dtype in declared.get(name, ()))
+    observer = DtypeFlow(ProvenanceMap(stored, kept), base, _module_paths(model), watched=narrowed, values=values)
+
+    def listen(name: str, value: Any) -> None:
+        for path, tensor in tensors_in(name, value):
+            observer.tensors.add("input", path, tensor)
+
+    model.listener = listen
+    kept_outputs: list[tuple[torch.Tensor, ...]] = []
+
+    def run() -> tuple[torch.Tensor, ...]:
+        kept_outputs.append(observer.observed(call))
+        return ()
+
+    compiled = any(getattr(m, "_compiled_call_impl", None) or hasattr(m, "_orig_mod") for m in model.modules())
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            outcome = attempt(run)
+    finally:
+        model.listener = None
+    return observer, CallOutcome(kept_outputs[0] if kept_outputs else None, outcome.error)

@@ -1,0 +1,68 @@
+"""Memory per fix as bars: what is stored, and what one call allocates on top at its peak.
+
+One figure per case and device, one panel per size × mode. A fix that does not run has no bar but its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from precision_eval.core.drawing import INK, LeftOut, dress, new_figure, style_of
+from precision_eval.core.formatting import memory_text
+from precision_eval.results.model import Group, memory_bytes
+
+
+def draw_memory(case: str, device: str, sections: Sequence[Group]) -> Figure:
+    """Draw storage and peak of every fix of one case on one device."""
+    measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
+    if not measured:
+        raise LeftOut(f"memory of {case} on {device}: not measured")
+    columns = min(2, len(measured))
+    rows = -(-len(measured) // columns)
+    tallest = max(len(section.fixes) for section in measured)
+    figure = new_figure(1.0 + 5.8 * columns, 1.0 + rows * (0.9 + 0.34 * tallest))
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, section in zip(grid.flat, measured, strict=False):
+        draw_bars(axes, section)
+        dress(axes, title=f"{section.size}, {section.mode}")
+        axes.grid(False, axis="y")
+    for axes in list(grid.flat)[len(measured) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{case} on {device}: memory per fix", x=0.01, ha="left", fontsize=12)
+    handles = [
+        Patch(facecolor="#777777", label="storage (weights, caches)"),
+        Patch(facecolor="#DDDDDD", edgecolor="#777777", hatch="////", label="extra at the peak of one call"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def draw_bars(axes: Axes, section: Group) -> None:
+    """Draw one section, a bar per fix."""
+    fixes = section.fixes[::-1]
+    totals = [sum(found) for row in fixes if (found := memory_bytes(row))]
+    largest = max(totals)
+    scale, unit = next((s, u) for s, u in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")) if largest >= s)
+    for number, row in enumerate(fixes):
+        colour = style_of(row.fix).colour
+        found, of = memory_bytes(row), f"of {row.fix}"
+        if found is None:
+            text = row.status if row.status != "passed" else "not measured"
+            axes.text(largest / scale * 0.01, number, text, va="center", fontsize=8.5, color="#8B1A1A")
+            continue
+        storage, extra = found[0] / scale, found[1] / scale
+        axes.barh(number, storage, height=0.62, color=colour, gid=of)
+        striped = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1.0}
+        axes.barh(number, extra, left=storage, height=0.62, gid=of, **striped)
+        at, text = storage + extra + largest / scale * 0.015, memory_text(sum(found))
+        axes.text(at, number, text, va="center", fontsize=8.5, gid=f"text {row.fix}")
+        # an unseen bar over the whole width is what a pointer hits
+        axes.barh(number, largest / scale * 1.2, height=0.9, alpha=0.0, zorder=7, gid=f"mark {row.fix}")
+    axes.set_yticks(range(len(fixes)), [row.fix for row in fixes])
+    axes.set_xlim(0, largest / scale * 1.2)
+    axes.set_ylim(-0.6, len(fixes) - 0.4)
+    axes.set_xlabel(unit, fontsize=9.5, color=INK)

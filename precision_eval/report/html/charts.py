@@ -1,0 +1,299 @@
+"""The charts of the HTML report: the panels of :mod:`precision_eval.report.figures`, one section each, and what a
+reader sees on pointing at them.
+
+Conventions: a chart of marks comes with a hidden list of records per mark. A chart of lines comes with its values as
+JSON: per line the cell, the JSON pointer of the list, and indices, times in seconds and values as recorded, at up to
+:data:`MOST_VALUES` places along the axis.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from precision_eval.core.drawing import dress, label_line_ends
+from precision_eval.core.formatting import METRIC_TITLES, fixed, join
+from precision_eval.core.records import Record
+from precision_eval.report.figures import over_time
+from precision_eval.report.figures.memory import draw_bars
+from precision_eval.report.figures.shifts import shift_panel
+from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
+from precision_eval.report.findings_sound import Yardstick, yardsticks_of
+from precision_eval.report.html.embedding import svg_of
+from precision_eval.report.html.facts import Cell, diverged_of, lines_of, memory_of, record_of
+from precision_eval.report.html.figures import combined, figure, pointer
+from precision_eval.report.html.places import Place
+from precision_eval.results.model import Row, memory_bytes
+
+MOST_VALUES = 150
+"""Places along the axis at which the values of a line can be read."""
+
+YARDSTICK_PATHS = {
+    "MCD to the original speech": ("against_original", "mel_mcd_db", "mean"),
+    "phonemes right": ("phoneme_accuracy", "value"),
+}
+"""Where the figures of a yardstick of sound stand in an ``audio`` record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart and what belongs to it: tips as (id, row, its lines), notes, and the values of its lines as JSON."""
+
+    key: str
+    title: str
+    svg: Markup
+    tips: tuple[tuple[str, Row, list[tuple[str, Cell]]], ...] = ()
+    notes: tuple[str, ...] = ()
+    series: str = ""
+
+
+def tradeoff_chart(place: Place) -> Chart | None:
+    """Draw drift against time; None where no fix has both, the drift above 0."""
+    section = place.section
+    points = points_of(section)
+    if not points:
+        return None
+    drawing, axes = _panel(4.3, 3.5)
+    largest = max(point.memory_bytes or 0.0 for point in points)
+    draw_panel(axes, section, largest)
+    dress(axes)
+    label_points(axes, section, largest)
+    key, rows = f"tradeoff-{place.key}", [point.row for point in points]
+    tips = _tips(key, place, rows)
+    svg = svg_of(
+        drawing,
+        key=key,
+        description=f"{place.title}: drift against time of {join([row.fix for row in rows])}",
+        kind="points",
+        tips={row.fix: tip for tip, row, _ in tips},
+    )
+    return Chart(key=key, title=place.label, svg=svg, tips=tips, notes=_tradeoff_notes(place, rows))
+
+
+def _tradeoff_notes(place: Place, drawn: Sequence[Row]) -> tuple[str, ...]:
+    """Name what has no place in the chart."""
+    known = {row.fix for row in drawn}
+    exact = [row.fix for row in place.section.curing if (row.drift_data or {}).get("relative_error") == 0]
+    lacking = [row.fix for row in place.section.curing if row.fix not in known and row.fix not in exact]
+    failing: dict[str, list[str]] = {}
+    for row in place.section.failing:
+        failing.setdefault(row.status.replace("_", " "), []).append(row.fix)
+    notes = [f"{join(names)}: {status}" for status, names in failing.items()]
+    notes += [f"no drift at all, so no place on this axis: {join(exact)}"] if exact else []
+    notes += [f"time or drift not measured: {join(lacking)}"] if lacking else []
+    return tuple(notes)
+
+
+def memory_chart(place: Place) -> Chart | None:
+    """Draw storage and peak of every fix; None where memory was not measured."""
+    rows = [row for row in place.section.fixes if memory_bytes(row)]
+    if not rows:
+        return None
+    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(place.section.fixes), left=1.25)
+    draw_bars(axes, place.section)
+    dress(axes)
+    axes.grid(False, axis="y")
+    key = f"memory-{place.key}"
+    tips = _tips(key, place, rows)
+    totals = {row.fix: total.tspan for row in rows if (total := memory_of(row)) is not None}
+    svg = svg_of(
+        drawing,
+        key=key,
+        description=f"{place.title}: memory per fix",
+        kind="bars",
+        tips={row.fix: tip for tip, row, _ in tips},
+        texts=totals,
+    )
+    return Chart(key=key, title=place.label, svg=svg, tips=tips)
+
+
+def shift_charts(place: Place) -> tuple[Chart, ...]:
+    """Draw, per yardstick of sound, every condition's shift from the reference: noise floor, controls, then fixes."""
+    return tuple(_shift_chart(place, yardstick) for yardstick in yardsticks_of(place.run, place.section))
+
+
+def _shift_chart(place: Place, yardstick: Yardstick) -> Chart:
+    path = YARDSTICK_PATHS[yardstick.name]
+    comparators = place.run.comparators(place.section, "audio")
+    reference = next(row for row in comparators if row.role == "reference")
+    floors = [(row, yardstick.noise_floor) for row in comparators if row.role == "noise_floor"]
+    shifts = [(row, shift) for row, shift in (*floors, *yardstick.controls, *yardstick.fixes) if shift is not None]
+    judged = (*yardstick.controls, *yardstick.fixes)
+    beyond = {row.fix for row, _ in yardstick.beyond(judged)}
+    worse = {row.fix for row in yardstick.worse_than_chance(judged)}
+    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(shifts), left=1.6, right=0.75)
+    shift_panel(axes, yardstick, shifts)
+
+    def value_of(row: Row) -> Any:
+        return figure(
+            record_of(row, "audio"), *path, write=lambda v: fixed(v, decimals=yardstick.decimals) + yardstick.unit
+        )
+
+    key = f"shift-{place.key}-{path[0]}".replace("_", "-")
+    tips, texts = [], {}
+    for number, (row, _) in enumerate(shifts):
+        shift = combined("difference", value_of(row), value_of(reference), write=yardstick.text)
+        texts[row.fix] = shift.tspan
+        lines: list[tuple[str, Cell]] = [(yardstick.name, value_of(row)), ("shift from the reference", shift)]
+        if row.role != "noise_floor":
+            verdict = (
+                "worse than chance" if row.fix in worse else "beyond chance" if row.fix in beyond else "within chance"
+            )
+            lines.append(("judged", verdict))
+        tips.append((f"{key}-{number}", row, lines))
+    svg = svg_of(
+        drawing,
+        key=key,
+        description=f"{place.title}: {yardstick.name}, shift from the reference",
+        kind="points",
+        tips={row.fix: tip for tip, row, _ in tips},
+        texts=texts,
+    )
+    return Chart(key=key, title=f"{place.group.case}: {yardstick.name}", svg=svg, tips=tuple(tips))
+
+
+def drift_charts(place: Place) -> tuple[Chart, ...]:
+    """Draw drift over time under teacher forcing; empty where no fix has a series of it."""
+    every = over_time.drift_rows(place.run, place.section)
+    charts = []
+    for name, label in over_time.DRIFT_PANELS:
+        rows = [row for row in every if over_time.drift_series(row, name)]
+        if rows:
+            drawing, axes = _panel(6.2, 3.3, right=1.75)
+            ends = over_time.drift_panel(axes, rows, name, label)
+            label_line_ends(axes, ends, fontsize=8.5)
+            charts.append(
+                _line_chart(
+                    drawing,
+                    rows,
+                    lambda row, name=name: series_at(record_of(row, "teacher_forced_drift"), "series", value=name),
+                    key=f"drift-{place.key}-{name}",
+                    title=f"{place.label}: {label}",
+                    description=f"{place.title}: {label} over time of {_names(rows)}",
+                )
+            )
+    return tuple(charts)
+
+
+def sound_charts(place: Place) -> tuple[Chart, ...]:
+    """Draw the audio metrics over time; empty where no fix has any."""
+    fixes, comparators = over_time.sound_rows(place.run, place.section)
+    panels = over_time.sound_panels(fixes)
+    unit = over_time.time_unit([*fixes, *comparators]) if panels else (1.0, "s")
+    charts = []
+    for against, metric, direction in panels:
+        drawing, axes = _panel(4.3, 2.9)
+        over_time.sound_panel(axes, fixes, comparators, (against, metric, direction), unit=unit)
+        axes.set_title("", loc="left")
+        rows = [
+            row
+            for row in (*comparators, *fixes)
+            if over_time.sound_series(row, against, metric)
+            and not (row.role == "reference" and against == "against_reference")
+        ]
+        short, _, full = METRIC_TITLES[metric]
+        to = "to the reference" if against == "against_reference" else "to the original"
+        charts.append(
+            _line_chart(
+                drawing,
+                rows,
+                lambda row, path=(against, metric): series_at(record_of(row, "audio"), *path, "series", value="value"),
+                key=f"minutes-{place.key}-{against}-{metric}",
+                title=f"{short} {to}, {direction}",
+                description=f"{place.title}: {full} {to} over time of {_names(rows)}",
+                unit=unit,
+            )
+        )
+    return tuple(charts)
+
+
+def survival_chart(place: Place) -> Chart | None:
+    """Draw the share of streams still on the reference's tokens; None where divergence was not measured."""
+    rows = over_time.survival_rows(place.run, place.section)
+    if not rows:
+        return None
+    drawing, axes = _panel(6.8, 3.3, right=2.6)
+    ends = over_time.survival_panel(axes, rows)
+    label_line_ends(axes, ends, fontsize=8.5)
+    texts = {}
+    for row, artist in zip(rows, axes.texts[-len(ends) :], strict=True):
+        artist.set_gid(f"text {row.fix}")
+        if (counts := diverged_of(row)) is not None:
+            name = artist.get_text().partition(",")[0]
+            texts[row.fix] = Markup("{}, {} of {} diverged").format(name, counts[0].tspan, counts[1].tspan)
+    return _line_chart(
+        drawing,
+        rows,
+        lambda row: series_at(record_of(row, "divergence"), "survival", value="fraction"),
+        key=f"survival-{place.key}",
+        title=place.label,
+        description=f"{place.title}: share of streams still on the reference's tokens over time of {_names(rows)}",
+        texts=texts,
+        notes=() if any(row.role == "noise_floor" for row in rows) else ("the noise floor was not measured",),
+    )
+
+
+def _line_chart(
+    drawing: Figure,
+    rows: Sequence[Row],
+    series_of: Callable[[Row], dict[str, Any] | None],
+    *,
+    key: str,
+    title: str,
+    description: str,
+    unit: tuple[float, str] = (1.0, "s"),
+    texts: dict[str, Markup] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Chart:
+    key = key.replace("_", "-")
+    lines = [{"name": row.fix, **found} for row in rows if (found := series_of(row)) is not None]
+    content = {"unit_s": unit[0], "unit": unit[1], "lines": lines}
+    text = json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    svg = svg_of(drawing, key=key, description=description, kind="lines", texts=texts)
+    return Chart(key=key, title=title, svg=svg, notes=notes, series=text)
+
+
+def series_at(record: Record | None, *path: str, value: str) -> dict[str, Any] | None:
+    """Return cell, pointer, indices, times and values of a recorded series, thinned and without gaps."""
+    node: Any = None if record is None else record.data
+    for name in path:
+        node = node.get(name) if isinstance(node, dict) else None
+    if record is None or not isinstance(node, dict):
+        return None
+    pairs = list(zip(node.get("time_s") or (), node.get(value) or (), strict=False))
+    index = [i for i, (_, v) in enumerate(pairs) if v is not None and math.isfinite(v)]
+    if len(index) < 2:
+        return None
+    index = index[:: max(1, -(-len(index) // MOST_VALUES))]
+    return {
+        "record": record.cell,
+        "path": pointer("data", *path, value),
+        "i": index,
+        "t": [pairs[i][0] for i in index],
+        "v": [pairs[i][1] for i in index],
+    }
+
+
+def _panel(width_in: float, height_in: float, *, left: float = 0.72, right: float = 0.12) -> tuple[Figure, Axes]:
+    """Return a figure with one panel, margins in inches."""
+    drawing = Figure(figsize=(width_in, height_in), dpi=100)
+    FigureCanvasAgg(drawing)
+    bottom, top = 0.5, 0.12
+    size = (width_in - left - right) / width_in, (height_in - bottom - top) / height_in
+    return drawing, drawing.add_axes((left / width_in, bottom / height_in, *size))
+
+
+def _tips(key: str, place: Place, rows: Sequence[Row]) -> tuple[tuple[str, Row, list[tuple[str, Cell]]], ...]:
+    return tuple((f"{key}-{number}", row, lines_of(row, place.section)) for number, row in enumerate(rows))
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return join([row.fix for row in rows if row.role == "fix"])

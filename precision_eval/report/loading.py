@@ -1,0 +1,309 @@
+"""Runs in Python: :func:`load` reads one, and what it returns shows itself in a notebook.
+
+Conventions: tables have one row per fix of a group, or one per record, with the columns of ``results.csv``: the cell's
+identity, then ``measure.path.to.scalar`` with the unit in the name, as in the records. Missing is ``None``. Lists
+(series, raw samples) stay in the records. pandas is no dependency; it is imported where a data frame is asked for.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import html
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
+from precision_eval.core.records import Record
+from precision_eval.report.shown import Comparison, LoadedChoice, LoadedRecord, constraints_of, paragraphs, shown
+from precision_eval.results.choose import Answer, Choice, Group, Question, answer, groups_of
+from precision_eval.results.reading import load_run, pins_of, status_of
+
+KINDS = ("fixes", "records")
+
+
+class MissingPackageError(PrecisionEvalError, ImportError):
+    """A package that this one does not depend on is asked for and not installed."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Choices(Sequence[Choice]):
+    """What :func:`choose` found: one :class:`~precision_eval.results.choose.Choice` per group."""
+
+    answer: Answer
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._choices[index]
+
+    def __len__(self) -> int:
+        return len(self.answer.choices)
+
+    @property
+    def fix(self) -> str | None:
+        """The fix to take, where it is the same everywhere; None where none keeps the limits."""
+        found = {choice.fix for choice in self if choice.group.curing}
+        if len(found) > 1:
+            each = "; ".join(f"{choice.group.title}: {choice.fix}" for choice in self)
+            raise ParameterError(f"no one fix is the answer everywhere ({each}); give case, size or mode")
+        return next(iter(found), None)
+
+    @cached_property
+    def _choices(self) -> tuple[LoadedChoice, ...]:
+        return tuple(shown(choice) for choice in self.answer.choices)
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(repr, self), *self._unanswered()])
+
+    def _repr_html_(self) -> str:
+        return "".join(choice._repr_html_() for choice in self._choices) + paragraphs(self._unanswered())
+
+    def _unanswered(self) -> list[str]:
+        return [f"{group.title}: {reason}" for group, reason in self.answer.unanswered]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedRun:
+    """A run that was read.
+
+    Attributes
+    ----------
+    path : Path
+        Its folder.
+    records : mapping of str to LoadedRecord
+        Cell id, such as ``voice/kv_to_query/eager@cpu:default#latency``, to its last record.
+    environment : mapping
+        What it was measured with; empty where that is not stored.
+    torn_bytes : int
+        Length of a torn last record, which is not among the records.
+    """
+
+    path: Path
+    records: Mapping[str, LoadedRecord] = field(repr=False)
+    environment: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    torn_bytes: int = 0
+
+    @cached_property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The fixes side by side, one comparison per case × size × mode × device × threads."""
+        return tuple(Comparison(group=group) for group in groups_of(self.records.values(), run=str(self.path)))
+
+    def comparison(self, case: str, *, size: str = "*", mode: str = "*", device: str = "*") -> Comparison:
+        """Return the one comparison of that place.
+
+        Parameters
+        ----------
+        case, size, mode, device : str
+            Names or globs.
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        ParameterError
+            None is there, or more than one; the message names them.
+        """
+        asked = (case, size, mode, device)
+        found = [one for one in self.comparisons if _is_of(one.group, asked)]
+        if len(found) == 1:
+            return found[0]
+        there = "; ".join(one.group.title for one in found or self.comparisons)
+        what = f"{len(found)} comparisons are of" if found else "no comparison is of"
+        raise ParameterError(f"{what} {' · '.join(asked)}; give case, size, mode and device of one of: {there}")
+
+    def choose(self, **question: Any) -> Choices:
+        """Choose a fix; see :func:`choose`."""
+        return choose(self, **question)
+
+    def to_dicts(self, *, kind: str = "fixes") -> list[dict[str, Any]]:
+        """Return the run as rows of plain data.
+
+        Parameters
+        ----------
+        kind : {"fixes", "records"}
+            One row per fix (reference, noise floor, control) of a group with the figures of all its measures; or one
+            per record.
+
+        Returns
+        -------
+        list of dict
+            All rows have the same keys.
+
+        Raises
+        ------
+        UnknownNameError
+            No such kind.
+        """
+        if kind not in KINDS:
+            raise unknown_name("kind of rows", kind, KINDS)
+        rows = self._fix_rows() if kind == "fixes" else [_record_row(record) for record in self.records.values()]
+        keys = dict.fromkeys(key for row in rows for key in row)
+        return [{key: row.get(key) for key in keys} for row in rows]
+
+    def to_dataframe(self, *, kind: str = "fixes") -> Any:
+        """Return the same as a pandas data frame; see :meth:`to_dicts`.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        MissingPackageError
+            pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise MissingPackageError(
+                "to_dataframe needs pandas, which is not installed; pip install pandas, or use to_dicts()"
+            ) from error
+        return pandas.DataFrame(self.to_dicts(kind=kind))
+
+    def _fix_rows(self) -> list[dict[str, Any]]:
+        found: dict[tuple[str, ...], list[LoadedRecord]] = {}
+        for record in self.records.values():
+            place = (record.case, record.size, record.mode, record.device, str(record.threads))
+            key = (*place, pins_of(record), record.fix)
+            found.setdefault(key, []).append(record)
+        return [_fix_row(records) for records in found.values()]
+
+    def __repr__(self) -> str:
+        lines = [f"<run {self.path}: {len(self.records)} records>"]
+        lines += [f"  {line}" for line in self._summary()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        tables = "".join(comparison._repr_html_() for comparison in self.comparisons)
+        return f"<p><b>{html.escape(str(self.path))}</b>: {len(self.records)} records</p>{tables}"
+
+    def _summary(self) -> Iterator[str]:
+        for comparison in self.comparisons:
+            group = comparison.group
+            failing = f", {len(group.failing)} do not run" if group.failing else ""
+            yield group.fault or f"{group.title}: {len(group.curing)} fixes run{failing}"
+
+
+def load(path: str | Path) -> LoadedRun:
+    """Read a run.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder that ``precision-eval run --out`` wrote.
+
+    Returns
+    -------
+    LoadedRun
+
+    Raises
+    ------
+    RecordError
+        No records there, or they or the environment cannot be read.
+
+    Examples
+    --------
+    >>> run = load("results/cpu")  # doctest: +SKIP
+    >>> run.choose(case="voice", mode="eager", policy="quality").fix  # doctest: +SKIP
+    'full_float32'
+    """
+    run = load_run(Path(path))
+    names = [item.name for item in fields(Record)]
+    records = {record.cell: LoadedRecord(**{name: getattr(record, name) for name in names}) for record in run.records}
+    return LoadedRun(path=run.directory, records=records, environment=run.environment, torn_bytes=run.torn_bytes)
+
+
+def choose(
+    run: LoadedRun | str | Path,
+    *,
+    policy: str = "balanced",
+    max_drift: float | None = None,
+    max_memory: str | int | None = None,
+    min_speed: float | None = None,
+    case: str = "*",
+    size: str = "*",
+    mode: str = "*",
+    device: str | None = None,
+    threads: int | None = None,
+    length: int | None = None,
+    batch: int | None = None,
+    sweep: str | Path | None = None,
+    plan: str | Path | None = None,
+) -> Choices:
+    """Say which fix to take, and why.
+
+    Parameters
+    ----------
+    run : LoadedRun, str or Path
+        What :func:`load` returned, or the folder.
+    policy : {"quality", "balanced", "speed"}
+        See :mod:`precision_eval.results.choose.policies`.
+    max_drift : float or None
+        Largest relative error to float64.
+    max_memory : str, int or None
+        A size (``"2GiB"``), bytes, or a ratio to full_float32's (``"0.6x"``).
+    min_speed : float or None
+        Ratio to full_float32; above 1 is faster.
+    case, size, mode : str
+        Names or globs.
+    device : str or None
+    threads, length, batch : int or None
+    sweep, plan : str, Path or None
+        Folder of ``precision-eval sweep``; file of ``precision-eval plan --json``.
+
+    Returns
+    -------
+    Choices
+        One per group.
+
+    Raises
+    ------
+    MissingMeasureError
+        What the policy or a limit needs was not measured; the message has the command.
+    ParameterError
+        Nothing in the run is what is asked for, or a limit cannot be used.
+    """
+    loaded = run if isinstance(run, LoadedRun) else load(run)
+    question = Question(
+        policy=policy,
+        constraints=constraints_of(max_drift=max_drift, max_memory=max_memory, min_speed=min_speed),
+        cases=(case,),
+        sizes=(size,),
+        modes=(mode,),
+        device=device,
+        threads=threads,
+        length=length,
+        batch=batch,
+        sweep=None if sweep is None else Path(sweep),
+        plan=None if plan is None else Path(plan),
+    )
+    return Choices(answer=answer([comparison.group for comparison in loaded.comparisons], question))
+
+
+def _fix_row(records: Sequence[LoadedRecord]) -> dict[str, Any]:
+    status, reason = status_of(records)
+    row = _identity(records[0]) | {"status": status, "reason": reason}
+    for record in records:
+        row[f"{record.measure}.status"] = record.status
+        row |= {f"{record.measure}.{path}": value for path, value in record.scalars.items()}
+    return row
+
+
+def _record_row(record: LoadedRecord) -> dict[str, Any]:
+    names = ("cell", "measure", "status", "reason", "wall_s", "started_at", "environment")
+    return _identity(record) | {name: getattr(record, name) for name in names} | record.scalars
+
+
+def _identity(record: LoadedRecord) -> dict[str, Any]:
+    first, rest = ("case", "size", "mode", "device"), ("threads", "fix", "role")
+    row = {name: getattr(record, name) for name in first} | {"pins": pins_of(record).lstrip(",")}
+    return row | {name: getattr(record, name) for name in rest}
+
+
+def _is_of(group: Group, asked: tuple[str, ...]) -> bool:
+    names = (group.case, group.size, group.mode, group.device)
+    return all(fnmatch.fnmatchcase(name, glob) for name, glob in zip(names, asked, strict=True))

@@ -1,0 +1,356 @@
+"""One model of what a run recorded: rows of fixes, in groups of what can be compared, in a run.
+
+A *group* is case × size × mode × device × threads × pinned settings; a *row* is everything recorded about one fix, or
+about the reference, the noise floor or a control, with the figures that comparisons rest on. Times are ratios to the
+group's baseline (below 1 = faster), drift is the relative error to float64, memory is in bytes. Nothing is measured,
+compared or chosen here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.records import Record
+from precision_eval.fixes.catalog import FIXES
+
+ONE_INPUT = 0.10
+"""Relative difference below which two drifts from one seeded input each are not told apart."""
+
+ONE_PROCESS = 0.05
+"""Relative difference in time below which one process alone tells nothing apart: it draws its memory layout once, which
+is worth up to several per cent for as long as it lives. A judgement; the choice bench puts it to the test."""
+
+SAME_TIME = 0.002
+"""Relative difference in time that counts as none; the margin of the latency measure."""
+
+SAME_MEMORY = 0.01
+"""Relative difference in memory that counts as none."""
+
+DRIFTS: tuple[str, ...] = ("teacher_forced_drift", "drift")
+"""The measures of drift; a case has one of them."""
+
+ROLE_ORDER: tuple[str, ...] = ("reference", "fix", "noise_floor", "control")
+
+MEASURE_OF: Mapping[str, str] = {"time": "latency", "drift": "drift", "memory": "memory"}
+"""The measure that gives each axis; the voice's drift comes from ``teacher_forced_drift``."""
+
+_PIN_FLAGS = {"sdpa": "sdpa-backend"}  # a cell's id has the short name
+
+
+class MissingMeasureError(PrecisionEvalError, LookupError):
+    """A choice needs a measure that the records do not hold; the message names it and the command that adds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A positive figure with its interval.
+
+    Attributes
+    ----------
+    value, low, high : float
+        As recorded; equal where the figure is exact.
+    confidence : float
+        Of the interval.
+    degrees : float
+        Degrees of freedom behind the interval; 0 where it is exact or a band by convention.
+    """
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+    degrees: float = 0.0
+
+    @property
+    def log(self) -> float:
+        """Natural logarithm of the value; minus infinity for 0."""
+        return math.log(self.value) if self.value > 0.0 else -math.inf
+
+    @cached_property
+    def standard_error(self) -> float:
+        """Of the logarithm; 0 where nothing was estimated."""
+        if self.degrees <= 0.0 or not 0.0 < self.low <= self.high:
+            return 0.0
+        from precision_eval.stats import student_quantile
+
+        return (math.log(self.high) - math.log(self.low)) / 2.0 / student_quantile(1.0 - self.confidence, self.degrees)
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain data: value and interval."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+def exact(value: float) -> Estimate:
+    """Return a figure without uncertainty."""
+    return Estimate(value=value, low=value, high=value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """Everything about one fix (or reference, noise floor, control) of a group.
+
+    `status` is one word for all its measures and `reason` the message that came with it. `time` is the ratio to the
+    baseline's time, exactly 1 for the baseline; `time_logs` are its logarithms, one per process, or one per round where
+    one process measured; only within one `session` are they paired. `processes` is 0 where time was not measured. A
+    drift that is not `paired_drift` is of one input, and its interval a convention. `diverged` counts free-running
+    streams that left the reference's tokens, `survival` is the fraction that did not (Kaplan–Meier), and `sound` the
+    distance of the audio to the reference's (MCD) as a ratio to the noise floor's. `missing` says for an axis
+    (``time``, ``drift``, ``memory``) why it has no figure. A row that did not pass has no figures, only records.
+    """
+
+    fix: str
+    role: str = "fix"
+    status: str = "passed"
+    reason: str | None = None
+    time: Estimate | None = None
+    time_logs: tuple[float, ...] = ()
+    processes: int = 0
+    session: str = ""
+    verdict: str | None = None
+    median_s: float | None = None
+    drift: Estimate | None = None
+    paired_drift: bool = False
+    stored_bytes: int | None = None
+    peak_bytes: int | None = None
+    diverged: int | None = None
+    streams: int | None = None
+    survival: Estimate | None = None
+    sound: Estimate | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    records: Mapping[str, Record] = field(default_factory=dict, repr=False)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Storage and peak together."""
+        return None if self.peak_bytes is None else (self.stored_bytes or 0) + self.peak_bytes
+
+    def estimate(self, axis: str) -> Estimate | None:
+        """Return the figure of an axis: ``time``, ``drift`` or ``memory``."""
+        if axis == "memory":
+            return None if self.memory_bytes is None else exact(float(self.memory_bytes))
+        return self.time if axis == "time" else self.drift
+
+    @property
+    def incomplete(self) -> dict[str, tuple[str, str | None]]:
+        """Measures whose status differs from the row's: measure to (status, reason)."""
+        return {
+            measure: (record.status, record.reason)
+            for measure, record in self.records.items()
+            if record.status not in (self.status, "passed")
+        }
+
+    def data(self, *measures: str) -> Mapping[str, Any] | None:
+        """Return the data of the first of `measures` that passed, or None."""
+        for measure in measures:
+            record = self.records.get(measure)
+            if record is not None and record.status == "passed" and record.data:
+                return record.data
+        return None
+
+    @property
+    def drift_interval(self) -> tuple[float, float, float] | None:
+        """Relative error with the ends of its interval; of one input, half of 10 % away on either side."""
+        return None if self.drift is None else (self.drift.value, self.drift.low, self.drift.high)
+
+    @property
+    def drift_data(self) -> Mapping[str, Any] | None:
+        """Data of the drift, of whichever kind the case has."""
+        return self.data(*DRIFTS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without the raw log-ratios."""
+        estimates = {name: getattr(self, name) for name in ("time", "drift", "survival", "sound")}
+        plain = {name: None if found is None else found.to_dict() for name, found in estimates.items()}
+        names = ("fix", "status", "reason", "verdict", "median_s", "processes", "stored_bytes", "peak_bytes")
+        rest = {name: getattr(self, name) for name in (*names, "memory_bytes", "diverged", "streams")}
+        return rest | plain | {"missing": dict(self.missing), "doubts": list(self.doubts)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """What can be compared with one another.
+
+    `rows` are of every role, in the order of roles and of ``FIXES``. `baseline` is what times are ratios to, None where
+    no time was measured; `noise_floor` is the baseline against itself, which is off where its verdict is faster or
+    slower. `run` is the folder, for commands in messages; `pins` are settings of torch as in a cell's id,
+    ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes` say which figures come from elsewhere,
+    `fault` why the records cannot be compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and
+    were not measured in this mode.
+    """
+
+    case: str
+    size: str
+    mode: str
+    device: str
+    threads: int
+    rows: tuple[Row, ...]
+    baseline: str | None = None
+    noise_floor: Estimate | None = None
+    noise_floor_off: bool = False
+    run: str = "RUN"
+    pins: str = ""
+    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+    cured_elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Text such as ``voice · default · eager · cpu, 1 thread``."""
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+        pins = self.pins.replace(",", ", ").replace("=", " ")
+        return f"{self.case} · {self.size} · {self.mode} · {self.device}, {threads}{pins}"
+
+    @property
+    def slug(self) -> str:
+        """Name for files, such as ``voice-default-eager-cpu``; with the threads where there are several."""
+        pins = self.pins.replace(",", "-").replace("=", "-")
+        threads = "" if self.threads == 1 else f"-{self.threads}-threads"
+        return "-".join((self.case, self.size, self.mode, self.device)).replace(":", "") + pins + threads
+
+    @property
+    def fixes(self) -> tuple[Row, ...]:
+        """The rows of fixes alone."""
+        return tuple(row for row in self.rows if row.role == "fix")
+
+    @property
+    def curing(self) -> tuple[Row, ...]:
+        """The fixes with which the case runs and stays finite."""
+        return tuple(row for row in self.fixes if row.status == "passed")
+
+    @property
+    def failing(self) -> tuple[Row, ...]:
+        """The fixes with which it does not."""
+        return tuple(row for row in self.fixes if row.status != "passed")
+
+    def is_like(self, other: Group) -> bool:
+        """Say whether another group is the same case, size, device, threads and pinned settings, in whatever mode."""
+        names = ("case", "size", "device", "threads", "pins")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def having(self, *measures: str) -> tuple[Row, ...]:
+        """Return the rows of any role that have data of one of `measures`."""
+        return tuple(row for row in self.rows if row.data(*measures) is not None)
+
+    def is_baseline(self, row: Row) -> bool:
+        """Say whether times are ratios to this row's."""
+        return row.fix == self.baseline and row.role == "fix"
+
+    def time_interval(self, row: Row) -> tuple[float, float, float] | None:
+        """Return a row's ratio of times with the ends of its interval; the baseline's is that of its twin, around 1."""
+        if row.time is None:
+            return None
+        if self.is_baseline(row) and self.noise_floor is not None:
+            return 1.0, min(1.0, self.noise_floor.low), max(1.0, self.noise_floor.high)
+        return row.time.value, row.time.low, row.time.high
+
+    def verdict_of(self, row: Row) -> str | None:
+        """Return a row's verdict on its time, held to what the baseline shows against itself."""
+        if row.verdict is None or row.time is None or self.noise_floor is None or not self.noise_floor_off:
+            return row.verdict
+        if self.is_baseline(row):
+            return "noise floor off"
+        reach = max(abs(self.noise_floor.low - 1.0), abs(self.noise_floor.high - 1.0))
+        return row.verdict if row.time.high < 1.0 - reach or row.time.low > 1.0 + reach else "undecided"
+
+    @cached_property
+    def time_reach(self) -> float:
+        """Difference of log-times up to which nothing is called: margin, noise floor that is off, one process alone."""
+        reach = math.log1p(SAME_TIME)
+        timed = [row for row in self.curing if row.time is not None and row.fix != self.baseline]
+        if any(row.processes == 1 for row in timed):
+            reach = max(reach, math.log1p(ONE_PROCESS))
+        if self.noise_floor_off and self.noise_floor is not None and self.noise_floor.low > 0.0:
+            reach = max(reach, abs(math.log(self.noise_floor.low)), abs(math.log(self.noise_floor.high)))
+        return reach
+
+    def row(self, fix: str) -> Row:
+        """Return the row of a fix.
+
+        Raises
+        ------
+        KeyError
+            It has none.
+        """
+        for row in self.rows:
+            if row.fix == fix:
+                return row
+        raise KeyError(fix)
+
+    def command(self, measure: str | None = None) -> str:
+        """Return the command that adds a measure to this group; without one, every measure."""
+        parts = [f"--case {self.case} --size {self.size} --mode {self.mode} --device {self.device}"]
+        pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
+        parts += [f"--{_PIN_FLAGS.get(name, name)} {value}" for name, _, value in pinned]
+        parts.append(f"--threads {self.threads}{'' if measure is None else f' --measure {measure}'} --out {self.run}")
+        return f"precision-eval run {' '.join(parts)}"
+
+    def measure_of(self, axis: str) -> str:
+        """Return the measure that gives an axis of this case."""
+        return "teacher_forced_drift" if axis == "drift" and self.case == "voice" else MEASURE_OF[axis]
+
+    def with_rows(self, rows: tuple[Row, ...]) -> Group:
+        """Return the same group with other rows."""
+        return replace(self, rows=rows)
+
+
+def order_of(fix: str) -> tuple[int, str]:
+    """Return the place of a fix in ``FIXES``; ids that are not there come last, by name."""
+    ids = [entry.id for entry in FIXES]
+    return (ids.index(fix) if fix in ids else len(ids), fix)
+
+
+def row_order(row: Row) -> tuple[int, int, str]:
+    """Return the place of a row in its group: by role, then as in ``FIXES``."""
+    role = ROLE_ORDER.index(row.role) if row.role in ROLE_ORDER else len(ROLE_ORDER)
+    return (role, *order_of(row.fix))
+
+
+def figure_of(data: Mapping[str, Any] | None, *path: str) -> float | None:
+    """Return the finite number at `path` inside `data`, or None where there is none."""
+    value: Any = data
+    for name in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def series_of(data: Mapping[str, Any] | None, *path: str, value: str) -> tuple[list[float], list[float]] | None:
+    """Return times (s) and values of the series at `path`, gaps left out; None where fewer than two points exist."""
+    node: Any = data
+    for name in path:
+        node = node.get(name) if isinstance(node, Mapping) else None
+    if not isinstance(node, Mapping):
+        return None
+    times, values = node.get("time_s"), node.get(value)
+    if not isinstance(times, Sequence) or not isinstance(values, Sequence):
+        return None
+    pairs = [(float(t), float(v)) for t, v in zip(times, values, strict=False) if v is not None and math.isfinite(v)]
+    if len(pairs) < 2:
+        return None
+    return [t for t, _ in pairs], [v for _, v in pairs]
+
+
+def memory_bytes(row: Row) -> tuple[float, float] | None:
+    """Return (storage, extra at the peak of a call) in bytes, or None where memory was not measured."""
+    data = row.data("memory")
+    peak = figure_of(data, "allocated_peak_bytes")
+    if peak is None:
+        return None
+    return figure_of(data, "storage_bytes") or 0.0, peak
+
+
+def is_identical(row: Row) -> bool:
+    """Tell whether a row's audio equals the reference's: no spectral distance at all, no finite distortion ratio."""
+    data = row.data("audio")
+    distance = figure_of(data, "against_reference", "log_spectral_distance_db", "mean")
+    return distance == 0.0 and figure_of(data, "against_reference", "si_sdr_db", "whole_file") is None

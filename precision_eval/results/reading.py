@@ -1,0 +1,409 @@
+"""Groups from records: what each fix measured, with its interval, its statuses and its doubts.
+
+Conventions: the last record of a cell counts. Records of unlike case digests, or of unlike baselines, are not
+compared: their group has no rows, and says why. Figures of unlike environments are a doubt. The interval around the
+ratio of two distances of sound comes from resampling stretches of the two recordings together; it says how steady the
+ratio is over the recording, not how another recording would differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precision_eval.core.cells import pins_text
+from precision_eval.core.errors import RecordError
+from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.results.model import (
+    DRIFTS,
+    ONE_INPUT,
+    ONE_PROCESS,
+    Estimate,
+    Group,
+    Row,
+    exact,
+    figure_of,
+    row_order,
+)
+
+RECORDS_NAME = "records.jsonl"
+ENVIRONMENT_NAME = "environment.json"
+
+_Key = tuple[str, str, str, str, int, str]  # case, size, mode, device, threads, pins
+
+_WORSE_FIRST = ("crashed", "out_of_memory", "timed_out", "raised", "unsupported")
+_DISTANCE = "mel_mcd_db"
+TWO_DIGITS = 0.05
+"""Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
+
+_NOISE_FLOOR_OFF = re.compile("(noise floor|null) is off")  # schema version 1 said null
+_SOUND_RESAMPLES = 1000
+_CONFIDENCE = 0.95
+
+
+def groups_of(records: Iterable[Record], *, run: str = "RUN") -> tuple[Group, ...]:
+    """Arrange records into groups: those that hold a fix, in the order in which they were recorded."""
+    return tuple(group for group in _all_groups(records, run) if group.fixes)
+
+
+def _all_groups(records: Iterable[Record], run: str) -> tuple[Group, ...]:
+    by_key: dict[_Key, list[Record]] = {}
+    noise_floors: dict[tuple[str, str, str, str], Record] = {}
+    for record in latest(records).values():
+        pins = pins_of(record)
+        key = (record.case, record.size, record.mode, record.device, record.threads, pins)
+        by_key.setdefault(key, []).append(record)
+        if record.role == "noise_floor" and record.measure == "audio":
+            noise_floors[record.case, record.size, record.device, pins] = record
+    groups = [_group(key, own, noise_floors.get((key[0], key[1], key[3], key[5])), run) for key, own in by_key.items()]
+    return tuple(replace(group, cured_elsewhere=_cured_elsewhere(group, groups)) for group in groups)
+
+
+def _cured_elsewhere(group: Group, groups: Sequence[Group]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return, per other mode, the fixes that cure the case there and were not measured here; none where one cures."""
+    if group.curing:
+        return ()
+    own = {row.fix for row in group.fixes}
+    others = [one for one in groups if one.mode != group.mode and one.is_like(group)]
+    cured = ((one.mode, tuple(row.fix for row in one.curing if row.fix not in own)) for one in others)
+    return tuple((mode, fixes) for mode, fixes in cured if fixes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All groups of a run, in a stable order."""
+
+    directory: Path
+    records: tuple[Record, ...] = field(repr=False)
+    environment: Mapping[str, Any] = field(repr=False)
+    torn_bytes: int = 0
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The groups in the order in which they were recorded, those without a fix included."""
+        return _all_groups(self.records, str(self.directory))
+
+    @cached_property
+    def sections(self) -> tuple[Group, ...]:
+        """The groups ordered by case, size, mode (eager first), device, pinned settings and threads."""
+        return tuple(
+            sorted(
+                self.groups,
+                key=lambda one: (one.case, one.size, one.mode != "eager", one.mode, one.device, one.pins, one.threads),
+            )
+        )
+
+    def comparators(self, group: Group, measure: str) -> tuple[Row, ...]:
+        """Reference, noise floor and control rows for `group` that have data of a measure.
+
+        They are computed once, eagerly, so a compiled group borrows those of its case, size and device.
+        """
+        known: dict[str, Row] = {}
+        for other in (group, *(other for other in self.sections if group.is_like(other))):
+            for row in other.rows:
+                if row.role != "fix" and row.data(measure):
+                    known.setdefault(row.fix, row)
+        return tuple(sorted(known.values(), key=row_order))
+
+    def grids(self) -> Iterator[tuple[str, str, tuple[Group, ...]]]:
+        """Yield (case, device and pins, its groups): what belongs into one figure."""
+        sections = self.sections
+        for key in dict.fromkeys((one.case, one.device, one.pins, one.threads) for one in sections):
+            own = tuple(one for one in sections if (one.case, one.device, one.pins, one.threads) == key)
+            threads = "" if key[3] == 1 else f" {key[3]} threads"
+            yield key[0], key[1] + key[2].replace(",", " ").replace("=", " ") + threads, own
+
+
+def load_run(run_dir: Path) -> Run:
+    """Read a run's folder."""
+    path = run_dir / RECORDS_NAME
+    reading = RecordFile(path).read()
+    if not reading.records:
+        found = "holds no record" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {found}; measure first: precision-eval run --out {run_dir}")
+    return Run(
+        directory=run_dir,
+        records=tuple(latest(reading.records).values()),
+        environment=read_environment(run_dir),
+        torn_bytes=reading.torn_bytes,
+    )
+
+
+def read_environment(run_dir: Path) -> Mapping[str, Any]:
+    """Return what a run was measured with; empty where that is not stored."""
+    path = run_dir / ENVIRONMENT_NAME
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(
+            f"{path} is no JSON ({error}); remove it, or write it again: precision-eval run --out {run_dir}"
+        ) from error
+    return found if isinstance(found, Mapping) else {}
+
+
+def status_of(records: Sequence[Record]) -> tuple[str, str | None]:
+    """Return one status for all measures of a fix, and the reason that came with it."""
+    statuses = {record.status for record in records}
+    unseen = [record for record in records if record.measure == "trace" and record.status == "unsupported"]
+    if unseen and "non_finite" not in statuses:
+        return "unsupported", unseen[0].reason
+    if "non_finite" in statuses or "passed" in statuses:
+        status = "non_finite" if "non_finite" in statuses else "passed"
+    else:
+        status = next((status for status in _WORSE_FIRST if status in statuses), "unsupported")
+    return status, next((record.reason for record in records if record.status == status and record.reason), None)
+
+
+def sound_ratio(fix: Mapping[str, Any], noise_floor: Mapping[str, Any]) -> Estimate | None:
+    """Return the distance to the reference's audio as a ratio to the noise floor's, with an interval over
+    the recording.
+    """
+    values, chance = (_series(data) for data in (fix, noise_floor))
+    recorded = figure_of(fix, "against_reference", _DISTANCE, "ratio_to_null")
+    if values is None or chance is None or values.shape != chance.shape or values.size < 4 or chance.mean() <= 0.0:
+        return None if recorded is None else exact(recorded)
+    n = values.size
+    length = max(1, round(math.sqrt(n)))
+    draws = -(-n // length)
+    starts = np.random.default_rng(0).integers(n, size=(_SOUND_RESAMPLES, draws))  # (resamples, stretches)
+    sums = [np.concatenate([[0.0], np.cumsum(np.tile(series, 2))]) for series in (values, chance)]
+    top, bottom = (np.sum(one[starts + length] - one[starts], axis=1) for one in sums)
+    low, high = np.quantile(top / bottom, [0.025, 0.975])
+    ratio = float(values.mean() / chance.mean()) if recorded is None else recorded
+    return Estimate(value=ratio, low=min(float(low), ratio), high=max(float(high), ratio), confidence=_CONFIDENCE)
+
+
+def pins_of(record: Record) -> str:
+    """Return the settings that a record was measured under, as in its cell's id; empty where nothing was pinned."""
+    return pins_text(record.options.get("sdpa_backend"), record.options.get("tf32"))
+
+
+def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: str) -> Group:
+    case, size, mode, device, threads, pins = key
+    by_fix: dict[str, dict[str, Record]] = {}
+    for record in records:
+        by_fix.setdefault(record.fix, {})[record.measure] = record
+    place = Group(case=case, size=size, mode=mode, device=device, threads=threads, rows=(), run=run, pins=pins)
+    of_fixes = [record for record in records if record.role == "fix"]
+    latencies = [data for own in by_fix.values() if (data := _data(own, "latency"))]
+    baselines = {str(data["baseline"]) for data in latencies}
+    fault = _fault(place, {record.case_digest for record in of_fixes}, baselines)
+    baseline = next(iter(baselines), None) if not fault else None
+    twin = _data(by_fix.get(baseline or "", {}), "latency")
+    noise_floor_data = noise_floor.data if noise_floor is not None and noise_floor.status == "passed" else None
+    rows = [_row(fix, own, baseline, noise_floor_data, twin=twin is not None) for fix, own in by_fix.items()]
+    group = replace(
+        place,
+        rows=tuple(sorted(rows, key=row_order)),
+        baseline=baseline,
+        noise_floor=ratio_estimate(twin) if twin else None,
+        noise_floor_off=twin is not None and verdict_in(twin) in ("faster", "slower"),
+        fault=fault,
+    )
+    return group if fault else _doubted(group, of_fixes)
+
+
+def figure_doubts(group: Group) -> list[str]:
+    """Say what speaks against comparing the figures of a group: its noise floor, one process, one input."""
+    doubts = []
+    if group.noise_floor_off and group.noise_floor is not None:
+        noise_floor = group.noise_floor
+        doubts.append(
+            f"the noise floor is off: {group.baseline} against itself gave {noise_floor.value:.3f} "
+            f"[{noise_floor.low:.3f}, {noise_floor.high:.3f}]; "
+            f"differences in time below {100 * math.expm1(group.time_reach):.1f} % are not called"
+        )
+    timed = [row for row in group.curing if row.processes == 1 and row.fix != group.baseline]
+    if timed:
+        doubts.append(
+            f"time was measured in one process, which draws its memory layout once: differences below "
+            f"{100 * ONE_PROCESS:.0f} % are not called; run with --processes 5 or more"
+        )
+    drifting = [row for row in group.curing if row.drift is not None]
+    if drifting and not any(row.paired_drift for row in drifting):
+        doubts.append(f"drift is of one seeded input: differences below {100 * ONE_INPUT:.0f} % are not told apart")
+    return doubts
+
+
+def _doubted(group: Group, records: Sequence[Record]) -> Group:
+    """Add what speaks against the group as a whole."""
+    doubts = figure_doubts(group)
+    by_measure: dict[str, set[str]] = {}
+    for record in records:
+        if record.status == "passed" and record.measure in ("latency", "memory", *DRIFTS):
+            by_measure.setdefault(record.measure, set()).add(record.environment)
+    mixed = sorted(measure for measure, found in by_measure.items() if len(found) > 1)
+    if mixed:
+        doubts.append(f"{', '.join(mixed)} of the fixes compared here was recorded under unlike environments")
+    elif len(set().union(*by_measure.values())) > 1:
+        doubts.append("time, drift and memory were not all recorded under the same environment")
+    return replace(group, doubts=tuple(doubts))
+
+
+def _row(
+    fix: str, records: Mapping[str, Record], baseline: str | None, noise_floor: Mapping[str, Any] | None, *, twin: bool
+) -> Row:
+    """Read a fix; `twin` says that the group has the baseline against itself, and so judges it for all."""
+    status, reason = status_of(list(records.values()))
+    role = next(iter(records.values())).role
+    if status != "passed":
+        return Row(fix=fix, role=role, status=status, reason=reason, records=records)
+    latency, memory = _data(records, "latency"), _data(records, "memory")
+    drift = next((data for name in DRIFTS if (data := _data(records, name))), None)
+    divergence, audio = _data(records, "divergence"), _data(records, "audio")
+    estimate = drift_estimate(drift)
+    return Row(
+        fix=fix,
+        role=role,
+        reason=reason,
+        records=records,
+        time=None if latency is None else exact(1.0) if fix == baseline else ratio_estimate(latency),
+        time_logs=() if latency is None or fix == baseline else log_ratios(latency),
+        processes=0 if latency is None else max(1, len(latency.get("process_ratios", ()))),
+        session=_session(records.get("latency")),
+        verdict=None if latency is None else verdict_in(latency),
+        median_s=figure_of(latency, "median_s"),
+        drift=estimate,
+        paired_drift=estimate is not None and figure_of(drift, "relative_error_low") is not None,
+        stored_bytes=_whole(figure_of(memory, "storage_bytes")),
+        peak_bytes=_whole(figure_of(memory, "allocated_peak_bytes")),
+        diverged=_whole(figure_of(divergence, "diverged")),
+        streams=_whole(figure_of(divergence, "streams")),
+        survival=_survival(divergence),
+        sound=None if audio is None else sound_ratio(audio, noise_floor or {}),
+        missing=_missing(records, {"time": latency, "drift": drift, "memory": memory}),
+        doubts=row_doubts(fix, baseline, latency, drift, audio, twin=twin),
+    )
+
+
+def row_doubts(
+    fix: str,
+    baseline: str | None,
+    latency: Mapping[str, Any] | None,
+    drift: Mapping[str, Any] | None,
+    audio: Mapping[str, Any] | None,
+    *,
+    twin: bool,
+) -> tuple[str, ...]:
+    """Say what speaks against the figures of one row."""
+    found = [
+        f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and _NOISE_FLOOR_OFF.search(doubt))
+    ]
+    if latency is not None and fix != baseline and verdict_in(latency) == "undecided":
+        effect = figure_of(latency, "minimum_detectable_effect")
+        would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
+        found.append(f"time: undecided against {baseline}{would}")
+    found += [f"drift: {doubt}" for doubt in (drift or {}).get("doubts", ())]
+    error = figure_of(drift, "relative_error")
+    if error is not None and error > TWO_DIGITS:
+        found.append(f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift")
+    judged = (drift or {}).get("assessment")
+    if isinstance(judged, Mapping) and judged.get("verdict") == "worse":
+        found.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
+    floored = figure_of(audio, "against_reference", "floored_fraction", "estimate")
+    if floored is not None and floored > 0.01:
+        found.append(f"sound: {100 * floored:.0f} % of the spectrum lies below the floor of the metric")
+    return tuple(found)
+
+
+def _missing(records: Mapping[str, Record], data: Mapping[str, Mapping[str, Any] | None]) -> dict[str, str]:
+    """Say for each axis without a figure why: its measure's status and reason, or that it was not measured."""
+    found = {}
+    for axis, figures in data.items():
+        if figures is not None:
+            continue
+        names = DRIFTS if axis == "drift" else ("latency" if axis == "time" else axis,)
+        record = next((records[name] for name in names if name in records), None)
+        reason = "" if record is None or not record.reason else f": {' '.join(record.reason.split())[:160]}"
+        found[axis] = "not measured" if record is None else f"{record.measure} {record.status}{reason}"
+    return found
+
+
+def ratio_estimate(data: Mapping[str, Any]) -> Estimate:
+    """Return the ratio of a latency record with its interval."""
+    value = float(data["ratio"])
+    low, high = (figure_of(data, name) for name in ("ratio_low", "ratio_high"))
+    processes = len(data.get("process_ratios", ()))
+    degrees = (processes if processes > 1 else int(data.get("blocks", 2))) - 1
+    return Estimate(
+        value=value,
+        low=value if low is None else low,
+        high=value if high is None else high,
+        confidence=float(data.get("confidence", _CONFIDENCE)),
+        degrees=float(max(degrees, 1)),
+    )
+
+
+def log_ratios(data: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the log-ratios of a latency record: one per process, or per round of a single one."""
+    if len(data.get("process_ratios", ())) > 1:
+        return tuple(math.log(ratio) for ratio in data["process_ratios"])
+    pairs = zip(data.get("block_median_s", ()), data.get("baseline_block_median_s", ()), strict=True)
+    return tuple(math.log(candidate / base) for candidate, base in pairs)
+
+
+def _session(record: Record | None) -> str:
+    return "" if record is None else f"{record.started_at} {record.environment} {sorted(record.options.items())}"
+
+
+def verdict_in(data: Mapping[str, Any]) -> str:
+    """Return the verdict of a latency record; those of version 0.1 said *better* and *worse*."""
+    verdict = str(data.get("verdict"))
+    return {"better": "faster", "worse": "slower"}.get(verdict, verdict)
+
+
+def drift_estimate(data: Mapping[str, Any] | None) -> Estimate | None:
+    """Return the relative error of a drift record; of one input with its band by convention."""
+    value, low, high = (figure_of(data, f"relative_error{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return None
+    if low is None or high is None:
+        return Estimate(value=value, low=value * (1 - ONE_INPUT / 2), high=value * (1 + ONE_INPUT / 2))
+    streams = figure_of(data, "streams") or 2.0
+    return Estimate(value=value, low=low, high=high, confidence=_CONFIDENCE, degrees=max(streams - 1.0, 1.0))
+
+
+def _survival(data: Mapping[str, Any] | None) -> Estimate | None:
+    curve = (data or {}).get("survival") or {}
+    ends = [curve[name][-1] for name in ("fraction", "low", "high") if curve.get(name)]
+    return Estimate(value=ends[0], low=ends[1], high=ends[2]) if len(ends) == 3 else None
+
+
+def _series(data: Mapping[str, Any]) -> np.ndarray | None:
+    node = (data.get("against_reference") or {}).get(_DISTANCE) or {}
+    values = (node.get("series") or {}).get("value")
+    if not values or any(value is None for value in values):
+        return None
+    return np.asarray(values, dtype=np.float64)
+
+
+def _data(records: Mapping[str, Record], measure: str) -> dict[str, Any] | None:
+    record = records.get(measure)
+    return record.data if record is not None and record.status == "passed" and record.data else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _fault(place: Group, digests: set[str], baselines: set[str]) -> str:
+    """Say why records are not compared with one another, and what mends it; empty where they are."""
+    remedies = (
+        ("case digests", digests, f"measure again what is old: {place.command()}"),
+        ("baselines", baselines, f"measure it anew: {replace(place, run='NEW').command()}"),
+    )
+    for what, found, remedy in remedies:
+        if len(found) > 1:
+            unlike = ", ".join(sorted(one[:16] for one in found))
+            return f"{place.title} holds unlike {what} ({unlike}), which are not compared; {remedy}"
+    return ""

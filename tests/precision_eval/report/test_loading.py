@@ -1,0 +1,210 @@
+"""load: records by id, rows as in results.csv, data frames where pandas is, reprs for notebooks, choosing."""
+
+import csv
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
+from precision_eval.core.records import Record
+from precision_eval.report.loading import Comparison, LoadedRecord, MissingPackageError, choose, load
+
+CPU = Path(__file__).resolve().parents[3] / "results" / "cpu"
+LATENCY = "voice/kv_to_query/eager@cpu:default#latency"
+
+
+@pytest.fixture(scope="module")
+def run():
+    return load(CPU)
+
+
+class Balanced(HTMLParser):
+    """Reads a page and holds its tags to be closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.cells = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+
+def cells_of(page):
+    reader = Balanced()
+    reader.feed(page)
+    assert reader.open == []
+    return reader.cells
+
+
+def test_records_by_id(run):
+    record = run.records[LATENCY]
+    assert isinstance(record, Record)
+    assert isinstance(record, LoadedRecord)
+    assert record.data["baseline"] == "full_float32"
+    assert record.scalars["ratio"] == record.data["ratio"]
+    assert "block_median_s" not in record.scalars
+    assert repr(record).startswith(f"<{LATENCY}: passed; ")
+    assert len(repr(record)) < 200
+
+
+def test_rows_are_those_of_results_csv(run, tmp_path):
+    from precision_eval.report.tables import write_csv
+    from precision_eval.results.reading import load_run
+
+    path = write_csv(load_run(CPU), tmp_path / "results.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        expected = {(row["case"], row["size"], row["mode"], row["fix"]): row for row in csv.DictReader(file)}
+    rows = run.to_dicts()
+    assert len(rows) == len(expected)
+    for row in rows:
+        other = expected[row["case"], row["size"], row["mode"], row["fix"]]
+        assert set(row) == set(other)
+        assert {key: "" if value is None else str(value) for key, value in row.items()} == other
+
+
+def test_one_row_per_record(run):
+    rows = run.to_dicts(kind="records")
+    assert len(rows) == len(run.records)
+    assert all(rows[0].keys() == row.keys() for row in rows)
+    (latency,) = (row for row in rows if row["cell"] == LATENCY)
+    assert latency["ratio"] == run.records[LATENCY].data["ratio"]
+    with pytest.raises(UnknownNameError, match="unknown kind of rows 'fix'; did you mean fixes"):
+        run.to_dicts(kind="fix")
+
+
+def test_a_data_frame_where_pandas_is(run, monkeypatch):
+    made = []
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda rows: made.append(rows) or "a frame"
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert run.to_dataframe() == "a frame"
+    assert made == [run.to_dicts()]
+
+
+def test_without_pandas_the_remedy_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingPackageError, match=r"pip install pandas, or use to_dicts\(\)") as raised:
+        run.to_dataframe()
+    assert isinstance(raised.value, ImportError)
+
+
+def test_everything_shows_itself(run):
+    assert repr(run).startswith(f"<run {CPU}: {len(run.records)} records>\n")
+    assert "voice · default · eager · cpu, 1 thread: 6 fixes run, 1 do not run" in repr(run)
+    (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
+    assert isinstance(voice, Comparison)
+    lines = repr(voice).splitlines()
+    assert lines[0] == "voice · default · eager · cpu, 1 thread"
+    assert lines[1].split() == ["fix", "status", "time", "/", "full_float32", "drift", "memory"]
+    ratio = run.records[LATENCY].data["ratio"]
+    assert f"{ratio:.3f} [" in next(line for line in lines if line.startswith("kv_to_query"))
+    assert f"{ratio:.3f} [" in " ".join(cells_of(voice._repr_html_()))
+    assert cells_of(run._repr_html_())[0] == str(CPU)
+    assert str(run.records[LATENCY].data["ratio"]) in cells_of(run.records[LATENCY]._repr_html_())
+
+
+def test_what_does_not_run_says_why_below_the_table(run):
+    voice = run.comparison("voice", mode="eager")
+    assert "\nas_shipped: raised: Expected query, key, and value to have the same dtype" in repr(voice)
+    assert any("Expected query, key, and value" in text for text in cells_of(voice._repr_html_()))
+    doubts = [text for text in cells_of(voice._repr_html_()) if text.startswith("doubt: ")]
+    assert [f"doubt: {doubt}" for doubt in voice.group.doubts] == doubts
+
+
+def test_one_comparison_by_its_place(run):
+    voice = run.comparison("voice", mode="eager")
+    assert (voice.group.case, voice.group.mode) == ("voice", "eager")
+    assert run.comparison("attention-dec*", size="dia", mode="eager").group.size == "dia"
+    with pytest.raises(ParameterError, match=r"2 comparisons are of voice .* eager · cpu, 1 thread; voice"):
+        run.comparison("voice")
+    with pytest.raises(ParameterError, match=r"no comparison is of vioce .* one of: .*voice · default · eager"):
+        run.comparison("vioce")
+
+
+def test_a_choice_shows_itself_in_short(run):
+    found = run.choose(case="voice", mode="eager", policy="quality")
+    for choice in (found[0], run.comparison("voice", mode="eager").choose(policy="quality")):
+        first, *rest = repr(choice).splitlines()
+        assert first == f"voice · default · eager · cpu, 1 thread, quality: {choice.headline}"
+        assert choice.headline.startswith("Take full_float32: smallest drift")
+        assert all(line.startswith("  would change it: ") for line in rest)
+        assert rest
+        assert len(repr(choice)) < 1500  # not every field of every fix
+        assert choice.to_dict() == found.answer.choices[0].to_dict()
+        assert choice.headline in cells_of(choice._repr_html_())
+    assert repr(found).startswith(repr(found[0]))
+
+
+def test_html_is_escaped(run):
+    from dataclasses import replace
+
+    record = replace(run.records[LATENCY], reason="<script>", status="raised", data=None)
+    assert "<script>" not in record._repr_html_()
+    assert "raised (<script>)" in " ".join(cells_of(record._repr_html_()))
+
+
+def test_choosing_in_python(run):
+    found = run.choose(case="voice", mode="eager", policy="quality")
+    assert (len(found), found.fix, found[0].outcome) == (1, "full_float32", "one")
+    assert "Take full_float32: smallest drift" in repr(found)
+    assert "full_float32" in cells_of(found._repr_html_())
+    assert choose(CPU, case="voice", max_memory="10MiB", max_drift=1e-3).fix == "float16"
+    assert choose(run, case="voice", max_memory=10 * 2**20, max_drift=1e-3).fix == "float16"
+    assert choose(run, case="voice", mode="eager", max_drift=1e-9).fix is None
+    (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
+    assert voice.choose(policy="quality").fix == "full_float32"
+
+
+def test_unlike_answers_are_no_one_fix():
+    found = choose(CPU.parent / "systems", mode="eager")
+    with pytest.raises(ParameterError, match="no one fix is the answer everywhere"):
+        _ = found.fix
+
+
+def test_a_folder_without_records_is_named(tmp_path):
+    with pytest.raises(RecordError, match=r"does not exist; measure first: precision-eval run --out"):
+        load(tmp_path)
+    (tmp_path / "records.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(RecordError, match="holds no record"):
+        load(tmp_path)
+
+
+@pytest.fixture
+def copied(tmp_path):
+    (tmp_path / "records.jsonl").write_bytes((CPU / "records.jsonl").read_bytes())
+    return tmp_path
+
+
+def test_a_torn_environment_is_named(copied):
+    assert load(copied).environment == {}
+    (copied / "environment.json").write_text('{"torch": ', encoding="utf-8")
+    with pytest.raises(
+        RecordError, match=r"environment\.json is no JSON .*; remove it, or write it again: precision-eval"
+    ):
+        load(copied)
+
+
+def test_what_cannot_be_compared_is_told_and_blocks_nothing_else(copied):
+    path = copied / "records.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    old = next(one for one in lines if one["cell"] == LATENCY)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in (*lines, old | {"case_digest": "<old>"})), "utf-8")
+    mixed = load(copied)
+    (voice,) = (one for one in mixed.comparisons if one.group.fault)
+    assert "voice · default · eager · cpu, 1 thread holds unlike case digests" in repr(mixed)
+    assert repr(voice) == voice.group.fault
+    assert "<old>" not in mixed._repr_html_()
+    assert len(mixed.to_dicts()) == len(load(CPU).to_dicts())
+    assert mixed.choose(case="attention-decode", mode="eager", policy="quality").fix
+    with pytest.raises(RecordError, match="unlike case digests"):
+        voice.choose()

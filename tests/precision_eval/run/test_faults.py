@@ -1,0 +1,71 @@
+"""Faults injected into a real run: no finished cell is lost, and the same command resumes and ends.
+
+A few kinds only; the whole matrix of faults and stages is in ``tests/validation``.
+"""
+
+from __future__ import annotations
+
+import platform
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from validation.robustness.harness import play
+from validation.robustness.injector import Fault
+from validation.robustness.scenarios import Scenario, Step
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(platform.system() != "Linux", reason="limits of memory as Linux enforces them"),
+]
+
+SMALL = Scenario(
+    name="small",
+    arguments=(
+        *("--case", "attention-decode", "--size", "tiny", "--device", "cpu", "--measure", "drift"),
+        *("--workers", "2", "--timeout", "200"),
+    ),
+    fixes=("full_float32", "bfloat16", "float16"),
+    later_fixes=(),
+    faults=(
+        Fault(kind="kill_worker", stage="drift", fix="bfloat16"),
+        Fault(kind="memory_limit", stage="drift", fix="float16", once=False),
+    ),
+    steps=(Step(workers=True, ending=Fault(kind="kill_main", stage="report")), Step()),
+)
+REWRITES = """
+from precision_eval.core.records import RecordFile
+def append(self, records):
+    self.path.parent.mkdir(parents=True, exist_ok=True)
+    self.path.write_text("".join(record.to_json() + "\\n" for record in records))
+RecordFile.append = append
+"""
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    """The trials of the runner as it is, and of one that overwrites its records."""
+    runners = {"sound": "", "rewrites": REWRITES}
+    folders = {name: tmp_path_factory.mktemp(name) / "play" for name in runners}
+    with ThreadPoolExecutor(2) as pool:
+        played = pool.map(lambda name: play(SMALL, folders[name], extra_shim=runners[name]), runners)
+        return {name: {trial.key: trial for trial in trials} for name, trials in zip(runners, played, strict=True)}
+
+
+@pytest.mark.parametrize("key", SMALL.keys)
+def test_a_fault_costs_no_finished_cell(trials, key):
+    trial = trials["sound"][key]
+    assert trial.acted, f"{key} never happened"
+    assert trial.problems == ()
+    assert (trial.lost, trial.remeasured, trial.ended) == (0, 0, True)
+
+
+def test_what_could_not_be_measured_says_so(trials):
+    assert trials["sound"]["kill_worker/drift"].seen == "crashed"
+    assert trials["sound"]["memory_limit/drift"].seen == "out_of_memory"
+
+
+def test_a_runner_that_rewrites_the_records_is_caught(trials):
+    trial = trials["rewrites"]["kill_main/report"]
+    assert trial.lost > 0
+    assert not trial.kept

@@ -1,0 +1,66 @@
+"""The registry of tensors and the mode that all observations share, and the floor that the room stands on."""
+
+import ast
+import contextlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import precision_eval
+from precision_eval.trace.observer import InsideOperation, ModuleCalls, TensorMap, backend_name
+
+
+def test_a_tensor_is_found_by_identity_and_never_after_it_is_gone():
+    registry, one, equal = TensorMap(), torch.ones(2), torch.ones(2)
+    registry[one] = "one"
+    assert (registry.get(one), registry.get(equal)) == ("one", None)
+    key = id(one)
+    del one
+    registry._entries[id(equal)] = registry._entries[key]  # a new tensor at the identity of a dead one
+    assert registry.get(equal) is None
+
+
+def test_casts_are_noted_where_they_are_asked_for():
+    inside, x = InsideOperation(), torch.ones(2)
+    with inside:
+        x.half()
+        inside.notes_casts = False
+        other = torch.ones(2)
+        other.half()
+    assert (inside.cast_to.get(x), inside.cast_to.get(other)) == (torch.float16, None)
+
+
+def test_the_backend_is_the_fused_kernel_or_the_plain_products():
+    assert backend_name({"flash", "softmax"}) == "flash"
+    assert backend_name({"softmax"}) == "math"
+    assert backend_name({"softmax"}, attention=False) == "unknown"
+    assert backend_name(set()) == "unknown"
+
+
+def test_modules_are_followed_by_path_and_left_when_one_raises():
+    class Failing(nn.Module):
+        def forward(self, x):
+            seen.append(calls.current.path)
+            raise RuntimeError("as meant")
+
+    seen, model = [], nn.Sequential(nn.Identity(), Failing())
+    calls = ModuleCalls({id(module): path for path, module in model.named_modules()})
+    with calls.followed():
+        with contextlib.suppress(RuntimeError):
+            model(torch.ones(1))
+        assert calls.current is None
+    assert seen == ["1"]
+
+
+def test_there_is_one_dispatch_mode_and_the_room_imports_no_higher_one():
+    room = Path(precision_eval.__file__).parent / "trace"
+    modes, imported = [], set()
+    for path in room.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                modes += [node.name for base in node.bases if ast.unparse(base).endswith("TorchDispatchMode")]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("precision_eval."):
+                imported.add(node.module.split(".")[1])
+    assert modes == ["OperationMode"]
+    assert imported <= {"core", "fixes", "trace"}
