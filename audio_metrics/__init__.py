@@ -4,12 +4,12 @@ Conventions: numpy arrays, mono, float32 or float64, full scale = 1.0; nothing i
 warped. :func:`compare` measures an estimate against an aligned reference in one pass, with the course over time;
 :func:`inspect` describes one signal; every metric is also a plain function, listed in :data:`METRICS`. Importing the
 package loads no deep-learning framework. :func:`describe` and :class:`NullModel` tell readings apart that are not
-aligned.
+aligned. A *null* is what chance alone does: another rendering of the reference, held against it.
 """
 
 from __future__ import annotations
 
-from audio_metrics.catalog import METRICS, metric_by_name
+from audio_metrics.catalog import METRICS, Metric, metric_by_name
 from audio_metrics.cepstral import level_error_db, mel_mcd_db
 from audio_metrics.comparison import Comparison, compare, compare_files, ratio_to_null
 from audio_metrics.detectors import jumps_per_min, loop_score, repeat_fraction
@@ -24,6 +24,7 @@ from audio_metrics.free_running import (
     clock_skew_ppm,
     course_difference_db_per_min,
     describe,
+    describe_file,
     free_running_distances,
     noise_floor_difference_db,
     tilt_difference_db_per_octave,
@@ -31,7 +32,6 @@ from audio_metrics.free_running import (
 from audio_metrics.inspection import Inspection, inspect, inspect_file
 from audio_metrics.lag import lag_s
 from audio_metrics.longform import Series, Summary, theil_sen
-from audio_metrics.metric import Metric
 from audio_metrics.multiresolution import multi_resolution_stft_distance
 from audio_metrics.optional import OPTIONAL
 from audio_metrics.perceptual import pesq, stoi
@@ -85,6 +85,7 @@ __all__ = [
     "course_difference_db_per_min",
     "dc_offset",
     "describe",
+    "describe_file",
     "f0_error_cents",
     "f0_frame_error",
     "first_token_divergence",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from audio_metrics.errors import ParameterError, UndefinedMetricError
 from audio_metrics.frames import FLOOR, FrameGrid, blocks
 from audio_metrics.longform import theil_sen
 from audio_metrics.mel import N_MELS, band_centres_hz, cosine_basis
-from audio_metrics.signal import ArraySource, Source, checked_pair, refuse_bad_samples
+from audio_metrics.signal import ArraySource, FileSource, FloatName, Source, checked_pair, refuse_bad_samples
 from audio_metrics.spectral import ltas_distance_of
 
 DESCRIPTION_FLOOR = 1e-14
@@ -78,12 +79,37 @@ def describe(signal: np.ndarray, *, sample_rate_hz: int, name: str = "signal") -
     UndefinedMetricError
         Less than a second of active frames.
     """
-    source = ArraySource(signal, sample_rate_hz=sample_rate_hz, name=name)
+    return _checked_description(ArraySource(signal, sample_rate_hz=sample_rate_hz, name=name))
+
+
+def describe_file(path: Path | str, *, dtype: FloatName = "float32", name: str = "signal") -> Description:
+    """Describe one mono audio file; otherwise as :func:`describe`.
+
+    Parameters
+    ----------
+    path : Path or str
+        Any format that libsndfile reads.
+    dtype : {"float32", "float64"}
+        What samples are read as.
+    name : str
+        What an error calls the signal.
+
+    Raises
+    ------
+    SignalFileError
+        The file is missing, unreadable or torn.
+    ParameterError, UndefinedMetricError
+        See :func:`describe`.
+    """
+    with FileSource(path, dtype=dtype, name=name) as source:
+        return _checked_description(source)
+
+
+def _checked_description(source: Source) -> Description:
     refuse_bad_samples(source)
     if source.n_samples < MIN_DURATION_S * source.sample_rate_hz:
-        raise ParameterError(
-            f"{name} has {source.n_samples / source.sample_rate_hz:.2f} s; expected {MIN_DURATION_S:.0f} s or more"
-        )
+        duration_s = source.n_samples / source.sample_rate_hz
+        raise ParameterError(f"{source.name} has {duration_s:.2f} s; expected {MIN_DURATION_S:.0f} s or more")
     return _describe(source)
 
 

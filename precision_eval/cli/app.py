@@ -182,9 +182,9 @@ def run(
 
 @app.command(
     help=(
-        "Print the table of a run and write its figures and its page, report.html, from the records alone.\n\n"
-        "The page is one file that needs no network: the answer first, then charts that show their records, players of "
-        "every fix where the audio files are there, statuses and messages.\n\n"
+        "Print the table of a run and write its figures and its HTML report, report.html, from the records alone.\n\n"
+        "The HTML report is one file that needs no network: the answer first, then charts that show their records, "
+        "players of every fix where the audio files are there, statuses and messages.\n\n"
         "[bold]Examples[/bold]\n\n[cyan]precision-eval report runs/first[/cyan]\n\n"
         "[cyan]precision-eval report runs/first --versions results/torch-versions[/cyan]  and what versions change"
     )
@@ -195,7 +195,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="RESULTS",
-            help="asv's results_dir over torch versions, for the page; by default torch-versions beside the run.",
+            help="asv's results_dir over torch versions, for the HTML report; default: torch-versions beside the run.",
         ),
     ] = None,
 ) -> None:

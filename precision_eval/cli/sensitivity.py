@@ -60,7 +60,7 @@ def sensitivity(
     """Map sensitivities."""
     from precision_eval.studies.sensitivity.campaign import SensitivityPlan
 
-    given = {"targets": split(targets or []), "formats": split(formats or [])}
+    given: dict[str, Any] = {"targets": split(targets or []), "formats": split(formats or [])}
     plan = SensitivityPlan(
         size=size,
         seed=seed,

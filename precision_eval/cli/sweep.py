@@ -6,7 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,7 +65,7 @@ def sweep(
     """Sweep lengths."""
     from precision_eval.studies.sweep.plan import FULL, QUICK
 
-    given = {
+    given: dict[str, Any] = {
         "shapes": shapes and split(shapes),
         "lengths": lengths and whole_numbers("lengths", lengths),
         "modes": modes and split(modes),

@@ -158,3 +158,10 @@ def test_a_null_of_identical_pairs_is_refused(speech):
     described = [am.describe(speech(10.5, seed), sample_rate_hz=16000) for seed in range(2)]
     with pytest.raises(am.ParameterError, match="it is one recording twice; give two renderings"):
         am.NullModel.fit([(one, one) for one in described] * 10)
+
+
+def test_a_file_is_described_as_its_array(speech, wav):
+    x = speech(10.5, 1, dtype="float32")
+    alone, from_file = am.describe(x, sample_rate_hz=16000), am.describe_file(wav("x.wav", x))
+    np.testing.assert_array_equal(from_file.level_db, alone.level_db)
+    assert am.free_running_distances(alone, from_file)["band_level_distance_db"] == 0.0

@@ -2,8 +2,6 @@
 
 Conventions: the browser is the Debian package ``chromium``, or what ``CHROMIUM`` names. Each visit has a new profile
 and a resolver that finds nothing but this machine, so that a page that needs another host shows it. Times: seconds.
-
-Contents: :func:`find_chromium`, :data:`NO_BROWSER`, :func:`visit`, :class:`Visit`, :func:`opening_s`, :func:`served`.
 """
 
 from __future__ import annotations

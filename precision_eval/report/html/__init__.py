@@ -1,6 +1,6 @@
-"""The page of a run: one HTML file that needs nothing else, the answer first.
+"""The HTML report of a run: one file that needs nothing else, the answer first.
 
-Conventions: every number on the page is an element that names where it comes from, so that a program can hold the page
+Conventions: every number in it is an element that names where it comes from, so that a program can hold it
 to the records: ``data-v`` is the value as recorded, ``data-record`` the cell and ``data-path`` the JSON pointer (RFC
 6901) into that cell's line of ``records.jsonl``. Where a number is made of two, both are named, separated by a space,
 and ``data-op`` says how (``sum``, ``difference``). The record ``environment.json`` is that file, and ``answer`` counts
@@ -15,7 +15,7 @@ from typing import Any
 
 FILE_NAME = "report.html"
 LARGEST_BYTES = 15_000_000
-"""What the page may weigh, players included."""
+"""What the file may weigh, players included."""
 
 __all__ = ["FILE_NAME", "LARGEST_BYTES", "path_in_commands", "render_html", "write_html"]
 

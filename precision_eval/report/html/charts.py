@@ -193,6 +193,9 @@ def sound_charts(place: Place) -> tuple[Chart, ...]:
         drawing, axes = _panel(4.3, 2.9)
         over_time.sound_panel(axes, fixes, comparators, (against, metric, direction), unit=unit)
         axes.set_title("", loc="left")
+        notes = tuple(text.get_text() for text in axes.texts)  # below the chart there is room for them
+        for text in list(axes.texts):
+            text.remove()
         rows = [
             row
             for row in (*comparators, *fixes)
@@ -210,6 +213,7 @@ def sound_charts(place: Place) -> tuple[Chart, ...]:
                 title=f"{short} {to}, {direction}",
                 description=f"{place.title}: {full} {to} over time of {_names(rows)}",
                 unit=unit,
+                notes=notes,
             )
         )
     return tuple(charts)

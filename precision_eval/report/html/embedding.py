@@ -39,6 +39,8 @@ def svg_of(
 
     `tips` maps a fix to the id of its list of records, `texts` to the words of its label, numbers with their origin.
     """
+    for text in figure.axes[0].texts:
+        text.set_path_effects([])  # with a halo, letters would be paths; the style sheet draws the halo
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": key, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

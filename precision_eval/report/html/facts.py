@@ -1,4 +1,4 @@
-"""What the page says of one fix in one group: the columns of its tables, and the lines shown at its marks.
+"""What the HTML report says of one fix in one group: the columns of its tables, and the lines shown at its marks.
 
 Conventions: a cell is a :class:`~.figures.Figure`, a :class:`~.figures.Ranged`, words, or None where nothing was
 measured. Columns that no row can fill are left out by the tables.

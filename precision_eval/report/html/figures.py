@@ -20,7 +20,7 @@ Write = Callable[[float], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One number on the page."""
+    """One number of the HTML report."""
 
     value: float
     text: str

@@ -1,4 +1,4 @@
-"""The groups of a run as the page shows them: records, choices of the engine, and the commands that measure them again.
+"""The groups of a run as the HTML report shows them: records, choices, and the commands that measure them again.
 
 Conventions: a *place* is one group of the engine (case × size × mode × device × threads × pins) together with the
 report's section of the same records. Records of other thread counts never share a place.

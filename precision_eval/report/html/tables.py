@@ -1,4 +1,4 @@
-"""Tables of the page: costs and sound per group, statuses of every group, messages, and the environment.
+"""Tables of the HTML report: costs and sound per group, statuses of every group, messages, and the environment.
 
 Conventions: a table's first column names the row; cells are figures, words or None. Columns that no row fills are left
 out.

@@ -66,10 +66,10 @@ class Part:
 def write_html(run_dir: Path, *, versions: Any = None) -> Path:
     """Write the HTML report; see :func:`precision_eval.report.html.write_html`."""
     text = render_html(run_dir, versions=versions)
-    page = run_dir / FILE_NAME
-    with written_whole(page) as path:
+    target = run_dir / FILE_NAME
+    with written_whole(target) as path:
         path.write_text(text, encoding="utf-8")
-    return page
+    return target
 
 
 def render_html(run_dir: Path, *, versions: Any = None) -> str:

@@ -143,9 +143,9 @@ def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: st
 
 
 def _policies(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    from precision_eval.studies.sensitivity.policy import Policy
+    from precision_eval.studies.sensitivity.policies import MixedPolicy
 
-    return {rule: Policy.from_dict(data) for rule, data in chosen.items()}
+    return {rule: MixedPolicy.from_dict(data) for rule, data in chosen.items()}
 
 
 def summary_of(file: TrialFile) -> dict[str, Any]:

@@ -105,8 +105,12 @@ class Sweep:
         first, *further = self.memory
         full = list(product(self.shapes, self.cache_dtypes, self.modes, self.threads, (first,)))
         full += product(self.shapes, self.cache_dtypes, self.modes[:1], self.threads[:1], further)
-        names = ("shape", "cache_dtype", "mode", "threads", "memory")
-        return tuple(SweepConfiguration(**dict(zip(names, one, strict=True)), batch=self.batch) for one in full)
+        return tuple(
+            SweepConfiguration(
+                shape=shape, cache_dtype=dtype, batch=self.batch, mode=mode, threads=threads, memory=memory
+            )
+            for shape, dtype, mode, threads, memory in full
+        )
 
     def campaign(self, environment: str) -> str:
         """Name what all lines of this sweep have in common; `environment` is a SHA-256."""

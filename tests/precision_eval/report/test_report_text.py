@@ -6,17 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from precision_eval.core.formatting import (
-    duration_text,
-    fixed,
-    join,
-    memory_text,
-    scientific,
-    times_text,
-    with_interval,
-)
 from precision_eval.core.table import to_markdown
-from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import (
     VOICE_WINDOW_FRAMES,
@@ -62,48 +52,6 @@ def small(synthetic, tmp_path):
 
 def names(rows):
     return [row.fix for row in rows]
-
-
-def test_numbers_as_written():
-    assert scientific(3.14e-7) == "3.1e-7"
-    assert scientific(0.01) == "0.010"
-    assert scientific(12.0) == "12"
-    assert scientific(0.0) == "0"
-    assert scientific(None) == "–"
-    assert fixed(-0.0004, decimals=2) == "0.00"
-    assert fixed(-1.5, decimals=1) == "−1.5"
-    assert memory_text(64 * 2**20) == "64 MiB"
-    assert memory_text(512) == "512 B"
-    assert memory_text(1016 * 2**10) == "1016 KiB"  # below the next unit, beyond three digits
-    assert duration_text(0.00031) == "310 µs"
-    assert duration_text(0.9999e-3) == "1 ms"
-    assert times_text(1.234) == "1.2 times"
-    assert times_text(26_312.0) == "26,000 times"
-    assert with_interval("1", "0.9", "–") == "1"
-    assert join(["a", "b", "c"]) == "a, b and c"
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
-        "c10::Half and value.dtype: c10::Half instead.",
-        "TorchRuntimeError: Dynamo failed to run FX node with fake tensors: call_function f(*(FakeTensor(...),)): got "
-        "RuntimeError('Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: "
-        "c10::Half and value.dtype: c10::Half instead.')\n\nfrom user code:\n   File x",
-    ],
-)
-def test_the_real_message_survives_shortening(reason):
-    assert short_reason(reason) == (
-        "Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: c10::Half and "
-        "value.dtype: c10::Half instead"
-    )
-
-
-def test_an_unknown_message_keeps_its_first_line():
-    assert short_reason("KeyError: 'a'\nmore") == "KeyError: 'a'"
-    assert len(short_reason("x" * 900)) == 200
-    assert short_reason(None) == "no reason recorded"
 
 
 def test_fastest_calls_overlap_a_tie_and_distance_none(small):

@@ -1,7 +1,7 @@
-"""The sound of a run, for its page: players of every condition under one cursor, and spectrograms of what differs.
+"""The sound of a run in its HTML report: players of every condition under one cursor, spectrograms of what differs.
 
 Conventions: times in seconds from the first synthesised sample; levels in dB; what is played is compressed, what was
-measured is the WAVs, and the page says so. Fragments need nothing outside themselves, all ids begin with ``sound-``,
+measured is the WAVs, and the report says so. Fragments need nothing outside themselves, all ids begin with ``sound-``,
 and the same WAVs and records give the same bytes.
 """
 

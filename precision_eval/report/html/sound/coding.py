@@ -1,4 +1,4 @@
-"""Sound compressed for a page: MP3 at a constant bit rate, the same for all conditions, and what that costs."""
+"""Sound compressed for the HTML report: MP3 at one constant bit rate for all conditions, and what that costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DELAY_TAG_BYTES = 156
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How sounds are put into the page."""
+    """How sounds are put into the HTML report."""
 
     bitrate_kbps: int
     parts: tuple[tuple[int, int], ...]

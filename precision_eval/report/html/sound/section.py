@@ -1,7 +1,7 @@
-"""The section itself: what of a run's sound goes into the page, within a budget.
+"""The section itself: what of a run's sound goes into the HTML report, within a budget.
 
 Conventions: a budget is in bytes of text, everything included. Pictures and words come first; what is left is for the
-sound: the highest bit rate that fits, then an excerpt from both ends, then no players at all, and the page says which.
+sound: the highest bit rate that fits, then an excerpt from both ends, then no players at all; the report says which.
 Bit rate and parts are the same for every condition of a group. Groups share the budget by the length of their sound.
 Identical sounds share one stream. WAVs are read block by block, one condition after the other.
 """
@@ -42,7 +42,7 @@ class BudgetError(ParameterError):
 
 @dataclass(frozen=True, kw_only=True)
 class SoundSection:
-    """Fragments of a page."""
+    """Fragments of the HTML report."""
 
     html: str
     style: str
@@ -51,7 +51,7 @@ class SoundSection:
 
 
 def sound_section(run: Run, *, budget_bytes: int, progress: Progress | None = None) -> SoundSection | None:
-    """Make the part of a run's page that can be heard."""
+    """Make the part of a run's HTML report that can be heard."""
     if not has_wavs(run):
         return None
     tell = progress or _say_nothing
@@ -115,7 +115,7 @@ def _voiced(shown: Shown, budget_bytes: int, tell: Progress) -> Shown:
         if sum(base64_bytes(len(stream)) for stream in streams.values()) <= spare:
             break
     else:
-        return _silenced(shown, f"not even {SHORTEST_PART_S} s from each end fit into what this page may weigh.")
+        return _silenced(shown, f"not even {SHORTEST_PART_S} s from each end fit into what this file may weigh.")
     loss = _loss_text(_losses(group, streams, plan, tell))
     return replace(shown, plan=plan, loss=loss, rows=_with_streams(shown, streams, plan))
 

@@ -9,7 +9,7 @@ import pytest
 
 from precision_eval.cli.sensitivity import run_sensitivity
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.studies.sensitivity.campaign import SensitivityPlan, read_summary
+from precision_eval.studies.sensitivity.campaign import SensitivityPlan, read_summary, run_campaign
 from precision_eval.studies.sensitivity.text import answer, brief, contest_markdown, markdown, number
 
 
@@ -103,3 +103,18 @@ def test_the_answer_counts_what_is_beaten_and_names_what_is_not():
     assert "| `bfloat16` | 1.0e-03 | 0.50 [0.40, 0.60] | 1.00 [0.90, 1.02] | lower drift at equal speed |" in (
         contest_markdown(one)
     )
+
+
+def test_a_whole_campaign_searches_and_proves(tmp_path, monkeypatch):
+    """The contest is of the finalists that the search has written, read back from the file."""
+    from precision_eval.studies.sensitivity import contest, search
+    from precision_eval.studies.sensitivity.policies import MixedPolicy
+
+    chosen, proven = MixedPolicy(format="float32", cache="float16"), []
+    monkeypatch.setattr(search, "search", lambda *_, **__: [])
+    monkeypatch.setattr(search, "finalists", lambda points: {"equal_drift": chosen})
+    monkeypatch.setattr(contest, "contest", lambda target, policies, **_: proven.append((target, policies)) or [])
+    plan = SensitivityPlan(targets=("attention-decode",), formats=("bfloat16",), size="tiny")
+    for _ in range(2):  # the second finds everything done
+        run_campaign(plan, tmp_path)
+    assert proven == [("attention-decode", {"equal_drift": chosen})]
