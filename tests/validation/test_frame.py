@@ -132,31 +132,3 @@ def test_every_experiment_is_one(name, tmp_path, capsys):
     assert f"{name}: {experiment.title}"[:40] in capsys.readouterr().out
     with pytest.raises(UnknownNameError, match=f"unknown experiment '{name}x'"):
         experiment_by_name(f"{name}x")
-
-
-class TestTrialFile:
-    def test_round_trip_and_last_of_a_key(self, tmp_path):
-        file = TrialFile(tmp_path / "deep" / "x.jsonl")
-        file.append({"key": "a", "value": 1})
-        file.append({"key": "a", "value": 2})
-        assert file.read() == [{"key": "a", "value": 2}]
-
-    def test_torn_line_is_dropped_and_nothing_else(self, tmp_path):
-        file = TrialFile(tmp_path / "x.jsonl")
-        file.append({"key": "a"})
-        with file.path.open("a") as raw:
-            raw.write('{"key":"b","va')
-        assert file.keys() == {"a"}
-        file.append({"key": "c"})
-        assert file.keys() == {"a", "c"}
-
-    def test_damage_and_what_is_not_strict_are_named(self, tmp_path):
-        file = TrialFile(tmp_path / "x.jsonl")
-        for bad in (float("nan"), object()):
-            with pytest.raises(RecordError, match="not strict JSON"):
-                file.append({"key": "a", "x": bad})
-        file.path.write_text('{"key":"a"}\nnonsense\n')
-        with pytest.raises(RecordError, match=r"x.jsonl line 2 is no trial"):
-            file.read()
-        with pytest.raises(RecordError, match="cannot write"):
-            TrialFile(file.path / "x.jsonl").append({"key": "a"})
