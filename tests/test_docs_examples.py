@@ -48,7 +48,16 @@ def holds_kv_cache(space):
     assert wide["bfloat16 cache"].drift == pytest.approx(costs["bfloat16 cache"].drift, rel=1e-3)
 
 
+def holds_long_recordings(space):
+    assert space["result"].headline.startswith("no fault found")
+    assert space["result"].ratio_to_null["snr_db"] < 1.0
+    assert space["found"].fine_lag_s == pytest.approx(0.01, abs=1e-6)
+    assert {flag.kind for flag in space["moved"].flags} == {"aligned"}
+    assert not space["alone"].failed
+
+
 HOLDS = {
+    "example-long-recordings": holds_long_recordings,
     "example-own-attention": holds_own_attention,
     "example-transformers-tts": holds_transformers_tts,
     "example-kv-cache": holds_kv_cache,

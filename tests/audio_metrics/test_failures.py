@@ -53,8 +53,7 @@ def test_optional_metrics_hear_a_dead_estimate(speech, name):
 
 def test_a_minute_of_silence_in_the_estimate_is_not_left_out_of_its_statistics(speech):
     x = speech(20, 1)
-    dead = np.where(np.arange(len(x)) < 5 * FS, x, 0.0)
-    long, dead = np.tile(x, 6), np.concatenate([np.tile(x, 3), np.zeros(3 * len(dead))])
+    long, dead = np.tile(x, 6), np.concatenate([np.tile(x, 3), np.zeros(3 * len(x))])
     summaries = compare(long, dead, metrics=["maximum_mean_discrepancy", "mel_mean_difference_db"]).summaries
     for name in ("maximum_mean_discrepancy", "mel_mean_difference_db"):
         assert np.isnan(summaries[name].whole_file), name

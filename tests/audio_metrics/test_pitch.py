@@ -101,30 +101,37 @@ def test_silent_and_broken_windows_are_left_out(counted_tracking):
     silent[: 5 * FS] = 0.0
     silent[6 * FS] = NAN
     _, found = sampled_pitch_errors(*sources(x, silent))
-    assert [part is None for part in found] == [True, True, False, False]
+    assert [part is None for part in found] == [False, True, False, False]  # silence in one signal is a failure
     with pytest.raises(am.UndefinedMetricError, match="no frame of the sampled windows"):
-        am.f0_frame_error(x, np.zeros_like(x), sample_rate_hz=FS)
+        am.f0_frame_error(np.zeros_like(x), np.zeros_like(x), sample_rate_hz=FS)
     with pytest.raises(am.ParameterError, match="estimate: sample 96000 is not finite"):
         am.gross_pitch_error(x, silent, sample_rate_hz=FS)
     with pytest.raises(am.ParameterError, match="max_windows is 0"):
         am.voicing_decision_error(x, x, sample_rate_hz=FS, max_windows=0)
 
 
-@pytest.mark.slow
-def test_tones_100_cents_apart_are_recovered():
-    for fs in (16000, 24000):
-        t = np.arange(2 * fs) / fs
-        low_hz, high_hz = 220.0, 220.0 * 2 ** (1 / 12)
-        low, high = (0.3 * np.sin(2 * np.pi * hz * t) + 1e-4 * np.random.default_rng(0).standard_normal(2 * fs)
-                     for hz in (low_hz, high_hz))  # fmt: skip
-        for hz, tone in ((low_hz, low), (high_hz, high)):
-            assert np.nanmedian(pitch.track(tone, sample_rate_hz=fs).f0_hz) == pytest.approx(hz, abs=0.1)
-        assert am.f0_error_cents(low, high, sample_rate_hz=fs) == pytest.approx(100.0, abs=0.5)
+@pytest.mark.parametrize("fs", [16000, 24000])
+def test_tones_100_cents_apart_are_recovered(fs):
+    t = np.arange(fs // 2) / fs
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(len(t))
+    tracks = []
+    for hz in (220.0, 220.0 * 2 ** (1 / 12)):
+        tracks.append(pitch.track(0.3 * np.sin(2 * np.pi * hz * t) + noise, sample_rate_hz=fs))
+        assert np.nanmedian(tracks[-1].f0_hz) == pytest.approx(hz, abs=0.1)
+    assert pitch.pitch_errors_of(*tracks).value("f0_error_cents") == pytest.approx(100.0, abs=0.5)
 
 
-@pytest.mark.slow
-def test_on_signals(speech):
-    x = speech(6, 1)
+def test_on_signals(speech, monkeypatch):
+    tracks, track = {}, pitch.track
+
+    def tracked_once(samples, **options):
+        key = samples.tobytes()
+        if key not in tracks:
+            tracks[key] = track(samples, **options)
+        return tracks[key]
+
+    monkeypatch.setattr(pitch, "track", tracked_once)
+    x = speech(1.2, 1)
     noisy = x + 1e-3 * np.random.default_rng(0).standard_normal(len(x))
     assert am.f0_error_cents(x, x, sample_rate_hz=FS) == 0.0
     assert am.f0_frame_error(x, x, sample_rate_hz=FS) == 0.0
