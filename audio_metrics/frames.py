@@ -160,7 +160,7 @@ class Block:
     def outside_silence(self, *signals: int) -> np.ndarray:
         """Frames that no bad sample of the signals touches, in windows that are not digital silence in all of them."""
         chosen = list(signals)
-        sounds = self.nonzero[chosen].any(axis=0)
+        sounds = np.asarray(self.nonzero[chosen].any(axis=0))
         if len(sounds) % 2:
             sounds = np.append(sounds, False)  # a last window that ends in its first half
         in_sound = sounds.reshape(-1, 2).any(axis=1)[self.half_of_frame // 2]
