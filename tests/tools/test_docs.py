@@ -8,7 +8,7 @@ from made_runs import full_run, synthetic
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.results.reading import load_run
-from tools.docs.pages import BLOCKS, PAGES, page_text, results_markdown, write_page
+from tools.docs.pages import BLOCKS, PAGES, page_text, write_page
 from tools.docs.systems import system_table
 from tools.docs.versions import versions_markdown
 
@@ -71,18 +71,6 @@ def test_bad_input_is_named(results, page):
         write_page(page, results)
     with pytest.raises(RecordError, match=re.escape(str(results))):
         versions_markdown(results, relative_to=results)
-
-
-def test_what_was_not_measured_is_said(results, page):
-    page.write_text("<!-- gate:begin -->\n<!-- gate:end -->\n", encoding="utf-8")
-    assert write_page(page, results)
-    assert "Not measured: there is no `gate.json` yet." in page.read_text(encoding="utf-8")
-
-
-def test_a_runs_block_holds_its_tables(full_run):
-    text = results_markdown(load_run(full_run), relative_to=full_run.parent)
-    assert text.startswith(f"From the records in `{full_run.name}`.")
-    assert "| `kv_to_query` | passed |" in text
 
 
 def test_every_block_stands_in_one_page():

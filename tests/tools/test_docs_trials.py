@@ -9,7 +9,6 @@ import pytest
 
 from precision_eval.core.environment import environment_json, environment_sha
 from precision_eval.core.errors import RecordError
-from tools.docs.figures import measured_with, percent, share_text, span, table
 from tools.docs.trials import change_points_markdown, choose_markdown, gate_markdown
 
 ENVIRONMENT = {
@@ -88,14 +87,6 @@ def test_the_gates_block_by_hand(tmp_path, gate):
     ]
 
 
-def test_what_the_tracked_cells_need_is_said(tmp_path, gate):
-    gate["tracked"] = [{"spread": 0.01 * n, "needed_processes": 10 * n} for n in (1, 5, 2)]
-    assert (
-        "The 3 cells that asv tracks scatter by 1 to 5 % and would need 10 to 50 processes a side for the smallest of "
-        "these slowdowns, 20 at the median.\n\nMeasured with"
-    ) in gate_markdown(write(tmp_path / "gate.json", gate))
-
-
 def scores(recall, wrong, *, small=(1, 2), noise_floors=(0, 4)):
     return {
         "recall": recall,
@@ -170,14 +161,6 @@ def wilson(hits, trials, z=1.959964):
     return 100 * (centre - half), 100 * (centre + half)
 
 
-def test_without_sessions_the_block_says_so(tmp_path, change_points):
-    del change_points["sessions"]
-    change_points["conditions"]["sessions"]["commit"] = "abc"
-    text = change_points_markdown(write(tmp_path / "found.json", change_points))
-    assert "Sessions of equal code were not measured" in text
-    assert text.endswith("Rows are of several commits: 1 of an unknown one, 1 of abc.")
-
-
 @pytest.fixture
 def choose():
     rows = [
@@ -187,20 +170,6 @@ def choose():
     case = {"case": "w", "size": "s", "policy": "speed", "limits": "no limit", "answers": ["a", "a", "b"]}
     campaign = f"{hashlib.sha256(environment_json(ENVIRONMENT).encode()).hexdigest()[:12]}/1.5s/3p"
     return {"campaign": campaign, "figures": rows, "cases": [case, case | {"policy": "quality"}]}
-
-
-def test_the_block_of_choose_by_hand(tmp_path, choose):
-    path = write(tmp_path / "choose.json", choose)
-    (tmp_path / "environment.json").write_text("{}", encoding="utf-8")
-    assert choose_markdown(path).endswith("on which machine is not on record.")
-    (tmp_path / "environment-1.json").write_text(environment_json(ENVIRONMENT), encoding="utf-8")
-    assert choose_markdown(path).split("\n\n") == [
-        "| figure | target | found [95 %] | met |\n|---|---|---|---|\n"
-        "| agree | ≥ 95 % | 99.5 % [98.6, 100.0] | yes |\n| ties | – | 49.5 % [47.2, 52.1] | – |",
-        "2 questions, each asked to 3 re-runs: w/s.",
-        "Measured with `python -m validation choose --size full --out results/choose --set processes=3 "
-        f"--set budget_s=1.5` {WHERE}",
-    ]
 
 
 def ours(content):
@@ -249,12 +218,3 @@ def test_a_file_that_is_spoilt_inside_is_an_error_and_no_half_a_block(tmp_path, 
         RecordError, match=r"found\.json is not as `python -m validation \S+ --size full --out \S+` writes it"
     ):
         MAKERS[name.replace("_", "-")](path)
-
-
-def test_the_parts():
-    assert share_text(0, 0) == "–"
-    assert share_text(1500, 3000) == "1,500 of 3,000, 50.0 % [48.2, 51.8]"
-    assert percent(0.005) == "0.5 %"
-    assert (span([2, 1], "d"), span([0.5, 0.501], ".2g")) == ("1 to 2", "0.5")
-    assert table(("a|b",), [("c",)]) == "| a\\|b |\n|---|\n| c |"
-    assert "on which machine is not on record" in measured_with("x", None)

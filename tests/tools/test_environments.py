@@ -11,12 +11,9 @@ from tools.torch_versions.environments import (
     EnvironmentBuildError,
     Installer,
     TorchEnvironment,
-    asks_for_cuda,
     build_environment,
-    cache_folder,
     choose_build,
     fitting_constraints,
-    project_requirements,
     read_note,
     reason_of,
     torch_requirements,
@@ -72,54 +69,11 @@ def test_torch_asks_without_cuda():
     assert "triton==3.2.0" in torch_requirements(METADATA, python="3.11", cuda=True)
 
 
-def test_a_cuda_build_is_known_by_what_it_asks_for():
-    assert asks_for_cuda(METADATA)
-    assert not asks_for_cuda("".join(line for line in METADATA.splitlines(keepends=True) if "cuda" not in line))
-
-
-def test_uvs_cache_is_where_its_variables_say(tmp_path):
-    uv = Installer(uv="uv")
-    assert cache_folder(uv, {"UV_CACHE_DIR": str(tmp_path), "XDG_CACHE_HOME": "/x"}) == tmp_path
-    assert cache_folder(uv, {"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "uv"
-    assert cache_folder(uv, {}) == Path.home() / ".cache" / "uv"
-    assert cache_folder(Installer(uv=None), {"UV_CACHE_DIR": str(tmp_path)}) is None
-
-
 def test_constraints_give_way_to_torch():
     text = "# why\nsympy==1.14.0\nfilelock==4.2.11\ntorch==2.13.0\nsetuptools==84.2.1\nx==1; python_version >= '3.13'\n"
     needs = torch_requirements(METADATA, python="3.11", cuda=False)
     assert fitting_constraints(text, needs).splitlines() == ["filelock==4.2.11", "x==1; python_version >= '3.13'"]
     assert "sympy==1.14.0" in fitting_constraints(text, ["filelock"])
-
-
-def test_the_projects_needs_are_its_own_without_torch():
-    needs = project_requirements(ROOT)
-    assert any(need.startswith("numpy") for need in needs)
-    assert not any(need.startswith("torch>") for need in needs)
-
-
-def test_constraints_of_the_project_can_all_be_read():
-    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    kept = fitting_constraints(text, ()).splitlines()
-    assert any(line.startswith("numpy==") for line in kept)
-    assert not any(line.startswith("torch==") for line in kept)
-
-
-def test_commands_of_uv_and_of_pip():
-    uv, pip = Installer(uv="uv"), Installer(uv=None)
-    assert uv.create("python3", Path("e"))[:2] == ["uv", "venv"]
-    assert "--no-python-downloads" in uv.create("python3", Path("e"))
-    assert pip.create("python3", Path("e")) == ["python3", "-m", "venv", "e"]
-    options = {"dependencies": False, "constraints": None, "index": "file:///cpu"}
-    words = ["--no-deps", "--index-url", "file:///cpu", "torch==2.8.0"]
-    assert uv.install(Path("e/bin/python"), ["torch==2.8.0"], **options) == [
-        *("uv", "pip", "install", "--quiet", "--python", "e/bin/python"),
-        *words,
-    ]
-    assert pip.install(Path("e/bin/python"), ["torch==2.8.0"], **options) == [
-        *("e/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-        *words,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -264,20 +218,8 @@ def test_a_damaged_or_older_note_counts_as_none(fake):
     assert read_note(wanted(fake)) is not None
 
 
-def test_a_missing_python_is_named(fake):
-    other = TorchEnvironment(version="2.6.0", python="3.99", root=ROOT, base=fake / "environments")
-    with pytest.raises(EnvironmentBuildError, match=r"no python3\.99 on the path"):
-        build_environment(other, build="slim", installer=Installer(uv=str(fake / "uv")))
-
-
 def test_what_it_takes_on_disk_counts_a_shared_file_once(tmp_path):
     (tmp_path / "one").write_bytes(bytes(100_000))
     (tmp_path / "two").hardlink_to(tmp_path / "one")
     (tmp_path / "away").symlink_to("/usr/bin")
     assert 100_000 <= environments.disk_bytes(tmp_path) < 150_000
-
-
-def test_the_note_is_plain_json(fake):
-    note = build_environment(wanted(fake), build="slim", installer=Installer(uv=str(fake / "uv")))
-    content = json.loads((wanted(fake).folder / environments.NOTE_NAME).read_text())
-    assert content["torch_version"] == note.torch_version

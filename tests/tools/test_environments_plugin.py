@@ -7,7 +7,6 @@ import pytest
 
 from precision_eval.core.errors import ParameterError
 from tools.torch_versions.environments import NOTE_NAME, Note
-from tools.torch_versions.sweep_plan import environment_name
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = {
@@ -57,13 +56,6 @@ def test_asv_takes_the_plugin_by_its_name(plugin):
     assert get_environment_class_by_name(raw["environment_type"]).tool_name == plugin.TorchVersion.tool_name
 
 
-def test_names_say_the_version(plugin, tmp_path):
-    environment = made(plugin, tmp_path)
-    assert environment.name == environment_name("2.8.0", "3.11") == "torch-py3.11-torch2.8.0"
-    assert environment.dir_name == "torch2.8.0-py3.11"
-    assert environment.requirements == {"torch": "2.8.0"}
-
-
 def test_the_build_is_recorded_once_it_is_known(plugin, tmp_path):
     environment = made(plugin, tmp_path)
     assert not environment.check_presence()
@@ -72,13 +64,6 @@ def test_the_build_is_recorded_once_it_is_known(plugin, tmp_path):
     assert environment.check_presence()
     assert environment.env_vars == {"TORCH_BUILD": "slim"}
     assert environment.name == "torch-py3.11-torch2.8.0"  # the name does not depend on it: results are found again
-
-
-def test_a_finished_environment_is_not_touched(plugin, tmp_path, monkeypatch):
-    monkeypatch.setattr(plugin, "build_environment", lambda *args, **options: pytest.fail("made again"))
-    finish(tmp_path)
-    made(plugin, tmp_path).create()
-    assert (tmp_path / "torch2.8.0-py3.11" / NOTE_NAME).exists()
 
 
 def test_a_missing_one_is_made_as_the_sweep_makes_it(plugin, tmp_path, monkeypatch):
@@ -105,15 +90,3 @@ def test_what_fails_is_asvs_own_error(plugin, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="several GB"):
         made(plugin, tmp_path).create()
     assert not (tmp_path / "torch2.8.0-py3.11").exists()
-
-
-def test_other_requirements_are_refused(plugin, tmp_path):
-    from asv.util import UserError
-
-    with pytest.raises(UserError, match="takes the requirement torch alone"):
-        made(plugin, tmp_path, {"torch": "2.8.0", "numpy": "1.26"})
-
-
-def test_only_versions_of_python_match(plugin):
-    assert plugin.TorchVersion.matches("3.11")
-    assert not plugin.TorchVersion.matches("same")

@@ -78,10 +78,6 @@ def test_reader_sees_what_a_library_wants(torch_folder):
     assert not found.defined - {""}
 
 
-def test_reader_sees_what_a_stand_in_defines(torch_folder):
-    assert read_object(torch_folder / "lib" / "libours.so").defined == {"ours"}
-
-
 def test_each_missing_library_gets_its_symbols(torch_folder):
     assert put_stubs(torch_folder) == ("libcublas.so.12", "libcudart.so.12")
     made = {name: read_object(torch_folder / "lib" / name) for name in NEEDED}

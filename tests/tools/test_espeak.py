@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.errors import UnsupportedError
 from tools.voice import espeak
 from tools.voice.espeak import EspeakVoice, speak, speak_all
 
@@ -24,11 +24,6 @@ def test_a_missing_library_is_unsupported_and_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"libnowhere\.so\.9.*apt install espeak-ng"):
         espeak._load()
-
-
-def test_no_text_is_refused():
-    with pytest.raises(ParameterError, match="no text"):
-        speak("  ", VOICE)
 
 
 @pytest.mark.espeak
@@ -55,9 +50,3 @@ def test_a_fresh_process_repeats_itself_to_the_sample():
     assert [name for name, _ in here.phonemes] == [name for name, _ in once[0].phonemes]
     for (_, start), (_, start_here) in zip(once[0].phonemes, here.phonemes, strict=True):
         assert abs(start - start_here) <= 100
-
-
-@pytest.mark.espeak
-def test_an_unknown_voice_is_refused():
-    with pytest.raises(ParameterError, match="no voice 'xx-nowhere'"):
-        speak("Hello.", EspeakVoice(name="xx-nowhere", pitch=50, rate_wpm=170))

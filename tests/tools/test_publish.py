@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.results.asv import read_results
-from tools.torch_versions import publish_rekey
 from tools.torch_versions.publish import CONFIGURATION, PROJECT, Request, asv_page_command, copy_offline, publish
 from tools.torch_versions.publish_offline import PageError, remote_tags
 from tools.torch_versions.publish_rekey import Choice, choose, rekey
@@ -91,16 +90,6 @@ class TestChoose:
         add("2.10.0", python="3.12", commit="c" * 40)
         assert [one.python for one in chosen(folder, environment="*py3.12*")] == ["3.12"]
 
-    def test_build_chooses(self, folder, add):
-        add("2.9.0", cuda=True, python="3.12")
-        assert [one.cuda_build for one in chosen(folder, build="cuda")] == [True]
-        with pytest.raises(ParameterError, match="build 'rocm' is none"):
-            chosen(folder, build="rocm")
-
-    def test_nothing_left_says_what_there_was(self, folder):
-        with pytest.raises(ParameterError, match=r"no result is left of lab: aaaaaaaa .*loosen"):
-            chosen(folder, commit="ffff")
-
 
 class TestRekey:
     def test_values_and_samples_stay_and_keys_change(self, folder, tmp_path):
@@ -131,28 +120,6 @@ class TestRekey:
         assert [line.split()[:2] for line in log] == [[first[v], day.isoformat()] for v, day in DATES.items()]
         assert all(f"tag: v{version}" in line for version, line in zip(DATES, log, strict=True))
 
-    def test_missing_date_is_named(self, folder, add, tmp_path):
-        add("2.99.0")
-        with pytest.raises(ParameterError, match=r"no release date of torch 2\.99\.0 .*upstream\.json"):
-            rekey(chosen(folder), tmp_path / "new", dates=DATES)
-
-    def test_missing_benchmarks_are_named(self, folder, tmp_path):
-        (folder / "benchmarks.json").unlink()
-        with pytest.raises(RecordError, match=r"benchmarks\.json is missing.*just-discover"):
-            rekey(chosen(folder), tmp_path / "new", dates=DATES)
-
-    def test_what_differs_is_no_axis_and_is_said(self, folder, tmp_path):
-        path = next((folder / "lab").glob("*2.9.0.json"))
-        content = json.loads(path.read_text())
-        content["requirements"]["numpy"] = content["params"]["numpy"] = "1.26.4"
-        content["env_vars"] = {"OMP_NUM_THREADS": "1"}
-        path.write_text(json.dumps(content))
-        done = rekey(chosen(folder), tmp_path / "new", dates=DATES)
-        said = [note.split(" ")[0] for note in done.notes if "no axis" in note]
-        assert said == ["numpy", "OMP_NUM_THREADS"]
-        for one in (tmp_path / "new/results/lab").glob("[!m]*.json"):
-            assert "numpy" not in json.loads(one.read_text())["params"]
-
     def test_another_definition_is_said(self, folder, tmp_path, write, run_type):
         write(folder, [run_type(torch="2.9.0", values=values("2.9.0"), versions={DRIFT: "older"})])
         benchmarks = json.loads((folder / "benchmarks.json").read_text())
@@ -164,11 +131,6 @@ class TestRekey:
             f"{DRIFT}: 1 of 3 versions measured another definition of it and are not drawn",
             f"not in benchmarks.json and not drawn: {build}",  # as this folder was made
         )
-
-    def test_no_git_is_unsupported(self, folder, tmp_path, monkeypatch):
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(UnsupportedError, match="git is not installed"):
-            rekey(chosen(folder), tmp_path / "new", dates=DATES)
 
 
 @pytest.fixture(scope="module")
@@ -211,10 +173,6 @@ class TestPublish:
         assert cells[3].startswith("0.91")
         assert cells[4] == "0.03"
 
-    def test_the_results_were_only_read(self, site):
-        assert len(read_results(site.results)) == 3
-        assert {one.commit for one in read_results(site.results)} == {"a" * 40}
-
     def test_an_earlier_site_is_replaced_and_nothing_else(self, site, tmp_path):
         out = tmp_path / "site"
         out.mkdir()
@@ -239,22 +197,6 @@ class TestPublish:
         assert names(out) == [CONFIGURATION]
         assert names(tmp_path) == ["site"]
 
-    def test_asv_that_fails_is_quoted(self, site, tmp_path, monkeypatch):
-        def spoiled(sets, folder, *, dates):
-            done = rekey(sets, folder, dates=dates)
-            (folder / "results/benchmarks.json").write_text("{}")
-            return done
-
-        monkeypatch.setattr("tools.torch_versions.publish.rekey", spoiled)
-        with pytest.raises(PageError, match=r"asv publish ended with \d: .*asv show"):
-            publish(site.results, tmp_path / "site", dates=DATES)
-        assert not (tmp_path / "site").exists()
-
-    def test_without_asv_the_remedy_is_named(self, site, tmp_path, monkeypatch):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(UnsupportedError, match="asv is not installed"):
-            publish(site.results, tmp_path / "site", dates=DATES)
-
 
 class TestCopyOffline:
     def test_a_copy_or_in_place(self, site, tmp_path):
@@ -275,10 +217,6 @@ class TestCopyOffline:
             copy_offline(tmp_path, tmp_path / "new")
 
 
-def test_every_release_that_is_known_has_its_own_commit_date():
-    assert publish_rekey._noon(date(2026, 7, 8)).isoformat() == "2026-07-08T12:00:00+00:00"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -294,22 +232,3 @@ def test_bad_requests_end_in_one_line(words, message):
     request = Request(**{name: Path(v) if name in ("html", "results") else v for name, v in options.items()})
     with pytest.raises(PrecisionEvalError, match=message):
         asv_page_command(request)
-
-
-def test_the_command_says_how_to_open_and_compare(site, tmp_path, capsys):
-    asv_page_command(Request(results=site.results, out=tmp_path / "out"))
-    said = " ".join(capsys.readouterr().out.split())
-    assert "x axis: torch 2.8.0, 2.9.0, 2.10.0" in said
-    assert "asv compare v2.8.0 v2.10.0" in said
-
-
-def test_the_command_line_takes_a_published_page_offline(tmp_path):
-    from typer.testing import CliRunner
-
-    from tools.__main__ import app
-
-    (tmp_path / "index.html").write_text('<script src="https://code.jquery.com/jquery-3.3.1.min.js"></script>')
-    done = CliRunner().invoke(app, ["asv-page", "--html", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    assert remote_tags((tmp_path / "index.html").read_text()) == ()
-    assert "http.server" in done.output

@@ -7,12 +7,9 @@ import pytest
 from precision_eval.core.errors import RecordError
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_results, read_visits, visit_times
 from precision_eval.studies.versions.changes import TURN_MARGIN, change_points
-from precision_eval.studies.versions.history import history_of
 from precision_eval.studies.versions.series import build_series
 from tools.torch_versions.sweep_rounds import (
-    is_turned,
     note_visit,
-    order_of,
     rounds_done,
     unfinished,
 )
@@ -26,13 +23,6 @@ WHERE = {"machine": "lab", "commit": "a" * 40}
 def visit(version, number, at_s, *, definition="v1", **more):
     environment = f"virtualenv-py3.11-torch{version}"
     return Visit(**WHERE | more, environment=environment, round=number, at_s=at_s, benchmarks={RATIO: definition})
-
-
-def test_what_is_measured_in_rounds_and_in_which_order():
-    assert is_turned(RATIO)
-    assert is_turned("compiled.voice.track_latency_to_anchor")
-    assert not is_turned("eager.dia_decode.track_drift")
-    assert [order_of("abc", number) for number in (1, 2, 3)] == [("a", "b", "c"), ("c", "b", "a"), ("a", "b", "c")]
 
 
 def test_of_visits_made_again_the_last_counts_and_a_gap_ends_them(tmp_path):
@@ -116,17 +106,6 @@ def test_a_small_step_is_called_where_versions_were_measured_in_turn_only(tmp_pa
 def test_the_margin_in_turn_is_small_and_still_one(tmp_path, write, run_type):
     assert factors(swept(tmp_path, write, run_type, factor=1.015, times=turned)) == []
     assert TURN_MARGIN["latency_ratio"] == pytest.approx(0.02)
-
-
-def test_the_notes_say_which_it_was(tmp_path, write, run_type):
-    told = {
-        name: " ".join(history_of(swept(tmp_path / name, write, run_type, factor=1.0, **more)).notes)
-        for name, more in (("turned", {"times": turned}), ("alone", {}))
-    }
-    assert "latencies of dia-decode: versions were measured in turn" in told["turned"]
-    assert "25 %" not in told["turned"]
-    assert "was measured in one session" in told["alone"]
-    assert "2 %" not in told["alone"]
 
 
 def test_visits_of_an_older_definition_are_none_of_these_samples(tmp_path, write, run_type):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from precision_eval.core.errors import UnknownNameError
 from tools.voice import text
 from tools.voice.text import TEMPLATES, WORLDS, content_words, sentences
 
@@ -49,11 +48,6 @@ def test_the_disjointness_check_notices_one_common_word():
     assert shared(content_words("train") | {"zebra"}, content_words("heldout")) == ["zebra"]
 
 
-@pytest.mark.parametrize(("world", "at_least"), [("train", 600), ("heldout", 350), ("recogniser", 600)])
-def test_worlds_are_rich(world, at_least):
-    assert len(content_words(world)) >= at_least
-
-
 @pytest.mark.parametrize("world", WORLDS)
 def test_sentences_hold_only_words_of_their_world(world):
     allowed = content_words(world) | words_between_slots(world) | {"an", "o", "clock"}
@@ -63,13 +57,6 @@ def test_sentences_hold_only_words_of_their_world(world):
         assert "{" not in sentence
         assert set(re.findall(r"[a-z]+", sentence.lower())) <= allowed | {"father", "in", "law", "laws"}
         assert not re.search(r"\b[Aa] [aeiou]", sentence)
-
-
-def test_every_template_comes_once_before_any_comes_again():
-    n = len(TEMPLATES["heldout"])
-    endings = [sentence.rsplit(" ", 1)[0].split(" ")[0] for sentence in first("heldout", 5, n)]
-    starts = sorted(t.split(" ")[0] for t in TEMPLATES["heldout"] if not t.startswith("{"))
-    assert [start for start in starts if start not in endings] == []
 
 
 @pytest.mark.parametrize(
@@ -82,8 +69,3 @@ def test_past_forms(verb, past):
 @pytest.mark.parametrize(("noun", "plural"), [("box", "boxes"), ("key", "keys"), ("ruby", "rubies"), ("oar", "oars")])
 def test_plural_forms(noun, plural):
     assert text._plural(noun) == plural
-
-
-def test_an_unknown_world_is_named_with_its_neighbours():
-    with pytest.raises(UnknownNameError, match="unknown text world 'held'; did you mean heldout"):
-        sentences(world="held", seed=0)

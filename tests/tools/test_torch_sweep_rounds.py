@@ -6,11 +6,10 @@ from dataclasses import replace
 import fake_machine
 import pytest
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.results.asv import read_visits
 from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
 from tools.torch_versions import sweep as torch_sweep
-from tools.torch_versions.sweep import plan_sweep, run_sweep, torch_sweep_command
+from tools.torch_versions.sweep import plan_sweep, run_sweep
 
 OTHERS = vars(fake_machine)
 LATENCY = "eager.b.track_latency_ratio"
@@ -95,29 +94,6 @@ def test_a_sweep_that_was_stopped_goes_on_in_its_round(machine):
     assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
 
 
-def test_one_round_measures_all_processes_of_a_version_in_one_go(machine):
-    run_sweep(plan_sweep(replace(machine.request, rounds=1)), ignore)
-    assert turns(machine) == [(version, 0) for version in ("2.6.0", "2.8.0", "2.10.0")]
-    assert read_visits(machine.request.results) == ()
-    machine.ran.clear()
-    said = []
-    assert run_sweep(plan_sweep(machine.request), said.append).exit_code == 0  # what is measured stays
-    assert machine.ran == []
-    assert any("2.10.0, 2.6.0, 2.8.0 were measured before, each version in one session" in one for one in said)
-
-
-def test_removed_environments_are_visited_once(machine, capsys):
-    request = replace(machine.request, keep=False)
-    assert run_sweep(plan_sweep(request), ignore).exit_code == 0
-    assert {turn for _, turn in turns(machine)} == {0}
-    with pytest.raises(ParameterError, match="--rounds 3 comes back to every environment"):
-        plan_sweep(replace(request, rounds=3))
-    with pytest.raises(ParameterError, match="--rounds 0: give 1 or more"):
-        plan_sweep(replace(machine.request, rounds=0))
-    torch_sweep_command(replace(machine.request, plan_only=True))
-    assert "Latencies are measured in 3 rounds" in capsys.readouterr().out
-
-
 def test_more_rounds_add_to_those_that_are_there(machine):
     run_sweep(plan_sweep(replace(machine.request, rounds=2)), ignore)
     run_sweep(plan_sweep(replace(machine.request, rounds=4)), ignore)
@@ -144,12 +120,6 @@ def test_a_round_that_fails_costs_no_sample_of_the_rounds_before(machine):
     machine.failing = set()
     assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
     assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
-
-
-def test_what_a_visit_took_is_written_down(machine):
-    run_sweep(plan_sweep(machine.request), ignore)
-    lines = map(json.loads, (machine.request.results / "costs.jsonl").read_text().splitlines())
-    assert sum(one["version"] == "2.8.0" for one in lines) == 1 + 3
 
 
 @pytest.mark.parametrize(("turn", "appends", "process"), [(0, False, None), (1, False, "0"), (3, True, "2")])

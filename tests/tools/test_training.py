@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from precision_eval.cases.voice.model import VoiceConfig
-from precision_eval.core.errors import IntegrityError, ParameterError
+from precision_eval.core.errors import IntegrityError
 from tools.voice import training
 from tools.voice.training import TrainingPlan, learning_rate_factor, train_voice
 
@@ -103,18 +103,6 @@ def test_another_plan_is_not_resumed(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"million_frames": 1.0, "corpus_hours": 1.0, "ranks": 2, "seed": 0}')
     with pytest.raises(IntegrityError, match="holds another plan"):
         train_voice(tmp_path, million_frames=2.0, corpus_hours=1.0, seed=0, ranks=2)
-
-
-def test_another_corpus_is_not_trained_on(tmp_path: Path) -> None:
-    write_corpus(tmp_path)
-    plan = TrainingPlan(out_dir=str(tmp_path), million_frames=1.0, corpus_hours=1.0, ranks=1, seed=5)
-    with pytest.raises(IntegrityError, match="was made with"):
-        training.prepare_corpus(plan, on_speaker=lambda done, of: None)
-
-
-def test_sizes_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="must be positive"):
-        train_voice(tmp_path, million_frames=0, corpus_hours=1.0, seed=0, ranks=2)
 
 
 def test_learning_rate_by_hand() -> None:

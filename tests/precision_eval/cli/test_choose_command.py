@@ -4,169 +4,150 @@ import json
 import shlex
 import subprocess
 import sys
-from io import StringIO
-from pathlib import Path
 
+import made_groups as made
 import pytest
 import typer
-from rich.console import Console
 
 import precision_eval.cli.app_choose
 from precision_eval.cli import main
-from precision_eval.cli.choose import ChooseRequest, choose_command
 from precision_eval.cli.commands import app
 from precision_eval.core.records import RecordFile
 
-RESULTS = Path(__file__).resolve().parents[3] / "results"
-CPU, SYSTEMS = RESULTS / "cpu", RESULTS / "systems"
-VOICE = ("--case", "voice", "--mode", "eager")
 SCREEN_LINES = 24
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["precision-eval", "choose", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit) as ended:
-        main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
+def measured(fix, ratio, drift, memory, **rest):
+    """Records of one fix that runs: four processes around a ratio."""
+    ratios = [ratio * process for process in (0.999, 1.001, 0.9995, 1.0005)]
+    return [
+        made.record(fix, "latency", made.latency(ratios), **rest),
+        made.record(fix, "drift", {"relative_error": drift}, **rest),
+        made.record(fix, "memory", {"storage_bytes": memory, "allocated_peak_bytes": 0}, **rest),
+    ]
 
 
-def test_the_first_line_is_the_answer(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--policy", "quality")
+def group(*, half=0.5, **rest):
+    """Exact float32 in 64 bytes, float16 in half the time and bytes, and the control, which raises."""
+    raised = made.record("as_shipped", "latency", status="raised", reason="Expected query", **rest)
+    return [*measured("full_float32", 1.0, 1e-6, 64, **rest), *measured("float16", half, 1e-3, 32, **rest), raised]
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """Eager, where everything was measured, and compiled, where no drift was."""
+    compiled = [one for one in group(mode="compiled") if one.measure != "drift"]
+    RecordFile(tmp_path / "records.jsonl").append([*group(), *compiled])
+    return tmp_path
+
+
+@pytest.fixture
+def choose(run_dir, monkeypatch, capsys):
+    def run(*arguments, folder=run_dir, columns=120):
+        monkeypatch.setattr(sys, "argv", ["precision-eval", "choose", str(folder), *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return run
+
+
+EAGER = ("--mode", "eager")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "first"),
+    [
+        (("--policy", "quality"), 0, "Take full_float32: smallest drift, 1.0e-6"),
+        (("--policy", "speed"), 0, "Take float16: "),
+        (("--max-memory", "40B", "--policy", "quality"), 0, "Take float16: "),
+        (("--max-drift", "1e-9"), 1, "No fix keeps --max-drift 1e-09: nearest is full_float32 (drift 1.0e-6"),
+    ],
+)
+def test_the_first_line_is_the_answer_and_the_code_says_whether_there_is_one(choose, arguments, code, first):
+    found, out, _ = choose(*EAGER, *arguments)
+    assert (found, out[: len(first)]) == (code, first)
+    assert 0 < len(out.splitlines()) <= SCREEN_LINES
+
+
+def test_several_groups_are_one_answer(choose, run_dir):
+    RecordFile(run_dir / "records.jsonl").append(group(half=2.0, case="attention-prefill"))
+    code, out, _ = choose("--policy", "speed")
     assert code == 0
-    assert out.splitlines()[0].startswith("Take full_float32: smallest drift, 3.1e-7")
-
-
-def test_limits_change_the_answer(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--max-memory", "10MiB", "--max-drift", "1e-3")
-    assert (code, out.split(maxsplit=2)[1]) == (0, "float16:")
-
-
-def test_no_fix_is_exit_code_1_and_names_what_binds(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--max-drift", "1e-9")
-    assert code == 1
-    assert out.startswith("No fix keeps --max-drift 1e-09: nearest is full_float32 (drift 3.1e-7")
-    assert "beyond --max-drift by a factor 3" in out
-
-
-def test_several_groups_are_one_answer(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, SYSTEMS)
-    assert code == 0
-    assert out.startswith("No one fix is the answer everywhere: of 13 cases, full_float32 in ")
-    assert "not measured enough to choose: 13 groups" in out
+    assert out.startswith("No one fix is the answer everywhere: of 2 cases, ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((CPU, "--max-memory", "5"), "--max-memory '5' is no size"),
-        ((CPU, "--max-drift", "-1"), "max_drift is -1.0; expected a finite number above 0"),
-        ((CPU, "--case", "voices"), "unknown case 'voices'; did you mean voice"),
-        ((CPU, "--size", "huge"), "unknown size 'huge'"),
-        ((CPU, "--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
-        ((RESULTS,), "holds no records.jsonl"),
-        ((CPU, "--case", "attention-decode", "--length", "64", "--sweep", CPU), "precision-eval sweep --out"),
-        ((CPU, "--plan", CPU / "environment.json"), "is no plan; write one: precision-eval plan --json"),
-        ((SYSTEMS, "--mode", "compiled"), "the choice needs the measure 'drift', which no fix has here"),
+        (("--max-memory", "5"), "--max-memory '5' is no size"),
+        (("--max-drift", "-1"), "max_drift is -1.0; expected a finite number above 0"),
+        (("--case", "attention-decod"), "unknown case 'attention-decod'; did you mean attention-decode"),
+        (("--size", "huge"), "unknown size 'huge'"),
+        (("--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
+        (("--length", "64", "--sweep", "{run}"), "precision-eval sweep --out"),
+        (("--plan", "{run}/records.jsonl"), "precision-eval plan --json"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, arguments, text):
-    code, out, err = run(monkeypatch, capsys, *arguments)
+def test_bad_input_is_one_line_and_exit_code_2(choose, run_dir, arguments, text):
+    code, out, err = choose(*EAGER, *(one.format(run=run_dir) for one in arguments))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert text in err
 
 
-def test_an_empty_run_says_so(monkeypatch, capsys, tmp_path):
-    (tmp_path / "records.jsonl").write_text("", encoding="utf-8")
-    code, _, err = run(monkeypatch, capsys, tmp_path)
-    assert code == 2
-    assert "holds no record; measure first" in err
+def test_a_folder_without_records_says_so(choose, tmp_path):
+    (empty := tmp_path / "empty").mkdir()
+    code, _, err = choose(folder=empty)
+    assert (code, "holds no records.jsonl" in err) == (2, True)
+    (empty / "records.jsonl").touch()
+    code, _, err = choose(folder=empty)
+    assert (code, "holds no record; measure first" in err) == (2, True)
 
 
-def test_json_is_strict_and_holds_the_answer(monkeypatch, capsys):
-    def refuse(name):
-        raise AssertionError(name)
-
-    code, out, _ = run(monkeypatch, capsys, CPU, *VOICE, "--json", "--policy", "speed")
-    found = json.loads(out, parse_constant=refuse)
+def test_json_is_strict_and_holds_the_answer(choose):
+    code, out, _ = choose(*EAGER, "--json", "--policy", "speed")
+    found = json.loads(out, parse_constant=pytest.fail)
     assert (code, found["found"], found["policy"]) == (0, True, "speed")
     (choice,) = found["choices"]
-    assert choice["tied"] == ["full_float32", "kv_to_query"]
-    assert choice["outcome"] == "tie"
+    assert (choice["outcome"], choice["tied"]) == ("one", ["float16"])
     assert {one["fix"] for one in choice["fixes"]} >= {"as_shipped", "full_float32"}
 
 
-def test_the_command_in_a_message_parses(monkeypatch, capsys):
-    _, _, err = run(monkeypatch, capsys, SYSTEMS, "--case", "dia-decode", "--mode", "compiled")
-    command = err.strip().rpartition("add it: ")[2]
-    program, name, *arguments = shlex.split(command)
+def test_the_command_in_a_message_parses(choose):
+    code, _, err = choose("--mode", "compiled", "--policy", "quality")
+    assert (code, "the choice needs the measure 'drift', which no fix has here" in err) == (2, True)
+    program, name, *arguments = shlex.split(err.strip().rpartition("add it: ")[2])
     assert (program, name) == ("precision-eval", "run")
     assert typer.main.get_command(app).commands[name].make_context(name, arguments).params["measure"] == ["drift"]
 
 
-def test_every_answer_fits_one_screen():
-    from precision_eval.core.records import RecordFile
-    from precision_eval.results.choose import POLICIES, groups_of
-
-    for folder in (CPU, SYSTEMS):
-        answers = 0
-        requests = [ChooseRequest(run_dir=folder, policy=policy) for policy in POLICIES]
-        for group in groups_of(RecordFile(folder / "records.jsonl").read().records):
-            place = {"cases": (group.case,), "sizes": (group.size,), "modes": (group.mode,)}
-            requests.append(ChooseRequest(run_dir=folder, policy="speed", max_drift=1e-3, **place))
-        for request in requests[:9]:
-            shown = StringIO()
-            try:
-                choose_command(request, console=Console(file=shown, width=120))
-            except typer.Exit:
-                pass
-            except LookupError:  # what it lacks is told in one line
-                continue
-            answers += 1
-            assert 0 < len(shown.getvalue().splitlines()) <= SCREEN_LINES, shown.getvalue()
-        assert answers > 0, folder
-
-
-def test_records_that_cannot_be_compared_are_told_beside_the_answer(monkeypatch, capsys, tmp_path):
-    lines = [record.to_json() for record in RecordFile(CPU / "records.jsonl").read().records]
-    old = next(one for one in map(json.loads, lines) if one["case"] == "voice" and one["measure"] == "latency")
-    lines.append(json.dumps(old | {"case_digest": "another"}))
-    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, out, _ = run(monkeypatch, capsys, tmp_path, "--case", "attention-*", "--mode", "eager")
-    assert code == 0
-    code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager", "--json")
+def test_records_that_cannot_be_compared_are_named_with_the_answer(choose, run_dir):
+    other = group(case="attention-prefill")
+    RecordFile(run_dir / "records.jsonl").append(other)
+    unlike = made.record("kv_to_query", "drift", {"relative_error": 1.0}, case="attention-prefill", case_digest="other")
+    RecordFile(run_dir / "records.jsonl").append([unlike])
+    code, out, _ = choose(*EAGER, "--json")
     found = json.loads(out)
-    assert (code, found["found"]) == (4, False)
-    assert found["choices"]
+    assert (code, found["found"], len(found["choices"])) == (4, False, 1)
     assert "unlike case digests" in found["unanswered"][0]["lacks"]
-    code, out, _ = run(monkeypatch, capsys, tmp_path, "--mode", "eager")
-    assert "add it: precision-eval run --case voice --size default --mode eager" in " ".join(out.split())
-    code, _, err = run(monkeypatch, capsys, tmp_path, *VOICE)
+    code, _, err = choose(*EAGER, "--case", "attention-prefill")
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_the_help_says_what_each_pin_leaves_out():
-    options = {one.name: one.help for one in typer.main.get_command(app).commands["run"].params}
-    assert all("measures of the voice alone are left out" in options[name] for name in ("sdpa_backend", "tf32"))
+def test_a_narrow_console_cuts_no_name_and_no_time(choose):
+    _, out, _ = choose(*EAGER, "--max-drift", "1e-5", columns=80)
+    assert "…" not in out
+    assert all(part in out for part in ("full_float32", "float16", "as_shipped", "over:"))
 
 
-def test_a_narrow_console_cuts_no_name_and_no_time():
-    shown = StringIO()
-    request = ChooseRequest(run_dir=CPU, cases=("voice",), modes=("eager",), max_drift=1e-3, max_memory="17MiB")
-    choose_command(request, console=Console(file=shown, width=80))
-    text = shown.getvalue()
-    assert "…" not in text
-    assert all(part in text for part in ("query_to_half", "1.233 [1.219, 1.248]", "full_float32    over:", "dominated"))
-    assert len(text.splitlines()) <= 30
-
-
-def test_neither_help_nor_choosing_loads_torch():
+def test_choosing_loads_no_torch(run_dir):
     code = (
         "import sys, precision_eval.cli.app_choose\n"
         "assert not {'numpy', 'torch'} & set(sys.modules)\n"
         "from precision_eval.cli import main\n"
-        f"sys.argv = ['precision-eval', 'choose', {str(CPU)!r}, '--case', 'voice']\n"
+        f"sys.argv = ['precision-eval', 'choose', {str(run_dir)!r}, '--mode', 'eager']\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
     )

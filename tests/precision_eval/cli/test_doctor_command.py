@@ -138,17 +138,6 @@ def test_bad_input_is_one_line_and_exits_with_2(monkeypatch, capsys, arguments, 
     assert err.count("\n") == 1
 
 
-def test_bare_attention(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "--case", "attention-decode", *FAST, "--json")
-    assert (code, json.loads(out)["status"]) == (1, "raised")
-
-
-def test_a_case(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "--case", "imaginairy-time-embed", *FAST)
-    assert code == 1
-    assert "time_embed.0" in out
-
-
 def test_a_checkpoint_folder(monkeypatch, capsys, tmp_path):
     import torch
     import transformers

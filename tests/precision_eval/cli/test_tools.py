@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from precision_eval.cli import main
-from precision_eval.cli.application import flowing
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -41,22 +40,6 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, ar
     assert text in err
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("{", "is no JSON"),
-        ("[]", "holds list; expected an object"),
-        ('{"model_type": ["a"]}', "model_type ['a'] is not among"),
-    ],
-)
-def test_a_config_that_cannot_be_read_is_named(monkeypatch, capsys, tmp_path, content, text):
-    path = tmp_path / "config.json"
-    path.write_text(content, encoding="utf-8")
-    code, _, err = run(monkeypatch, capsys, "plan", "--model", path)
-    assert code == 2
-    assert text in err
-
-
 def test_explain_knows_and_does_not_know(monkeypatch, capsys):
     message = "mat1 and mat2 must have the same dtype, but got Float and Half"
     code, out, _ = run(monkeypatch, capsys, "explain", message, "--json")
@@ -70,14 +53,3 @@ def test_a_plan_warns_of_what_float16_stores(monkeypatch, capsys):
     code, out, _ = run(monkeypatch, capsys, "plan", "--model", "t5-xxl", "--device", "t4")
     assert code == 0
     assert "which the source keeps in float32 because it overflows" in out
-
-
-def test_a_sweep_into_a_file_is_refused(monkeypatch, capsys, tmp_path):
-    (tmp_path / "f").write_text("", encoding="utf-8")
-    code, _, err = run(monkeypatch, capsys, "sweep", "--out", tmp_path / "f", "--report")
-    assert code == 2
-    assert "is a file; give a folder" in err
-
-
-def test_help_flows():
-    assert flowing("One\ntwo.\n\n[bold]a\nb") == "One two.\n\n[bold]a b"

@@ -5,13 +5,10 @@ import sys
 
 import made_versions
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
-from precision_eval.cli import main, versions
+from precision_eval.cli import main
 from precision_eval.cli.commands import app
-from precision_eval.results.asv import read_results
-from precision_eval.studies.versions.history import history_of
 
 MADE_UP = vars(made_versions)
 CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}
@@ -45,27 +42,12 @@ def test_markdown_in_a_pipe(folder):
     assert "https://github.com/pytorch/pytorch/pull/147203" in found.stdout
 
 
-def test_tables_on_a_terminal(folder):
-    console = Console(force_terminal=True, width=140, record=True)
-    versions.print_history(history_of(read_results(folder)), console)
-    text = console.export_text()
-    assert "dia-decode, eager, tiny" in text
-    assert "raised → passed" in text
-    assert "rms-norm-keeps-input-dtype (since 2.7.0)" in text
-
-
 def test_json_and_csv(folder, tmp_path):
     found = run("--results", folder, "--json", "--csv", tmp_path / "values.csv", "--metric", "status,drift")
     assert found.exit_code == 0, found.output
     content = json.loads(found.stdout)
     assert [one["name"] for one in content["positions"]] == ["2.6.0", "2.8.0"]
     assert len((tmp_path / "values.csv").read_text().splitlines()) == 1 + 4 + 2
-
-
-def test_globs_choose(folder):
-    found = run("--results", folder, "--case", "dia-*", "--metric", "drift")
-    assert "| kv_to_query | drift |" in found.stdout
-    assert "| status |" not in found.stdout
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from torch.nn import functional as F
 
 from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
 from precision_eval.cases.adapters import base as zoo_base
-from precision_eval.cases.adapters.base import as_dtype, imported, keeping_float64, load_checked
-from precision_eval.cases.adapters.checkpoints import StoredTensor, check_buffers, check_dtypes
+from precision_eval.cases.adapters.base import as_dtype, keeping_float64, load_checked
 from precision_eval.cases.systems import CASES
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
@@ -101,30 +100,11 @@ def test_what_differs_from_its_config_is_refused(change, message, tmp_path, stor
     assert "\n" not in str(refusal.value)
 
 
-def test_a_config_that_promises_no_dtype_lets_no_packed_tensor_in_either(tmp_path, stored):
-    folder = stored(tmp_path / "packed", with_dtype(GATE, torch.int8), dtype=torch.float32)
-    with pytest.raises(ParameterError, match=rf"hold I8 in {GATE}; expected float32: give"):
-        load_checked(T5, folder, dtype=torch.float16)
-    folder = stored(tmp_path / "packed", with_dtype(GATE, torch.int8), dtype=torch.float32, promises=False)
-    with pytest.raises(ParameterError, match=rf"hold I8 in {GATE}; expected float16 or bfloat16 or float32 or float64"):
-        load_checked(T5, folder, dtype=torch.float16)
-
-
 def test_weights_beyond_the_dtypes_range_are_refused_in_that_dtype_only(tmp_path, stored):
     folder = stored(tmp_path / "wide", with_value(GATE, 1e6), dtype=torch.float32)
     with pytest.raises(ParameterError, match=rf"infinities in {GATE} in float16; .* wider range, bfloat16 or float32"):
         load_checked(T5, folder, dtype=torch.float16)
     assert load_checked(T5, folder, dtype=torch.bfloat16).get_parameter(GATE).isfinite().all()
-
-
-def test_buffers_of_integers_are_no_packed_weights():
-    floating = StoredTensor(kind="F16", shape=(2,))
-    counter = StoredTensor(kind="I64", shape=())
-    check_dtypes(Path("here"), {"dtype": "float16"}, {"weight": floating, "num_batches_tracked": counter}, kept_wide=())
-    norm = torch.nn.BatchNorm1d(2)
-    check_buffers(norm, {"weight": floating, "num_batches_tracked": counter}, Path("here"))
-    with pytest.raises(ParameterError, match=r"integers in weight \(I64\)"):
-        check_buffers(norm, {"weight": StoredTensor(kind="I64", shape=(2,))}, Path("here"))
 
 
 def test_modules_kept_in_float32_are_no_mismatch(tmp_path, stored):
@@ -194,31 +174,12 @@ def test_a_hub_name_is_fetched_as_safetensors_only(tmp_path, monkeypatch, stored
         load_checked(T5, "owner/absent", dtype=torch.float16)
 
 
-def test_a_plain_model_on_the_hub_needs_no_subfolder(tmp_path, monkeypatch, stored):
-    asked = []
-
-    def snapshot_download(name, *, allow_patterns):
-        asked.append(allow_patterns[0])
-        return str(stored(tmp_path / "fetched"))
-
-    monkeypatch.setattr(zoo_base, "imported", lambda name: types.SimpleNamespace(snapshot_download=snapshot_download))
-    load_checked(T5, "owner/model", dtype=torch.float16, subfolder="unet")
-    assert asked == ["unet/*.json", "*.json"]
-
-
 def test_a_missing_extra_is_unsupported(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UnsupportedError, match=r"transformers is not installed; pip install 'precision-eval\[zoo\]'"):
         adapter_by_id("zoo-dia").tiny()
     with pytest.raises(UnsupportedError, match="pip install"):
         adapter_by_id("zoo-dia").from_pretrained("anything", dtype="float16")
-
-
-def test_a_broken_package_is_not_called_missing(monkeypatch, tmp_path):
-    (tmp_path / "brokenzoo.py").write_text("import not_there_at_all")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
-        imported("brokenzoo")
 
 
 def test_names():

@@ -74,13 +74,6 @@ def test_status_of_every_fix(fix_id, built):
         assert apart(output.double(), expected) < (0.1 if fix_id == "bfloat16" else 0.02)
 
 
-def test_compiled_the_message_may_be_attentions(built):
-    # shapes are traced without data, and there a Linear of mixed dtypes may pass
-    call = fix_by_id("as_shipped").applied(built.model, mode="compiled")
-    with pytest.raises(RuntimeError, match=rf"Expected query, key, and value to have the same dtype|{LINEAR}"), call:
-        call(*built.inputs)
-
-
 @torch.no_grad()
 def test_own_decoder_equals_transformers(built):
     twin = built.model.in_float64()
@@ -177,28 +170,4 @@ def test_a_checkpoint_gives_the_same_split(built, tmp_path):
     assert torch.isfinite(run("query_to_half", loaded)).all()
     (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"float16"', '"bfloat16"'))
     with pytest.raises(ParameterError, match=r"config\.json says dtype bfloat16, but its safetensors hold float16"):
-        ENTRY.from_pretrained(tmp_path, dtype="float16")
-
-
-def test_a_checkpoint_of_another_shape_is_refused(built, tmp_path):
-    dia = copy.deepcopy(built.model.dia).half()
-    dia.config.dtype = torch.float16
-    dia.save_pretrained(tmp_path)
-    text = (tmp_path / "config.json").read_text()
-    assert '"intermediate_size": 256' in text
-    (tmp_path / "config.json").write_text(text.replace('"intermediate_size": 256', '"intermediate_size": 512'))
-    with pytest.raises(
-        ParameterError,
-        match=r"mlp\.\S+ is \(\d+, \d+\) in the file and \(\d+, \d+\) by the config; .* correct config\.json",
-    ):
-        ENTRY.from_pretrained(tmp_path, dtype="float16")
-
-
-def test_a_config_with_too_short_a_cache_is_refused(built, tmp_path):
-    dia = copy.deepcopy(built.model.dia).half()
-    dia.config.decoder_config.max_position_embeddings = 64
-    dia.save_pretrained(tmp_path)
-    with pytest.raises(
-        ParameterError, match=r"decoder_config\.max_position_embeddings 64; expected an integer of 128 or more"
-    ):
         ENTRY.from_pretrained(tmp_path, dtype="float16")

@@ -5,7 +5,6 @@ Each is a checkpoint that the library itself wrote, with one thing changed. Noth
 """
 
 import json
-import logging
 import re
 import shutil
 
@@ -74,45 +73,27 @@ def test_unchanged_they_load(kind, written):
 
 BEFORE = [
     ("dia", {"model_type": "t5"}, "says model_type 't5'; expected 'dia': give .* or 'nari-labs/Dia-1.6B-0626'"),
-    ("dia", {"model_type": ...}, "names no model_type; expected 'dia'"),
-    ("t5", {"model_type": "dia"}, r"says model_type 'dia'; expected 't5': give .* T5EncoderModel\.save_pretrained"),
     ("svd", {"_class_name": "UNet2DModel"}, "_class_name 'UNet2DModel'; expected 'UNetSpatioTemporalConditionModel'"),
-    ("svd", {"_class_name": ...}, "names no _class_name; expected"),
     (
         "t5",
         {"quantization_config": {"quant_method": "bitsandbytes"}},
         r"quantization_config \(bitsandbytes\); expected",
     ),
-    ("svd", {"quantization_config": {"quant_method": "torchao"}}, r"quantization_config \(torchao\); expected weights"),
     ("dia", {"compression_config": 5}, r"compression_config \(5\); expected weights stored as floats"),
     ("dia", {"delay_pattern": [0, 8, 9]}, "is no DiaConfig: .* Number of channels must match delay pattern length"),
     ("dia", {"delay_pattern": [-1, *range(8)]}, r"delay_pattern \[-1, 0.* expected delays of 0 or more"),
-    ("dia", {"decoder_config.bos_token_id": None}, "bos_token_id None; expected an integer of 0 or more"),
     ("dia", {"decoder_config.bos_token_id": 5000}, "bos_token_id 5000; expected one below its vocab_size, 1028"),
     ("dia", {"decoder_config.vocab_size": 500}, "vocab_size 500; expected an integer of 1024 or more"),
-    ("dia", {"encoder_config.max_position_embeddings": 0}, "max_position_embeddings 0; expected an integer of 1"),
     ("dia", {"decoder_config.max_position_embeddings": 64}, "max_position_embeddings 64; expected an integer of 128"),
     ("dia", {"decoder_config.num_key_value_heads": 3}, "heads 4 and num_key_value_heads 3; expected the first to be a"),
-    (
-        "dia",
-        {"encoder_config.head_dim": 15},
-        r"is no DiaConfig: .*even rotary dimension, but got `head_dim`=15.*; expected a config",
-    ),
     ("dia", {"decoder_config.cross_hidden_size": 32}, "cross_hidden_size 32 and encoder_config.hidden_size 64; exp"),
-    ("dia", {"decoder_config": 5}, "is no DiaConfig: .*; expected a config that the class takes"),
     ("t5", {"num_layers": "two"}, r"is no T5Config: .*num_layers.*two.*; expected a config that the class takes"),
-    ("t5", {"num_layers": 0}, "num_layers 0; expected an integer of 1 or more; correct the config"),
     ("t5", {"vocab_size": 2}, "vocab_size 2; expected an integer of 3 or more"),
     ("t5", {"relative_attention_max_distance": 8}, "max_distance 8 and .*_buckets 32; expected a distance beyond 8"),
-    ("t5", {"feed_forward_proj": "relu"}, "feed_forward_proj 'relu', but is_gated_act True and .*; expected False"),
     ("t5", {"feed_forward_proj": "gated-silu"}, "but is_gated_act True and dense_act_fn 'gelu_new', .* and 'silu'"),
-    ("t5", {"feed_forward_proj": None}, "is no T5Config: .*; expected a config that the class takes"),
     ("svd", {"num_frames": 0}, "num_frames 0; expected an integer of 1 or more"),
-    ("svd", {"num_frames": True}, "num_frames True; expected an integer"),
     ("svd", {"cross_attention_dim": [32, 32]}, r"cross_attention_dim \[32, 32\]; expected an integer"),
-    ("svd", {"sample_size": "8"}, "sample_size '8'; expected an integer"),
     ("svd", {"addition_time_embed_dim": 32}, "addition_time_embed_dim 32 .* 48; expected the second .* 3 times .* 96"),
-    ("svd", {"addition_time_embed_dim": ...}, "addition_time_embed_dim 256 .* 48; expected .* 768"),  # the default
 ]
 
 
@@ -155,18 +136,6 @@ def test_what_does_not_fit_its_config_is_refused_by_name(kind, values, message, 
     assert "newly initialized" not in told.out + told.err
 
 
-def test_another_models_folder_is_refused_before_a_model_is_built(written, monkeypatch):
-    for kind, folder in (("dia", "t5"), ("t5", "dia"), ("svd", "t5"), ("dia", "svd")):
-        monkeypatch.setattr(CLASSES[kind], "from_pretrained", lambda *_, **__: pytest.fail("was built"))
-        refused(kind, written / folder, f"expected '{'UNet' if kind == 'svd' else kind}")
-
-
-def test_dias_own_format_is_refused_with_the_name_of_the_other(changed):
-    folder = changed("dia", {})
-    (folder / "config.json").write_text('{"version": "0.1", "model": {}, "data": {}, "training": {}}')
-    refused("dia", folder, "names no model_type; expected 'dia': give .* or 'nari-labs/Dia-1.6B-0626'")
-
-
 @pytest.mark.parametrize("kind", CLASSES)
 def test_what_does_not_fit_in_memory_is_refused_before_a_model_is_built(kind, written, monkeypatch):
     monkeypatch.setattr(CLASSES[kind], "from_pretrained", lambda *_, **__: pytest.fail("was built"))
@@ -184,24 +153,3 @@ def test_the_memory_asked_for_is_the_weights(kind, dtype, written, monkeypatch):
     ENTRIES[kind].from_pretrained(written / kind, dtype=dtype)
     monkeypatch.setattr(stored, "free_bytes", lambda: held_bytes - 1)
     refused(kind, written / kind, f"needs .* in {dtype}", dtype=dtype)
-
-
-def test_free_memory_is_the_machines():
-    assert 0 < stored.free_bytes() < 2**50
-
-
-def test_a_librarys_log_is_held_back_where_a_checkpoint_is_refused_and_shown_where_it_loads(changed):
-    class Seen(logging.Handler):
-        def emit(self, record):
-            lines.append(record.getMessage())
-
-    lines, handler, logger = [], Seen(), logging.getLogger("transformers")
-    logger.addHandler(handler)
-    try:
-        refused("t5", changed("t5", {"d_ff": 96}), "in the file and")
-        assert lines == []
-        T5.from_pretrained(changed("t5", {"d_ff": 160, "pad_token_id": 96}), dtype="float16")
-        assert any("pad_token_id" in line for line in lines)
-        assert handler in logger.handlers
-    finally:
-        logger.removeHandler(handler)

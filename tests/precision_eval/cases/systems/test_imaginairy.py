@@ -9,7 +9,6 @@ import torch
 from precision_eval.cases.systems.imaginairy import (
     IMAGINAIRY_TIME_EMBED,
     IMAGINAIRY_TIME_EMBED_CAST_FIRST,
-    LABELS,
     SIZES,
     TICKS_PER_STEP,
     discrete_timesteps,
@@ -63,10 +62,6 @@ def test_published_sizes():
     assert shapes["label_embed.0.weight"] == (1280, 768)
     assert {p.dtype for p in built.model.parameters()} == {torch.float16}
     assert built.inputs[1].dtype is torch.float32
-
-
-def test_activations_have_order_one():
-    assert 0.5 < reference(build(size="cpu")).std() < 5.0
 
 
 @pytest.mark.parametrize("size", ["tiny", "cpu"])
@@ -136,15 +131,6 @@ def test_embedding_by_hand():
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-def test_embedding_lies_on_circles_and_is_float32_for_every_half():
-    steps = torch.tensor([0.0, 3.5, 999.0])
-    found = timestep_embedding(steps, 320)
-    assert torch.allclose(found[:, :160] ** 2 + found[:, 160:] ** 2, torch.ones(3, 160))
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        assert timestep_embedding(steps.to(dtype), 320).dtype is torch.float32
-    assert timestep_embedding(steps.double(), 320).dtype is torch.float64
-
-
 def cast_errors(step, dtype, channels=320):
     """Largest error of the embedding with the cast before it, and after it."""
     exact = timestep_embedding(torch.tensor([step], dtype=torch.float64), channels)
@@ -162,12 +148,6 @@ def test_bfloat16_turns_999_into_1000(channels, expected):
     assert after == pytest.approx(2e-3, rel=0.1)
     before, after = cast_errors(999.0, torch.float16, channels)
     assert before == after < 5e-4
-
-
-def test_timesteps_of_svd_lose_little():
-    errors = [cast_errors(step, torch.bfloat16) for step in edm_timesteps(25)]
-    assert max(after for _, after in errors) < 3e-3
-    assert max(before for before, _ in errors) < 6e-3  # not the factor of hundreds that 999 has
 
 
 # ---- timesteps
@@ -231,12 +211,6 @@ def test_planted_faults_are_seen(fault):
     assert (reference(built) - by_numpy(built, **fault)).abs().max() > 1e-3
 
 
-def test_labels_are_the_conditioners():
-    built = build()
-    expected = timestep_embedding(torch.tensor(LABELS), SIZES["tiny"].label_channels).flatten()
-    assert torch.equal(built.inputs[1], expected.expand(8, -1))
-
-
 # ---- drift
 
 
@@ -271,22 +245,4 @@ def test_compiled_the_cast_before_the_embedding_rounds_nothing():
     assert relative_error(found, truth) < 0.01 < 0.1 < relative_error(eager, truth)
 
 
-def test_float16_holds_the_timesteps():
-    for found, right in zip(
-        rows_error(IMAGINAIRY_TIME_EMBED_CAST_FIRST, "as_shipped"),
-        rows_error(IMAGINAIRY_TIME_EMBED, "query_to_half"),
-        strict=True,
-    ):
-        assert found < 1e-3
-        assert found < 2 * right
-
-
 # ---- the frame
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda w: w.id)
-def test_the_model_traces_whole(case):
-    built = build(case)
-    model = built.model.float()
-    traced = torch.compile(model, backend="eager", fullgraph=True)
-    assert torch.equal(traced(*built.inputs), model(*built.inputs))

@@ -66,17 +66,6 @@ def test_null_is_the_reference_with_other_noise() -> None:
     assert {comparator.id: comparator.role for comparator in COMPARATORS} == dict(PSEUDO_FIXES)
 
 
-def test_a_long_window_runs_past_the_trained_one() -> None:
-    with opened("control_long_window", n_streams=1) as decoder:
-        assert decoder.window_frames == 3000
-
-
-def test_half_cache_follows_the_storage() -> None:
-    with opened("bfloat16", n_streams=1) as decoder:
-        logits = next(teacher_forced(decoder, load_streams(1, n_frames=4), n_frames=4))
-        assert logits.dtype == torch.bfloat16
-
-
 def test_attention_is_sharp_enough_to_feel_precision() -> None:
     """A model whose attention is nearly uniform would forgive anything; log 512 is uniform."""
     streams = load_streams(1, n_frames=200)

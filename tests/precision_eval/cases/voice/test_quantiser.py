@@ -12,24 +12,12 @@ from precision_eval.cases.voice.codec import (
     kmeans,
     least_squares,
     nearest,
-    sums_by_index,
 )
 
 
 def test_nearest_by_hand_with_a_tie_to_the_lowest() -> None:
     table = np.array([[0.0], [2.0], [2.0]])
     assert nearest(np.array([[-5.0], [0.9], [1.0], [1.1], [7.0]]), table).tolist() == [0, 0, 0, 1, 1]
-
-
-def test_sums_by_hand() -> None:
-    sums, counts = sums_by_index(np.array([[1.0], [2.0], [4.0]], dtype=np.float32), np.array([2, 0, 2]), 4)
-    assert sums.ravel().tolist() == [2.0, 0.0, 5.0, 0.0]
-    assert counts.tolist() == [1, 0, 2, 0]
-
-
-def test_inner_products_are_einsums() -> None:
-    tables = np.random.default_rng(0).normal(0, 1, (2, 3, 4))
-    np.testing.assert_allclose(inner_products(tables), np.einsum("asd,btd->asbt", tables, tables))
 
 
 @pytest.mark.parametrize(("beam", "tokens"), [(1, [0, 0]), (2, [1, 1])])

@@ -80,22 +80,3 @@ def test_blocks_far_over_the_budget_are_not_timed(subject, compared, monkeypatch
     clock(monkeypatch, 0.99 * most_s)
     remedies._timed(subject, found, trials())
     assert compared == [["full_float32", "autocast"]]
-
-
-def test_short_calls_make_a_block_of_several(subject, monkeypatch):
-    from contextlib import ExitStack
-
-    from precision_eval.fixes.catalog import fix_by_id
-
-    for call_s, block_s in ((0.001, 0.003), (0.1, 0.1)):
-        clock(monkeypatch, call_s)
-        with ExitStack() as stack:
-            assert remedies._candidate(fix_by_id("full_float32"), subject, stack)[1] == pytest.approx(block_s)
-
-
-def test_memory_reaches_the_timing():
-    from precision_eval.diagnose.doctor.examination import examine
-
-    found = examine(nn.Linear(D, D), torch.ones(2, D), compiled=False, available_bytes=1)
-    assert any("side by side need" in doubt for doubt in found.doubts)
-    assert all(one.latency_ratio is None for one in found.remedies)

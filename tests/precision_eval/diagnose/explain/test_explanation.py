@@ -11,8 +11,7 @@ from precision_eval.cli import EXIT_COULD_NOT_TELL
 from precision_eval.cli.explain import explain_command
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain import CAUSES, FAMILY, explain
-from precision_eval.diagnose.explain.dtypes import SPELLINGS, dtype_name, lowered
-from precision_eval.diagnose.explain.explanation import link
+from precision_eval.diagnose.explain.dtypes import SPELLINGS, dtype_name
 from precision_eval.fixes.catalog import FIXES
 
 SDPA = (
@@ -46,13 +45,6 @@ def verdict(text, fix):
 )
 def test_spellings_come_to_one_name(spelling, name):
     assert dtype_name(spelling) == name
-
-
-def test_capitals_alone_tell_no_two_dtypes_apart():
-    by_lowered = {}
-    for spelling, name in SPELLINGS.items():
-        assert by_lowered.setdefault(spelling.lower(), name) == name, spelling
-    assert lowered("İ float") == "İ float"  # str.lower() makes two characters of it
 
 
 def test_every_canonical_name_is_a_dtype_of_torch():
@@ -123,22 +115,6 @@ def test_directions_are_told_apart():
     assert causes_of(SDPA.format("float", "float", "c10::Half") + " instead.") == ["autocast_norm"]
 
 
-def test_float64_is_told_and_not_given_to_autocast():
-    text = LINEAR.format("Double", "Float")
-    assert "numpy_float64" in causes_of(text)
-    assert verdict(text, "autocast") == "does_not_cure"
-    assert "numpy_float64" not in causes_of(LINEAR.format("Float", "Half"))
-
-
-def test_an_eager_error_is_not_given_to_the_compilers_fallback():
-    traceback = (
-        'Traceback (most recent call last):\n  File "run.py", line 1, in <module>\n    go()\nRuntimeError: ' + MIXED
-    )
-    advice = {one.fix: one for one in explain(traceback).fixes}
-    assert advice["dynamo_fallback"].verdict == "does_not_cure"
-    assert "eager's own" in advice["dynamo_fallback"].reason
-
-
 @pytest.mark.parametrize(
     ("text", "fix", "expected"),
     [
@@ -205,25 +181,6 @@ def test_causes_are_named_once_and_raise_known_members():
         assert cause.sources
         assert cause.tell
         assert {member for when in cause.when for member in when.members} <= known, cause.id
-
-
-def test_threads_become_links():
-    assert link("metavoiceio/metavoice-src #187") == "https://github.com/metavoiceio/metavoice-src/issues/187"
-    assert link("nari-labs/dia PR #45") == "https://github.com/nari-labs/dia/pull/45"
-    assert link("pytorch torchgen (resize_out)") == "pytorch torchgen (resize_out)"
-    assert "https://github.com/nari-labs/dia/issues/158" in str(explain(MIXED))
-
-
-def test_the_command_prints_an_explanation_and_strict_json(capsys):
-    explain_command(MIXED, as_json=False)
-    assert "operation: scaled_dot_product_attention" in capsys.readouterr().out
-    explain_command(MIXED, as_json=True)
-    content = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert content["known"] is True
-    assert content["operands"][0] == {
-        "name": "query", "dtype": "float32", "role": "activation",
-        "meaning": "what the current tokens were projected to",
-    }  # fmt: skip
 
 
 def test_the_command_reads_standard_input_and_ends_with_4_on_unknown_text(capsys, monkeypatch):

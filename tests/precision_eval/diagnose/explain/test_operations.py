@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import RecordError
 from precision_eval.diagnose.explain.operations import (
     OUTCOMES,
     PROBES,
     Probe,
     load_outcomes,
-    main,
     run_probes,
     save_outcomes,
 )
@@ -35,18 +32,6 @@ def test_every_version_holds_every_probe():
     recorded = load_outcomes()
     assert len(recorded) >= 10
     assert all(set(column) == keys for column in recorded.values())
-
-
-def test_what_upstream_says_is_recorded():
-    recorded = load_outcomes()
-    assert recorded["2.6.0"]["rms-norm/eager"] == "float32"  # nari-labs/dia: fails on 2.6
-    assert recorded["2.13.0"]["rms-norm/eager"] == "float16"
-    assert recorded["2.6.0"]["rms-norm-autocast/eager"] == "float32"
-    assert recorded["2.9.1"]["rms-norm-autocast/eager"] == "bfloat16"
-    by_inductor = {version: column["matmul-3d/compiled-inductor"] for version, column in recorded.items()}
-    assert by_inductor["2.6.0"] == "float32"  # pytorch #172183: hidden by the compiler
-    assert by_inductor["2.13.0"] == "raised"
-    assert {column["matmul-3d/eager"] for column in recorded.values()} == {"raised"}
 
 
 def test_a_failure_that_is_not_about_dtypes_is_no_outcome():
@@ -71,21 +56,3 @@ def test_a_damaged_file_is_named(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RecordError, match=r"o\.json"):
         load_outcomes(path)
-
-
-def test_an_unknown_mode_is_refused():
-    with pytest.raises(ParameterError, match="unknown mode 'fast'"):
-        run_probes(("fast",))
-
-
-def test_the_command_says_what_differs(tmp_path, monkeypatch, capsys):
-    version, path = release(torch.__version__), tmp_path / "o.json"
-    monkeypatch.setattr("precision_eval.diagnose.explain.operations.run_probes", lambda: {"a/eager": "float32"})
-    assert main(["--table", str(path)]) == 2
-    assert f"nothing is recorded for torch {version}" in capsys.readouterr().err
-    assert main(["--table", str(path), "--record"]) == 0
-    assert main(["--table", str(path)]) == 0
-    assert "1 of 1 outcomes as recorded" in capsys.readouterr().out
-    path.write_text(json.dumps({"schema_version": 1, "columns": {version: {"a/eager": "raised"}}}), encoding="utf-8")
-    assert main(["--table", str(path)]) == 1
-    assert "a/eager: float32, recorded: raised" in capsys.readouterr().out

@@ -201,25 +201,6 @@ def test_a_compiled_error_at_run_time_is_told_from_one_while_tracing(compiled):
     assert (found.member, found.op, found.how) == ("mat1_mat2", "linear", "compiled, at run time")
 
 
-def test_an_exported_error_is_recognised(compiled):
-    with pytest.raises(RuntimeError) as caught:
-        torch.export.export(Attend(), (ones(1, 2, 3, 4), ones(1, 2, 5, 4, dtype=H)))
-    found = explain(caught.value)
-    assert (found.member, found.how) == ("sdpa", "exported")
-
-
-def test_a_chained_exception_is_read_to_its_end():
-    def fail():
-        try:
-            EAGER["sdpa"][0]()
-        except RuntimeError as error:
-            raise ValueError("the pipeline stopped") from error
-
-    with pytest.raises(ValueError, match="pipeline") as caught:
-        fail()
-    assert explain(caught.value).member == "sdpa"
-
-
 def test_frames_of_the_suite_are_not_the_users():
     from precision_eval.measure import model_calls
 

@@ -464,27 +464,6 @@ def test_the_sentence_of_attention_is_known_wherever_it_was_cut():
         assert found.causes
 
 
-def test_what_a_cut_sentence_leaves_open_is_not_held_against_a_cause():
-    for text in (SDPA + "float", SDPA + "float key.dtype: float", SDPA.removesuffix(", but got query.dtype: ")):
-        assert "autocast_norm" in [cause.id for cause in explain(text).causes]
-    assert "autocast_norm" not in [cause.id for cause in explain(f"{SDPA}float key.dtype: c10::Half").causes]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Index put requires the source and destination dtypes match, got Long for the destination and Int for the "
-        "source.",
-        "expected m1 and m2 to have the same dtype, but got: float != float",
-        "expected mat1 and mat2 to have the same dtype, but got: int != long int",
-    ],
-)
-def test_the_beginning_of_a_refused_sentence_is_not_taken(text):
-    found = explain(text)
-    assert not found.known
-    assert found.reason.startswith("the sentence is that of '")
-
-
 def test_a_log_of_json_is_read():
     traceback = (
         'Traceback (most recent call last):\n  File "C:\\new\\layers.py", line 7, in forward\n    y = attend(q)\n'

@@ -2,13 +2,12 @@
 
 import json
 import math
-from pathlib import Path
 
 import made_groups as made
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
-from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, groups_of
+from precision_eval.results.choose import Constraints, Question, answer
 from precision_eval.results.choose.extents import extent_of
 from precision_eval.results.model import ONE_PROCESS
 
@@ -79,14 +78,6 @@ def test_a_length_takes_the_nearest_size_and_says_so():
     assert found.choices[0].group.notes == ("measured at length 2,048, asked for 100",)
 
 
-def test_a_length_keeps_every_pinned_backend():
-    groups = [group(size, pins=pins) for pins in ("", ",sdpa=math", ",sdpa=flash") for size in ("metavoice", "dia")]
-    found = asked(groups, length=3072, policy="quality")
-    assert [(choice.group.size, choice.group.pins) for choice in found.choices] == [
-        ("dia", ""), ("dia", ",sdpa=math"), ("dia", ",sdpa=flash"),
-    ]  # fmt: skip
-
-
 def test_a_batch_that_nothing_has_names_those_there_are():
     with pytest.raises(ParameterError, match=r"no size in the run has 8 rows, only 2; .*sweep --batch 8"):
         asked([group()], batch=8)
@@ -118,17 +109,6 @@ def written(folder, **changes):
     return folder
 
 
-def test_times_of_a_sweep_are_not_of_a_pinned_group(sweep):
-    found = asked([group(), group(pins=",sdpa=math"), group("dia", pins=",sdpa=math")], length=64, sweep=sweep,
-                  policy="speed")  # fmt: skip
-    swept, pinned = (choice.group for choice in found.choices)
-    assert (swept.pins, pinned.pins, pinned.size) == ("", ",sdpa=math", "metavoice")
-    assert swept.row("query_to_half").time.value == pytest.approx(4.0, rel=1e-3)
-    assert pinned.row("query_to_half").time == group().row("query_to_half").time
-    assert pinned.notes[0] == "measured at length 2,048, asked for 64"
-    assert "a sweep pins no setting" in pinned.notes[1]
-
-
 def test_a_sweep_of_another_cache_is_another_sweep(sweep):
     with pytest.raises(RecordError, match="has no sweep of metavoice float16, batch 2"):
         asked([group()], length=64, sweep=written(sweep, cache_dtype="bfloat16"), policy="speed")
@@ -148,34 +128,11 @@ def test_one_process_of_a_sweep_is_one_and_its_interval_is_of_blocks(sweep, bloc
     assert any("the sweep timed it in one process" in doubt for doubt in choice.doubts)
 
 
-def test_a_length_between_unlike_numbers_of_processes_is_of_the_fewer(sweep):
-    points = [point(64, query_to_half=(1.0, STEADY)), point(1024, query_to_half=(1.0, (*STEADY, 1.0)))]
-    (choice,) = asked([group()], length=256, sweep=written(sweep, points=points), policy="speed").choices
-    row = choice.group.row("query_to_half")
-    assert (row.processes, row.time_logs, row.time.degrees) == (4, (), 3)
-    assert (choice.group.row("full_float32").processes, choice.group.doubts) == (4, ())
-
-
 def test_a_sweep_that_does_not_reach_is_refused(sweep, tmp_path):
     with pytest.raises(RecordError, match=r"sweeps lengths 64 to 1,024 .*asked for 4,096; .*--lengths 4096"):
         asked([group()], length=4096, sweep=sweep)
     with pytest.raises(RecordError, match="precision-eval sweep --out"):
         asked([group()], length=64, sweep=tmp_path / "nowhere")
-
-
-def test_other_cases_get_the_sweep_as_a_note(sweep):
-    (choice,) = asked([group(case="metavoice-decode", size="cpu")], sweep=sweep).choices
-    assert choice.group.notes[-1].startswith("sweep of attention alone")
-    assert choice.group.row("bfloat16").time is not None
-
-
-def test_no_shape_is_dropped_and_one_that_was_not_swept_is_refused(sweep):
-    with pytest.raises(
-        RecordError, match=r"no sweep of dia float16, batch 2, eager, 1 threads on cpu; add it: .*--shapes dia"
-    ):
-        asked([group("metavoice"), group("dia")], length=64, sweep=sweep, policy="speed")
-    found = asked([group("metavoice"), group("metavoice", mode="compiled")], sweep=sweep, policy="speed")
-    assert len(found.choices) == 2
 
 
 def test_memory_from_a_plan(tmp_path):
@@ -209,69 +166,3 @@ def test_nothing_of_that_name():
         asked([group()], threads=4)
     with pytest.raises(ParameterError, match="length is 0"):
         asked([group()], length=0)
-
-
-def test_a_group_that_lacks_a_measure_does_not_hide_one_that_has_it():
-    bare = made.group(made.contender("full_float32", time=1.0), mode="compiled", size="metavoice")
-    found = asked([group(), bare], policy="quality")
-    assert [choice.group.mode for choice in found.choices] == ["eager"]
-    assert "--mode compiled" in found.unanswered[0][1]
-    with pytest.raises(MissingMeasureError):
-        asked([bare], policy="quality")
-
-
-def test_found_is_by_case():
-    nothing = made.group(mode="compiled")
-    assert asked([group(), nothing]).found
-    limits = Constraints(min_speed=1000.0)
-    assert not asked([group()], constraints=limits).found
-    assert not asked([nothing]).found
-
-
-RESULTS = Path(__file__).resolve().parents[4] / "results"
-
-
-@pytest.fixture(scope="module", params=["cpu", "systems"])
-def committed(request):
-    from precision_eval.core.records import RecordFile
-
-    return groups_of(RecordFile(RESULTS / request.param / "records.jsonl").read().records, run="x"), request.param
-
-
-@pytest.mark.parametrize("policy", ["quality", "balanced", "speed"])
-def test_committed_results_answer_for_every_case(committed, policy):
-    groups, _ = committed
-    found = asked(groups, policy=policy)
-    assert found.found
-    assert {choice.group.case for choice in found.choices} == {one.case for one in groups}
-    for choice in found.choices:
-        assert choice.fix is None or choice.fix in {row.fix for row in choice.group.curing}
-        assert (choice.outcome == "tie") == (len(choice.tied) > 1 or bool(choice.contested) or not choice.surely)
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_the_figures_of_an_answer_are_those_of_the_records(committed):
-    groups, name = committed
-    raw = {}
-    for line in (RESULTS / name / "records.jsonl").read_text(encoding="utf-8").splitlines():
-        one = json.loads(line)
-        raw[one["cell"]] = one
-    checked = 0
-    for choice in asked(groups, policy="speed").choices:
-        place = choice.group
-        for plain in choice.to_dict()["fixes"]:
-            cell = f"{place.case}/{plain['fix']}/{place.mode}@{place.device}:{place.size}#"
-            for measure, axis, field in (
-                ("latency", "time", "ratio"), ("drift", "drift", "relative_error"),
-                ("teacher_forced_drift", "drift", "relative_error"),
-            ):  # fmt: skip
-                data = (raw.get(cell + measure) or {}).get("data")
-                if data and plain["status"] == "passed" and not (axis == "time" and plain["fix"] == place.baseline):
-                    assert plain[axis]["value"] == data[field]
-                    assert axis == "drift" or plain[axis]["high"] == data["ratio_high"]
-                    checked += 1
-            data = (raw.get(cell + "memory") or {}).get("data")
-            if data and plain["status"] == "passed":
-                assert plain["memory_bytes"] == data["storage_bytes"] + data["allocated_peak_bytes"]
-                checked += 1
-    assert checked > 60

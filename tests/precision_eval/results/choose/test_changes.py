@@ -15,7 +15,6 @@ random_group = made.random_group
 around = made.around
 
 
-LIMITS = (Constraints(max_drift=1e-3), Constraints(min_speed=0.8), Constraints(max_memory_bytes=6 * 10**7))
 FIELD = {"drift": "max_drift", "memory": "max_memory_bytes", "time": "min_speed"}
 
 

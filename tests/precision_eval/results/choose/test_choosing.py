@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from precision_eval.core.errors import ParameterError, UnknownNameError
+from precision_eval.core.errors import ParameterError
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
 from precision_eval.results.choose import policies as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference
@@ -150,11 +150,6 @@ def test_a_fix_within_noise_of_a_limit_contests_but_is_not_taken():
     assert (sure.outcome, sure.fix, sure.contested) == ("one", "bfloat16", ())
 
 
-def test_only_doubtful_ones_are_taken_with_that_said():
-    found = choose_from(wide_apart(), Constraints(max_drift=1e-6), policy="quality")
-    assert (found.outcome, found.fix, found.surely) == ("tie", "full_float32", False)
-
-
 def test_no_fix_keeps_the_limits():
     found = choose_from(wide_apart(), Constraints(max_drift=2e-6, min_speed=2.0), policy="balanced")
     assert (found.outcome, found.fix) == ("none", None)
@@ -220,11 +215,6 @@ def test_sizes_are_read():
     for text in ("2", "2 furlongs", "x", "-1GiB"):
         with pytest.raises(ParameterError, match="is no size"):
             parse_memory(text)
-
-
-def test_an_unknown_policy_is_named():
-    with pytest.raises(UnknownNameError, match="did you mean quality"):
-        choose_from(wide_apart(), policy="qualty")
 
 
 LIMITS = (

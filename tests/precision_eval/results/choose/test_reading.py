@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.report.choice_text import headline
 from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, choose_from, groups_of
 from precision_eval.results.reading import TWO_DIGITS, sound_ratio, status_of
 
@@ -89,14 +88,6 @@ def test_what_the_trace_does_not_support_is_not_taken_whatever_else_passed():
     assert status_of([record("float16", "drift", status="unsupported", reason="x"), records()[3]])[0] == "passed"
 
 
-def test_a_null_that_is_off_is_told_by_the_fix_where_the_group_has_none():
-    off = latency(RATIOS, doubts=["the noise floor is off: 1.05"])
-    (group,) = groups_of([record("float16", "latency", off)])
-    assert any("noise floor is off" in doubt for doubt in group.row("float16").doubts)
-    (group,) = groups_of([records()[0], record("float16", "latency", off)])
-    assert group.row("float16").doubts == ()
-
-
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
@@ -145,10 +136,6 @@ def test_doubts_reach_the_answer():
     assert any("fewer than two decimal digits" in doubt for doubt in own)
 
 
-def test_threads_modes_and_sizes_are_groups_of_their_own():
-    assert len(groups_of([*records(), *records(mode="compiled"), *records(size="metavoice")])) == 3
-
-
 def test_the_voice_reads_streams_survival_and_sound():
     series = {"time_s": [0.0, 1.0, 2.0, 3.0], "value": [1.0, 2.0, 1.0, 2.0]}
     chance = {"time_s": [0.0, 1.0, 2.0, 3.0], "value": [4.0, 4.0, 4.0, 4.0]}
@@ -190,13 +177,6 @@ def test_the_ratio_of_sounds_covers_what_is_true():
     assert widths[900] < widths[100]
 
 
-def test_sound_without_a_null_is_the_recorded_ratio():
-    data = {"against_reference": {"mel_mcd_db": {"ratio_to_null": 0.4, "series": {"value": [1.0] * 9}}}}
-    found = sound_ratio(data, {})
-    assert (found.value, found.low, found.high) == (0.4, 0.4, 0.4)
-    assert sound_ratio({}, {}) is None
-
-
 def test_pinned_settings_are_a_group_of_their_own():
     pinned = record("float16", "drift", {"relative_error": 2e-3}, options={"sdpa_backend": "math"}, size="metavoice")
     plain, other = groups_of([*records(), pinned])
@@ -206,22 +186,3 @@ def test_pinned_settings_are_a_group_of_their_own():
         "attention-decode · metavoice · eager · cpu, 1 thread, sdpa math",
     )
     assert "--sdpa-backend math" in other.command("latency")
-
-
-def test_a_record_without_raw_times_is_compared_by_its_interval():
-    bare = {name: value for name, value in latency(RATIOS).items() if "block" not in name and name != "process_ratios"}
-    (group,) = groups_of([*records()[:3], record("float16", "latency", bare), *records()[4:]])
-    assert group.row("float16").time_logs == ()
-    assert choose_from(group, policy="speed").fix == "full_float32"
-
-
-def test_what_cures_in_another_mode_and_was_not_measured_here_is_named():
-    """A control alone, compiled, is no word about the fixes that eager cures."""
-    compiled = record("as_shipped", "trace", status="raised", reason="RuntimeError: dtype", mode="compiled")
-    eager, section = groups_of([*records(), compiled], run="x")
-    assert (eager.mode, eager.cured_elsewhere) == ("eager", ())
-    ((mode, fixes),) = section.cured_elsewhere
-    assert (mode, set(fixes)) == ("eager", {row.fix for row in eager.curing} - {"as_shipped"})
-    text = headline(choose_from(section))
-    assert text.startswith("Nothing measured here cures it; not measured compiled: ")
-    assert text.endswith("cure it eager.")
