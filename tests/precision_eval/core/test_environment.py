@@ -21,11 +21,6 @@ def test_repeatable_and_plain():
     assert len(source_sha256()) == 64
 
 
-def test_auto_is_resolved():
-    expected = "cuda:0" if torch.cuda.is_available() else "cpu"
-    assert collect("auto")["device"]["name"] == expected
-
-
 def test_device_that_is_not_there_is_named():
     assert collect("cuda:99")["device"] == {"name": "cuda:99"}
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from precision_eval.core.environment import store_environment
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.files import PARTIAL, check_own_folder, described, intact, remove_unfinished, written_whole
 
@@ -88,12 +87,6 @@ def test_a_folder_of_ours_is_taken(tmp_path, content):
     check_own_folder(tmp_path, "records.jsonl")
     (tmp_path / "records.jsonl").write_text(content)
     (tmp_path / "notes.txt").write_text("")
-    check_own_folder(tmp_path, "records.jsonl")
-
-
-def test_a_folder_in_which_nothing_was_recorded_yet_is_taken(tmp_path):
-    store_environment({"package": {}}, tmp_path)
-    (tmp_path / "logs").mkdir()
     check_own_folder(tmp_path, "records.jsonl")
 
 

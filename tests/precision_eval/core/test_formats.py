@@ -1,6 +1,4 @@
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -102,22 +100,6 @@ def test_each_category_from_float32_and_float64():
     assert found == formats.CastAccount(5, 1, 1, 1, 1, 1, 0)
 
 
-def test_the_range_in_which_bfloat16_to_float16_is_exact():
-    x = PATTERNS.view(torch.bfloat16)
-    x = x[(x.abs().double() > 7.6e-6) & (x.abs().double() <= 65280)]
-    found = cast_account(x, "float16")
-    assert found.exact == found.total == x.numel() > 8000
-    assert cast_account(torch.tensor([65536.0], dtype=torch.bfloat16), "float16").overflowed == 1
-
-
-def test_parts_are_accounted_like_the_whole(monkeypatch):
-    x = PATTERNS.view(torch.bfloat16).reshape(256, 256).t()
-    whole = cast_account(x, "float16")
-    monkeypatch.setattr(formats, "_CHUNK", 1000)
-    assert cast_account(x, "float16") == whole
-    assert cast_account(torch.empty(0), "float16").total == 0
-
-
 def test_a_planted_fault_in_the_cast_is_counted():
     x = torch.linspace(1, 2, 1001)
     good = cast_account(x, "float16")
@@ -153,20 +135,8 @@ def test_a_t4_only_emulates_bfloat16(monkeypatch):
     assert support("cuda:3", "float16") == formats.Support("absent", "torch sees 1 CUDA devices")
 
 
-def test_an_absent_device_is_no_crash():
-    if not torch.cuda.is_available():
-        assert support("cuda", "float16").kind == "absent"
-    if not torch.backends.mps.is_available():
-        assert support("mps", "float64").kind == "absent"
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_cuda_support_of_this_machine():
     native = torch.cuda.get_device_capability()[0] >= 8
     assert (support("cuda", "bfloat16").kind == "native") is native
-
-
-def test_importing_loads_no_torch():
-    code = "import sys, precision_eval.core.formats; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

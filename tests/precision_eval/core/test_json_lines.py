@@ -21,11 +21,6 @@ def test_what_is_not_json_is_refused_by_place(text):
         from_json(text, where="figures.json")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(RecordError, match=r"cannot read .*nothing\.json"):
-        read_json(tmp_path / "nothing.json")
-
-
 def test_the_latest_line_of_a_key_counts_and_a_torn_one_does_not(tmp_path):
     file = TrialFile(tmp_path / "trials.jsonl")
     assert file.read() == []

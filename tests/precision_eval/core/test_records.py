@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -113,13 +112,6 @@ def test_whatever_a_crash_leaves_at_the_end_is_moved_away(tmp_path, tail):
     assert (tmp_path / "records.jsonl.torn").read_bytes() == tail + b"\n"  # nothing is thrown away
 
 
-def test_text_that_no_encoding_has_is_recorded_all_the_same(tmp_path):
-    record = replace(RECORD, status="raised", reason="no file \udcff.wav", data=None)
-    file = RecordFile(tmp_path / "records.jsonl")
-    file.append([record])
-    assert file.read().records == (record,)
-
-
 @settings(max_examples=40)
 @given(st.binary(max_size=60))
 def test_any_tail_keeps_every_record_before_it(tmp_path_factory, tail):
@@ -148,34 +140,6 @@ def test_damage_in_the_middle_is_an_error(tmp_path):
     file.path.write_bytes(b"\xff\xfe\n" + RECORD.to_json().encode() + b"\n")
     with pytest.raises(RecordError, match="line 1 is damaged"):
         file.read()
-
-
-def test_other_schema_names_both(tmp_path):
-    file = RecordFile(tmp_path / "records.jsonl")
-    file.path.write_text(json.dumps({**json.loads(RECORD.to_json()), "schema_version": 7}) + "\n")
-    with pytest.raises(RecordError, match="line 1 has schema version 7, this precision-eval reads 1 and 2"):
-        file.read()
-
-
-RESULTS = Path(__file__).resolve().parents[3] / "results"
-
-
-@pytest.mark.skipif(not (RESULTS / "cpu" / "records.jsonl").exists(), reason="committed results are not here")
-def test_records_of_the_first_schema_are_read_in_todays_words():
-    file = RESULTS / "cpu" / "records.jsonl"
-    written = [json.loads(line) for line in file.read_text().splitlines()]
-    records = RecordFile(file).read().records
-    assert len(records) == len(written)
-    for record, line in zip(records, written, strict=True):
-        assert record.schema_version == 2
-        assert record.case == line.get("workload", line.get("case"))
-        assert (record.status, record.reason, record.wall_s) == (line["status"], line["reason"], line["wall_s"])
-        assert record.cell.endswith(f"#{record.measure}")
-        assert f"/{record.fix}/" in record.cell
-        assert not {record.fix, record.role, record.measure, *(record.data or {})} & OLD_WORDS
-
-
-OLD_WORDS = {"oracle", "null", "witness", "against_oracle"}
 
 
 def test_the_first_schemas_words_are_renamed_and_its_numbers_kept():
@@ -231,12 +195,6 @@ def test_full_disk_loses_nothing(tmp_path):
     )
     assert "what was already recorded is intact, free space and run the same command again" in done.stdout
     assert file.read().records == (RECORD,)
-
-
-def test_unwritable_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="cannot write"):
-        RecordFile(tmp_path / "file" / "records.jsonl").append([RECORD])
 
 
 HOLDER = """

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import one_line, visible
+from precision_eval.core.formatting import one_line
 from precision_eval.core.table import (
     Code,
     MarkdownText,
@@ -25,7 +25,6 @@ from precision_eval.core.table import (
     to_html,
     to_markdown,
     to_text,
-    without_empty_columns,
 )
 
 HOSTILE = st.text(
@@ -165,30 +164,6 @@ def test_markdown_reads_plainly_where_nothing_needs_escaping():
     assert markdown_text(MarkdownText("[a](b) | `c`\nd")) == r"[a](b) \| `c` d"
 
 
-def test_every_part_of_a_table_is_written():
-    table = Table(
-        title="Costs", columns=("fix", "ratio"), rows=((Code("a"), "1"),), align="lr", kinds=("failed",), notes=("n",)
-    )
-    assert to_markdown(table) == "**Costs**\n\n| fix | ratio |\n|---|---:|\n| `a` | 1 |\n\n- n"
-    assert to_markdown(table, heading=False).startswith("| fix")
-    assert to_text(table) == "fix  ratio\na        1"
-    page = to_html(table, css_class="costs")
-    for part in (
-        '<table class="costs"',
-        ">Costs</caption>",
-        '<tr class="failed">',
-        "<code>a</code>",
-        "right",
-        ">n</td>",
-    ):
-        assert part in page
-
-
-def test_columns_that_no_row_fills_are_left_out():
-    table = make_table(("fix", "a", "b"), [("x", "–", "1"), ("y", "", "–")], align="lcr")
-    assert without_empty_columns(table) == make_table(("fix", "b"), [("x", "1"), ("y", "–")], align="lr")
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -207,8 +182,3 @@ def test_a_table_that_does_not_fit_together_is_refused(changed, message):
     else:
         with pytest.raises(ParameterError, match=message):
             Table(**content)
-
-
-def test_visible_keeps_what_can_be_printed():
-    assert visible("naïve – ×3\n\tend") == "naïve – ×3\n\tend"
-    assert visible("\x1b[2J\u202eabc") == r"\x1b[2J\u202eabc"

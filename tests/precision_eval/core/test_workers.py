@@ -38,12 +38,6 @@ def test_a_hang_is_ended_at_its_limit():
     assert lost.status == "timed_out"
 
 
-def test_each_worker_is_a_fresh_process_that_leads_its_own_group():
-    found = answers(calls.group_of, 2)
-    assert all(process == group for process, group in found)
-    assert len({os.getpid(), *(process for process, _ in found)}) == 3
-
-
 def test_what_is_raised_is_the_cause_where_it_can_be_sent():
     with pytest.raises(WorkerRaisedError, match="ValueError: bad value") as caught:
         call_isolated(calls.fail)

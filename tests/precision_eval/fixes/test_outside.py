@@ -53,12 +53,6 @@ def test_the_model_and_torch_stay_as_they_are(query):
     assert repr(call) == "<full_float32 on a copy of Attends>"
 
 
-def test_two_side_by_side_do_not_meet(query):
-    model = Attends()
-    up, half = fixed(model, "kv_to_query"), fixed(model, fix_by_id("query_to_half"))
-    assert [call(query).dtype for call in (up, half, up)] == [torch.float32, torch.float16, torch.float32]
-
-
 def test_inputs_inside_others_follow_the_storage(query):
     more = {"bias": [torch.full((8,), 0.5)]}
     model = Attends()

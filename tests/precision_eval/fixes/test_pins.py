@@ -9,14 +9,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Options, failure_of, sdpa_refusal
-from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
+from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes import pins
-from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.pinned import PinnedFix
 from precision_eval.measure import generic
-from precision_eval.measure.registry import MEASURES, run_cell
+from precision_eval.measure.registry import run_cell
 from precision_eval.run.plan import Selection, make_plan
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -162,13 +160,6 @@ def test_each_backend_has_cells_of_its_own_that_wait_for_their_own_trace():
     assert sum(map(len, plan.after.values())) == 2
 
 
-def test_measures_that_do_not_record_a_pin_are_left_out_under_it():
-    knowing = {measure.name for measure in MEASURES if set(pins.PINS) <= set(measure.options)}
-    assert knowing == {"trace", "drift", "sampler", "memory", "latency"}
-    plan = make_plan(Selection(cases=("voice",), sdpa_backends=("math",)))
-    assert {cell.measure for cell in plan.cells} <= knowing
-
-
 def test_bad_pins_are_named():
     with pytest.raises(UnknownNameError, match="unknown attention backend 'flsh'; did you mean flash"):
         planned(sdpa_backends=("flsh",))
@@ -193,20 +184,6 @@ def test_tf32_is_set_by_flags_that_agree_and_do_not_warn(monkeypatch):
         torch.set_float32_matmul_precision(precision)
         for operation, was in zip(operations, before, strict=True):
             operation.fp32_precision = was
-
-
-def test_tf32_on_an_older_gpu_is_unsupported(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
-    with pytest.raises(UnsupportedError, match=r"cuda:0 has no TF32: compute capability 7\.5"):
-        pins.set_tf32("on", "cuda:0")
-    pins.set_tf32(None, "cpu")
-
-
-def test_a_plain_fix_is_left_as_it_is():
-    built = case_by_id("attention-decode").build("tiny", device="cpu", seed=0)
-    fix = PinnedFix(fix_by_id("full_float32"), built.model, mode="eager", sdpa_backend=None)
-    with fix as call:
-        assert torch.equal(call(*call.prepare(built.inputs)), call(*call.prepare(built.inputs)))
 
 
 @pytest.mark.cuda

@@ -147,8 +147,3 @@ def test_a_planted_wrong_direction_is_seen():
     with fix_by_id(DOWN).applied(Call(shipped)) as call:
         assert call(X).dtype is not up(X).dtype
         assert not torch.equal(call(X).float(), up(X))
-
-
-def test_the_agreed_function_has_one_identity():
-    for site in SITES:
-        assert agreed(site, "activation_to_storage", F.linear) is agreed(site, "activation_to_storage", F.linear)

@@ -1,6 +1,5 @@
 """The judge of numeric error, from outside: verdicts, reasons, descriptions and errors."""
 
-import doctest
 import json
 import math
 
@@ -10,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import precision_eval.measure.assess as package
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure.assess import assess
 
@@ -36,12 +34,6 @@ def stand(seed=1, dtype=torch.float16):
         attention(q.double(), k.double(), v.double()),
         attention(q, k, v),
     )
-
-
-def test_the_doctest_tells_the_truth():
-    found = doctest.testmod(package)
-    assert found.attempted > 5
-    assert found.failed == 0
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
@@ -73,17 +65,6 @@ def test_by_hand():
     assert (found.worst_channel.index, found.worst_channel.rms_ratio) == ((0, 2), pytest.approx(2.0))
     assert found.worst_head.rms_ratio == found.worst_row.rms_ratio == pytest.approx(math.sqrt(5 / 4), rel=1e-12)
     assert (found.dtype, found.calls, found.elements) == ("float16", 1, 4)
-
-
-def test_the_rounded_reference_errs_by_half_a_ulp_and_sees_no_bias():
-    _, reference, plain = stand()
-    found = assess(reference.half(), reference, plain)
-    assert 0.49 < found.ulp_quantiles["1.0"] <= 0.5 + 2.0**-13  # torch rounds float64 to float16 by way of float32
-    assert 0.24 < found.ulp_quantiles["0.5"] < 0.26
-    assert found.statistics["missed_within_one"] == 1.0
-    assert abs(found.bias.gain_eps) < 0.02
-    assert abs(found.bias.gain_z) < 4
-    assert found.rms_ratio < 1
 
 
 def test_against_numpy():
@@ -269,17 +250,6 @@ def test_the_floor_is_named():
     assert assess(above, reference, plain).verdict == WORSE
     gain = 2.0 * found.floor.gain_eps * 2.0**-10
     assert assess((reference * (1 + gain)).half(), reference, plain).verdict == WORSE
-
-
-@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (2, 3, 4), (2, 2, 2, 8, 4)])
-def test_any_shape(shape):
-    reference = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 2
-    for dtype in (*HALVES, torch.float32):
-        found = assess(reference.to(dtype), reference, reference.to(dtype))
-        assert found.verdict == EXPECTED, (dtype, found.reasons)
-        json.dumps(found.to_dict(), allow_nan=False)
-    zeros = torch.zeros(shape, dtype=torch.float64)
-    assert assess(zeros.half(), zeros, zeros.half()).verdict == EXPECTED
 
 
 @settings(max_examples=15)

@@ -11,7 +11,7 @@ import torch
 from precision_eval.core.errors import IntegrityError
 from precision_eval.core.formats import format_by_name, ulp
 from precision_eval.measure.assess.pooled import DTYPES, pool, spacing
-from precision_eval.measure.assess.rule import FILE, Range, Thresholds, covariates, parse, quadratic, thresholds_for
+from precision_eval.measure.assess.rule import FILE, covariates, parse, thresholds_for
 from precision_eval.measure.assess.sizes import errors_of
 from precision_eval.measure.assess.statistics import GAIN_MARGIN, STATISTICS, measured
 
@@ -123,18 +123,6 @@ def test_signs_grids_and_flushes_by_hand():
     assert measured(taken(kept, tiny, kept)).found["flushed"] == 0.0
 
 
-def test_quadratic_by_hand():
-    assert quadratic([]) == [1.0]
-    assert quadratic([2.0, 3.0]) == [1.0, 2.0, 3.0, 4.0, 6.0, 9.0]
-
-
-def test_a_range_stays_inside_what_it_was_fitted_on():
-    held = Range((1.0, 2.0, 0.5), 0.1, (0.0,), (3.0,))
-    assert held.centre([2.0]) == 1 + 4 + 2
-    assert held.centre([50.0]) == held.centre([3.0]) == 1 + 6 + 4.5
-    assert held.centre([-1.0]) == 1.0
-
-
 def test_score_and_limit_say_the_same():
     reference = draw(11, (1, 4, 64, 32))
     of = measured(taken((reference + 1e-3 * draw(12, reference.shape)).half(), reference, reference.half()))
@@ -166,15 +154,3 @@ def test_a_file_of_other_statistics_is_refused():
     del content["thresholds"]["float16/many"]["ranges"]["gain"]
     with pytest.raises(IntegrityError, match=r"do not agree for float16/many \(gain\)"):
         parse(content)
-
-
-def test_thresholds_are_immutable_plain_data():
-    thresholds = thresholds_for("float16", 100, 32)
-    assert isinstance(thresholds, Thresholds)
-    with pytest.raises(AttributeError):
-        thresholds.limit = 1e9
-
-
-def test_tensors_smaller_than_any_calibrated_are_given_room():
-    usual = thresholds_for("float16", 8, 32)
-    assert thresholds_for("float16", 3, 32).limit == thresholds_for("float16", 8, 4).limit == 3 * usual.limit

@@ -4,14 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.measure.float64_reference import reference_of
 from precision_eval.measure.model_calls import (
     CallOutcome,
-    ExaminedModel,
-    ExaminedSystem,
-    is_beyond,
     run_fresh,
     run_twice,
     subject_of,
@@ -79,46 +75,6 @@ def test_drift_of_what_draws_numbers_is_not_measured(split):
     assert quiet.reference == "float64"
     assert any(remedy.relative_error is not None for remedy in quiet.remedies)
     assert not any("draws random numbers" in doubt for doubt in quiet.doubts)
-
-
-def test_noise_of_the_same_seed_is_not_taken_for_drawing():
-    assert is_beyond(1e-9, 0.0)
-    assert is_beyond(INF, 1e-9)
-    assert not is_beyond(0.0, 0.0)
-    assert not is_beyond(3e-9, 1e-9)
-
-
-def test_a_part_called_upstream_is_no_state_of_a_project():
-    class Cascade(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.upstream = nn.Linear(D, D)
-
-        def forward(self, x):
-            return self.upstream(x)
-
-    class Own(nn.Linear):
-        def upstream(self, x):
-            return x
-
-    assert type(subject_of(Cascade(), (torch.ones(2, D),))) is ExaminedModel
-    assert type(subject_of(Own(D, D), (torch.ones(2, D),))) is ExaminedSystem
-    for model, status in ((Cascade(), "unsupported"), (Own(D, D), "raised")):
-        found = examine(model, torch.ones(2, D), compiled=False, latency=False)
-        by_id = {remedy.fix: remedy for remedy in found.remedies}
-        assert by_id["upstream"].status == status
-        assert by_id["full_float32"].cures
-    assert "missing 1 required positional argument: 'x'" in by_id["upstream"].reason
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_formats_that_torch_does_not_compute_in_are_refused(dtype):
-    weight = nn.Linear(D, D)
-    weight.weight = nn.Parameter(weight.weight.detach().to(dtype), requires_grad=False)
-    with pytest.raises(ParameterError, match=r"the parameter 'weight' is float8_e\dm"):
-        quick(weight, torch.ones(2, D))
-    with pytest.raises(ParameterError, match=r"the input 'input' is float8_e\dm.*; expected float16, bfloat16"):
-        quick(nn.Linear(D, D), torch.ones(2, D).to(dtype))
 
 
 class Masked(nn.Module):

@@ -55,21 +55,6 @@ def test_each_environment_is_said_to_have_measured_what_it_did(run_dir):
     assert new == "commit: bbb: compiled: latency of `w2`"
 
 
-def test_a_case_split_between_environments_names_the_fixes(run_dir):
-    old = hashlib.sha256((run_dir / "environment-old.json").read_bytes()).hexdigest()
-    run = rewritten(run_dir, lambda r: r.update(environment=old) if r["fix"] == "bfloat16" else None)
-    assert environment_lines(run)[-1] == "commit: bbb: compiled: latency of `w2` (`float16`)"
-    assert environment_lines(run)[1].endswith("compiled: latency of `w1` and `w2` (`bfloat16`)")
-
-
-def test_an_environment_without_its_file_is_named_by_its_digest(run_dir):
-    (run_dir / "environment-old.json").write_text("{torn")
-    lines = environment_lines(load_run(run_dir))
-    assert lines[0] == "torch: 2.13.0; device: cpu; commit: bbb"
-    assert ", whose file is not here: eager: drift and latency" in lines[1]
-    assert lines[2].startswith("environment ")
-
-
 def test_how_latency_was_measured(run_dir):
     sections = [section for section in load_run(run_dir).sections if section.case == "w1"]
     assert latency_notes(sections) == [

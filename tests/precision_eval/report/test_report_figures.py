@@ -10,11 +10,11 @@ from matplotlib.image import imread
 from matplotlib.text import Annotation, Text
 from rich.console import Console
 
-from precision_eval.core.drawing import LeftOut, label_line_ends, new_figure, spread, style_of
+from precision_eval.core.drawing import label_line_ends, new_figure, spread
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report import write_report
 from precision_eval.report.figures.memory import draw_memory
-from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival, running_median
+from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.results.reading import load_run
 
@@ -124,16 +124,6 @@ def test_the_null_is_a_band_and_controls_are_dashed(full_run):
     assert {"--", ":"} <= {line.get_linestyle() for line in axes.lines}
 
 
-def test_survival_draws_the_recorded_curve_with_the_null(full_run):
-    run = load_run(full_run)
-    section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
-    axes = draw_survival(run, section).axes[0]
-    row = next(row for row in section.rows if row.fix == "float16")
-    curve = row.data("divergence")["survival"]["fraction"]
-    assert any(np.array_equal(line.get_ydata(), curve) for line in axes.lines)
-    assert any(text.get_text().startswith("noise floor, ") for text in axes.texts)
-
-
 def test_drift_keeps_every_recorded_step(full_run):
     run = load_run(full_run)
     section = next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
@@ -142,14 +132,6 @@ def test_drift_keeps_every_recorded_step(full_run):
     steps = row.drift_data["series"]["relative_error"]
     assert any(np.array_equal(line.get_ydata(), steps) for line in axes.lines)
     assert axes.get_yscale() == "log"
-
-
-def test_drift_without_series_is_left_out(synthetic, tmp_path):
-    run = synthetic(tmp_path)
-    run.add("voice", "d", "eager", "float16", "trace", {"x": 1})
-    loaded = load_run(run.write())
-    with pytest.raises(LeftOut, match="no teacher-forced series"):
-        draw_drift(loaded, loaded.sections[0])
 
 
 def test_running_median_by_hand():
@@ -163,22 +145,10 @@ def test_spread_moves_only_what_collides():
     assert spread([99.0, 98.0], step=5.0, low=0.0, high=100.0) == [100.0, 95.0]
 
 
-def test_every_fix_has_a_colour_and_marker_of_its_own():
-    styles = [style_of(fix.id) for fix in FIXES]
-    assert len({style.colour for style in styles}) == len({style.marker for style in styles}) == len(FIXES)
-    assert style_of("mine").colour == style_of("mine").colour
-
-
 def test_importing_the_report_loads_no_matplotlib_and_no_torch():
     code = "import sys, precision_eval.report; print([n for n in ('matplotlib', 'torch') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.fixture
-def voice_section(full_run):
-    run = load_run(full_run)
-    return run, next(s for s in run.sections if s.case == "voice" and s.mode == "eager")
 
 
 def test_leaders_end_at_their_own_label_and_cross_no_other():
@@ -199,60 +169,6 @@ def test_leaders_end_at_their_own_label_and_cross_no_other():
         assert ends[:, 0].max() <= box.x0
         assert box.y0 < ends[ends[:, 0].argmax(), 1] < box.y1
         assert ends[:, 0].min() >= axes.get_window_extent(renderer).x1 - 0.5
-
-
-def test_what_does_not_run_is_named_below_the_panel(full_run):
-    run = load_run(full_run)
-    sections = [section for section in run.sections if section.case == "attention-decode"]
-    figure = draw_tradeoff("attention-decode", "cpu", sections)
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    named = [(axes, text) for axes in figure.axes for text in axes.texts if text.get_text().startswith("does not run")]
-    assert len(named) == len(sections)
-    for axes, text in named:
-        box = text.get_window_extent(renderer)
-        assert box.y1 <= axes.xaxis.label.get_window_extent(renderer).y0
-        assert box.y0 > 0
-        assert "as_shipped (" in text.get_text()
-        assert box.y0 >= figure.legends[0].get_window_extent(renderer).y1 or axes is not figure.axes[-1]
-
-
-def test_bands_of_survival_belong_to_fixes_that_still_survive(synthetic, tmp_path):
-    run = synthetic(tmp_path)
-    lost = {
-        "time_s": [0.0, 1.0, 2.0, 3.0],
-        "fraction": [1, 0.5, 0, 0],
-        "low": [0.9, 0.4, 0, 0],
-        "high": [1, 0.6, 0.8, 0.8],
-    }
-    divergence = run.divergence(1e-3) | {"survival": lost}
-    run.add("voice", "default", "eager", "float16", "divergence", divergence)
-    run.add("voice", "default", "eager", "noise_floor", "divergence", divergence, role="noise_floor")
-    run.add("voice", "default", "eager", "control_long_window", "divergence", divergence, role="control")
-    loaded = load_run(run.write())
-    axes = draw_survival(loaded, loaded.sections[0]).axes[0]
-    (band,) = axes.collections
-    (path,) = band.get_paths()
-    assert path.vertices[:, 0].max() == 2.0
-
-
-@pytest.mark.parametrize(("minutes", "unit", "end"), [(1.0, "s", 60.0), (5.0, "min", 5.0)])
-def test_time_of_short_audio_is_in_seconds(synthetic, tmp_path, minutes, unit, end):
-    run = synthetic(tmp_path, minutes=minutes)
-    run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
-    loaded = load_run(run.write())
-    axes = draw_audio(loaded, loaded.sections[0]).axes[0]
-    assert axes.get_xlabel() == f"time, {unit}"
-    assert 0.9 * end < max(line.get_xdata().max() for line in axes.lines) <= end
-
-
-def test_the_reference_lies_on_top_against_the_original(voice_section):
-    axes = draw_audio(*voice_section).axes[3]
-    assert axes.get_title(loc="left").startswith("MCD to the original speech")
-    solid = [line for line in axes.lines if line.get_linestyle() != "None"]
-    assert max(solid, key=lambda line: line.get_zorder()).get_color() == style_of("reference").colour
-    (band,) = axes.patches
-    assert band.get_alpha() < draw_audio(*voice_section).axes[1].patches[0].get_alpha()
 
 
 def test_no_line_is_drawn_where_the_audio_is_identical(synthetic, tmp_path):

@@ -1,6 +1,5 @@
 import io
 import itertools
-import math
 import re
 
 import pytest
@@ -9,10 +8,8 @@ from rich.console import Console
 from precision_eval.core.table import to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import (
-    VOICE_WINDOW_FRAMES,
     audio_table,
     cost_table,
-    sharpness_note,
     tables_of,
     trace_table,
 )
@@ -154,14 +151,6 @@ def test_audio_stands_beside_reference_null_and_both_controls(full_run):
     assert not any(note.startswith("Not in these records") for note in table.notes)
 
 
-def test_missing_null_and_controls_are_said(synthetic, tmp_path):
-    run = synthetic(tmp_path)
-    run.add("voice", "default", "eager", "float16", "audio", run.audio(0.4, 3.8))
-    loaded = load_run(run.write())
-    table = audio_table(loaded, loaded.sections[0])
-    assert "Not in these records: reference, noise floor and control; without them" in table.notes[-1]
-
-
 def test_trace_shows_what_ran(full_run):
     section = load_run(full_run).sections[0]
     table = trace_table(section)
@@ -223,22 +212,6 @@ def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_p
     assert any(note.startswith("SI-SDR is of the whole file") for note in notes)
 
 
-def test_si_sdr_of_the_very_same_audio_is_called_identical(synthetic, tmp_path):
-    summary = {"mean": None, "whole_file": None, "ratio_to_null": 0.0, "n_windows": 60, "n_infinite": 60}
-    same = {"against_reference/log_spectral_distance_db/mean": 0.0, "against_reference/si_sdr_db": summary}
-    cells, _ = sound_cells(synthetic, tmp_path / "same", same)
-    assert cells["SI-SDR to reference, dB"] == "identical"
-    scaled = {"against_reference/si_sdr_db": summary}  # scale-invariant, but the spectrum differs: not identical
-    cells, _ = sound_cells(synthetic, tmp_path / "scaled", scaled)
-    assert "SI-SDR to reference, dB" not in cells
-
-
-def test_a_mean_that_is_missing_gives_way_to_the_whole_file(synthetic, tmp_path):
-    summary = {"mean": None, "whole_file": 1.25, "ratio_to_null": 0.5}
-    cells, _ = sound_cells(synthetic, tmp_path, {"against_reference/mel_mcd_db": summary})
-    assert cells["MCD to reference, dB"] == "1.25 (× 0.50)"
-
-
 def test_phonemes_show_value_and_thirds_beside_the_original_s(synthetic, tmp_path):
     heard = {"value": 0.916, "first_third": 0.939, "last_third": 0.892, "original": 0.959}
     cells, notes = sound_cells(synthetic, tmp_path / "old", {"phoneme_accuracy": heard})
@@ -257,50 +230,6 @@ def test_phonemes_show_value_and_thirds_beside_the_original_s(synthetic, tmp_pat
     changes["against_original/duration_s"] = 120.0
     _, notes = sound_cells(synthetic, tmp_path / "long", changes, minutes=10.0)
     assert any("(2 min of it)" in n and "speak on for 10 min, so their thirds are of other words" in n for n in notes)
-
-
-def test_attention_sharpness_is_said_once_per_voice_section(full_run, synthetic, tmp_path):
-    for section in load_run(full_run).sections:
-        notes = [note for table in tables_of(load_run(full_run), section) for note in table.notes]
-        found = [note for note in notes if note.startswith("How sharp attention is")]
-        measured = any(row.data("teacher_forced_drift") for row in section.rows)
-        assert len(found) == measured
-    run = synthetic(tmp_path / "bare")
-    run.add("voice", "default", "eager", "bfloat16", "teacher_forced_drift", run.voice_drift(6e-3))
-    best = run.voice_drift(1e-4) | {"max_abs_logit": 21.59, "attention_entropy_nats": math.log(4), "steps": 900}
-    run.add("voice", "default", "eager", "kv_to_query", "teacher_forced_drift", best)
-    note = sharpness_note(load_run(run.write()).sections[0])
-    assert note.startswith(
-        "How sharp attention is (kv_to_query): largest attention logit 21.6, mean entropy 1.39 nats = about 4 "
-        "positions of up to 512;"
-    )
-
-
-def test_the_voice_s_window_is_the_model_s():
-    from precision_eval.cases.voice.model import VoiceConfig
-
-    assert VoiceConfig().window_frames == VOICE_WINDOW_FRAMES
-
-
-def test_assessments_become_a_sentence(synthetic, tmp_path):
-    run = synthetic(tmp_path)
-    good = {"verdict": "as expected of the format", "reasons": []}
-    bad = {"verdict": "worse", "reasons": ["the output is 0.5 % too large", "another"]}
-    for size, found in (("s", good), ("m", bad)):
-        run.add("w", size, "eager", "float16", "drift", {"relative_error": 1e-3, "assessment": found})
-        run.add("w", size, "eager", "bfloat16", "drift", {"relative_error": 1e-2, "assessment": good})
-    loaded = load_run(run.write())
-    said = {section.size: " ".join(findings_of(loaded, section)) for section in loaded.sections}
-    assert "The error of each is as expected of the format it is computed in." in said["s"]
-    assert "Worse than the format makes an error: float16 (the output is 0.5 % too large)." in said["m"]
-
-
-def test_verdicts_of_the_first_version_are_understood(synthetic, tmp_path):
-    run = synthetic(tmp_path)
-    run.add("w", "s", "eager", "full_float32", "latency", latency(1.0, 0.999, 1.001, verdict="equivalent"))
-    run.add("w", "s", "eager", "float16", "latency", latency(1.25, 1.24, 1.26, verdict="worse"))
-    section = load_run(run.write()).sections[0]
-    assert {row.fix: section.verdict_of(row) for row in section.rows}["float16"] == "slower"
 
 
 def test_family_wise_error_is_stated(synthetic, tmp_path):

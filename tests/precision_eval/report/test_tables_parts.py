@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from precision_eval.report.tables import parts_table, shares_of, tables_of
+from precision_eval.report.tables import parts_table, shares_of
 from precision_eval.report.text import markdown_report, print_report
 from precision_eval.results.reading import load_run
 
@@ -45,16 +45,3 @@ def test_the_report_and_the_terminal_show_it(run):
     console = Console(file=io.StringIO(), width=200)
     print_report(run, console=console, files=[])
     assert "What the drift consists of" in console.file.getvalue()
-
-
-def test_without_a_sampler_its_columns_are_left_out_and_without_either_the_table(synthetic, tmp_path, run):
-    made = synthetic(tmp_path / "other")
-    made.add("m", "cpu", "eager", "float16", "drift", {"relative_error": 1e-3, "split": SPLIT})
-    made.add("n", "cpu", "eager", "float16", "drift", {"relative_error": 1e-3})
-    other = load_run(made.write())
-    first, second = other.sections
-    table = parts_table(first)
-    assert table.columns[-1] == "cross-term, %"
-    assert len(table.notes) == 1
-    assert parts_table(second) is None
-    assert [t.title.startswith("What the drift") for t in tables_of(other, second)] == [False]

@@ -11,7 +11,7 @@ from precision_eval.report.version_notes import (
     version_notes,
     version_table,
 )
-from precision_eval.results.expectations import MODES, Column, Expectation, ExpectationChange, spans_text
+from precision_eval.results.expectations import MODES, Column, Expectation
 from precision_eval.results.reading import load_run
 
 RAISED, PASSED = Expectation("raised", "why"), Expectation("passed")
@@ -74,11 +74,6 @@ def test_pinned_cells_and_runs_of_an_unknown_torch_have_no_notes(synthetic, tmp_
     assert version_notes(load_run(run_dir), TABLE) == []
     (run_dir / "environment.json").unlink()
     assert version_table(load_run(run_dir), table=TABLE) is None
-
-
-def test_spans_of_three():
-    change = ExpectationChange("c", (("2.6.0", PASSED), ("2.8.0", RAISED), ("2.9.0", RAISED), ("2.10.0", PASSED)))
-    assert spans_text(change) == "passed up to 2.6.0, raised in 2.8.0 to 2.9.0, passed from 2.10.0"
 
 
 def test_operations_are_told_by_version_and_mode():

@@ -126,11 +126,6 @@ def test_half_an_answer_is_not_waited_for_forever(calls, monkeypatch):
         executor.submit(calls.stop_while_sending).result()
 
 
-def test_death_by_a_signal_without_a_name():
-    assert str(workers._death(-50)) == "the worker was killed by signal 50"
-    assert str(workers._death(-signal.SIGSEGV)) == "the worker was killed by SIGSEGV"
-
-
 PARENT = """
 import sys, pathlib
 from precision_eval.run.executor import IsolatedExecutor

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from precision_eval.core.cells import Options
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.measure.registry import MEASURES
-from precision_eval.run.plan import Selection, checked_device, make_plan, matching
+from precision_eval.run.plan import Selection, make_plan
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,6 @@ def test_a_mode_that_a_fix_lacks_is_not_planned():
     assert both.compiled
 
 
-def test_sizes():
-    plan = planned(cases=("attention",), fixes=("kv_*",), sizes=("*",), measures=("trace",))
-    assert [cell.size for cell in plan.cells] == ["small", "large"]
-
-
 def test_what_comes_before():
     plan = planned(cases=("voice",), fixes=("kv_to_query",))
     after = plan.after["voice/kv_to_query/eager@cpu:small#audio"]
@@ -100,11 +94,6 @@ def test_audio_brings_its_synthesis():
         "control_rope_bfloat16",
         "kv_to_query",
     }
-
-
-def test_options_threads_and_device_reach_the_cells():
-    plan = planned(fixes=("kv_to_query",), device="cuda:1", threads=4, options=Options(minutes=3.0))
-    assert {(cell.device, cell.threads, cell.options.minutes) for cell in plan.cells} == {("cuda:1", 4, 3.0)}
 
 
 @pytest.mark.parametrize(
@@ -130,15 +119,6 @@ def test_empty_and_bad():
         planned(threads=0)
 
 
-def test_matching_keeps_the_known_order():
-    assert matching("fix", ("b*", "a"), ("a", "b1", "b2", "c")) == ("a", "b1", "b2")
-
-
-@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:3", "mps"])
-def test_devices(name):
-    assert checked_device(name) == name
-
-
 def test_a_run_that_names_no_case_has_those_that_are_in_by_default():
     entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), by_default=False))
     assert {c.case for c in make_plan(Selection(), cases=entries, fixes=FIXES).cells} == {"attention"}
@@ -150,11 +130,6 @@ def test_what_landed_upstream_is_planned_only_where_the_case_says_something_abou
     entries = (FakeCase("attention", ("trace",)), FakeCase("dia", ("trace",), upstream="PR #127"))
     plan = make_plan(Selection(modes=("eager",)), cases=entries, fixes=(*FIXES, FakeFix("upstream")))
     assert {c.case for c in plan.cells if "upstream" in c.fixes} == {"dia"}
-
-
-def test_unknown_device():
-    with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'; .*cpu"):
-        checked_device("gpu")
 
 
 def test_the_package_own_registries_can_be_planned():

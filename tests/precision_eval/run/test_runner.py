@@ -5,16 +5,14 @@ from __future__ import annotations
 import errno
 import sys
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from precision_eval.core.cells import Options
 from precision_eval.core.records import RecordFile, latest
-from precision_eval.measure import registry as measures
-from precision_eval.measure.registry import Measure, run_cell
-from precision_eval.run import runner
+from precision_eval.measure.registry import Measure
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import Silent, run_plan
@@ -289,39 +287,3 @@ def test_ctrl_c_just_after_a_result_was_written_loses_nothing(tmp_path, monkeypa
         "toy/a/eager@cpu:s#first",
         "toy/b/eager@cpu:s#first",  # it had finished too
     }
-
-
-def test_a_wall_clock_that_steps_back_changes_nothing(tmp_path, monkeypatch):
-    """Timers use the steady clock, and the last record counts, not the one with the latest date."""
-    past = iter(f"20{year}-01-01T00:00:00+00:00" for year in range(60, 10, -1))
-
-    class Clock:
-        @staticmethod
-        def now(tz):
-            return type("Moment", (), {"isoformat": lambda self, timespec: next(past)})()
-
-    monkeypatch.setattr(runner, "datetime", Clock)
-    monkeypatch.setattr(measures, "datetime", Clock)
-    run(plan_of("a", measures=("first",)), tmp_path)
-    (record,) = run(plan_of("a", measures=("first",), threads=2), tmp_path)
-    (first, second) = RecordFile(tmp_path / "records.jsonl").read().records
-    assert first.started_at > second.started_at
-    assert latest([first, second])[record.cell] == second
-    assert 0.04 < second.wall_s < 60
-
-
-def test_unknown_device_is_unsupported(tmp_path):
-    records = run(plan_of("a", measures=("first",), device="cuda:99"), tmp_path)
-    assert [(record.status, record.device) for record in records] == [("unsupported", "cuda:99")]
-    assert "device cuda:99 is not there" in records[0].reason
-
-
-def test_measure_without_an_outcome_is_told(tmp_path):
-    cell = replace(plan_of("a", measures=("first",)).cells[0], fixes=("a", "b"))
-    silent = (replace(MEASURES[0], place="toy:only_one"),)
-    import toy
-
-    toy.only_one = lambda cell, run_dir: [toy.act("a", run_dir)]
-    outcomes = run_cell(cell, tmp_path, silent).outcomes
-    assert [(outcome.fix, outcome.status) for outcome in outcomes] == [("a", "passed"), ("b", "raised")]
-    assert outcomes[1].reason == "the measure gave no outcome for it"

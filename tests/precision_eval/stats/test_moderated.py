@@ -71,12 +71,6 @@ def test_the_prior_is_found_again_from_many_cells():
     assert found.variance == pytest.approx(0.02, rel=0.03)
 
 
-def test_one_cell_and_cells_without_variance_have_no_prior():
-    assert fit_prior([0.04], [5]) == Prior(0.0, 0.04)
-    assert fit_prior([0.0, 0.0], [5, 5]) == Prior(0.0, 0.0)
-    assert math.isfinite(fit_prior([0.0, 0.01, 0.02], [5, 5, 5]).variance)
-
-
 def test_without_a_prior_it_is_scipys_t_test():
     rng = np.random.default_rng(1)
     base, head = np.exp(rng.normal(0.0, 0.01, 5)), np.exp(rng.normal(0.015, 0.01, 8))
@@ -128,8 +122,3 @@ def test_holm_by_hand_and_against_adjusted_p_values():
 def test_bad_variances_are_refused(variances, degrees):
     with pytest.raises(ParameterError, match="varianc"):
         fit_prior(variances, degrees)
-
-
-def test_bad_levels_are_refused():
-    with pytest.raises(ParameterError, match=r"alpha is 0\.7"):
-        holm_levels([0.1], 0.7)

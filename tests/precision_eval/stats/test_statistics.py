@@ -24,7 +24,6 @@ from precision_eval.stats import (
 )
 
 SERIES = st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=40)
-TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)
 
 
 class TestTrimmedMean:
@@ -35,10 +34,6 @@ class TestTrimmedMean:
     def test_scipy(self, values):
         assert trimmed_mean(values) == pytest.approx(scipy.stats.trim_mean(values, 0.2), abs=1e-9)
 
-    @given(SERIES)
-    def test_no_trim_is_the_mean(self, values):
-        assert trimmed_mean(values, trim=0.0) == pytest.approx(np.mean(values), abs=1e-9)
-
     def test_outlier_does_not_move_it(self):
         values = np.linspace(-1, 1, 21)
         spoiled = values.copy()
@@ -46,16 +41,8 @@ class TestTrimmedMean:
         assert trimmed_mean(spoiled) == pytest.approx(trimmed_mean(values))
         assert np.mean(spoiled) > 1e7  # the planted fault is seen by the plain mean
 
-    def test_bad_trim(self):
-        with pytest.raises(ParameterError, match=r"trim is 0\.5"):
-            trimmed_mean([1.0], trim=0.5)
-
 
 class TestBootstrap:
-    def test_constant_has_no_width(self):
-        interval = bootstrap_interval([2.0] * 9, seed=0)
-        assert (interval.estimate, interval.low, interval.high) == (2.0, 2.0, 2.0)
-
     def test_repeatable_and_seeded(self):
         values = np.random.default_rng(1).normal(size=30)
         assert bootstrap_interval(values, seed=3) == bootstrap_interval(values, seed=3)
@@ -92,10 +79,6 @@ class TestBootstrap:
         with pytest.raises(ParameterError, match=match):
             bootstrap_interval(values, seed=0)
 
-    def test_bad_confidence(self):
-        with pytest.raises(ParameterError, match="confidence is 95"):
-            bootstrap_interval([1.0, 2.0], seed=0, confidence=95)
-
 
 class TestBlockBootstrap:
     def test_hand_whole_rows(self):
@@ -126,10 +109,6 @@ class TestBlockBootstrap:
         interval = block_bootstrap_mean(values, block_length=length, seed=0, resamples=50)
         assert min(values) - 1e-9 <= interval.low <= interval.high <= max(values) + 1e-9
 
-    def test_bad_length(self):
-        with pytest.raises(ParameterError, match="block_length is 4; expected 1 to 3"):
-            block_bootstrap_mean([1.0, 2.0, 3.0], block_length=4, seed=0)
-
 
 class TestWilson:
     def test_hand(self):
@@ -141,10 +120,6 @@ class TestWilson:
         hits, n = trial
         expected = scipy.stats.binomtest(hits, n).proportion_ci(method="wilson")
         assert wilson_interval(hits / n, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-    def test_bad(self):
-        with pytest.raises(ParameterError, match="more than 0 trials"):
-            wilson_interval(0.5, 0)
 
 
 class TestDoubts:
@@ -201,10 +176,6 @@ class TestSurvival:
         assert curve.fraction == pytest.approx((1.0, 0.8, 0.4))
         assert curve.at_risk == (5, 5, 4)
 
-    def test_no_early_censoring_is_the_plain_fraction(self):
-        curve = kaplan_meier([2, 5, 9, 10], [True, True, True, False])
-        assert curve.low[1] == pytest.approx(wilson_interval(0.75, 4)[0])
-
     def test_all_lost_is_wilson_on_every_unit(self):
         # 64 streams lost one by one: at the end one is at risk, and the curve still speaks for 64
         curve = kaplan_meier(range(1, 65), [True] * 64)
@@ -213,11 +184,6 @@ class TestSurvival:
         assert curve.at_risk[-1] == 1
         assert (curve.low[-1], curve.high[-1]) == pytest.approx((0.0, z2 / (64 + z2)))  # Wilson at 0 of n: z²/(n + z²)
         assert curve.high[-1] < 0.06 < 0.79 < wilson_interval(0.0, curve.at_risk[-1])[1]  # the planted fault: n = 1
-
-    def test_all_lost_at_once(self):
-        assert kaplan_meier([3.0] * 64, [True] * 64).high[-1] == pytest.approx(wilson_interval(0.0, 64)[1])
-        censored_first = kaplan_meier([1, 1, 3, 3, 3], [False, False, True, True, True])
-        assert censored_first.high[-1] == pytest.approx(wilson_interval(0.0, 3)[1])
 
     def test_effective_number_is_carried_to_the_end(self):
         # ten units: 5 lost at 1, 3 censored at 2, the last 2 lost at 3 and 4
@@ -256,11 +222,6 @@ class TestSurvival:
         for low, value, high in zip(curve.low, curve.fraction, curve.high, strict=True):
             assert 0.0 <= low <= value + 1e-12
             assert value - 1e-12 <= high <= 1.0
-
-    def test_sampled(self):
-        sampled = kaplan_meier([1, 2], [True, False]).sampled([0.0, 0.5, 1.0, 7.0])
-        assert sampled["fraction"] == [1.0, 1.0, 0.5, 0.5]
-        assert set(sampled) == {"time_s", "fraction", "low", "high"}
 
     def test_bad(self):
         with pytest.raises(ParameterError, match="above 0"):

@@ -11,7 +11,6 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.stats import MedianSurvival, holm_adjusted, kaplan_meier, log_rank, median_survival, wilson_interval
 
 UNITS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=6, max_size=40)
@@ -38,11 +37,6 @@ class TestMedian:
         found = median_survival(kaplan_meier([3.0, 9, 9, 9, 9, 9], [True] + [False] * 5))
         assert found.median is None
         assert found.high is None
-
-    def test_only_the_upper_end_is_beyond(self):
-        found = median_survival(kaplan_meier([1, 2, 3, 4, 5, 6, 6, 6, 6], [True] * 5 + [False] * 4))
-        assert (found.median, found.high) == (5.0, None)
-        assert found.low is not None
 
     @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60))
     def test_without_censoring_it_is_the_lower_sample_median(self, times):
@@ -134,10 +128,6 @@ class TestLogRank:
         # the planted fault: time is not compared, only whether all were lost in the end
         assert log_rank(np.ones(200), seen, np.ones(200), seen).p == 1.0
 
-    def test_bad_input(self):
-        with pytest.raises(ParameterError, match="time has 2 entries and observed 1"):
-            log_rank([1, 2], [True], [1], [True])
-
 
 class TestHolm:
     def test_hand(self):
@@ -159,14 +149,3 @@ class TestHolm:
                 assert index in rejected(adjusted * (1 + 1e-12) + 1e-300)
                 if adjusted > 1e-12:
                     assert index not in rejected(adjusted * (1 - 1e-9))
-
-    def test_never_below_the_raw_and_never_above_bonferroni(self):
-        p = np.random.default_rng(0).random(15) ** 3
-        adjusted = np.array(holm_adjusted(p))
-        assert (adjusted >= p).all()
-        assert (adjusted <= np.minimum(15 * p, 1)).all()
-        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
-
-    def test_no_probability(self):
-        with pytest.raises(ParameterError, match=r"range from 0\.1 to 1\.5"):
-            holm_adjusted([0.1, 1.5])

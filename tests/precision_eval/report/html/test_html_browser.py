@@ -111,14 +111,6 @@ class TestInABrowser:
         assert len(named) > 300
         assert all(float(node.attrs["data-v"]) == reading.origin(node.attrs, records) for node in named)
 
-    def test_dark_is_dark(self, page, tmp_path):
-        from PIL import Image
-
-        for dark, wanted in ((False, (255, 255, 255)), (True, (20, 20, 23))):
-            browser.visit(page.as_uri(), dark=dark, screenshot=tmp_path / f"{dark}.png")
-            with Image.open(tmp_path / f"{dark}.png") as image:
-                assert image.convert("RGB").getpixel((3, 300)) == wanted
-
     def test_pointing_at_a_mark_shows_its_records(self, probed, page):
         records = reading.records_of(page.parent)
         lines, count = shown(probed["hover"], records)
@@ -149,9 +141,3 @@ class TestInABrowser:
     def test_a_link_to_a_group_opens_it_and_nothing_is_too_wide(self, probed):
         assert probed["opened"]
         assert probed["wide"] <= 0
-
-    def test_narrow_is_no_wider_than_the_window(self, page):
-        visit = browser.visit(page.with_name("probed.html").as_uri(), width=500, virtual_ms=1500)
-        root = reading.read(visit.dom)
-        (out,) = [node for node in root.walk() if node.attrs.get("id") == "probed"]
-        assert json.loads(out.text)["wide"] <= 0

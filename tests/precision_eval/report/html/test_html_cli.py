@@ -37,12 +37,6 @@ def test_report_writes_the_page_and_says_where(run_dir, command, capsys):
     assert f"The HTML report, for a browser: {run_dir / 'report.html'}" in capsys.readouterr().out
 
 
-def test_versions_that_are_not_there_end_in_one_line(run_dir, command, tmp_path, capsys):
-    assert command("report", run_dir, "--versions", tmp_path / "nowhere") == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
-    assert not (run_dir / "report.html").exists()
-
-
 SWEEP = ROOT / "results/torch-versions"
 
 
@@ -60,16 +54,3 @@ def test_versions_beside_the_run_that_are_damaged_cost_it_no_page(run_dir, comma
     said = capsys.readouterr().out
     assert "The HTML report goes without torch versions: " in said
     assert "What changed at each version" not in (run_dir / "report.html").read_text(encoding="utf-8")
-
-
-def test_where_versions_are_looked_for(tmp_path, monkeypatch):
-    from precision_eval.cli.report import versions_beside
-
-    (tmp_path / "runs/torch-versions").parent.mkdir()
-    (tmp_path / "runs/torch-versions").symlink_to(SWEEP)
-    (tmp_path / "runs/main").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert versions_beside(Path("runs/main")) == Path("runs/torch-versions")
-    monkeypatch.chdir(tmp_path / "runs/main")
-    assert versions_beside(Path()).samefile(SWEEP)
-    assert versions_beside(Path("elsewhere/main")) is None

@@ -1,6 +1,5 @@
 """The page of a run: every number is its record's, the answer is the engine's, and it needs nothing else."""
 
-import copy
 import json
 import re
 from collections import Counter
@@ -12,8 +11,6 @@ import html_reading as reading
 import made_runs as made
 import pytest
 
-from precision_eval.core.errors import RecordError
-from precision_eval.core.records import Record
 from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline
 from precision_eval.report.findings_sound import sound_sentences
@@ -300,18 +297,6 @@ def test_without_audio_files_it_says_how_to_make_them(root):
     assert "--measure synthesis,audio" in section.text
 
 
-def test_a_page_that_is_too_large_is_refused(run_dir, monkeypatch):
-    monkeypatch.setattr(writing, "LARGEST_BYTES", 250_000)
-    with pytest.raises(writing.ReportTooLargeError, match="bytes without any sound"):
-        write_html(run_dir)
-
-
-def test_a_folder_without_records(tmp_path):
-    with pytest.raises(RecordError, match="measure first"):
-        write_html(tmp_path)
-    assert not (tmp_path / FILE_NAME).exists()
-
-
 def test_statuses_alone_make_a_page(tmp_path):
     run = made.Synthetic(tmp_path / "statuses")
     run.add("attention-decode", "metavoice", "eager", "as_shipped", "trace", status="raised", reason=made.RAISED)
@@ -320,49 +305,6 @@ def test_statuses_alone_make_a_page(tmp_path):
     assert "Nothing measured here cures these" in root.text
     assert "Expected query, key, and value" in root.text
     assert not root.of_class("chart")
-
-
-def test_groups_that_lack_a_measure_say_so(tmp_path):
-    run = made.Synthetic(tmp_path / "lacking")
-    run.attention("attention-decode", "metavoice", "eager")
-    run.records = [record for record in run.records if record["measure"] in ("trace", "memory")]
-    root = reading.read(render_html(run.write()))
-    (said,) = root.having("data-said", "lacks")
-    assert "the choice needs the measure 'drift'" in said.text
-    assert "precision-eval run --case attention-decode" in said.text
-
-
-def test_thread_counts_are_groups_of_their_own(tmp_path):
-    run = made.Synthetic(tmp_path / "threads")
-    run.attention("attention-decode", "metavoice", "eager")
-    two = copy.deepcopy(run.records)
-    for record in two:
-        record["threads"] = 2
-        record["cell"] = record["cell"].replace("@cpu:", "@cpu2:")  # a cell of its own
-        if record["measure"] == "latency" and record["data"]:
-            record["data"]["ratio"] *= 2.0
-    run.records += two
-    root = reading.read(render_html(run.write()))
-    titles = [node.text for node in root.having("data-said", "place")]
-    assert any(title.endswith("1 thread") for title in titles)
-    assert any(title.endswith("2 threads") for title in titles)
-    assert reading.marks(root) == 12
-    records = reading.records_of(tmp_path / "threads")
-    assert reading.numbers(root, records, counts_of(tmp_path / "threads")) > 100
-
-
-def test_several_days_and_environments_are_told(tmp_path):
-    run = made.Synthetic(tmp_path / "mixed")
-    run.attention("attention-decode", "metavoice", "eager")
-    for record in run.records[:10]:
-        record |= {"started_at": "2026-11-22T10:00:00+00:00", "environment": "beef" * 16}
-    folder = run.write()
-    root = reading.read(render_html(folder))
-    (said,) = root.having("data-said", "environments")
-    assert "beefbeefbeef: 10" in said.text
-    assert "2026-11-20 to 2026-11-22" in root.text
-    assert "environment.json is not beside these records" in root.text
-    hold(root, reading.records_of(folder), counts_of(folder), sentences_of(folder))
 
 
 class TestOfVersions:
@@ -396,19 +338,3 @@ class TestOfVersions:
         assert [node.attrs["class"] for node in row.walk() if node.tag == "td"] == ["raised", "raised", "passed"]
         assert "precision-eval versions --results results" in section.text
         assert remote_tags(text) == ()
-
-    def test_a_page_over_versions_is_linked(self, tmp_path, results):
-        folder = make_run(tmp_path / "linked", minutes=1.0)
-        (folder / "versions").mkdir()
-        (folder / "versions" / "versions.html").write_text("a page", encoding="utf-8")
-        assert 'href="versions/versions.html"' in render_html(
-            folder, versions=versions_summary(results, run_dir=folder, shown="linked")
-        )
-
-
-def test_records_are_what_the_package_reads(run_dir):
-    """The reader of these tests and the package agree on which line of a cell counts."""
-    run = load_run(run_dir)
-    records = reading.records_of(run_dir)
-    assert {record.cell for record in run.records} == set(records) - {"environment.json"}
-    assert all(isinstance(record, Record) and records[record.cell]["data"] == record.data for record in run.records)

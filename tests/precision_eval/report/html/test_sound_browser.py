@@ -4,7 +4,6 @@ import functools
 import http.server
 import json
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import browser
@@ -14,8 +13,6 @@ import pytest
 
 from precision_eval.report.html.sound import sound_section
 from precision_eval.results.reading import load_run
-
-HERE = Path(__file__).parent
 
 pytestmark = [
     pytest.mark.browser,

@@ -100,24 +100,6 @@ def test_the_level_for_a_rate_by_hand():
     assert coding._compression_level(24, 8_000) == pytest.approx(39.5 / 56)
 
 
-def test_parts_are_heard_one_after_the_other(sound):
-    second = RATE_HZ
-    plan = Plan(bitrate_kbps=64, parts=((0, second), (6 * second, 8 * second)), whole=False)
-    copy = decode(encode(source(sound), plan), sample_rate_hz=RATE_HZ)
-    expected = np.concatenate([sound[:second], sound[6 * second :]])
-    assert len(copy) == len(expected)
-    assert lag_s(expected, copy, sample_rate_hz=RATE_HZ) == 0.0
-    assert plan.heard(7 * second) == ((0, second), (6 * second, 7 * second))
-    assert plan.heard(3 * second) == ((0, second),)
-
-
-def test_the_same_samples_give_the_same_bytes_in_any_blocks(sound, monkeypatch):
-    plan = whole(len(sound), 48)
-    stream = encode(source(sound), plan)
-    monkeypatch.setattr(coding, "_WRITE_SAMPLES", 5000)
-    assert encode(source(sound.copy()), plan) == stream
-
-
 def test_loss_is_the_distance_of_the_copy_and_grows_as_the_rate_falls(sound):
     streams = {rate: encode(source(sound), whole(len(sound), rate)) for rate in (64, 48)}
     losses = {rate: loss_of(source(sound), stream, whole(len(sound), rate)) for rate, stream in streams.items()}
@@ -128,15 +110,6 @@ def test_loss_is_the_distance_of_the_copy_and_grows_as_the_rate_falls(sound):
     assert losses[64].level_db == pytest.approx(0.0, abs=0.1)
     with pytest.raises(ParameterError, match="lengths differ"):
         loss_of(source(sound), streams[64], whole(len(sound) // 2, 64))
-
-
-def test_a_level_by_hand():
-    wave = np.array([0.5, -0.25, 0.125], dtype=np.float32)
-    assert coding._level_db(wave, 0.5 * wave) == pytest.approx(20 * np.log10(0.5))
-    assert coding._level_db(wave, wave + np.float32(0.1) * np.array([0.25, 0.5, 0.0], np.float32)) == pytest.approx(
-        0.0, abs=1e-5
-    )
-    assert np.isnan(coding._level_db(wave, -wave))
 
 
 class TestPlans:
@@ -168,9 +141,6 @@ class TestPlans:
         reckoned = (11 * 2 + 1) * (part // RATE_HZ) * 32_000 / 3 + 12 * 2000
         assert 0.94 * budget < reckoned <= budget
         assert all(one.parts[0][1] > other.parts[0][1] for one, other in pairwise(found))
-
-    def test_none_where_not_even_the_shortest_excerpt_fits(self):
-        assert list(plans([10 * self.MINUTE], sample_rate_hz=RATE_HZ, budget_bytes=30_000)) == []
 
 
 def test_a_library_that_cannot_compress_is_named(monkeypatch):

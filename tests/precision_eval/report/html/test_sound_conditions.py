@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from precision_eval.report.html.sound.conditions import ORIGINAL, Sound, groups_of, has_wavs
+from precision_eval.report.html.sound.conditions import ORIGINAL, groups_of
 from precision_eval.results.reading import load_run
 
 
@@ -66,14 +66,6 @@ def test_when_the_tokens_leave_the_reference(run_dir):
     assert sounds[ORIGINAL].leaves_s is None
 
 
-def test_tokens_that_are_not_there_or_not_those_recorded_are_not_read(run_dir):
-    (run_dir / "audio" / "kv_to_query.npy").unlink()
-    np.save(run_dir / "audio" / "noise_floor.npy", made.tokens(12.0))
-    sounds = sounds_of(run_dir)
-    assert sounds["kv_to_query"].leaves_s is None
-    assert sounds["noise_floor"].leaves_s is None
-
-
 def test_the_recording_starts_after_the_prompt_and_ends_with_the_run(run_dir):
     original = sounds_of(run_dir)[ORIGINAL]
     assert original.n_samples == 12 * made.RATE_HZ
@@ -122,34 +114,6 @@ def test_a_sample_that_is_not_finite_cannot_be_played(tmp_path):
     bad[8000] = np.nan
     made.add(tmp_path, "bfloat16", bad, made.tokens(2.0))
     assert "not finite at 0.500 s" in reason_of(tmp_path, "bfloat16")
-
-
-def test_another_sample_rate_is_left_out(tmp_path):
-    made.add(tmp_path, "reference", made.speech(2.0), made.tokens(2.0), case="other")
-    made.add(tmp_path, "noise_floor", made.speech(2.0), made.tokens(2.0), case="other", seconds=4.0)
-    path = tmp_path / "audio" / "noise_floor.wav"
-    soundfile.write(path, made.speech(2.0), 8000, subtype="FLOAT")
-    lines = (tmp_path / "records.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    records[2]["data"]["files"] = made.described(tmp_path, "audio/noise_floor.wav")
-    (tmp_path / "records.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
-    assert reason_of(tmp_path, "noise_floor").startswith(
-        "audio/noise_floor.wav has 8000 Hz, audio/reference.wav 16000 Hz; "
-    )
-
-
-def test_both_modes_stand_beside_each_other(run_dir):
-    made.add(run_dir, "kv_to_query", made.speech(12.0), made.tokens(12.0), mode="compiled")
-    labels = [sound.label for sound in group_of(run_dir).sounds]
-    assert labels[1:4] == ["kv_to_query", "full_float32", "kv_to_query (compiled)"]
-
-
-def test_a_run_without_any_wav(run_dir):
-    assert has_wavs(load_run(run_dir))
-    for path in (run_dir / "audio").glob("*.wav"):
-        path.unlink()
-    assert not has_wavs(load_run(run_dir))
-    assert all(not isinstance(one, Sound) for one in group_of(run_dir).sounds)
 
 
 @pytest.mark.parametrize("way", ["absolute", "upwards", "link"])

@@ -6,9 +6,7 @@ import re
 import made_sound as made
 import pytest
 
-from precision_eval.report.html.sound import section as module
 from precision_eval.report.html.sound import sound_section
-from precision_eval.report.html.sound.coding import Plan
 from precision_eval.report.html.sound.section import BudgetError
 from precision_eval.results.reading import load_run
 
@@ -96,20 +94,6 @@ def test_without_room_for_the_pictures_it_says_how_much_it_needs(run):
         sound_section(run, budget_bytes=20_000)
 
 
-def test_a_stream_larger_than_reckoned_is_made_smaller(run, section, monkeypatch):
-    real = module.plans
-
-    def optimistic(lengths, *, sample_rate_hz, budget_bytes):
-        yield Plan(bitrate_kbps=64, parts=((0, max(lengths)),), whole=True)
-        yield from real(lengths, sample_rate_hz=sample_rate_hz, budget_bytes=budget_bytes)
-
-    monkeypatch.setattr(module, "plans", optimistic)
-    bare = section.bytes_used - sum(len(stream) for stream in streams_of(section.html))
-    found = sound_section(run, budget_bytes=bare + 280_000)
-    assert found.bytes_used <= bare + 280_000
-    assert "MP3 at 48 kbit/s" in found.html
-
-
 def test_numbers_are_those_of_the_records(run, section):
     found = re.findall(r'<span (data-v="[^>]+)>([^<]+)</span>', section.html)
     assert len(found) >= 4
@@ -158,45 +142,3 @@ def test_a_lost_file_costs_its_row_only(tmp_path):
     html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
     assert list(rows_of(html)) == ["reference", "full_float32", "noise_floor", "original speech"]
     assert "<b>kv_to_query</b>: audio/kv_to_query.wav is missing; the command" in html
-
-
-def test_without_the_reference_every_strip_is_a_level(tmp_path):
-    made.made_run(tmp_path, seconds=3.0)
-    (tmp_path / "audio" / "reference.wav").unlink()
-    html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
-    assert "level of each condition" in html
-    assert "difference to the reference:" not in html
-    assert html.count('alt="Spectrogram of') == 4
-
-
-def test_no_section_without_wavs(tmp_path):
-    run = made.made_run(tmp_path, seconds=1.0)
-    for path in (tmp_path / "audio").glob("*.wav"):
-        path.unlink()
-    assert sound_section(run, budget_bytes=ROOMY) is None
-
-
-def test_a_machine_that_cannot_compress_still_shows_the_strips(run, monkeypatch):
-    monkeypatch.setattr(
-        module, "why_not", lambda rate: "libsndfile 1.0 writes no MP3; 1.1 does: pip install -U soundfile"
-    )
-    html = sound_section(run, budget_bytes=ROOMY).html
-    assert "No players here: libsndfile 1.0 writes no MP3" in html
-    assert "<audio" not in html
-    assert "data-parts" not in html
-    assert html.count("<img") == 4
-
-
-def test_two_cases_have_a_cursor_each(tmp_path):
-    made.made_run(tmp_path, seconds=3.0)
-    made.add(tmp_path, "reference", made.speech(3.0), made.tokens(3.0), case="another")
-    html = sound_section(load_run(tmp_path), budget_bytes=ROOMY).html
-    assert re.findall(r'id="(sound-\d)"', html) == ["sound-1", "sound-2"]
-    assert re.findall(r"<h3>([^<]+)</h3>", html) == ["another · default · cpu", "voice · default · cpu"]
-
-
-def test_progress_is_told(tmp_path):
-    said = []
-    sound_section(made.made_run(tmp_path, seconds=3.0), budget_bytes=ROOMY, progress=said.append)
-    assert said[0] == "reading the WAVs"
-    assert "compressing kv_to_query at 96 kbit/s" in said

@@ -2,12 +2,11 @@
 
 import pytest
 
-from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
+from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.core.formats import cpu_flags, support
 from precision_eval.studies.memory.devices import (
     DEVICES,
     Capability,
-    capability_here,
     choose_format,
     device_by_name,
     native,
@@ -43,14 +42,6 @@ def test_the_format_to_take(capability, dtype, fix, bfloat16):
     assert choice.fixes["full_float32"].kind == "native"
 
 
-def test_a_t4_is_told_about_emulation():
-    reasons = " ".join(choose_format(device_by_name("t4")).reasons)
-    assert "including_emulation=False" in reasons
-    assert "compute capability 7.5 is below 8.0" in reasons
-    assert "65504" in reasons
-    assert "emulation" not in " ".join(choose_format(device_by_name("a100")).reasons)
-
-
 def test_autocast_computes_in_the_device_s_own_half():
     assert choose_format(device_by_name("t4")).fixes["autocast"].kind == "native"  # float16
     assert choose_format(Capability(name="old", kind="cpu")).fixes["autocast"].kind == "emulated"  # bfloat16
@@ -60,14 +51,6 @@ def test_the_description_agrees_with_the_device_at_hand():
     here = Capability(name="here", kind="cpu", flags=cpu_flags())
     for dtype in ("float16", "bfloat16", "float32"):
         assert native(here, dtype).kind == support("cpu", dtype).kind
-
-
-def test_this_machine():
-    found = capability_here("cpu")
-    assert (found.kind, found.flags) == ("cpu", cpu_flags())
-    assert found.memory_bytes > 1 << 28
-    with pytest.raises(UnsupportedError, match="torch sees no 'cuda:99' here"):
-        capability_here("cuda:99")
 
 
 def test_published_devices_have_sources_and_memory():

@@ -97,18 +97,6 @@ def test_a_plan_that_ignores_the_cast_would_be_noticed():
         assert_in_range(uncast, memory)
 
 
-def test_plain_attention_stores_the_scores():
-    case = case_by_id("metavoice-prefill-float32")
-    fused, plain = (
-        planner_of(lambda _: case.build("cpu", device="cpu", seed=0), math_attention=math).plan(
-            CALL, fix_by_id("full_float32")
-        )
-        for math in (False, True)
-    )
-    size = metavoice.SIZES["cpu"]
-    assert plain.call_bytes - fused.call_bytes > 4 * 2 * size.heads * size.prompt * size.slots
-
-
 def test_what_depends_on_values_is_unsupported_and_not_said_to_raise():
     class Picky(torch.nn.Linear):
         def forward(self, x):

@@ -9,7 +9,6 @@ from rich.console import Console
 from precision_eval.cli.plan import plan_command
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.studies.memory.text import parse_bytes
 
 
 def printed(model, **asked):
@@ -27,27 +26,6 @@ def test_the_table():
     assert "2048*" in text
     assert "* all 2048 learned positions" in text
     assert "not in this plan: the second stage" in text
-
-
-def test_without_a_device_each_published_one_is_named():
-    text = printed("metavoice-1b", device_memory="16GiB", fixes=("float16",))
-    assert "in 16 GiB" in text
-    assert "a100: its format is bfloat16" in text
-    assert "t4: its format is float16" in text
-
-
-def test_a_t4_is_not_told_to_take_what_ends_in_nan():
-    text = printed("t5-xxl", device="t4", fixes=("as_shipped",))
-    assert "take --dtype float16 with the fix as_shipped" in text
-    assert "as_shipped, which keeps it" not in printed("metavoice-1b", fixes=("float16",))
-
-
-def test_what_does_not_fit_is_a_result():
-    text = printed("t5-xxl", device_memory="1GiB", fixes=("float16", "full_float32"))
-    assert "nothing is sure to fit in 1 GiB: float16 needs least" in text
-    assert "use a smaller batch or a larger device" in text
-    shorter = printed("metavoice-1b", device_memory="3GB", fixes=("float16",), length=2048)
-    assert "shorten to" in shorter
 
 
 def test_strict_json(capsys):
@@ -143,8 +121,3 @@ def test_bad_input(asked, message):
     with pytest.raises(PrecisionEvalError) as raised:
         printed(**({"model": "metavoice-1b"} | asked))
     assert message in str(raised.value)
-
-
-def test_sizes():
-    assert parse_bytes("16GiB") == 16 << 30
-    assert parse_bytes(" 15.8 gb ") == 15_800_000_000

@@ -10,7 +10,7 @@ import pytest
 from precision_eval.cli.sensitivity import run_sensitivity
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.studies.sensitivity.campaign import SensitivityPlan, read_summary, run_campaign
-from precision_eval.studies.sensitivity.text import answer, brief, contest_markdown, markdown, number
+from precision_eval.studies.sensitivity.text import markdown, number
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,6 @@ def test_bad_input_is_one_line(tmp_path, wrong, message):
     with pytest.raises(PrecisionEvalError, match=message) as error:
         run_sensitivity(SensitivityPlan(**wrong), tmp_path / "out", report_only=True)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_in_the_folders_place_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(PrecisionEvalError, match="is a file; give a folder"):
-        run_sensitivity(SensitivityPlan(), tmp_path / "file")
 
 
 def test_the_plan_is_checked_before_torch_is_loaded():
@@ -67,42 +61,11 @@ def test_tables_say_what_the_summary_says(out):
     assert "bit for bit the float32 call" in text
 
 
-def test_the_brief_names_what_is_there(out):
-    text = brief(read_summary(out), folder=".")
-    assert "- attention-decode, bfloat16: " in text
-    assert "(./figures/attention-decode-bfloat16.png)" in text
-    assert "(./sensitivity.md)" in text
-
-
-def test_figures_are_there_as_png_and_svg(out):
-    figures = sorted(path.name for path in (out / "figures").iterdir())
-    assert figures == ["attention-decode-bfloat16.png", "attention-decode-bfloat16.svg"]
-    assert "layer × role" in (out / "figures" / figures[1]).read_text(encoding="utf-8")
-
-
 def test_a_summary_that_is_none_is_refused(tmp_path):
     for content in ("{", "{}", json.dumps({"schema": 99})):
         (tmp_path / "sensitivity.json").write_text(content, encoding="utf-8")
         with pytest.raises(PrecisionEvalError, match=r"no sensitivity summary|has schema 99"):
             read_summary(tmp_path)
-
-
-def versus(fix, outcome):
-    measured = {"drift_ratio": 0.5, "drift_low": 0.4, "drift_high": 0.6, "time_ratio": 1.0, "time_low": 0.9}
-    return {"fix": fix, "status": "passed", "fix_drift": 1e-3, "time_high": 1.02, "outcome": outcome, **measured}
-
-
-def test_the_answer_counts_what_is_beaten_and_names_what_is_not():
-    fixes = [versus("bfloat16", "lower drift at equal speed"), versus("full_float32", "faster, more drift")]
-    one = {
-        "target": "t", "size": "s", "policy_id": "bf16, f32: norm", "rule": "equal_speed", "drift": 1e-3, "units": 4,
-        "median_s": 0.01, "processes": 6, "versus": fixes, "beats_all": False,
-    }  # fmt: skip
-    (line,) = answer({"maps": [], "contests": [one]})
-    assert line == "t: bf16, f32: norm beats 1 of 2 uniform fixes; not full_float32 (faster, more drift)."
-    assert "| `bfloat16` | 1.0e-03 | 0.50 [0.40, 0.60] | 1.00 [0.90, 1.02] | lower drift at equal speed |" in (
-        contest_markdown(one)
-    )
 
 
 def test_a_whole_campaign_searches_and_proves(tmp_path, monkeypatch):

@@ -1,15 +1,13 @@
 """The map: planted faults, resuming, and the figures by hand."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import RecordError, UnknownNameError
+from precision_eval.core.errors import RecordError
 from precision_eval.core.json_lines import TrialFile
-from precision_eval.studies.sensitivity.campaign import summary_of
-from precision_eval.studies.sensitivity.mapping import groups_of, map_target, prepare
+from precision_eval.studies.sensitivity.mapping import groups_of, map_target
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
 from precision_eval.trace.sites import StorageSite
 
@@ -68,20 +66,6 @@ def test_a_stopped_map_keeps_what_it_has(tmp_path, branches_target):
     assert len(file.read()) == 3
     with pytest.raises(RecordError, match=r"lacks fused, fused_emulated; run it again"):
         summarise(file.read())
-
-
-def test_runs_of_another_shape_are_not_taken_for_the_same(tmp_path, branches_target):
-    before, after = branches_target([1.0, 2.0]), replace(branches_target([3.0]), shapes={"tiny": {"branches": 1}})
-    made(before, tmp_path)
-    file = made(after, tmp_path)
-    assert {trial["digest"] for trial in file.read()} == {before.digest("tiny"), after.digest("tiny")}
-    (one,) = summary_of(file)["maps"]
-    assert {effect["layer"] for effect in one["effects"] if effect["kind"] == "layer"} == {"0"}
-
-
-def test_an_unknown_format_is_refused(branches_target):
-    with pytest.raises(UnknownNameError, match="unknown format to map: 'float8'"):
-        prepare(branches_target([1.0]), size="tiny", seed=0, format="float8")
 
 
 def test_groups_are_each_site_each_role_and_each_layer():

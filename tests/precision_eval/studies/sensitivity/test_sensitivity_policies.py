@@ -85,12 +85,6 @@ def test_attention_in_blocks_is_attention(heads, masked, dtype):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_bound_that_the_blocks_do_not_give_is_a_number_all_the_same():
-    assert contests._inverse(0.5) == 2.0
-    assert contests._inverse(0.0) == contests._inverse(1e-300) == contests.UNBOUNDED
-    assert outcome_of((0.1, 0.2), (0.5, contests.UNBOUNDED)) == "undecided"
-
-
 @pytest.mark.parametrize("bounds", [(math.nan, math.nan), (1.2, 1.1), (0.5, 0.8)])
 def test_an_interval_that_does_not_hold_its_ratio_decides_nothing(bounds):
     drift = np.array([1e-3, 2e-3, 3e-3, 4e-3])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.studies.sensitivity.mapping import check_reference, prepare
 from precision_eval.studies.sensitivity.subjects import unit_drift
 from precision_eval.studies.sensitivity.targets import target_by_id
@@ -111,15 +110,6 @@ def test_the_second_implementation_would_notice_a_site_mixed_up(attends, mapped)
         assert float((found - expected).norm() / expected.norm()) > 1e-5
 
 
-def test_the_model_is_left_as_it_was(attends, mapped):
-    before = copy.deepcopy(attends.model.state_dict())
-    for format in ("bfloat16", "float32"):
-        one = mapped(attends, format)
-        replay(one.tape, attends.model, attends.inputs, narrow=())
-    after = attends.model.state_dict()
-    assert all(torch.equal(before[name], after[name]) and before[name].dtype is after[name].dtype for name in before)
-
-
 def test_a_wrong_reference_is_caught(attends, mapped):
     one = mapped(attends)
     assert check_reference(one.tape, attends, one.reference) < 1e-12
@@ -129,14 +119,6 @@ def test_a_wrong_reference_is_caught(attends, mapped):
         check_reference(one.tape, attends, rounded_weights.reference())
     with pytest.raises(SensitivityError, match="differ by"):
         check_reference(one.tape, attends, one.reference + 1e-8 * one.reference.abs().max())
-
-
-def test_unknown_sites_and_unlike_outputs_are_refused(attends, mapped):
-    one = mapped(attends)
-    with pytest.raises(SensitivityError, match=r"no operation of this call is at 7\.q; its sites: "):
-        replay(one.tape, attends.model, attends.inputs, narrow=[StorageSite("7", "q")])
-    with pytest.raises(ParameterError, match="expected outputs of the same call"):
-        unit_drift(one.reference[:1], one.reference)
 
 
 def test_drift_by_hand_and_where_it_is_not_finite():

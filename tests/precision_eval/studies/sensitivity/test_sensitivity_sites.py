@@ -4,7 +4,7 @@ import pytest
 
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.studies.sensitivity.policies import MixedPolicy
-from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, TARGETS, VOICE_RULES, target_by_id
+from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, VOICE_RULES
 from precision_eval.trace.sites import Rule, SensitivityError, StorageSite, selected, sites_of
 
 SITES = (StorageSite("0", "q"), StorageSite("0", "norm"), StorageSite("1", "q"), StorageSite("all", "head"))
@@ -50,14 +50,6 @@ def test_selected_keeps_layers_and_roles_and_refuses_unknown_ones():
         selected(SITES, roles=("scoers",))
 
 
-def test_target_names_are_looked_up():
-    assert target_by_id("voice") is TARGETS[0]
-    with pytest.raises(UnknownNameError, match="unknown target 'vioce'; did you mean voice"):
-        target_by_id("vioce")
-    with pytest.raises(UnknownNameError, match="unknown size of the target 'voice'"):
-        TARGETS[0].build("huge", seed=0)
-
-
 def test_a_policy_says_what_every_site_stores_in():
     policy = MixedPolicy(held=("norm", "1.q"), cache="float16")
     formats = {site.id: policy.format_of(site) for site in (*SITES, StorageSite("0", "cache"))}
@@ -75,22 +67,3 @@ def test_a_policy_that_holds_what_does_not_exist_is_refused():
         MixedPolicy(held=("nrom",)).checked(SITES)
     with pytest.raises(UnknownNameError, match="unknown format of a policy: 'float8'"):
         MixedPolicy(format="float8").checked(SITES)
-
-
-def test_foretold_counts_as_rounded_what_a_narrow_reader_casts_again():
-    sites = (
-        StorageSite("0", "norm"),
-        StorageSite("0", "q"),
-        StorageSite("0", "mlp"),
-        StorageSite("0", "scores"),
-        StorageSite("0", "residual"),
-    )
-    rounded = {StorageSite("0", role) for role in ("norm", "q", "mlp", "residual")}
-    assert MixedPolicy(held=("norm",)).foretold(sites) == rounded
-    assert MixedPolicy(held=("norm", "q", "mlp")).foretold(sites) == {
-        StorageSite("0", "q"),
-        StorageSite("0", "residual"),
-    }
-    assert MixedPolicy(held=("q", "scores")).foretold(sites) == {
-        StorageSite("0", role) for role in ("norm", "mlp", "residual")
-    }

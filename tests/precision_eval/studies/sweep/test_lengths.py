@@ -12,13 +12,11 @@ from precision_eval.core.errors import ParameterError, RecordError, UnknownNameE
 from precision_eval.core.json_lines import TrialFile
 from precision_eval.run.executor import (
     WorkerCrashedError,
-    WorkerOutOfMemoryError,
     WorkerStoppedError,
-    WorkerTimedOutError,
 )
 from precision_eval.stats import over_processes, paired_log_ratios
 from precision_eval.studies.sweep.curves import CASTS, curves_of
-from precision_eval.studies.sweep.plan import BASELINE, FULL, QUICK, REVISION, TO_HALF, Sweep
+from precision_eval.studies.sweep.plan import REVISION, TO_HALF, Sweep
 from precision_eval.studies.sweep.running import SweepRun, TimeLimit, middles
 
 ENVIRONMENT = "ab" * 32
@@ -49,15 +47,6 @@ def run(sweep, tmp_path, executor, **options):
 
 def started(sweep, file, executor, **options):
     return SweepRun(sweep=sweep, file=file, executor=executor, environment=ENVIRONMENT, **options)
-
-
-def test_full_plan():
-    configurations = FULL.configurations()
-    assert len(configurations) == 2 * 2 * 2 + 2 * 2  # shapes × modes × threads, and two further states, eager, 1 thread
-    assert {(c.mode, c.threads) for c in configurations if c.memory != "grown"} == {("eager", 1)}
-    assert configurations[0].title == "metavoice float16, eager, 1 thread"
-    assert len({c.id for c in configurations}) == len(configurations)
-    assert len(QUICK.configurations()) == 4
 
 
 def test_jobs_go_process_by_process_in_orders_of_their_own(made):
@@ -250,21 +239,6 @@ def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):
     assert started(sweep, jump, Jump(made), limit=TimeLimit(0.0, clock)).refine(3) == 4
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(WorkerTimedOutError("late"), "timed_out"), (WorkerOutOfMemoryError("full"), "out_of_memory")]
-)
-def test_other_losses_are_results(made, tmp_path, error, status):
-    sweep = made.small(lengths=(64,), processes=1)
-    (line,) = run(sweep, tmp_path, Made(made, {0: error}))
-    assert set(line["status"].values()) == {status}
-    again = Made(made)
-    run(sweep, tmp_path, again)
-    assert again.jobs == []
-    (series,) = curves_of([line])
-    assert series.points[0].failures[BASELINE].startswith(f"{status}: ")
-    assert series.crossover_points() == ()
-
-
 def test_lines_are_strict_json_and_combine_over_processes(made):
     jobs = made.small().jobs(ENVIRONMENT)
     lines = [made.line(job, length) for job in jobs for length in job.lengths]
@@ -282,19 +256,6 @@ def test_lines_are_strict_json_and_combine_over_processes(made):
     assert (crossing.degrees, crossing.length) == (1, 64)
 
 
-def test_one_process_has_the_degrees_of_its_rounds(made):
-    (job,) = made.small(processes=1).jobs(ENVIRONMENT)
-    (series,) = curves_of([made.line(job, 64)])
-    assert [point.degrees for point in series.crossover_points()] == [29]
-
-
-def test_only_the_last_campaign_is_read(made):
-    old, new = made.small().jobs(ENVIRONMENT)[0], made.small(budget_s=0.4).jobs(ENVIRONMENT)[0]
-    (series,) = curves_of([made.line(old, 64), made.line(old, 256), made.line(new, 64)])
-    assert [point.length for point in series.points] == [64]
-    assert curves_of([]) == ()
-
-
 def test_another_revision_is_never_mixed_in(made):
     (job, _) = made.small().jobs(ENVIRONMENT)
     assert f"/r{REVISION}/" in job.campaign
@@ -306,8 +267,3 @@ def test_another_revision_is_never_mixed_in(made):
     assert series.points[0].processes == 1
     with pytest.raises(RecordError, match=f"measured by revision 1, this reads revision {REVISION}.*measure again"):
         curves_of([old])
-
-
-def test_foreign_lines_are_refused():
-    with pytest.raises(RecordError, match="not those of a length sweep"):
-        curves_of([{"key": "a", "campaign": "b"}])

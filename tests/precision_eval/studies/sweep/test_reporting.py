@@ -9,7 +9,6 @@ import pytest
 
 from precision_eval.stats.crossover import Crossing, Crossover
 from precision_eval.studies.sweep.curves import curves_of, jump_of_faults
-from precision_eval.studies.sweep.plan import TO_QUERY
 from precision_eval.studies.sweep.plots import draw, draw_lengths
 from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
 
@@ -151,32 +150,6 @@ def test_a_jump_has_no_place_on_a_straight_line(made, tmp_path):
     assert ["straight lines" in " ".join(key) for key in keys] == [True, False]  # the key names what is drawn
 
 
-def test_the_null_and_the_processes_are_stated(made):
-    sweep = made.small(processes=3)
-    lines = [
-        made.line(job, length, noise_floor=1.1 if length == 256 else 1.0)
-        for job in sweep.jobs(ENVIRONMENT)
-        for length in job.lengths
-    ]
-    found = curves_of(lines)
-    told = answer(found)[-1]
-    assert told.startswith(
-        "Noise floor: a copy of `full_float32` with tensors of its own takes 1 × its time in the middle of 3"
-    )
-    assert "points and 1.1 [1." in told
-    assert told.endswith(
-        "at the farthest (metavoice float16, eager, 1 thread, 256 slots); 1 of them are called slower or faster."
-    )
-    text = summary_markdown(found, campaign="c")
-    assert "Every ratio is over 3 processes." in text
-    assert "## A copy of `full_float32` ÷ `full_float32`" in text
-    fewer = summary_markdown(curves_of(lines[:-1]), campaign="c")
-    assert "Every ratio is over 2 to 3 processes." in fewer
-    for line in lines:
-        del line["ratios"]["noise_floor"]
-    assert "Noise floor" not in "".join(answer(curves_of(lines)))
-
-
 def test_the_answer_says_where_memory_turns_the_order(made):
     turned = findings(
         made, lambda where, length: 2.0 if where.memory == "returned" else 0.5, memory=("grown", "kept", "returned")
@@ -189,40 +162,3 @@ def test_the_answer_says_where_memory_turns_the_order(made):
     same = "\n".join(answer(findings(made, lambda *_: 2.0, memory=("grown", "kept"))))
     assert "No length was found at which the state of memory alone turns the order." in same
     assert "state of memory" not in "\n".join(answer(findings(made, lambda *_: 2.0)))
-
-
-def test_page_faults_and_failures_are_written(made):
-    sweep = made.small(processes=1)
-    (job,) = sweep.jobs(ENVIRONMENT)
-    lines = [made.line(job, length, faults=float(length)) for length in job.lengths]
-    for line in lines:
-        if line["length"] == 256:
-            line["status"][TO_QUERY], line["reason"][TO_QUERY] = "raised", "RuntimeError: no"
-            line["ratios"] = {}
-    text = summary_markdown(curves_of(lines), campaign="c")
-    assert "| 64 | 256 | 1,024 |" in text
-    assert "- metavoice float16, eager, 1 thread, `kv_to_query` at 256: raised: RuntimeError: no" in text
-    assert " | – | " in text
-
-
-def test_nothing_measured_draws_nothing(made, tmp_path):
-    (job,) = made.small(processes=1, lengths=(64,)).jobs(ENVIRONMENT)
-    line = made.line(job, 64) | {"ratios": {}, "page_faults": {}}
-    found = curves_of([line])
-    assert draw(found, tmp_path) == []
-    assert sentence(found[0].crossover).startswith("no ratio")
-    assert "no ratio" in summary_markdown(found, campaign="c")
-
-
-def test_the_figure_has_a_panel_per_configuration_with_its_data(made):
-    found = findings(made, lambda _, length: 0.5 if length < 1000 else 2.0, threads=(1, 2), modes=("eager", "compiled"))
-    figure = draw_lengths(found)
-    shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left").replace("\n", ", ") for axes in shown] == [
-        one.configuration.title for one in found
-    ]
-    for axes, one in zip(shown, found, strict=True):
-        drawn = {tuple(round(float(y), 6) for y in line.get_ydata()) for line in axes.lines}
-        assert tuple(round(point.ratios[TO_QUERY].ratio, 6) for point in one.points) in drawn
-        assert axes.get_xscale() == axes.get_yscale() == "log"
-        assert any("[" in text.get_text() for text in axes.texts)  # the crossing and its interval

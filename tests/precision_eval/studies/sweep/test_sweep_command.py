@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -136,17 +135,6 @@ def test_bad_requests_end_before_anything_is_started(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_with_130(tmp_path, monkeypatch, capsys):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sweep_cli, "_measure", stop)
-    with pytest.raises(SystemExit) as stopped:
-        run_sweep(FULL, tmp_path)
-    assert stopped.value.code == 130
-    assert "the same command goes on from there" in " ".join(capsys.readouterr().out.split())
-
-
 @pytest.mark.parametrize(
     ("shape", "heads", "scale"), [("metavoice", (16, 16), None), ("dia", (16, 4), 1.0), ("tiny", (4, 2), None)]
 )
@@ -222,21 +210,6 @@ def test_a_null_on_the_baselines_own_tensors_would_be_seen(monkeypatch, fault):
         check_own_tensors(given)
 
 
-def test_a_baseline_that_cannot_be_copied_is_not_timed(monkeypatch):
-    measured, calls = generic.prepared, []
-
-    def once(cell, fix, built, stack):
-        calls.append(fix)
-        if calls.count("full_float32") > 1:
-            return generic.failed(fix, "out_of_memory", "planted")
-        return measured(cell, fix, built=built, stack=stack)
-
-    monkeypatch.setattr(generic, "prepared", once)
-    (line,) = measure_job(job_of(64))
-    assert line["status"] == {"full_float32": "out_of_memory", TO_HALF: "passed", TO_QUERY: "passed"}
-    assert set(line["ratios"]) == {CASTS}
-
-
 ROOM = """
 import ctypes
 from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, _allocator, _is_mapped
@@ -266,22 +239,6 @@ def test_large_blocks_come_from_the_system_while_room_is_taken():
     assert done.stdout.split() == ["False", *["0", "False"] * 3, "32", "True", "False"]
 
 
-NEVER_MAPPED = """
-from precision_eval.studies.sweep.memory import large_room_taken
-with large_room_taken("grown") as taken:
-    print(taken >> 20)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
-def test_a_heap_that_never_maps_is_not_filled_without_end():
-    environment = {**os.environ, "MALLOC_MMAP_MAX_": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", NEVER_MAPPED], capture_output=True, text=True, check=True, env=environment
-    )
-    assert done.stdout.split() == ["2048"]
-
-
 def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
     measured = generic.prepared
 
@@ -298,16 +255,6 @@ def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):
     assert line["reason"] == {TO_QUERY: "RuntimeError: planted"}
     assert set(line["ratios"]) == {TO_HALF, NOISE_FLOOR}
     assert set(line["page_faults"]) == set(FIXES) - {TO_QUERY}
-
-
-def test_a_call_that_raises_while_it_is_timed_is_a_result(monkeypatch):
-    def raises(*_, **__):
-        raise measuring.CandidateError("candidate 'x' raised while it was timed") from RuntimeError("planted")
-
-    monkeypatch.setattr(measuring, "compare_latency", raises)
-    (line,) = measure_job(job_of(64))
-    assert set(line["reason"].values()) == {"RuntimeError: planted"}
-    assert line["ratios"] == {}
 
 
 def test_states_of_memory_need_glibc(monkeypatch):
@@ -327,12 +274,3 @@ def test_compiled_job():
     lines = measure_job(job_of(32, 64, configuration=SweepConfiguration(**(vars(TINY) | {"mode": "compiled"}))))
     assert [set(line["status"].values()) for line in lines] == [{"passed"}] * 2
     assert all(set(line["ratios"]) == {TO_HALF, TO_QUERY, CASTS, NOISE_FLOOR} for line in lines)
-
-
-def test_planning_and_reading_load_no_torch():
-    code = (
-        "import precision_eval.cli.sweep, precision_eval.studies.sweep.plan, precision_eval.studies.sweep.running, "
-        "precision_eval.studies.sweep.curves, precision_eval.studies.sweep.summary, sys; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

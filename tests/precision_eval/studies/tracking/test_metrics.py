@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -13,14 +11,12 @@ from precision_eval.studies.tracking import (
     METRICS,
     FixFailedError,
     fix_digest,
-    fix_labels,
     metric_by_id,
     metrics_of,
     version_of,
 )
 from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
 from precision_eval.studies.tracking.place import fix_of_label
-from precision_eval.studies.tracking.selection import COMPILED, SIZES, TIMED_CASES
 from precision_eval.studies.tracking.versioning import torch_version_number
 
 FIX_DIGESTS = {
@@ -73,20 +69,6 @@ def test_metrics_name_measures_that_exist_and_each_case_has_the_common_ones():
         metric_by_id("drifd")
 
 
-def test_the_literal_selections_name_what_exists():
-    names = {case.id for case in all_cases()}
-    assert {*TIMED_CASES, *COMPILED, *SIZES} <= names
-    assert {name for metrics in COMPILED.values() for name in metrics} <= {metric.id for metric in METRICS}
-    for name, sizes in SIZES.items():
-        assert set(sizes) <= set(case_by_id(name).default_sizes)
-
-
-def test_a_case_lists_the_fixes_that_it_takes():
-    assert "upstream" not in fix_labels(case_by_id("attention-decode"))
-    assert "upstream" in fix_labels(case_by_id("metavoice-decode"))
-    assert "dynamo_fallback" in fix_labels(case_by_id("attention-decode"))  # n/a in eager, not left out
-
-
 def test_figures_are_read_from_where_they_stand():
     data = {"against_reference": {"log_spectral_distance_db": {"ratio_to_null": 0.5}}, "ratio_to_anchor": [1.0, 3, 2.0]}
     outcome = passed("bfloat16", data)
@@ -118,18 +100,6 @@ def test_a_changed_definition_is_another_version(changed):
     assert changed != version_of(DECODE, "eager", metric_by_id("drift"))
 
 
-def test_words_and_the_number_of_processes_are_no_part_of_a_version(monkeypatch):
-    from precision_eval.studies.tracking import versioning
-
-    ratio, divergence = metric_by_id("latency_ratio"), metric_by_id("divergence")
-    before = version_of(DECODE, "eager", ratio), version_of(VOICE, "eager", divergence)
-    assert version_of(DECODE, "eager", replace(ratio, title="other words")) == before[0]
-    more = replace(versioning.FULL, options=replace(versioning.FULL.options, processes=9, streams=99))
-    monkeypatch.setattr(versioning, "FULL", more)
-    assert version_of(DECODE, "eager", ratio) == before[0]  # only surer
-    assert version_of(VOICE, "eager", divergence) != before[1]  # other streams: another quantity
-
-
 def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
     from precision_eval.studies.tracking import versioning
 
@@ -148,8 +118,3 @@ def test_torch_versions_sort_as_numbers():
     assert numbers[2] == 2_010_000
     with pytest.raises(ValueError, match=r"expected three numbers first, such as 2\.13\.0"):
         torch_version_number("nightly")
-
-
-def test_listing_what_is_tracked_loads_neither_torch_nor_numpy():
-    code = "import sys, precision_eval.studies.tracking; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,6 @@ from concurrent.futures import Executor, Future
 import pytest
 
 from precision_eval.core.cells import failed, passed
-from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import WorkerCrashedError
 from precision_eval.measure.registry import CellResult
 from precision_eval.studies.tracking import (
@@ -19,7 +18,6 @@ from precision_eval.studies.tracking import (
     outcomes,
     outcomes_of,
 )
-from precision_eval.studies.tracking.effort import PROCESS_VARIABLE, process_numbers
 
 DECODE = Place(case="attention-decode", mode="eager", size="dia")
 VOICE = Place(case="voice", mode="eager", size="default")
@@ -96,16 +94,6 @@ def test_latency_is_one_cell_of_the_fixes_that_run(cells, tmp_path):
     assert timed.options.processes == 3
 
 
-def test_a_round_of_a_sweep_times_one_process_by_its_number(monkeypatch):
-    monkeypatch.setenv(PROCESS_VARIABLE, "2")
-    assert process_numbers(FULL) == (2,)
-    monkeypatch.setenv(PROCESS_VARIABLE, "two")
-    with pytest.raises(ParameterError, match="PRECISION_EVAL_LATENCY_PROCESS is 'two'"):
-        process_numbers(FULL)
-    assert process_numbers(QUICK, {}) == (0,)
-    assert process_numbers(FULL, {}) == (0, 1, 2)
-
-
 def test_the_voice_is_held_to_references_and_no_control_is_made(cells, tmp_path):
     outcomes_of(VOICE, "divergence", folder=tmp_path, effort=FULL)
     assert measured(cells, "streams")[0] == "reference"
@@ -113,13 +101,6 @@ def test_the_voice_is_held_to_references_and_no_control_is_made(cells, tmp_path)
     outcomes_of(VOICE, "audio", folder=tmp_path, effort=FULL)
     assert measured(cells, "synthesis")[:2] == ["reference", "noise_floor"]
     assert not any(fix.startswith("control") for cell in cells.cells for fix in cell.fixes)
-
-
-def test_without_its_reference_nothing_is_compared(cells, tmp_path):
-    cells.statuses["reference", "streams"] = "out_of_memory"
-    records = outcomes_of(VOICE, "divergence", folder=tmp_path, effort=FULL)
-    assert records["bfloat16"].reason == "streams of reference: because"
-    assert not measured(cells, "divergence")
 
 
 def test_quick_measures_the_tiny_size_and_few_compiled_apart_from_full(cells, tmp_path):

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from precision_eval.core.cells import failed, passed
+from precision_eval.core.cells import passed
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure.blocks import Candidate, Rounds
 from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.stats import paired_ratio
 from precision_eval.studies.tracking import FULL, Place, paired
-from precision_eval.studies.tracking.paired import anchor_call
 
 TINY = Place(case="attention-decode", mode="eager", size="tiny")
 
@@ -47,16 +46,6 @@ def test_without_the_baseline_the_anchor_is_left():
     assert gathered.data["missing"]["ratio_to_baseline"] == "the baseline full_float32 cannot be timed here"
 
 
-def test_processes_are_gathered_fix_by_fix():
-    one = passed("a", {"ratio_to_baseline": 1.0, "ratio_to_anchor": 2.0, "clock": "cpu", "blocks": 15})
-    two = passed("a", {"ratio_to_baseline": 3.0, "ratio_to_anchor": 4.0, "clock": "wall", "blocks": 16})
-    broken = failed("b", "out_of_memory", "too large")
-    found = paired.over_processes([{"a": one, "b": one}, {"a": two, "b": broken}])
-    assert found["a"].data["ratio_to_baseline"] == [1.0, 3.0]
-    assert found["a"].data["clock"] == ["cpu", "wall"]
-    assert (found["b"].status, found["b"].reason) == ("out_of_memory", "too large")
-
-
 class CountingTimer:
     """A clock on which each call of a model takes a millisecond, and whatever calls none takes one too."""
 
@@ -90,20 +79,3 @@ def test_a_fix_that_takes_longer_is_seen_in_both_ratios(monkeypatch, repeats):
         assert found["bfloat16"].data[name] == pytest.approx(repeats)
         assert found["full_float32"].data[name] == pytest.approx(1.0)
     assert found["full_float32"].data["blocks"] >= paired.MIN_ROUNDS
-
-
-def test_a_fix_that_raises_after_all_has_its_outcome_and_leaves_the_others():
-    cell = TINY.cell(("as_shipped", "full_float32"), "latency", FULL.options)
-    found = paired.timed_in_process(cell, 0)
-    assert found["as_shipped"].status == "raised"
-    assert found["full_float32"].status == "passed"
-
-
-def test_the_anchor_is_the_same_computation_every_time():
-    call, again = anchor_call(), anchor_call()
-    first = call()
-    assert first.dtype == np.float32
-    assert first.shape == (16, 512)
-    assert np.isfinite(first).all()
-    assert np.array_equal(first, call())
-    assert np.array_equal(first, again())

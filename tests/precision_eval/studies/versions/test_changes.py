@@ -10,16 +10,14 @@ import pytest
 from precision_eval.core.errors import IntegrityError, ParameterError, RecordError, UnknownNameError
 from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
-from precision_eval.results.expectations import load_table, version_key
+from precision_eval.results.expectations import load_table
 from precision_eval.studies.versions.changes import (
-    SESSION_MARGIN,
-    TURN_MARGIN,
     change_points,
     reach,
 )
 from precision_eval.studies.versions.history import HistoryChoice, history_of
-from precision_eval.studies.versions.output import as_json, markdown, number, write_csv
-from precision_eval.studies.versions.series import PAIRED, build_series
+from precision_eval.studies.versions.output import as_json, markdown, write_csv
+from precision_eval.studies.versions.series import build_series
 from precision_eval.studies.versions.text import headline
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
 
@@ -71,12 +69,6 @@ def test_a_slow_creep_is_reported_when_it_has_left_the_level(tmp_path, write, ru
     values = [1.0 * 1.15**k for k in range(len(VERSIONS))]
     found = changes_of(folder_of(tmp_path, write, run_type, {DRIFT: {CELL: values}}))
     assert [(one.before, one.at) for one in found] == [("2.8.0", "2.9.1"), ("2.11.0", "2.12.1")]
-
-
-def test_bytes_from_zero_and_to_zero(tmp_path, write, run_type):
-    values = [0.0, 0.0, 4096.0, 4096.0, 0.0, 0.0, 0.0, 0.0]
-    found = changes_of(folder_of(tmp_path, write, run_type, {BYTES: {CELL: values}}))
-    assert [(one.at, one.factor) for one in found] == [("2.8.0", math.inf), ("2.10.0", 0.0)]
 
 
 def test_a_step_in_latency_is_found_with_its_size(tmp_path, write, run_type):
@@ -155,21 +147,6 @@ def test_the_whole_interval_must_lie_beyond_the_sessions_margin(tmp_path, write,
     assert changes_of(folder) == ()
 
 
-def test_every_paired_metric_has_a_sessions_margin():
-    assert set(SESSION_MARGIN) == set(TURN_MARGIN) == set(PAIRED)
-
-
-def test_a_baseline_that_moves_within_the_sessions_margin_is_no_cause(tmp_path, write, run_type):
-    values = {
-        RATIO: {CELL: stepped(1.40), ("full_float32", "tiny"): [[1.0] * 3] * 8},
-        ANCHOR: {("full_float32", "tiny"): stepped(1 / 1.20)},
-    }
-    folder = folder_of(tmp_path, write, run_type, values)
-    assert [(one.fix, one.with_baseline) for one in changes_of(folder)] == [("kv_to_query", False)]
-    found = changes_of(folder, margins={})
-    assert {(one.metric, one.with_baseline) for one in found} == {("latency_ratio", True), ("latency_to_anchor", False)}
-
-
 FIXES = ("kv_to_query", "query_to_half", "bfloat16", "autocast", "float16", "full_bfloat16")
 
 
@@ -198,32 +175,6 @@ def test_two_versions_of_three_processes_can_call_nothing_and_say_so(tmp_path, w
     )
     said = "Between torch 2.6.0 and 2.7.1, no status turned over and no exact metric changed."
     assert headline(history) == f"{said} Paired latencies could not be judged: dia-decode."
-
-
-def test_three_versions_of_three_processes_take_luck(tmp_path, write, run_type):
-    """A clear step has p = 2/84/0.8 = 0.030, so 0.18 where it is one of 6; where all take it together, 0.030."""
-    history = history_of(few_versions(tmp_path, write, run_type, versions=3, moved=0))
-    found = reach(history.cases[0].series)
-    assert (found.none, found.unsure) == (False, True)
-    (note,) = [one for one in history.notes if "too few" in one]
-    assert "to call any paired change in dia-decode without luck: one series' step" in note
-    assert "p of about 0.03, times 6 series" in note
-    assert headline(history).endswith("no exact metric changed. Paired latencies could hardly be judged: dia-decode.")
-    assert len(history_of(few_versions(tmp_path / "moved", write, run_type, versions=3, moved=6)).cases[0].changes) >= 4
-
-
-def test_enough_versions_are_no_doubt(tmp_path, write, run_type):
-    history = history_of(few_versions(tmp_path, write, run_type, versions=5, moved=0))
-    assert not reach(history.cases[0].series).unsure
-    assert not any("too few" in note for note in history.notes)
-    assert headline(history).endswith("no metric changed beyond its noise.")
-
-
-def test_the_headline_claims_nothing_of_latencies_without_samples(tmp_path, write, run_type):
-    values = {RATIO: {CELL: [1.0] * 4 + [3.0] * 4}, DRIFT: {CELL: [1.0] * 4 + [2.0] * 4}}
-    history = history_of(read_results(folder_of(tmp_path, write, run_type, values)))
-    assert reach(history.cases[0].series) is None
-    assert headline(history).endswith("of these 1. Paired latencies could not be judged: dia-decode.")
 
 
 def test_statuses_turn_over_with_their_upstream_change(tmp_path, write, run_type):
@@ -280,19 +231,6 @@ def test_every_status_change_on_record_is_explained():
         for (before, old), (at, new) in zip(change.by_version[:-1], change.by_version[1:], strict=True):
             if old.status != new.status:
                 assert explanations(known, key, before=before, at=at, statuses=(old.status, new.status)), change.cell
-
-
-def test_releases_are_in_order_and_dated():
-    releases = list(load_upstream().releases.values())
-    assert [one.version for one in releases] == sorted((one.version for one in releases), key=version_key)
-    dates = [one.date for one in releases]
-    assert None not in dates
-    # a patch release may follow the next minor one, minor releases may not
-    minor = [one.date for one in releases if one.version.endswith(".0")]
-    assert minor == sorted(minor)
-    for change in load_upstream().changes:
-        assert change.since in load_upstream().releases, change.id
-        assert change.reference.startswith("https://"), change.id
 
 
 def test_damaged_upstream_data_are_refused(tmp_path):
@@ -368,30 +306,3 @@ def test_json_is_strict_and_csv_holds_every_value(tmp_path, write, run_type):
     assert lines[1].startswith("dia-decode,eager,tiny,kv_to_query,latency_ratio,2.6.0,measured,")
     with pytest.raises(ParameterError, match="cannot be written"):
         write_csv(history, tmp_path / "out" / "values.csv" / "below.csv")
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "text"),
-    [
-        ("peak_bytes", 1536.0, "1.5 KiB"),
-        ("peak_bytes", 0.0, "0 B"),
-        ("stored_bytes", 5 * 2.0**30, "5 GiB"),
-        ("drift", 0.00123, "1.2e-03"),
-        ("latency_ratio", 2.3456, "2.35"),
-    ],
-)
-def test_numbers_are_written_short(metric, value, text):
-    assert number(metric, value) == text
-
-
-def test_the_heading_counts_and_names_the_build(tmp_path, write, run_type):
-    def heading_of(path, *sets, axis="torch"):
-        return markdown(history_of(sets or read_results(path), HistoryChoice(axis=axis))).splitlines()[0]
-
-    folder = folder_of(tmp_path / "all", write, run_type, {DRIFT: {CELL: [1.0] * 8}}, cuda=True)
-    assert heading_of(folder) == "8 torch versions on lab (Testium 1), CUDA builds, run on the CPU"
-    slim = [replace(one, build="slim") for one in read_results(folder)]
-    assert heading_of(folder, *slim).endswith("slim builds (CUDA builds without CUDA's libraries)")
-    assert heading_of(folder, slim[0], axis="commit").startswith("1 commit on lab")
-    plain = folder_of(tmp_path / "cpu", write, run_type, {DRIFT: {CELL: [1.0] * 8}})
-    assert heading_of(plain).endswith("CPU builds")

@@ -103,10 +103,3 @@ def test_one_seeds_luck_is_no_change_and_says_what_the_seeds_say(tmp_path, write
         (note,) = [note for note in history.notes if "of one seed" in note]
         assert f"×{tracked[1]:g} at 2.9.1, over 8 seeds ×" in note
     assert len(history_with(tmp_path / "bare", write, run_type, (1.0, 1.6), None).cases[0].changes) == 1
-
-
-def test_seeds_of_another_processor_or_definition_are_not_used(tmp_path, write, run_type):
-    confirmed = {"2.8.0": OLD, "2.9.1": {seed: 1.2 * value for seed, value in OLD.items()}}
-    for number, more in enumerate(({"cpu": "other"}, {"definition": "v0"})):
-        history = history_with(tmp_path / str(number), write, run_type, (1.0, 1.2), confirmed, **more)
-        assert history.cases[0].changes == ()

@@ -1,16 +1,12 @@
 """Figures over torch versions: every cell, line, frame and ring is where the history has it."""
 
-import dataclasses
-
 import made_history as made
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from precision_eval.core.drawing import LeftOut, save
-from precision_eval.studies.versions.changes import StatusChange
-from precision_eval.studies.versions.plots import STATUS_STYLES, draw_drift, draw_latency, draw_statuses, drawings
+from precision_eval.core.drawing import LeftOut
+from precision_eval.studies.versions.plots import draw_drift, draw_latency, draw_statuses, drawings
 
 PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
@@ -41,15 +37,6 @@ def test_a_drift_cell_holds_its_number_or_the_letter_of_its_status(history):
     assert eager[3, 1] == "8.2e-4"
 
 
-def test_more_drift_is_a_darker_cell(history):
-    axes = draw_drift(history, history.cases[0]).axes[0]
-    cells = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): p.get_facecolor() for p in axes.patches if p.get_fill()}
-    light = [sum(cells[row, 9][:3]) for row in (0, 1, 3)]  # drift rises with the row
-    assert light == sorted(light, reverse=True)
-    assert len(set(light)) == 3
-    assert to_hex(cells[0, 0]) == STATUS_STYLES["raised"].colour.lower()
-
-
 def test_a_status_cell_holds_its_letter_and_what_was_not_run_is_blank():
     history = made.made_history(cases=("dia-decode", "voice"), fixes=("upstream", "float16"))
     figure = draw_statuses(history, mode="eager")
@@ -67,15 +54,6 @@ def test_frames_and_rings_are_where_something_changed(history):
     rings = [line for line in draw_latency(history, history.cases[0]).axes[0].lines if line.get_markersize() == 10]
     assert sum(line.get_xdata().size for line in rings) == 1
     assert [round(float(x)) for line in rings for x in line.get_xdata()] == [4]
-
-
-def test_a_change_of_another_size_or_mode_frames_nothing(history):
-    (case,) = history.cases
-    moved = [dataclasses.replace(one, size="full", mode="eager") for one in case.status_changes]
-    case = dataclasses.replace(case, status_changes=tuple(moved))
-    changed = dataclasses.replace(history, cases=(case,))
-    assert isinstance(moved[0], StatusChange)
-    assert frames(draw_statuses(changed, mode="eager").axes[0]) == set()
 
 
 def test_a_latency_line_is_the_storys_ratios_and_intervals(history):
@@ -102,13 +80,6 @@ def test_a_line_that_ends_early_says_where():
     assert [text.get_text() for text in axes.texts] == ["upstream (to 2.13)"]
 
 
-def test_ratios_close_together_still_have_numbers_on_the_axis():
-    history = made.made_history(cases=("voice",), fixes=("full_float32", "bfloat16"))
-    axes = draw_latency(history, history.cases[0]).axes[0]
-    low, high = axes.get_ylim()
-    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
-
-
 def test_nothing_measured_leaves_the_figure_out():
     history = made.made_history(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
     with pytest.raises(LeftOut, match="drift of voice: none was measured"):
@@ -118,18 +89,3 @@ def test_nothing_measured_leaves_the_figure_out():
     with pytest.raises(LeftOut, match="statuses of mode other"):
         draw_statuses(history, mode="other")
     assert [stem for stem, _, _ in drawings(history)] == ["statuses-eager", "statuses-compiled"]
-
-
-def test_every_status_has_a_letter_and_a_colour_of_its_own():
-    from precision_eval.core.records import STATUSES
-
-    assert set(STATUS_STYLES) == {*STATUSES, "failed", "not_applicable"}
-    assert len({style.letter for style in STATUS_STYLES.values()}) == len(STATUS_STYLES)
-    assert len({style.colour for style in STATUS_STYLES.values()}) == len(STATUS_STYLES)
-
-
-def test_the_same_story_gives_the_same_bytes(tmp_path):
-    history = made.made_history(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0"), modes=("eager",))
-    first, second = (save(draw_drift(history, history.cases[0]), tmp_path / name, "drift") for name in "ab")
-    for one, other in zip(first, second, strict=True):
-        assert one.read_bytes() == other.read_bytes()

@@ -6,24 +6,17 @@ import math
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import ParameterError
 from precision_eval.results.asv import read_results
 from precision_eval.stats import student_quantile
-from precision_eval.studies.versions.series import build_series, kind_of, padded, pair_scale
+from precision_eval.studies.versions.series import build_series, padded, pair_scale
 
 RATIO = "eager.dia_decode.track_latency_ratio"
-DRIFT = "eager.dia_decode.track_drift"
 CELL = ("kv_to_query", "tiny")
 
 
 def series_of(folder):
     sets = read_results(folder)
     return {one.key: one for one in build_series(sets, [s.torch_version for s in sets])}
-
-
-def test_kinds_of_metrics():
-    kinds = {metric: kind_of(metric) for metric in ("latency_ratio", "drift", "status", "time", "divergence")}
-    assert list(kinds.values()) == ["paired", "exact", "status", "other", "other"]
 
 
 def test_noise_and_interval_by_hand(tmp_path, write, run_type):
@@ -85,31 +78,3 @@ def test_other_fixes_lend_their_noise(tmp_path, write, run_type):
         assert noise.scale == pytest.approx(math.sqrt(expected))
         assert noise.degrees_of_freedom == 11
     assert found["full_float32"].scale == 0.0
-
-
-def test_positions_without_results_stay_in_their_place(tmp_path, write, run_type):
-    for version, cells in (("2.6.0", {CELL: 1.0}), ("2.7.0", {("float16", "tiny"): 2.0}), ("2.8.0", {CELL: 3.0})):
-        write(tmp_path, [run_type(torch=version, values={DRIFT: cells})])
-    one = series_of(tmp_path)["eager", "dia-decode", "drift", *CELL]
-    assert [point.state for point in one.points] == ["measured", "absent", "measured"]
-    assert [point.position for point in one.measured] == ["2.6.0", "2.8.0"]
-    assert one.noise is None
-    assert all(point.interval is None for point in one.points)
-
-
-def test_a_benchmark_defined_anew_starts_anew(tmp_path, write, run_type):
-    for version, digest in (("2.6.0", "v1"), ("2.7.0", "v1"), ("2.8.0", "v2")):
-        write(tmp_path, [run_type(torch=version, values={DRIFT: {CELL: 1.0}}, versions={DRIFT: digest})])
-    (one,) = series_of(tmp_path).values()
-    assert [[point.position for point in run] for run in one.runs] == [["2.6.0", "2.7.0"], ["2.8.0"]]
-
-
-def test_ratios_at_or_below_zero_are_refused(tmp_path, write, run_type):
-    write(tmp_path, [run_type(torch="2.6.0", values={RATIO: {CELL: [1.0, 0.0]}})])
-    with pytest.raises(ParameterError, match=r"latency_ratio at 2\.6\.0 holds a ratio that is not above 0 \(0\)"):
-        series_of(tmp_path)
-
-
-def test_one_position_per_set():
-    with pytest.raises(ParameterError, match="0 result sets for the positions a; expected one for each"):
-        build_series([], ["a"])
