@@ -14,11 +14,6 @@ def test_the_bank_is_librosas(fs, n_fft):
     np.testing.assert_allclose(mel_filter_bank(fs, n_fft), theirs, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.parametrize("fs", [8000, 11025, 16000, 24000, 44100, 96000])
-def test_no_band_is_empty(fs):
-    assert (mel_filter_bank(fs, 4 * round(256 * fs / 24000)).sum(axis=1) > 0).all()
-
-
 def test_the_basis_is_scipys_orthonormal_dct():
     x = np.random.default_rng(0).standard_normal((7, 80))
     np.testing.assert_allclose(x @ cosine_basis().T, scipy.fft.dct(x, norm="ortho")[:, :25], atol=1e-13)

@@ -37,20 +37,6 @@ def backends(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("name", ["stoi", "pesq"])
-@pytest.mark.parametrize(("seconds", "lengths"), [(3, [3]), (14, [10]), (15, [10, 5]), (40, [10, 10, 10, 10])])
-def test_segments_of_10_s(backends, name, seconds, lengths):
-    x = np.full(seconds * FS, 0.1, np.float32)
-    y = np.repeat(np.arange(1.0, seconds + 1), FS).astype(np.float32) / 100
-    time_s, scores = segment_scores(*sources(x, y), name)
-    assert [call[1] for call in backends] == [length * FS for length in lengths]
-    np.testing.assert_array_equal(time_s, 10.0 * np.arange(len(lengths)))
-    expected = [np.mean(np.arange(1, length + 1) + 10 * index) / 100 for index, length in enumerate(lengths)]
-    np.testing.assert_allclose(scores, expected, rtol=1e-6)
-    function = am.metric_by_name(name).function
-    assert function(x, y, sample_rate_hz=FS) == pytest.approx(np.mean(expected), rel=1e-6)
-
-
 def test_what_the_libraries_are_given(backends):
     x = np.full(FS, 0.1)
     am.stoi(x, x, sample_rate_hz=FS)

@@ -58,14 +58,6 @@ def test_planted_fault_unvoiced_frames_as_0_hz(pitch_tracks):
     assert wrong[(reference > 0) | (estimate > 0)].mean() > 1.5 * errors(*pitch_tracks).value("gross_pitch_error")
 
 
-def test_nothing_to_judge_is_no_value():
-    nothing = PitchErrors.pooled([])
-    assert all(np.isnan(nothing.value(name)) for name in PITCH_METRICS)
-    unvoiced = errors([NAN, NAN], [NAN, NAN])
-    assert np.isnan(unvoiced.value("f0_error_cents"))
-    assert unvoiced.value("voicing_decision_error") == 0.0
-
-
 @pytest.fixture
 def counted_tracking(monkeypatch):
     """A tracker that knows a constant, and how often and on what it was called."""

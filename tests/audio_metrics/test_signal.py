@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 import soundfile
 
 import audio_metrics as am
-from audio_metrics.signal import ArraySource, FileSource, FirstPart, clean
+from audio_metrics.signal import ArraySource, FileSource, clean
 
 FS = 16000
 OK = np.linspace(-0.5, 0.5, FS)
@@ -104,13 +102,6 @@ def test_clean_finds_every_bad_sample(bad):
     assert peak == 0.75
 
 
-def test_clean_leaves_a_finite_signal_alone():
-    finite, where, peak = clean(OK)
-    assert finite is OK
-    assert where is None
-    assert peak == 0.5
-
-
 def test_a_cut_wav_is_refused(wav, tmp_path):
     path = tmp_path / "cut.wav"
     wav("cut.wav", OK)
@@ -129,13 +120,6 @@ def test_a_wav_of_unknown_length_is_read(wav, tmp_path):
         file.seek(4)
         file.write(b"\xff\xff\xff\xff")
     assert am.inspect_file(path).duration_s == 1.0
-
-
-def test_a_first_part_is_a_source():
-    source = FirstPart(ArraySource(OK, sample_rate_hz=FS, name="signal"), 100)
-    assert (source.n_samples, source.name, source.sample_rate_hz, source.dtype) == (100, "signal", FS, np.float64)
-    np.testing.assert_array_equal(source.read(10, 20), OK[10:20])
-    assert FirstPart(source, 1000).n_samples == 100
 
 
 def test_a_torn_flac_is_an_error(tmp_path):
@@ -185,12 +169,6 @@ def test_a_wav_whose_sizes_lie(tmp_path):
     content[4:8] = content[data + 4 : data + 8] = b"\xff" * 4  # written to a pipe
     path.write_bytes(content)
     assert am.inspect_file(path).duration_s == 1.0
-
-
-@pytest.mark.parametrize("path", [None, io.BytesIO(b"RIFF"), 3])
-def test_what_is_no_path(path):
-    with pytest.raises(am.ParameterError, match="expected the path of an audio file"):
-        am.inspect_file(path)
 
 
 def test_odd_inputs_are_one_clear_line(tmp_path):

@@ -44,15 +44,6 @@ def test_a_pure_gain_scores_its_decibels(speech, gain_db):
     assert am.ltas_distance_db(x, k * x, sample_rate_hz=FS, floor=0.0) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_equal_signals_are_at_distance_zero(speech):
-    for dtype in ("float32", "float64"):
-        x = speech(2, 1, dtype=dtype)
-        assert am.log_spectral_distance_db(x, x, sample_rate_hz=FS) == 0.0
-        assert am.log_magnitude_l1_db(x, x, sample_rate_hz=FS) == 0.0
-        assert am.spectral_convergence(x, x, sample_rate_hz=FS) == 0.0
-        assert am.ltas_distance_db(x, x, sample_rate_hz=FS) == 0.0
-
-
 def test_against_a_direct_computation(pair):
     x, y = pair
     p, q = naive_power(x), naive_power(y)
@@ -100,14 +91,6 @@ def test_two_white_noises_have_the_distances_of_theory():
 def test_a_tone_has_its_frequency_as_centroid():
     tone = 0.5 * np.sin(2 * np.pi * 1234.5 * np.arange(FS) / FS)
     assert am.spectral_centroid_hz(tone, sample_rate_hz=FS) == pytest.approx(1234.5, abs=0.1)
-
-
-def test_symmetry_and_polarity(pair):
-    x, y = pair
-    for metric in (am.log_spectral_distance_db, am.log_magnitude_l1_db, am.ltas_distance_db):
-        assert metric(x, y, sample_rate_hz=FS) == metric(y, x, sample_rate_hz=FS)
-    for metric in (am.log_spectral_distance_db, am.spectral_convergence):
-        assert metric(x, -y, sample_rate_hz=FS) == metric(x, y, sample_rate_hz=FS)
 
 
 def test_silence_is_an_error_and_no_score(speech):

@@ -10,7 +10,6 @@ from audio_metrics.signal import ArraySource
 from audio_metrics.spectra import Spectra
 from audio_metrics.spectral import frame_log_spectral_distance_db
 from audio_metrics.sums import inner_product, row_products, row_sums
-from audio_metrics.workspace import Workspace
 
 FS = 16000
 
@@ -31,26 +30,6 @@ def test_products_are_those_of_exact_arithmetic(n):
 def test_a_product_by_hand():
     assert row_products(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])).tolist() == [17.0, 53.0]
     assert inner_product(np.array([1.0, 2.0]), np.array([5.0, 6.0])) == 17.0
-
-
-def test_a_workspace_gives_the_same_array_again():
-    workspace = Workspace()
-    first = workspace.array("a", (4, 3), np.float32)
-    assert workspace.array("a", (4, 3), np.float32) is first
-    assert np.shares_memory(workspace.array("a", (2, 3), np.float32), first)
-    assert not np.shares_memory(workspace.array("b", (4, 3), np.float32), first)
-    larger = workspace.array("a", (5, 3), np.float32)
-    assert larger.shape == (5, 3)
-    assert workspace.array("a", (4, 3), np.float32).base is larger.base
-
-
-def test_a_workspace_widens_only_what_is_narrow():
-    workspace = Workspace()
-    narrow, already = np.arange(3, dtype=np.float32), np.arange(3.0)
-    assert workspace.wide("a", narrow).dtype == np.float64
-    np.testing.assert_array_equal(workspace.wide("a", narrow), narrow)
-    assert workspace.wide("a", already) is already
-    np.testing.assert_array_equal(workspace.wide("a", np.arange(6.0)[::2]), [0.0, 2.0, 4.0])
 
 
 def pair(speech, dtype="float32"):

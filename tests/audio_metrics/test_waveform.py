@@ -68,16 +68,6 @@ def test_a_quantised_full_scale_sine(bits):
     assert am.snr_db(x, quantised) == pytest.approx(6.02 * bits + 1.76, abs=0.2)
 
 
-def test_gain_and_polarity(pair):
-    x, y = pair
-    plain = am.si_sdr_db(x, y, zero_mean=False)
-    for gain in (-1.0, 0.5, 4.0, 0.3):
-        assert am.si_sdr_db(x, gain * y, zero_mean=False) == pytest.approx(plain, abs=1e-9)
-        assert am.si_sdr_db(gain * x, y, zero_mean=False) == pytest.approx(plain, abs=1e-9)
-    assert am.snr_db(x, 2.0 * x) == pytest.approx(0.0, abs=1e-12)  # the gain itself is noise, as large as the signal
-    assert am.snr_db(-x, -y) == am.snr_db(x, y)
-
-
 def test_zero_mean_removes_both_means(pair):
     x, y = pair
     expected = am.si_sdr_db(x - x.mean(), y - y.mean(), zero_mean=False)
@@ -168,13 +158,6 @@ def test_silence_against_a_loop(seed):
     assert am.longest_silence_s(x, sample_rate_hz=FS) == pytest.approx(longest_s, abs=1e-12)
 
 
-@pytest.mark.parametrize(("scale", "fraction"), [(0.0, 1.0), (1.0, 0.0)])
-def test_all_or_nothing_is_silent(speech, scale, fraction):
-    x = scale * (speech(9, 1) + 0.01)
-    assert am.silence_fraction(x, sample_rate_hz=FS) == fraction
-    assert (am.longest_silence_s(x, sample_rate_hz=FS) > 8.9) == (fraction == 1.0)
-
-
 @pytest.mark.parametrize("delay", [0, 1, -1, 160, -777, 7999])
 @pytest.mark.parametrize("polarity", [1.0, -1.0])
 def test_lag_finds_a_delay_and_its_sign(speech, delay, polarity):
@@ -194,11 +177,3 @@ def test_lag_is_that_of_scipys_correlation():
         near = np.abs(lags) <= 800
         expected = lags[near][np.argmax(full[near])]
         assert am.lag_s(x, y, sample_rate_hz=FS, max_lag_s=0.05) == expected / FS
-
-
-def test_lag_of_silence_is_an_error(speech):
-    x = speech(1, 1)
-    with pytest.raises(am.UndefinedMetricError, match="digital silence"):
-        am.lag_s(x, np.zeros_like(x), sample_rate_hz=FS)
-    with pytest.raises(am.ParameterError, match="max_lag_s is 0"):
-        am.lag_s(x, x, sample_rate_hz=FS, max_lag_s=0)

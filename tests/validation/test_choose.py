@@ -12,7 +12,6 @@ from validation.choose import (
     cases_of,
     group_of,
     outcome_of,
-    questions_of,
     resampled,
     rival_answers,
     said,
@@ -113,16 +112,6 @@ def test_the_engine_agrees_with_itself_and_a_rival_without_intervals_does_not():
     assert 0.0 < ours["ties"][0] < 0.6  # and it is not reached by calling everything a tie
 
 
-def test_every_policy_is_asked_under_every_limit():
-    one = case(runs=2, noise=0.01)
-    groups = [group_of(one["exact"], run) for run in one["runs"]]
-    questions = questions_of(groups)
-    assert len(questions) == 18
-    edge = next(limits for _, name, limits in questions if name == "min speed in the noise")
-    speeds = sorted(1.0 / group.row("float16").time.value for group in groups)  # nearest to the baseline
-    assert speeds[0] <= edge.min_speed <= speeds[1]
-
-
 def test_resampling_keeps_processes_together():
     one = case(runs=3, noise=0.05)
     known = {
@@ -148,10 +137,3 @@ def test_lines_of_another_campaign_are_not_mixed(tmp_path):
     assert [figure.met is None for figure in EXPERIMENT.figures(content)] == [False, True, True, False, True]
     assert len(content["cases"]) == 18
     assert EXPERIMENT.summary(lines[:1], EXPERIMENT.options({}, out=tmp_path)) is None
-
-
-def test_all_cases_once_and_then_again(tmp_path):
-    given = {"cases": "a/s,b/t", "repeats": "2", "campaign": "e" * 64}
-    keys = [trial.key for trial in EXPERIMENT.trials(EXPERIMENT.options(given, out=tmp_path))]
-    order = ("a/s/exact", "b/t/exact", "a/s/r0", "b/t/r0", "a/s/r1", "b/t/r1")
-    assert keys == [f"{name}@eeeeeeeeeeee/1.5s/3p" for name in order]

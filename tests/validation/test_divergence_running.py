@@ -11,8 +11,8 @@ from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
 from precision_eval.cases.voice.conditions import opened
 from precision_eval.cases.voice.synthesis import GumbelNoise, free_run, teacher_forced
 from precision_eval.core.errors import ParameterError
-from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
-from validation.divergence.running import Voices, first_divergence, forced_logits, load_voices, reference_path
+from validation.divergence.plan import DESIGNS, N_SPEAKERS, PROMPT_FRAMES, window_starts
+from validation.divergence.running import Voices, first_divergence, forced_logits, reference_path
 
 SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
 STEPS, SEED, TEMPERATURE = 60, 11, 0.65
@@ -130,21 +130,3 @@ class TestSplit:
             seen = {frame for start in calibration for frame in range(start, start + window)}
             assert not any(seen.intersection(range(start, start + length)) for start in held_out)
             assert max(held_out) + length <= len(script.tokens)
-
-    def test_full_size_holds_enough_streams(self):
-        assert DESIGNS["full"].n_streams >= 200
-        assert all(d.n_streams % d.chunk_streams == 0 for d in DESIGNS.values())
-
-    def test_voices_are_cut_there(self):
-        design = DESIGNS["quick"]
-        calibration, held_out = load_voices(design, n_steps=50)
-        scripts = load_streams(N_SPEAKERS, n_frames=1)
-        starts = window_starts(len(scripts[2].tokens), design, stream_frames=PROMPT_FRAMES + 50 + N_CODEBOOKS)
-        assert (calibration[2].tokens == scripts[2].tokens[: PROMPT_FRAMES + design.calibration_steps]).all()
-        assert (held_out[N_SPEAKERS + 2].tokens[0] == scripts[2].tokens[starts[1][1]]).all()
-        assert len(held_out) == design.n_streams
-
-    def test_script_too_short(self):
-        design = Design(segments=2, held_out=1, calibration_steps=50, chunk_streams=12, groups=())
-        with pytest.raises(ParameterError, match="a segment of 200 frames cannot hold"):
-            window_starts(400, design, stream_frames=100)

@@ -1,24 +1,14 @@
 """The plants and their truth: every mark exists, halves are fixed by the name, and a wrong truth counts as missed."""
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from precision_eval.stats import wilson_interval
-from tools.docs.figures import doctor_markdown
 from validation.doctor import _half, small
 from validation.doctor.location import alarms, locate
-from validation.doctor.plants import is_held_out, marked_line, small_plants
-
-
-def test_forty_plants_and_more_each_with_a_name_of_its_own():
-    plants = small_plants()
-    assert len(plants) >= 40
-    assert len({plant.name for plant in plants}) == len(plants)
-    held = sum(is_held_out(plant.name) for plant in plants)
-    assert 0.3 < held / len(plants) < 0.7
+from validation.doctor.plants import marked_line, small_plants
 
 
 def test_marks_point_to_their_lines():
@@ -49,17 +39,3 @@ def test_a_half_is_counted_with_wilsons_interval():
     assert (half["low"], half["high"]) == pytest.approx((0.7639, 0.9911), abs=1e-4)
     assert (half["low"], half["high"]) == wilson_interval(0.95, 20)
     assert (half["beyond_traceback"], half["located_beyond_traceback"]) == (2, 1)
-
-
-def test_the_table_tells_the_plants_that_no_traceback_points_to(tmp_path):
-    half = {"located": 9, "total": 10, "share": 0.9, "low": 0.6, "high": 0.98, "target": 0.95, "is_met": False}
-    plants = {
-        "settled on": {**half, "located_beyond_traceback": 3, "beyond_traceback": 4},
-        "held out": {**half, "located_beyond_traceback": 0, "beyond_traceback": 0},
-    }
-    path = tmp_path / "doctor.json"
-    path.write_text(json.dumps({"plants": plants, "clean": {"alarms": 0, "total": 5}, "cost": []}), encoding="utf-8")
-    lines = doctor_markdown(path).splitlines()
-    assert lines[3] == "| of these, where no traceback points there already, settled on | – | 3 of 4, 75.0 % | – |"
-    assert lines[5] == "| of these, where no traceback points there already, held out | – | 0 of 0 | – |"
-    assert lines[2].endswith("| ≥ 95 % | 9 of 10, 90.0 % [60.0, 98.0] | **no** |")

@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from precision_eval.core.errors import ParameterError, UnknownNameError
-from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, LOGIT_STD, Operands, in_float64, sample
+from precision_eval.core.errors import UnknownNameError
+from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, Operands, in_float64, sample
 from validation.faults.honest import HELD_OUT_HONEST, HONEST
 from validation.faults.kernels import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
 
@@ -112,28 +112,6 @@ def test_a_seed_gives_the_same_operands_in_every_dtype(family):
     assert half.mask.sum(-1).tolist() == list(range(65, 97))
 
 
-@pytest.mark.parametrize("family", FAMILIES[:3])
-def test_peakiness_lies_in_its_range_and_varies(family):
-    spreads = []
-    for seed in range(12):
-        operands = sample(family, seed=seed, dtype=torch.float32)
-        spreads.append(float((operands.q @ operands.k.mT * operands.scale).std()))
-    assert min(spreads) > 0.99 * LOGIT_STD[0]
-    assert max(spreads) < 1.01 * LOGIT_STD[1]
-    assert max(spreads) > 2.0 * min(spreads)
-
-
-def test_outliers_are_two_channels_of_each_head():
-    per_channel = sample("outlier_channels", seed=2, dtype=torch.float32).v.square().mean((0, 2)).sqrt()
-    assert ((per_channel > 10.0).sum(-1) == 2).all()
-    assert ((per_channel < 2.0).sum(-1) == 30).all()
-
-
-def test_long_tails_are_longer_than_normal():
-    tails = [float(sample("long_tailed", seed=s, dtype=torch.float32).v.abs().max()) for s in range(5)]
-    assert min(tails) > 8.0  # of 12,288 normal draws the largest is about 4
-
-
 def test_calibration_hears_other_speech():
     judged = {sample("voice", seed=s, dtype=torch.float32).v.flatten()[0].item() for s in range(40)}
     calibrated = sample("voice", seed=CALIBRATION_SEED, dtype=torch.float32)
@@ -143,20 +121,6 @@ def test_calibration_hears_other_speech():
     (_, mine, _), (_, theirs, _) = (_voice_operands(calibration=flag)[0] for flag in (False, True))
     assert len(judged) > 20
     assert not any(torch.equal(a, b) for a in mine for b in theirs)
-
-
-def test_bad_parameters_are_named():
-    with pytest.raises(UnknownNameError, match="unknown input family 'gausian'; did you mean gaussian"):
-        sample("gausian", seed=0, dtype=torch.float16)
-    with pytest.raises(ParameterError, match="found seed -1"):
-        sample("gaussian", seed=-1, dtype=torch.float16)
-    with pytest.raises(ParameterError, match=r"torch\.float64"):
-        sample("gaussian", seed=0, dtype=torch.float64)
-
-
-def test_honest_variations_are_many_and_distinct():
-    assert len(HONEST) >= 30
-    assert len({variation.id for variation in ALL_HONEST}) == len(ALL_HONEST)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,8 +9,8 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Recor
 from precision_eval.core.json_lines import TrialFile
 from validation import frame
 from validation.__main__ import main
-from validation.frame import Experiment, Figure, Options, Trial, experiment_by_name
-from validation.tables import figures_markdown, proofs_markdown, short_markdown
+from validation.frame import Experiment, Figure, Options, Trial
+from validation.tables import proofs_markdown
 
 
 def fake(*, stop_at=None, **more):
@@ -108,27 +108,3 @@ def test_a_foreign_folder_and_an_empty_one_are_named(use, tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(PrecisionEvalError, match=r"is not empty and holds no memory\.jsonl"):
         main(["memory", "--out", str(tmp_path)])
-
-
-def test_a_table_per_set_of_rivals():
-    def figure(name, met=True, **rivals):
-        return {"name": name, "target": "0", "found": "1 [0, 2]", "met": met, "rivals": rivals}
-
-    alone, a = figure("alone"), figure("a", asv="33.3 % [6.1, 79.2], 1 of 3", t="5 of 9")
-    assert short_markdown([alone, a, figure("b", t="7"), figure("c", met=None)]).split("\n\n") == [
-        "| figure | target | found | met | asv | t |\n|---|---|---|---|---|---|\n"
-        "| a | 0 | 1 [0, 2] | yes | 33.3 %, 1 of 3 | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
-        "| figure | target | found | met |\n|---|---|---|---|\n| alone | 0 | 1 [0, 2] | yes |",
-    ]
-    assert figures_markdown([]) == ""
-
-
-@pytest.mark.parametrize("name", frame.NAMES)
-def test_every_experiment_is_one(name, tmp_path, capsys):
-    experiment = experiment_by_name(name)
-    assert experiment.name == name
-    assert frame.report(experiment, experiment.options({}, out=tmp_path, report=True)) == ([], [])
-    main(["--list"])
-    assert f"{name}: {experiment.title}"[:40] in capsys.readouterr().out
-    with pytest.raises(UnknownNameError, match=f"unknown experiment '{name}x'"):
-        experiment_by_name(f"{name}x")

@@ -5,12 +5,11 @@ import math
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.json_lines import TrialFile
 from precision_eval.stats import wilson_interval
 from validation import frame, gate
@@ -144,19 +143,6 @@ def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
     assert figures.simulated(gates=40)[2]["rate"] > 0.1
 
 
-def test_as_many_processes_are_drawn_as_are_named(monkeypatch):
-    sides = []
-
-    def tests_of(cells, *, margin):
-        sides.extend((len(base), len(head)) for base, head in cells.values())
-        return {}, None
-
-    monkeypatch.setattr(figures, "SIMULATED_CELLS", 2)
-    monkeypatch.setattr(figures, "paired_tests", tests_of)
-    figures.simulated(gates=1)
-    assert sides == [(3, 3)] * 4 + [(5, 5)] * 4
-
-
 def rules_without_multiplicity(tests):
     from precision_eval.stats.families import decide_all
 
@@ -202,15 +188,6 @@ def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
     assert recall(count - 1) < recall(count) + 0.005
 
 
-def test_processes_needed_have_limits():
-    assert tracked.needed_processes(1e-9, margin=0.01, cells=4) == 2
-    assert tracked.needed_processes(10.0, margin=0.01, cells=4) == tracked.MOST_PROCESSES
-    with pytest.raises(ParameterError, match="within the margin"):
-        tracked.needed_processes(0.01, margin=0.02, cells=4)
-    (one,) = tracked.figures([{"case": "w", "size": "s", "fix": "f", "ratios": [1.0, math.e]}], margin=0.01)
-    assert one["spread"] == pytest.approx(math.sqrt(0.5), abs=1e-5)
-
-
 def options(tmp_path, **more):
     return EXPERIMENT.options({"sets": "3", "processes": "2", "jobs": "2", "simulated": "1", **more}, out=tmp_path)
 
@@ -252,20 +229,6 @@ def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, lines, other)
     content = EXPERIMENT.summary(first + last, options(tmp_path))
     assert content["conditions"] == here | {"sets": 2, "pairs": 2}
     assert len(EXPERIMENT.figures(content)) == len(content["figures"]) + len(content["simulated"])
-
-
-def test_an_interpreter_that_measures_is_told_the_settings_alone(tmp_path, monkeypatch):
-    given = []
-
-    def run(words, **more):
-        given.append(json.loads(words[-1]))
-        return SimpleNamespace(returncode=len(given) - 1, stdout="{}")
-
-    monkeypatch.setattr(gate.subprocess, "run", run)
-    gate.one_set(4, options=options(tmp_path))
-    assert given == [{"seed": 4, "processes": 2, "budget_s": 0.1}]
-    with pytest.raises(PrecisionEvalError, match="set 4 could not be measured"):
-        gate.one_set(4, options=options(tmp_path))
 
 
 @pytest.mark.slow

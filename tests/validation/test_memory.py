@@ -74,15 +74,6 @@ def test_segments_of_the_caching_allocator(asked, segment):
     assert memory.segment_bytes(asked) == segment << 20
 
 
-def test_edges():
-    freed = memory.EDGES["memory given back that was there before"]()
-    assert (freed["level"], freed["ours"]) == (0, [freed["predicted"]])
-    known = memory.EDGES["an address known from an earlier profile"]()
-    assert known["ours"] == [known["predicted"]]
-    assert memory.EDGES["memory of another Python thread"]()["ours"] == [0]
-    assert memory.EDGES["memory of numpy"]()["ours"] == [0]
-
-
 def test_rivals_run_their_own_code():
     pytest.importorskip("asv_runner")
     key = '["single", "float32", 4194304]'

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from validation import overhead
-from validation.frame import Options
 from validation.overhead import EXPERIMENT, forked, trials
 
 
@@ -114,21 +113,3 @@ def test_figures_against_targets(lines):
 def test_an_interval_across_the_target_does_not_meet_it():
     line = trial("harness 0.001", wall=ratio(1.0, 0.002), cpu=ratio(1.0), block=ratio(1.0))
     assert [figure.met for figure in EXPERIMENT.figures([line])] == [False, True, True]
-
-
-def test_plot_and_nothing(lines, tmp_path):
-    assert all(path.stat().st_size > 1000 for path in EXPERIMENT.plots(lines, tmp_path))
-    assert EXPERIMENT.figures([]) == EXPERIMENT.plots([], tmp_path) == []
-
-
-def test_a_steady_call_is_a_real_one():
-    call = trials.steady_call(2e-4)
-    assert bool(call().isfinite().all())
-    assert call.args[0].numel() > 100
-
-
-@pytest.mark.parametrize("size", ["quick", "full"])
-def test_both_sizes_plan_every_kind(size, tmp_path):
-    planned = EXPERIMENT.trials(Options(out=tmp_path, size=size))
-    assert {trial.key.split()[0] for trial in planned} == {"harness", "off", "forked", "on", "same"}
-    assert all(callable(getattr(trials, f"{trial.spec[0]}_trial")) for trial in planned)

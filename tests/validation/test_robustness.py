@@ -1,13 +1,10 @@
 """The experiment on injected faults: counting, drawing, resuming. The matrix is played in test_faults_injected."""
 
-import json
 from dataclasses import asdict, replace
 
 import pytest
 
-from validation import frame, robustness
-from validation.frame import Options
-from validation.robustness import EXPERIMENT, harness
+from validation.robustness import EXPERIMENT
 from validation.robustness.harness import FaultOutcome
 from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
 from validation.robustness.scenarios import ENDS, scenarios
@@ -29,24 +26,6 @@ def test_one_broken_promise_is_a_fault_not_withstood(tmp_path, broken):
     assert figure.found.startswith("1 of 2 faults: no finished cell lost")
     assert figure.met is False
     assert all(path.stat().st_size > 0 for path in EXPERIMENT.plots(lines, tmp_path))
-
-
-def test_nothing_is_played_twice(tmp_path, monkeypatch):
-    played = []
-
-    def play(scenario, folder):
-        played.append(scenario.name)
-        return [replace(KEPT, key=key) for key in dict.fromkeys(scenario.keys)]
-
-    monkeypatch.setattr(harness, "play", play)
-    told, total = [], len({key for scenario in scenarios("quick") for key in scenario.keys})
-    for _ in range(2):
-        frame.run(EXPERIMENT, Options(out=tmp_path), progress=lambda *step: told.append(step[:2]))
-        assert told[-1] == (total, total)
-    assert sorted(played) == ["attention", "voice"]
-    lines = (tmp_path / "robustness.jsonl").read_text().splitlines()
-    assert len({json.loads(line)["key"] for line in lines}) == len(lines) == total
-    assert robustness.EXPERIMENT is EXPERIMENT
 
 
 def test_full_size_ends_the_run_in_every_way_at_every_stage():

@@ -1,8 +1,5 @@
 """Sessions of equal code: how they are kept, what scatter is found in them, and what trials make of it."""
 
-import json
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -110,19 +107,6 @@ def test_the_margin_is_that_of_the_metric(monkeypatch):
     assert rivals.session_rules("latency_to_anchor")[rivals.OURS](table)["b"] == []  # within 10 %
 
 
-def test_what_is_said_of_the_sessions_themselves(tmp_path, few_deals):
-    path = write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=8, session_sd=0.008, process_sd=1e-3))
-    source, read = sessions.read_sessions(path)
-    said = trials.about_sessions(source, read)
-    assert (said["count"], said["cases"], said["source"]) == (8, ["w/s"], SOURCE)
-    ratio = said["metrics"]["latency_ratio"]
-    assert ratio["as_measured"]["with"] == [0, 4]
-    assert ratio["as_measured"]["without"][0] > 0
-    assert set(ratio["session_sd"]) == {f"w/s/{fix}" for fix in FIXES}
-    assert said["ratios"]["w/s"]["latency_ratio"]["a"] == read["w/s"]["latency_ratio"]["a"]
-    json.dumps(said, allow_nan=False)
-
-
 def test_sessions_of_another_machine_are_left_out_and_too_few_are_named(tmp_path):
     path = tmp_path / "sessions.jsonl"
     write_sessions(path, made_ratios(count=5), source=SOURCE | {"cpu": "other"})
@@ -136,15 +120,6 @@ def test_sessions_of_another_machine_are_left_out_and_too_few_are_named(tmp_path
     TrialFile(tmp_path / "other.jsonl").append({"key": "a"})
     with pytest.raises(RecordError, match="no file of sessions"):
         sessions.read_sessions(tmp_path / "other.jsonl")
-
-
-def test_a_fix_that_a_session_lacks_is_left_out(tmp_path):
-    path = tmp_path / "sessions.jsonl"
-    for number in range(3):
-        rows = {"a": [1.0, 1.1, 1.2], **({"b": [1.0, 1.0, 1.0]} if number else {})}
-        found = {"w/s": dict.fromkeys(sessions.METRICS, rows)}
-        TrialFile(path).append({"key": str(number), "source": SOURCE, "found": found})
-    assert list(sessions.read_sessions(path)[1]["w/s"]["latency_ratio"]) == ["a"]
 
 
 def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch):
@@ -166,36 +141,6 @@ def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch
     assert len(asked) == 5
     (figure,) = sessions.EXPERIMENT.figures(file.read())
     assert (figure.found, figure.met) == ("4, Testium, torch 2.13.0", True)
-
-
-def test_each_session_is_measured_anew(tmp_path, monkeypatch):
-    import precision_eval.studies.tracking as tracking
-
-    def outcomes_of(place, measure, *, folder, effort):
-        run_dir = folder / f"run.{effort.name}"
-        run_dir.mkdir(exist_ok=True)
-        (run_dir / place.case).touch(exist_ok=False)  # what an earlier session left is not there
-        passed = SimpleNamespace(status="passed", data={"ratio_to_baseline": [1.23456789], "ratio_to_anchor": None})
-        return {"a": passed, "b": SimpleNamespace(status="raised", data=None)}
-
-    monkeypatch.setattr(tracking, "outcomes_of", outcomes_of)
-    monkeypatch.setattr(sessions, "CASES", sessions.CASES[:1])
-    for _ in range(2):
-        found = sessions.measured_session(tmp_path)
-    assert found == {"/".join(sessions.CASES[0]): {"latency_ratio": {"a": [1.23457]}, "latency_to_anchor": {}}}
-
-
-def test_conditions_of_sessions_are_of_the_sessions_that_are_there(tmp_path, monkeypatch):
-    records = tmp_path / "records.jsonl"
-    records.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
-    options = trials.EXPERIMENT.options({"residuals": str(records)}, out=tmp_path)
-    monkeypatch.setattr(trials, "run_condition", lambda condition, **more: {"rule": more["sessions"] is not None})
-    write_sessions(tmp_path / "sessions.jsonl", made_ratios(count=4))
-    frame.run(trials.EXPERIMENT, options, progress=lambda *step: None)
-    content = trials.EXPERIMENT.summary(TrialFile(tmp_path / "versions.jsonl").read(), options)
-    assert set(content["conditions"]) == {one.name for one in trials.CONDITIONS}
-    assert content["sessions"]["count"] == 4
-    assert content["targets"] == {"recall": 0.9, "false": 0.05}
 
 
 def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from precision_eval.core.errors import RecordError
 from validation import versions as trials
 from validation.versions import EXPERIMENT, rivals
 
@@ -84,17 +83,6 @@ def records(tmp_path):
     return str(path)
 
 
-def test_trials_under_other_settings_are_other_trials(tmp_path, records):
-    def keys(**given):
-        given = {"residuals": records, "tables": "3"} | given
-        return {trial.key for trial in EXPERIMENT.trials(EXPERIMENT.options(given, out=tmp_path))}
-
-    of_processes = [one for one in trials.CONDITIONS if one.noise != "sessions"]
-    assert len(keys()) == len(of_processes)  # without sessions their conditions are left out
-    assert not keys() & keys(tables="4")
-    assert not keys() & keys(seed="9")
-
-
 def test_a_summary_is_of_the_last_settings(tmp_path):
     scores = {name: [1, 2] for name in ("recall", "false_among_reports", *trials._MORE)}
     rules = {rivals.OURS: scores, "factor 1.1": scores | {"recall": [2, 2]}}
@@ -109,15 +97,3 @@ def test_a_summary_is_of_the_last_settings(tmp_path):
     first, second, *_ = EXPERIMENT.figures(content)
     assert (first.found, first.met, first.rivals) == ("1 of 2, 50.0 %", False, {"factor 1.1": "2 of 2, 100.0 %"})
     assert second.met is False
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(None, "cannot be read: No such file"), ("{", "is no file of records"), ("{}", "no cell with five processes")],
-)
-def test_residuals_that_are_none_are_named(tmp_path, content, message):
-    path = tmp_path / "other.jsonl"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(RecordError, match=message):
-        EXPERIMENT.trials(EXPERIMENT.options({"residuals": str(path)}, out=tmp_path))

@@ -76,7 +76,7 @@ def test_several_groups_are_one_answer(choose, run_dir):
     RecordFile(run_dir / "records.jsonl").append(group(half=2.0, case="attention-prefill"))
     code, out, _ = choose("--policy", "speed")
     assert code == 0
-    assert out.startswith("No one fix is the answer everywhere: of 2 cases, ")
+    assert out.startswith("No one fix is the answer everywhere: of 3 cases, ")
 
 
 @pytest.mark.parametrize(
