@@ -97,22 +97,6 @@ def visit(url, *, width=1280, height=900, dark=False, screenshot=None, virtual_m
     return Visit(dom=done.stdout, console=tuple(lines), asked=asked)
 
 
-def opening_s(page: Path) -> float:
-    """Return how long a page takes from disk until its load event, in a frame of an empty page."""
-    with tempfile.TemporaryDirectory(prefix="browser-") as folder:
-        around = Path(folder) / "around.html"
-        script = "document.body.dataset.ms = performance.now() - start"
-        around.write_text(
-            f"<body><script>const start = performance.now()</script><iframe width=1200 height=800 "
-            f'src="{page.resolve().as_uri()}" onload="{script}"></iframe></body>',
-            encoding="utf-8",
-        )
-        dom = visit(around.as_uri(), virtual_ms=0).dom
-    found = re.search(r'data-ms="([\d.]+)"', dom)
-    assert found, dom[:500]
-    return float(found.group(1)) / 1000
-
-
 @contextmanager
 def served(folder: Path):
     """Serve a folder on a free port of this machine; yields the address without a slash at its end."""

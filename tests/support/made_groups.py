@@ -1,7 +1,4 @@
-"""Groups with figures set by hand, and records as a run writes them.
-
-From a test: ``runpy.run_path(str(Path(__file__).with_name("made_groups.py")))``.
-"""
+"""Groups with figures set by hand, and records as a run writes them."""
 
 import math
 

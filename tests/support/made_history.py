@@ -1,7 +1,4 @@
-"""A history over torch versions, made up: every figure in it is known, nothing was measured.
-
-Elsewhere: ``runpy.run_path("tests/precision_eval/report/made_history.py")["made_history"]``.
-"""
+"""A history over torch versions, made up: every figure in it is known, nothing was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders and asv's result folders made by hand. Loaded with ``runpy.run_path``."""
+"""Run folders and asv's result folders made by hand."""
 
 import json
 

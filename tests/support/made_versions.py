@@ -1,7 +1,4 @@
-"""Result folders in asv's own format, made up: what each run found is written out, nothing is measured.
-
-Elsewhere: ``runpy.run_path("tests/precision_eval/versions/conftest.py")["write_runs"]``.
-"""
+"""Result folders in asv's own format, made up: what each run found is written out, nothing is measured."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ def test_the_reference_has_no_drift_against_itself() -> None:
     assert drift("reference") == 0.0
 
 
+@pytest.mark.slow
 def test_positions_in_bfloat16_hurt_more_than_any_fix() -> None:
     """The control degrades: over 280 frames its angles collapse (positions beyond 256 are no longer told apart)."""
     n_frames = 280
