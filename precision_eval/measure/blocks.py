@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
 from precision_eval.core.errors import CandidateError
-from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Reading, Timer
+from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Blocks, HostTimer, Timer, blocks_of, collector_off
 from precision_eval.stats import MIN_BLOCKS, paired_log_ratios, student_location
 
 BLOCK_S = 0.0005
@@ -30,6 +31,10 @@ MIN_CALLS, MANY_CALLS_UP_TO_S = 3, 0.0025
 SIMILAR = 1.5
 """Candidates whose blocks differ by less than this factor get the baseline's number of calls."""
 
+T = TypeVar("T")
+
+_SLICE_S = 0.1
+_ORDERS = 256
 _MAX_CALLS = 20_000
 _PASSES = 3
 _SIZING_S = 0.06  # longer than the bursts of other processes that were seen
@@ -56,14 +61,14 @@ class Candidate:
     block: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
-def read_block(name: str, candidate: Candidate, timer: Timer, calls: int) -> Reading:
-    """Run one block."""
+def read_block(name: str, candidate: Candidate, read: Callable[[Callable[[], object], int], T], calls: int) -> T:
+    """Run one block and return what the timer read."""
     try:
         with candidate.block():
-            return timer(candidate.call, calls)
+            return read(candidate.call, calls)
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-        raise CandidateError(f"candidate '{name}' raised while it was timed: {found}") from error
+        raised = f"{type(error).__name__}: {error}"
+        raise CandidateError(f"candidate '{name}' raised while it was timed: {raised}") from error
 
 
 def block_sizes(
@@ -101,7 +106,10 @@ def _calls(shortest_s: float, block_s: float) -> int:
 
 @dataclass
 class Rounds:
-    """Interleaved rounds of blocks, collected bit by bit."""
+    """Interleaved rounds of blocks, collected bit by bit.
+
+    Between two blocks nothing is computed: raw counters are kept, and evaluated after a slice of rounds.
+    """
 
     candidates: Mapping[str, Candidate]
     timer: Timer
@@ -115,7 +123,7 @@ class Rounds:
     elapsed_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._rng = np.random.default_rng(self.seed)
+        self._orders = _orders(tuple(self.candidates), np.random.default_rng(self.seed))
         self.times_s = {clock: {name: [] for name in self.candidates} for clock in self.timer.clocks}
         self.preempted = {name: [] for name in self.candidates}
         self.waited = {name: [] for name in self.candidates}
@@ -123,24 +131,43 @@ class Rounds:
 
     def run_until(self, elapsed_s: float, *, min_rounds: int = MIN_BLOCKS) -> None:
         """Add rounds until so much time was spent in rounds, and so many there are."""
-        names = list(self.candidates)
         started = time.perf_counter() - self.elapsed_s
         while len(self.order) < min_rounds or self.elapsed_s < elapsed_s:
-            self.order.append(tuple(names[index] for index in self._rng.permutation(len(names))))
-            for name in self.order[-1]:
-                self._add(name, read_block(name, self.candidates[name], self.timer, self.calls[name]))
-            self.elapsed_s = time.perf_counter() - started
+            self._add_slice(started, elapsed_s, min_rounds)
 
-    def _add(self, name: str, reading: Reading) -> None:
-        for clock, samples_s in reading.samples_s.items():
-            self.times_s[clock][name].append(float(np.median(samples_s)))
-        self.preempted[name].append(reading.preemptions > 0)
-        self.waited[name].append(reading.waits > 0)
-        self.other_threads[name].append(reading.other_threads_fraction)
+    def _add_slice(self, started: float, elapsed_s: float, min_rounds: int) -> None:
+        """Run rounds for up to :data:`_SLICE_S`, then evaluate them; the collector may run between two slices."""
+        read = self.timer.raw if isinstance(self.timer, HostTimer) else self.timer
+        raw: dict[str, list[Any]] = {name: [] for name in self.candidates}
+        slice_end_s = self.elapsed_s + _SLICE_S
+        with collector_off():
+            for names in self._orders:
+                for name in names:
+                    raw[name].append(read_block(name, self.candidates[name], read, self.calls[name]))
+                self.order.append(names)
+                self.elapsed_s = time.perf_counter() - started
+                if self.elapsed_s >= slice_end_s or (self.elapsed_s >= elapsed_s and len(self.order) >= min_rounds):
+                    break
+        for name, blocks in raw.items():
+            self._evaluate(name, self.timer.blocks(blocks) if isinstance(self.timer, HostTimer) else blocks_of(blocks))
+
+    def _evaluate(self, name: str, blocks: Blocks) -> None:
+        for clock, times_s in blocks.times_s.items():
+            self.times_s[clock][name] += times_s.tolist()
+        self.preempted[name] += (blocks.preemptions > 0).tolist()
+        self.waited[name] += (blocks.waits > 0).tolist()
+        self.other_threads[name] += blocks.other_threads.tolist()
 
     def preempted_fraction(self, names: Sequence[str]) -> float:
         """Share of the blocks of these candidates in which the processor was taken away."""
         return float(np.mean([flag for name in names for flag in self.preempted[name]]))
+
+
+def _orders(names: tuple[str, ...], rng: np.random.Generator) -> Iterator[tuple[str, ...]]:
+    """Yield the candidates in random order without end, drawn ahead: a draw costs as much as reading all clocks."""
+    while True:
+        drawn = rng.permuted(np.tile(np.arange(len(names)), (_ORDERS, 1)), axis=1)  # (orders, candidates)
+        yield from [tuple(names[index] for index in order) for order in drawn.tolist()]
 
 
 def judged_clock(rounds: Rounds, name: str, baseline: str) -> str:

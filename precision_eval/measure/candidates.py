@@ -7,11 +7,13 @@ model may keep a cache that a step writes again and again.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ from precision_eval.measure.timers import HostTimer, Timer
 
 REPEAT_TOLERANCE = 1e-3
 """Relative distance of two outputs that still counts as a repetition: kernels with atomics differ in the last bits."""
+
+_REMEDY = "pass a copy of your own, on tensors of its own: noise_floor=Candidate(copy)"
 
 SHORTEST_IN_EMPTY_CALLS = 10.0
 CUDA_EVENT_RESOLUTION_S = 0.5e-6
@@ -83,6 +87,58 @@ def inputs_of(call: Callable[..., object]) -> Iterator[tuple[str, Any]]:
             yield from _tensors(f"variable '{variable}'", value)
     for index, value in enumerate(getattr(call, "__defaults__", None) or ()):
         yield from _tensors(f"default {index}", value)
+
+
+def own_copy(name: str, candidate: Candidate) -> Candidate:
+    """Copy a candidate with all that it carries along, so that both find the caches alike."""
+    memo: dict[int, Any] = {}  # one for both: a block may belong to the object that the call is a method of
+    try:
+        return Candidate(_copied_call(candidate.call, memo), _copied_call(candidate.block, memo))
+    except CandidateError as error:
+        raise CandidateError(f"candidate '{name}' {error}; {_REMEDY}") from None
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise CandidateError(f"candidate '{name}' cannot be copied ({reason}); {_REMEDY}") from error
+
+
+def _copied_call(value: Any, memo: dict[int, Any]) -> Any:
+    """Copy a callable; functions too, which ``copy.deepcopy`` hands back as they are."""
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, functools.partial):
+        return functools.partial(
+            _copied_call(value.func, memo),
+            *(_copied_call(one, memo) for one in value.args),
+            **{key: _copied_call(one, memo) for key, one in value.keywords.items()},
+        )
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, copy.deepcopy(value.__self__, memo))
+    if isinstance(value, FunctionType):
+        return _copied_function(value, memo)
+    return copy.deepcopy(value, memo)
+
+
+def _copied_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """Copy a function, its code included (which caches what it has seen), and what it closes over."""
+    for variable in function.__code__.co_names:
+        value = function.__globals__.get(variable)
+        if isinstance(value, np.ndarray) or _is_tensor(value) or hasattr(value, "named_parameters"):
+            raise CandidateError(f"reads the global '{variable}', which a copy would share")
+    cells = function.__closure__ or ()
+    made = FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(CellType() for _ in cells),
+    )
+    memo[id(function)] = made  # before the cells: a function may close over itself
+    for own, cell in zip(made.__closure__ or (), cells, strict=True):
+        own.cell_contents = _copied_call(cell.cell_contents, memo)
+    made.__defaults__ = tuple(_copied_call(one, memo) for one in function.__defaults__ or ())
+    made.__kwdefaults__ = {key: _copied_call(one, memo) for key, one in (function.__kwdefaults__ or {}).items()}
+    made.__dict__.update(function.__dict__)
+    return made
 
 
 def _called(name: str, candidate: Candidate) -> object:

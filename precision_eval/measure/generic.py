@@ -8,7 +8,7 @@ storage format, the cell is *unsupported*; where the output is not finite, it is
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,18 +19,21 @@ import torch
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
-from precision_eval.core.cells import Cell, Outcome, failed, failure_of, is_out_of_memory, passed
-from precision_eval.core.errors import MeasurementError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_of, is_out_of_memory, passed
+from precision_eval.core.errors import CandidateError, MeasurementError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
+from precision_eval.core.workers import WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.pinned import PinnedFix
-from precision_eval.fixes.pins import unlike_pin
-from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.measure.latency_processes import Timed, in_process, over_all
+from precision_eval.fixes.pins import set_tf32, unlike_pin
+from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.model_calls import floating_leaves
 from precision_eval.measure.timers import Cache
-from precision_eval.stats import PairedRatio
+from precision_eval.stats import PairedRatio, over_processes
+
+Timed = Outcome | dict[Cache, PairedRatio]
+"""What one process measured of a fix: why it cannot be timed, or its ratio per state of the cache."""
 
 BASELINE = "full_float32"
 MARGIN = 0.002
@@ -136,6 +139,42 @@ def _as_outcome(fix: str, found: Timed) -> Outcome:
     if "cold" in found:
         data["cold_l2"] = found["cold"].to_dict()
     return passed(fix, data)
+
+
+def in_process(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
+    """Return ``measure(cell, process)`` from a child of this worker; what it raises is raised here."""
+    try:
+        timed: dict[str, Timed] = call_isolated(_measure_in_child, measure, cell, process)
+    except WorkerError as error:
+        if error.__cause__ is not None:
+            raise error.__cause__ from None
+        raise CandidateError(f"process {process + 1} gave no result: {error}") from error
+    return timed
+
+
+def over_all(results: Sequence[dict[str, Timed]]) -> dict[str, Timed]:
+    """Combine the processes fix by fix; a fix that failed in one has that outcome."""
+    return {fix: _over_processes([timed[fix] for timed in results], candidates=len(results[0])) for fix in results[0]}
+
+
+def _over_processes(results: Sequence[Timed], *, candidates: int) -> Timed:
+    ratios: list[dict[Cache, PairedRatio]] = []
+    for timed in results:
+        if isinstance(timed, Outcome):
+            return timed
+        ratios.append(timed)
+    return {cache: over_processes([ratio[cache] for ratio in ratios], candidates=candidates) for cache in ratios[0]}
+
+
+def _measure_in_child(measure: Callable[[Cell, int], dict[str, Timed]], cell: Cell, process: int) -> dict[str, Timed]:
+    padding = take_random_memory(process)
+    set_tf32(cell.options.tf32, cell.device)  # a spawned child has not inherited it
+    try:
+        timed = measure(cell, process)
+    except CandidateError as error:
+        raise cause_of(error) from None  # a cause is lost on the way to another process
+    del padding
+    return timed
 
 
 def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:

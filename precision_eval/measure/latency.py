@@ -4,17 +4,27 @@ Conventions: times are seconds per call, ratios are candidate over baseline (bel
 one process, in short blocks, in random order per round; ratios are formed within rounds. The data are looked at a few
 planned times, and measuring stops when every verdict is settled; the rate of false alarms is kept over all looks and
 all candidates. Nothing is dropped.
+
+A process fixes its memory layout for as long as it lives, so each of several processes is one draw. Each first takes
+memory of random size, so that heaps are not laid out alike.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
+import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from precision_eval.core.errors import ParameterError
+import numpy as np
+
+from precision_eval.core.errors import CandidateError, ParameterError
+from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
 from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, block_sizes, judged_clock
-from precision_eval.measure.candidates import check_candidate, check_resolvable
+from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
 from precision_eval.stats import (
     EQUIVALENCE_ALPHA,
@@ -24,6 +34,7 @@ from precision_eval.stats import (
     PairedRatio,
     decide,
     look_errors,
+    over_processes,
     paired_log_ratios,
     paired_ratio,
     student_location,
@@ -36,6 +47,10 @@ Candidates = Mapping[str, Callable[[], object] | Candidate]
 
 _NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
+_FIRST_PART = 0.1
+_MOST_FOR_ANALYSIS = 0.5
+_PADDING_BYTES = 1 << 16
+_PADDINGS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +104,8 @@ def compare_latency(
     baseline : str
         Name of the denominator.
     budget_s : float
-        Seconds for all rounds together, > 0; less is used where every verdict settles before.
+        Seconds for everything, > 0: checks, sizing, rounds and statistics; building the candidates and starting
+        processes are not in it. Less is used where every verdict settles before.
     margin : float
         Relative half-width of what counts as equivalent; 0.002 = ±0.2 %.
     device : str
@@ -105,7 +121,8 @@ def compare_latency(
     graph : bool
         CUDA only: replay each call as a captured graph, for calls shorter than their launch.
     noise_floor : bool or Candidate
-        Let the baseline take part twice, the second time as the candidate given, or as itself.
+        Let a copy of the baseline take part: the candidate given, or a deep copy of the call with the modules, tensors
+        and arrays that it carries along. Never the very same call, which would find its caches warm.
     error_rate : float
         Rate at which equal candidates may be called faster or slower, over all candidates and looks.
     confidence : float
@@ -146,45 +163,58 @@ def compare_latency(
     'slower'
     """
     _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
-    if processes > 1:
-        if timer is not None or isinstance(noise_floor, Candidate):
-            raise ParameterError(
-                "a timer or a noise floor of your own cannot be sent to other processes; use processes=1"
-            )
-        from precision_eval.measure.latency_processes import compare_in_processes
+    options: dict[str, Any] = {
+        "baseline": baseline,
+        "margin": margin,
+        "device": device,
+        "seed": seed,
+        "cache": cache,
+        "graph": graph,
+        "noise_floor": noise_floor,
+        "error_rate": error_rate,
+        "confidence": confidence,
+        "stop_early": stop_early,
+        "check": check,
+        "threads": threads,
+        "block_s": block_s,
+        "min_rounds": min_rounds,
+    }
+    if processes == 1:
+        return _compare_here(candidates, budget_s=budget_s, timer=timer, **options)
+    if timer is not None or isinstance(noise_floor, Candidate):
+        raise ParameterError("a timer or a noise floor of your own cannot be sent to other processes; use processes=1")
+    return _compare_in_processes(candidates, processes=processes, budget_s=budget_s, options=options)
 
-        return compare_in_processes(
-            compare_latency,
-            candidates,
-            processes=processes,
-            baseline=baseline,
-            budget_s=budget_s,
-            margin=margin,
-            device=device,
-            seed=seed,
-            cache=cache,
-            graph=graph,
-            noise_floor=noise_floor,
-            error_rate=error_rate,
-            confidence=confidence,
-            stop_early=stop_early,
-            check=check,
-            threads=threads,
-            block_s=block_s,
-            min_rounds=min_rounds,
-        )
-    named = _checked(candidates() if callable(candidates) else candidates, baseline, check=check)
+
+def _compare_here(
+    candidates: Candidates | Callable[[], Candidates],
+    *,
+    baseline: str,
+    budget_s: float,
+    margin: float,
+    device: str,
+    seed: int,
+    cache: Cache,
+    graph: bool,
+    noise_floor: bool | Candidate,
+    error_rate: float,
+    confidence: float,
+    stop_early: bool,
+    check: bool,
+    timer: Timer | None,
+    threads: int | None,
+    block_s: float,
+    min_rounds: int,
+) -> dict[str, PairedRatio]:
+    """Compare in this process."""
+    named = _named(candidates() if callable(candidates) else candidates, baseline)
+    end_s = time.perf_counter() + budget_s
     if len(named) < 2 and not noise_floor:
         raise ParameterError(
             f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
         )
-    if graph:
-        named = {name: Candidate(graph_replay(one.call, device=device), one.block) for name, one in named.items()}
     timer = timer or timer_for(device, cache=cache)
-    for name, candidate in named.items():
-        check_resolvable(name, candidate, timer)
-    if noise_floor:
-        named[_NOISE_FLOOR] = noise_floor if isinstance(noise_floor, Candidate) else named[baseline]
+    named = _ready(named, timer, baseline=baseline, noise_floor=noise_floor, check=check, graph=device if graph else "")
     rules = _Rules(
         baseline=baseline,
         margin=margin,
@@ -196,15 +226,31 @@ def compare_latency(
     )
     rounds = _sized_rounds(named, timer, baseline=baseline, block_s=block_s, seed=seed)
     looks = LOOKS if stop_early else (1.0,)
-    look = _measure(rounds, rules, looks, budget_s=budget_s, min_rounds=min_rounds)
+    look = _measure(rounds, rules, looks, end_s=end_s, min_rounds=min_rounds)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
 
-def _checked(candidates: Candidates, baseline: str, *, check: bool) -> dict[str, Candidate]:
-    """Name the candidates and, where asked, make sure that each can be timed."""
-    named = _named(candidates, baseline)
+def _ready(
+    named: dict[str, Candidate],
+    timer: Timer,
+    *,
+    baseline: str,
+    noise_floor: bool | Candidate,
+    check: bool,
+    graph: str,
+) -> dict[str, Candidate]:
+    """Make sure that each candidate can be timed; add the noise floor; capture graphs on the device `graph`, if any."""
     for name, candidate in named.items() if check else ():
         check_candidate(name, candidate)
+    if isinstance(noise_floor, Candidate):
+        named[_NOISE_FLOOR] = noise_floor
+    elif noise_floor:
+        named[_NOISE_FLOOR] = own_copy(baseline, named[baseline])
+    if graph:
+        named = {name: Candidate(graph_replay(one.call, device=graph), one.block) for name, one in named.items()}
+    for name, candidate in named.items():
+        if name != _NOISE_FLOOR:
+            check_resolvable(name, candidate, timer)
     return named
 
 
@@ -238,19 +284,34 @@ def _named(candidates: Candidates, baseline: str) -> dict[str, Candidate]:
 
 
 def _threads() -> int:
-    import sys
-
     torch = sys.modules.get("torch")
     return int(torch.get_num_threads()) if torch is not None else 1
 
 
-def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, budget_s: float, min_rounds: int) -> int:
-    """Add rounds until everything is settled or the budget is spent; return the index of the last look."""
+def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: float, min_rounds: int) -> int:
+    """Add rounds until everything is settled or the time is up; return the index of the last look.
+
+    The statistics at the end take time too, in proportion to the rounds: they are timed on the first part of the
+    rounds, and as much is kept free.
+    """
+    student_quantile(0.5, 1.0)  # imports scipy, which is not part of what is timed
+    left_s = end_s - time.perf_counter()
+    rounds.run_until(_FIRST_PART * left_s, min_rounds=min_rounds)
+    part = min(1.0, max(_FIRST_PART, rounds.elapsed_s / left_s)) if left_s > 0.0 else 1.0
+    analysis_s = _analysis_s(rounds, rules) / part
+    planned_s = left_s - min(1.2 * analysis_s, _MOST_FOR_ANALYSIS * left_s)
     for look, fraction in enumerate(looks):
-        rounds.run_until(fraction * budget_s, min_rounds=min_rounds)
+        rounds.run_until(fraction * planned_s, min_rounds=min_rounds)
         if all(_settled(rounds, rules, name, rules.errors(look, looks)) for name in rules.judged):
             return look
     return len(looks) - 1
+
+
+def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
+    """Time the statistics of one candidate on the rounds that there are; return the seconds for all."""
+    start_s = time.perf_counter()
+    _result(rounds, rules, (rules.error_rate, EQUIVALENCE_ALPHA), rules.judged[0], ())
+    return (time.perf_counter() - start_s) * len(rules.judged)
 
 
 def _settled(rounds: Rounds, rules: _Rules, name: str, errors: tuple[float, float]) -> bool:
@@ -332,3 +393,45 @@ def _noise_floor_doubts(noise_floor: PairedRatio) -> tuple[str, ...]:
         f"the noise floor is off: the baseline against itself gave {noise_floor.ratio:.4f} "
         f"[{noise_floor.ratio_low:.4f}, {noise_floor.ratio_high:.4f}], not 1 ± {noise_floor.margin:g}",
     )
+
+
+def take_random_memory(seed: int) -> list[np.ndarray]:
+    """Take small and large pieces of memory of random size; they last as long as the list is held."""
+    rng = np.random.default_rng(seed)
+    sizes = [*rng.integers(1, _PADDING_BYTES, _PADDINGS), *rng.integers(1, 64 * _PADDING_BYTES, 4)]
+    return [np.ones(int(size), dtype=np.uint8) for size in sizes]
+
+
+def _compare_in_processes(
+    candidates: Any, *, processes: int, budget_s: float, options: Mapping[str, Any]
+) -> dict[str, PairedRatio]:
+    """Compare in several spawned processes and combine the ratios."""
+    try:
+        payload = pickle.dumps((candidates, {**options, "budget_s": budget_s / processes}))
+    except Exception as error:
+        raise ParameterError(
+            f"the candidates cannot be sent to a fresh process ({type(error).__name__}: {error}); give a function, "
+            "importable by name, that builds and returns them"
+        ) from error
+    ratios = [_compared(payload, index) for index in range(processes)]
+    names = list(ratios[0])
+    return {name: over_processes([results[name] for results in ratios], candidates=len(names)) for name in names}
+
+
+def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
+    try:
+        ratios: dict[str, PairedRatio] = call_isolated(_compare_sent, payload, index, start="spawn")
+    except WorkerRaisedError as error:
+        reason = error.__cause__ if isinstance(error.__cause__, CandidateError | ParameterError) else error
+        raise CandidateError(f"in process {index + 1}: {reason}") from error
+    except WorkerError as error:
+        raise CandidateError(f"process {index + 1}: {error}; run the candidates with processes=1 to see why") from error
+    return ratios
+
+
+def _compare_sent(payload: bytes, index: int) -> dict[str, PairedRatio]:
+    padding = take_random_memory(index)
+    candidates, options = pickle.loads(payload)  # noqa: S301 - our own parent's bytes
+    ratios = compare_latency(candidates, **{**options, "seed": options["seed"] + index})
+    del padding
+    return ratios

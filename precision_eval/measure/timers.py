@@ -2,7 +2,7 @@
 
 Conventions: a timer is called as ``timer(call, n)`` and returns a :class:`Reading`: per clock the samples of n calls,
 in seconds, in order. Nothing but the call runs between the two readings of a wall-clock sample. Garbage collection is
-off while a block is timed. No torch is imported here unless a device timer is made.
+off while blocks are timed. No torch is imported here unless a device timer is made.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,29 @@ class Reading:
     preemptions: int = 0
     waits: int = 0
     other_threads_fraction: float = 0.0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Several blocks of one candidate, in order: the time per call of each on each clock, and its counters."""
+
+    times_s: Mapping[str, NDArray[np.float64]]
+    preemptions: NDArray[np.int64]
+    waits: NDArray[np.int64]
+    other_threads: NDArray[np.float64]
+
+
+def blocks_of(readings: Sequence[Reading]) -> Blocks:
+    """Take the median over each block's samples."""
+    return Blocks(
+        {
+            clock: np.array([float(np.median(reading.samples_s[clock])) for reading in readings])
+            for clock in readings[0].samples_s
+        },
+        np.array([reading.preemptions for reading in readings]),
+        np.array([reading.waits for reading in readings]),
+        np.array([reading.other_threads_fraction for reading in readings]),
+    )
 
 
 class Timer(Protocol):
@@ -60,6 +83,17 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
+class RawBlock(NamedTuple):
+    """What the host's clocks and counters read around one block of calls."""
+
+    wall_ns: list[int]
+    cpu_ns: list[int] | None
+    process_ns: int
+    thread_ns: int
+    before: resource.struct_rusage
+    after: resource.struct_rusage
+
+
 class HostTimer:
     """Times on the host with the wall clock and, beside it, the processor time of this process."""
 
@@ -71,25 +105,47 @@ class HostTimer:
 
     def __call__(self, call: Callable[[], object], calls: int) -> Reading:
         """Time `calls` calls."""
-        per_call = self.cpu_per_call and calls <= CPU_PER_CALL_UP_TO
         with collector_off():
-            before, thread_ns = resource.getrusage(resource.RUSAGE_SELF), time.thread_time_ns()
-            start_ns = time.process_time_ns()
-            wall_ns, cpu_ns = _both(call, calls) if per_call else (_wall(call, calls), None)
-            total_ns = time.process_time_ns() - start_ns
-            thread_ns = time.thread_time_ns() - thread_ns
-            after = resource.getrusage(resource.RUSAGE_SELF)
-        if cpu_ns is None:
-            cpu = np.array([total_ns / calls * 1e-9])
-        else:
-            cpu = np.asarray(cpu_ns, dtype=np.float64) * 1e-9 - cpu_reading_s()
-        found = {"wall": np.asarray(wall_ns, dtype=np.float64) * 1e-9, "cpu": cpu}
+            raw = [self.raw(call, calls)]
+        counters = self.blocks(raw)
         return Reading(
-            samples_s={clock: found[clock] for clock in self.clocks},
-            preemptions=after.ru_nivcsw - before.ru_nivcsw,
-            waits=after.ru_nvcsw - before.ru_nvcsw,
-            other_threads_fraction=max(0.0, 1.0 - thread_ns / total_ns) if total_ns else 0.0,
+            samples_s={clock: samples_s[0] for clock, samples_s in self._samples_s(raw).items()},
+            preemptions=int(counters.preemptions[0]),
+            waits=int(counters.waits[0]),
+            other_threads_fraction=float(counters.other_threads[0]),
         )
+
+    def raw(self, call: Callable[[], object], calls: int) -> RawBlock:
+        """Time `calls` calls and return what the clocks read; evaluated later, as that takes longer than reading."""
+        before, thread_ns = resource.getrusage(resource.RUSAGE_SELF), time.thread_time_ns()
+        start_ns = time.process_time_ns()
+        if self.cpu_per_call and calls <= CPU_PER_CALL_UP_TO:
+            wall_ns, cpu_ns = _both(call, calls)
+        else:
+            wall_ns, cpu_ns = _wall(call, calls), None
+        process_ns = time.process_time_ns() - start_ns
+        thread_ns = time.thread_time_ns() - thread_ns
+        return RawBlock(wall_ns, cpu_ns, process_ns, thread_ns, before, resource.getrusage(resource.RUSAGE_SELF))
+
+    def blocks(self, raw: Sequence[RawBlock]) -> Blocks:
+        """Evaluate blocks of one candidate, all with the same number of calls."""
+        process_ns = np.array([block.process_ns for block in raw], dtype=np.float64)
+        thread_ns = np.array([block.thread_ns for block in raw], dtype=np.float64)
+        return Blocks(
+            {clock: np.median(samples_s, axis=1) for clock, samples_s in self._samples_s(raw).items()},
+            np.array([block.after.ru_nivcsw - block.before.ru_nivcsw for block in raw]),
+            np.array([block.after.ru_nvcsw - block.before.ru_nvcsw for block in raw]),
+            np.where(process_ns > 0.0, np.maximum(0.0, 1.0 - thread_ns / np.maximum(process_ns, 1.0)), 0.0),
+        )
+
+    def _samples_s(self, raw: Sequence[RawBlock]) -> dict[str, NDArray[np.float64]]:
+        """Seconds per call on each clock, (blocks, calls); (blocks, 1) where a block was read as a whole."""
+        samples_s = {"wall": np.array([block.wall_ns for block in raw], dtype=np.float64) * 1e-9}
+        if raw[0].cpu_ns is None:
+            samples_s["cpu"] = np.array([[block.process_ns / len(block.wall_ns)] for block in raw]) * 1e-9
+        else:
+            samples_s["cpu"] = np.array([block.cpu_ns for block in raw], dtype=np.float64) * 1e-9 - cpu_reading_s()
+        return {clock: samples_s[clock] for clock in self.clocks}
 
 
 @cache

@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.stats.paired import PairedRatio, minimum_detectable_effect
-from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide, student_quantile
+from precision_eval.stats.paired import PairedRatio, judgement
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, student_quantile
 
 
 def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> PairedRatio:
@@ -28,23 +28,20 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
     within = math.sqrt(sum(_squared_error(ratio) for ratio in ratios)) / n
     error = max(float(logs.std(ddof=1)) / math.sqrt(n), within)
     estimate = float(logs.mean())
-    direction_t = student_quantile(first.error_rate / candidates, n - 1)
     half = student_quantile(1.0 - first.confidence, n - 1) * error
     return replace(
         first,
-        ratio=math.exp(estimate),
-        ratio_low=math.exp(estimate - half),
-        ratio_high=math.exp(estimate + half),
-        verdict=decide(
+        **judgement(
             estimate,
             error,
+            n - 1,
             margin=first.margin,
-            direction_t=direction_t,
-            equivalence_t=student_quantile(EQUIVALENCE_ALPHA, n - 1),
+            direction_error=first.error_rate / candidates,
+            equivalence_error=EQUIVALENCE_ALPHA,
+            elapsed_s=sum(ratio.elapsed_s for ratio in ratios),
         ),
-        verdict_low=math.exp(estimate - direction_t * error),
-        verdict_high=math.exp(estimate + direction_t * error),
-        minimum_detectable_effect=minimum_detectable_effect(error, margin=first.margin, direction_t=direction_t),
+        ratio_low=math.exp(estimate - half),
+        ratio_high=math.exp(estimate + half),
         median_s=float(np.median([ratio.median_s for ratio in ratios])),
         baseline_median_s=float(np.median([ratio.baseline_median_s for ratio in ratios])),
         blocks=sum(ratio.blocks for ratio in ratios),
@@ -52,7 +49,6 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
         baseline_block_median_s=tuple(chain.from_iterable(ratio.baseline_block_median_s for ratio in ratios)),
         doubts=_doubts(ratios),
         clock="/".join(sorted({ratio.clock for ratio in ratios})),
-        elapsed_s=sum(ratio.elapsed_s for ratio in ratios),
         preempted_fraction=float(np.mean([ratio.preempted_fraction for ratio in ratios])),
         process_ratios=tuple(ratio.ratio for ratio in ratios),
     )
@@ -70,4 +66,4 @@ def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:
     for ratio in ratios:
         for doubt in ratio.doubts:
             kinds.setdefault(doubt.split(":")[0], []).append(doubt)
-    return tuple(f"in {len(found)} of {len(ratios)} processes: {found[0]}" for found in kinds.values())
+    return tuple(f"in {len(doubts)} of {len(ratios)} processes: {doubts[0]}" for doubts in kinds.values())

@@ -80,7 +80,7 @@ def _group(group: Group) -> Any:
 
 def _paired(seed: int, budget_s: float) -> dict[str, dict[str, float]]:
     """Return this process's ratios: ``case|fix|variant`` to those to the baseline and to the anchor."""
-    from precision_eval.measure.latency_processes import take_random_memory
+    from precision_eval.measure.latency import take_random_memory
 
     padding = take_random_memory(seed)
     found: dict[str, dict[str, float]] = {}

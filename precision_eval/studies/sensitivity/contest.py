@@ -22,8 +22,7 @@ import torch
 
 from precision_eval.core.workers import call_isolated
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.measure.latency_processes import take_random_memory
+from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes, paired_ratio
 from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 from precision_eval.studies.sensitivity.search import EQUAL_DRIFT, EQUAL_SPEED, odd

@@ -28,7 +28,7 @@ from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
-from precision_eval.measure.latency_processes import take_random_memory
+from precision_eval.measure.latency import take_random_memory
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, HostTimer
 from precision_eval.stats import paired_log_ratios, student_location
 from precision_eval.studies.tracking.effort import numbers_of_processes

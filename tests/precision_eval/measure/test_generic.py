@@ -14,7 +14,7 @@ from precision_eval.core.cells import Cell, Options, failure_of
 from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.core.records import STATUSES
 from precision_eval.measure import generic
-from precision_eval.measure.latency_processes import in_process
+from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import MEASURES, run_cell
 
 SENTENCE = "Expected query, key, and value to have the same dtype"

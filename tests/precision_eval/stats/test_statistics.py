@@ -128,6 +128,12 @@ class TestDoubts:
         assert tau == 1.0
         assert z == pytest.approx(6 / math.sqrt(4 * 3 * 13 / 18))
 
+    def test_kendall_of_a_long_series_with_ties(self):
+        """The halves of a long series are counted apart; the score is that of all pairs."""
+        series = np.random.default_rng(0).integers(0, 40, 333) + np.arange(333) // 30
+        score = sum(np.sign(series[i + 1 :] - series[i]).sum() for i in range(333))
+        assert kendall_trend(series)[0] == pytest.approx(score / (333 * 332 / 2))
+
     @given(st.lists(st.floats(-5, 5), min_size=3, max_size=30, unique=True))
     def test_kendall_scipy(self, values):
         assert kendall_trend(values)[0] == pytest.approx(scipy.stats.kendalltau(range(len(values)), values).statistic)

@@ -26,6 +26,7 @@ from precision_eval.stats import (
     student_location,
     student_quantile,
 )
+from precision_eval.stats.paired import settling_time
 
 VALUES = st.lists(st.integers(-8000, 8000).map(lambda n: n / 8), min_size=4, max_size=40)
 TIMES = st.lists(st.floats(1e-6, 1e2), min_size=4, max_size=30)
@@ -211,6 +212,21 @@ class TestPairedRatio:
             for _ in range(300)
         )
         assert 0.70 <= found / 300 <= 0.92
+
+    def test_settling_time_by_hand(self):
+        """±1 % detected after 2 s at a margin of 0.2 %: noise of 4 margins must fall to one, so 16 times as long."""
+        assert settling_time(2.0, math.expm1(5 * math.log1p(0.002)), margin=0.002) == pytest.approx(32.0)
+        assert settling_time(2.0, 0.01, margin=0.0) is None
+        assert settling_time(0.0, 0.01, margin=0.002) is None
+
+    def test_settling_time_is_in_the_result_and_follows_the_noise(self):
+        noise = np.random.default_rng(0).normal(size=400)
+        quiet, loud = (
+            paired_ratio(np.exp(size * noise), np.ones(400), baseline="b", margin=0.002, seed=0, elapsed_s=2.0)
+            for size in (0.01, 0.03)
+        )
+        assert loud.settling_s == pytest.approx(9 * quiet.settling_s, rel=1e-3)
+        assert (loud.verdict, "± 0.2 % needs about" in str(loud)) == ("undecided", True)
 
     def test_minimum_detectable_effect_by_hand(self):
         # t = 2.576 and z = 0.841621 for 80 %, se = 0.001
