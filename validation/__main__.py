@@ -10,15 +10,15 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from precision_eval.cli import EXIT_INTERRUPTED, run_application
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
+from precision_eval.core.table import print_table
 from validation import frame
 from validation.frame import Experiment, Figure, Options
+from validation.report import figure_table, write_report
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_MET = {True: "[green]met[/green]", False: "[red]missed[/red]", None: ""}
 _EPILOG = """
 Trials are appended to OUT/NAME.jsonl as they end; the same command goes on from there. Without a name, or with
 "prove", the experiments on the measuring itself run: latency, faults, memory, overhead, divergence and
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not any(figures.values()):
         raise PrecisionEvalError(f"{given.out} holds no trials of {', '.join(chosen)}; run without --report first")
     if any(experiment.path(given.out).exists() for experiment in chosen.values()):
-        frame.write_report(figures, given.out)
+        write_report(figures, given.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -104,13 +104,8 @@ def _report(experiment: Experiment, options: Options, console: Console) -> list[
     figures, files = frame.report(experiment, options)
     if not figures:
         return []
-    table = Table(title=f"{experiment.name}: {experiment.title}", title_justify="left", title_style="bold")
-    for column in ("figure", "target", "found", "", "others, same trials"):
-        table.add_column(column, overflow="fold")
-    for figure in figures:
-        rivals = "\n".join(f"{name}: {value}" for name, value in figure.rivals.items())
-        table.add_row(figure.name, figure.target, figure.found, _MET[figure.met], rivals)
-    console.print(table)
+    title = f"{experiment.name}: {experiment.title}"
+    print_table(figure_table(figures, title=title), console, styles={"yes": "green", "no": "red"})
     if files:
         console.print(f"  written: {', '.join(map(str, files))}", style="dim", highlight=False)
     return figures

@@ -31,6 +31,7 @@ from precision_eval.results.choose.policies import value_of
 from precision_eval.stats import student_quantile
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import span
 
 CASES = ("attention-decode/metavoice", "metavoice-t4/cpu", "imaginairy-time-embed/cpu", "attention-prefill/metavoice")
 """One with wide gaps, one with many fixes close to each other, one whose times are bimodal, one with two fixes at the
@@ -356,6 +357,16 @@ def _figures(content: Data) -> list[Figure]:
     return [Figure(row["name"], row["found"], row["target"], row["met"]) for row in content["figures"]]
 
 
+def _notes(content: Data) -> list[str]:
+    _, budget, processes = content["campaign"].split("/")
+    cases = dict.fromkeys(f"{one['case']}/{one['size']}" for one in content["cases"])
+    asked_of = span([len(one["answers"]) for one in content["cases"]], "d")
+    return [
+        f"{len(content['cases'])} questions, each asked to {asked_of} re-runs of "
+        f"{processes.removesuffix('p')} processes and {budget.removesuffix('s')} s: {', '.join(cases)}."
+    ]
+
+
 EXPERIMENT = Experiment(
     name="choose",
     title="repeated runs: is the answer of choose the same, or a tie that names it",
@@ -363,6 +374,7 @@ EXPERIMENT = Experiment(
     run=_run,
     figures=_figures,
     summary=_summary,
+    notes=_notes,
     settings={
         "cases": (CASES[:1], CASES),
         "repeats": (3, 20),

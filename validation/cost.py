@@ -95,8 +95,8 @@ def _figures(content: Data) -> list[Figure]:
     return [
         Figure(
             f"{run['command']}, fresh checkout, environment made",
-            f"{run['seconds']:.0f} s, {run['benchmarks']} benchmarks, {run['environment_bytes'] / 1e9:.2f} GB",
-            "" if run["target_s"] is None else f"≤ {run['target_s']:g} s",
+            f"{run['seconds'] / 60:.1f} min, {run['benchmarks']} benchmarks, {run['environment_bytes'] / 1e9:.2f} GB",
+            "" if run["target_s"] is None else f"≤ {run['target_s'] / 60:g} min",
             None if run["target_s"] is None else run["seconds"] <= run["target_s"],
         )
         for run in content["runs"]

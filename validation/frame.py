@@ -11,7 +11,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -74,6 +74,7 @@ class Experiment:
     figures: Callable[[Any], list[Figure]]
     plots: Callable[[Any, Path], list[Path]] = lambda content, out: []
     summary: Callable[[list[Data], Options], Data | None] | None = None
+    notes: Callable[[Any], list[str]] = lambda content: []
     settings: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     file: str = ""
     stored: str = ""
@@ -181,40 +182,23 @@ def _environment(path: Path, options: Options) -> Data:
     return {"environment": earlier["environment"]} if "environment" in earlier else {}
 
 
-def figures_of(experiment: Experiment, options: Options, content: Any) -> list[Figure]:
+def figures_of(experiment: Experiment, content: Any, path: Path) -> list[Figure]:
     """Make the figures; trials that are not this experiment's are refused in one line."""
     try:
         return [] if content is None else experiment.figures(content)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        path = experiment.path(options.out)
-        path = path if path.exists() else experiment.stored_path(options.out)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise RecordError(
             f"{path} does not hold trials of {experiment.name} as they are written today ({error!r}); "
-            "give another --out"
+            "give another file or --out"
         ) from error
 
 
 def report(experiment: Experiment, options: Options) -> tuple[list[Figure], list[Path]]:
     """Return the figures and the drawn files of an experiment; both are empty where nothing is stored."""
     content = content_of(experiment, options)
-    figures = figures_of(experiment, options, content)
+    path = experiment.path(options.out)
+    figures = figures_of(experiment, content, path if path.exists() else experiment.stored_path(options.out))
     return figures, experiment.plots(content, options.out) if figures else []
-
-
-def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
-    """Write ``figures.json`` and ``report.md``; experiments that were not asked for keep their figures."""
-    from validation.tables import figures_markdown
-
-    path = out / "figures.json"
-    known = read_json(path) if path.exists() else {}
-    known |= {name: [asdict(figure) for figure in rows] for name, rows in figures.items() if rows}
-    ordered = {name: known[name] for name in NAMES if name in known}
-    write_json(ordered, path)
-    parts = ["# How far the measuring can be trusted"]
-    for name, rows in ordered.items():
-        parts += [f"## {experiment_by_name(name).title}", figures_markdown(rows)]
-        parts += [f"![{plot.stem}]({plot.name})" for plot in sorted(out.glob(f"{name}*.png"))]
-    (out / "report.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def write_json(content: Any, path: Path) -> None:

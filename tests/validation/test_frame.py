@@ -10,7 +10,7 @@ from precision_eval.core.json_lines import TrialFile
 from validation import frame
 from validation.__main__ import main
 from validation.frame import Experiment, Figure, Options, Trial
-from validation.tables import proofs_markdown
+from validation.report import reported_markdown
 
 
 def fake(*, stop_at=None, **more):
@@ -68,7 +68,7 @@ def test_report_keeps_what_others_found(use, tmp_path):
     TrialFile(tmp_path / "memory.jsonl").append({"key": "a"})
     main(["memory", "--report", "--out", str(tmp_path)])
     assert list(json.loads((tmp_path / "figures.json").read_text())) == ["latency", "memory"]
-    written = proofs_markdown(tmp_path / "figures.json")
+    written = reported_markdown(tmp_path / "figures.json")
     assert "| n | 3 | 1 trials | **no** |" in written
     assert "seen" not in written  # no target
 

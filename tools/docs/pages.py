@@ -14,27 +14,19 @@ from functools import cache
 from pathlib import Path
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.table import to_markdown
+from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
 from precision_eval.results.reading import Run, load_run
 from precision_eval.studies.sensitivity.text import brief
-from tools.docs.figures import (
-    asv_cost_markdown,
-    audio_markdown,
-    claims_markdown,
-    doctor_markdown,
-    sweep_markdown,
-    voice_markdown,
-)
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
-from tools.docs.trials import change_points_markdown, choose_markdown, gate_markdown
 from tools.docs.versions import versions_markdown
-from validation.tables import proofs_markdown
+from validation.report import reported_markdown, stored_markdown
 
 FIGURES_SHOWN = ("tradeoff-", "audio-")
 SYSTEM_PAGES = ("cogvideo-t5.md", "dia.md", "imaginairy.md", "metavoice-t4.md", "metavoice.md")
 PAGES = ("results.md", "validation.md", "sensitivity.md", *SYSTEM_PAGES)
+_SWEEP_SECTIONS = ("Where the order turns", "Which cast is faster")
 _MARKER = re.compile(r"<!-- ([\w.-]+):begin -->")
 
 # Name of a block → what it is made from, below the folder of results, and how.
@@ -44,14 +36,14 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
     "versions": ("torch-versions", lambda source, page: versions_markdown(source, relative_to=page.parent)),
     "sensitivity": ("sensitivity", lambda source, page: sensitivity_markdown(source, relative_to=page.parent)),
     "voice": ("voice-quality.json", lambda source, page: voice_markdown(source)),
-    "claims": ("claims.json", lambda source, page: claims_markdown(source)),
-    "proof": ("proof/figures.json", lambda source, page: proofs_markdown(source)),
-    "audio": ("audio-bench.json", lambda source, page: audio_markdown(source)),
-    "doctor": ("doctor.json", lambda source, page: doctor_markdown(source)),
-    "gate": ("gate.json", lambda source, page: gate_markdown(source)),
-    "change-points": ("change-points.json", lambda source, page: change_points_markdown(source)),
-    "choose": ("choose/choose.json", lambda source, page: choose_markdown(source)),
-    "asv-cost": ("asv-cost.json", lambda source, page: asv_cost_markdown(source)),
+    "proof": ("proof/figures.json", lambda source, page: reported_markdown(source)),
+    "claims": ("claims.json", lambda source, page: stored_markdown("claims", source)),
+    "audio": ("audio-bench.json", lambda source, page: stored_markdown("audio", source, judged_only=True)),
+    "doctor": ("doctor.json", lambda source, page: stored_markdown("doctor", source, judged_only=True)),
+    "gate": ("gate.json", lambda source, page: stored_markdown("gate", source)),
+    "change-points": ("change-points.json", lambda source, page: stored_markdown("versions", source, judged_only=True)),
+    "choose": ("choose/choose.json", lambda source, page: stored_markdown("choose", source)),
+    "asv-cost": ("asv-cost.json", lambda source, page: stored_markdown("cost", source)),
 }
 
 
@@ -68,6 +60,37 @@ def results_markdown(run: Run, *, relative_to: Path) -> str:
     shown = [path for path in drawn if path.name.startswith(FIGURES_SHOWN)]
     parts += [f"![{path.stem}]({Path(os.path.relpath(path, relative_to)).as_posix()})" for path in shown]
     return "\n\n".join(part for part in parts if part)
+
+
+def voice_markdown(path: Path) -> str:
+    """Return what ``precision-eval check-voice --out`` stored."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+
+    def mean(group: str, part: str) -> str:
+        return f"{100 * sum(heard[part] for heard in stored[group]) / len(stored[group]):.1f} %"
+
+    speakers = len(stored["free_running"])
+    groups = (("the voice, free-running", "free_running"), ("original tokens, resynthesised", "resynthesised"))
+    parts = ("value", "first_third", "last_third")
+    rows = [(name, *(mean(group, part) for part in parts)) for name, group in groups]
+    lines = [
+        f"Phonemes right, {speakers} speakers × {stored['minutes']:g} minutes:",
+        to_markdown(make_table(("speech", "whole", "first third", "last third"), rows)),
+        f"Mean of all speakers: {stored['mean_gap_points']:.1f} points below the original through the same codec and "
+        f"vocoder. Speaker 0, whose untouched speech ships: {stored['gap_points']:.1f} points below that. Lost from "
+        f"the first third to the last, less what the script itself loses: {stored['decline_points']:.1f} points.",
+    ]
+    return "\n\n".join(lines)
+
+
+def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
+    """Return what ``precision-eval sweep`` found: its crossings and findings, the figure, and where the rest stands."""
+    place = Path(os.path.relpath(folder, relative_to)).as_posix()
+    sections = (folder / "summary.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    shown = [text.split("\n", 1)[1].strip() for text in sections if text.startswith(_SWEEP_SECTIONS)]
+    return "\n\n".join(
+        [*shown, f"![lengths]({place}/lengths.png)", f"Every ratio: [{place}/summary.md]({place}/summary.md)."]
+    )
 
 
 def sensitivity_markdown(folder: Path, *, relative_to: Path) -> str:

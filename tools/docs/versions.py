@@ -1,6 +1,6 @@
 """What changed between torch versions: the stories whose cause was tried, then every kind of change.
 
-Conventions: as :mod:`.figures`. A row is one kind of change between two versions under one explanation; of several
+A row is one kind of change between two versions under one explanation; of several
 fixes the one that is largest and most frequent is shown, and the others are counted.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.docs.figures import sweep_cost_markdown, table
+from precision_eval.core.table import MarkdownText, make_table, to_markdown
 
 if TYPE_CHECKING:
     from precision_eval.studies.versions.history import VersionHistory
@@ -37,7 +37,7 @@ def versions_markdown(folder: Path, *, relative_to: Path) -> str:
     parts = [
         headline(history),
         f"Of these causes, tried and not only read:\n\n{told}" if told else "",
-        table(("torch", "what changed", "where", "upstream"), rows) if rows else "",
+        to_markdown(make_table(("torch", "what changed", "where", "upstream"), rows)) if rows else "",
         "\n".join(f"- {note}" for note in history.notes),
         f"From the asv results in `{place}`.",
         sweep_cost_markdown(folder),
@@ -71,7 +71,12 @@ def _rows(position: ChangesAt) -> Iterator[tuple[str, ...]]:
         for group in shown:
             like = [one for one in groups if _sort_of(one) == _sort_of(group) and one is not group]
             more = f"; {len(like)} other {'fix' if len(like) == 1 else 'fixes'} alike" if like else ""
-            yield f"{group.before} → {position.name}", f"{group.what}: {group.change}{more}", group.where, source
+            yield (
+                f"{group.before} → {position.name}",
+                f"{group.what}: {group.change}{more}",
+                group.where,
+                MarkdownText(source),
+            )
 
 
 def _link(change: UpstreamChange) -> str:
@@ -91,3 +96,33 @@ def _sort_of(group: ChangeGroup) -> tuple[str, ...]:
     way = group.change if metric == "status" else "up" if getattr(first, "factor", 0.0) > 1.0 else "down"
     note = "with its baseline" if getattr(first, "with_baseline", False) else ""
     return metric, way, note, group.before
+
+
+def sweep_cost_markdown(folder: Path) -> str:
+    """Return time and disk per torch version of a sweep; empty where the folder has no notes of environments."""
+    from tools.torch_versions.sweep_costs import read_costs
+
+    costs = read_costs(folder)
+    if not costs:
+        return ""
+    head = ["torch", "environment made in", "on disk"]
+    knows_shared = any(one.shared_bytes is not None for one in costs)
+    knows_wall = any(one.sweep_s is not None for one in costs)
+    head += [*(["of it shared"] if knows_shared else []), "benchmarks", "their time"]
+    head += ["the sweep took"] if knows_wall else []
+    rows = []
+    for one in costs:
+        row = [f"{one.torch_version}, {one.build}", f"{one.environment_s:.0f} s", _gb(one.bytes)]
+        row += [_gb(one.shared_bytes)] if knows_shared else []
+        row += [f"{one.benchmarks}", f"{one.benchmarks_s / 60:.1f} min"]
+        row += ["–" if one.sweep_s is None else f"{one.sweep_s / 60:.1f} min"] if knows_wall else []
+        rows.append(row)
+    note = "Their time is asv's count; its start, its list of benchmarks and the project's install come on top"
+    note += ", and are in the sweep's time, all the times that it was run." if knows_wall else "."
+    if knows_shared:
+        note += " Shared: files that uv links to its cache."
+    return f"{to_markdown(make_table(head, rows))}\n\n{note}"
+
+
+def _gb(size: int | None) -> str:
+    return "–" if size is None else f"{size / 1e9:.2f} GB"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import to_number
 
 if TYPE_CHECKING:
     from validation.audio.ratio import Ratio
@@ -100,12 +101,11 @@ def _figures(content: Data) -> list[Figure]:
 
 
 def _figure(row: Data) -> Figure:
-    target = "" if row["most"] is None else f"≤ {row['most']:.3g}"
-    target = target if row["least"] is None else f"≥ {row['least']:.3g}"
-    value, low, high = (math.nan if row[name] is None else row[name] for name in ("value", "low", "high"))
-    spread = f" [{low:.3g}, {high:.3g}]" if low != high else ""
-    note = f"; {row['note']}" if row["note"] else ""
-    return Figure(row["name"], f"{value:.3g} {row['unit']}{spread}{note}", target, row["met"])
+    sign, bound = ("≤", row["most"]) if row["least"] is None else ("≥", row["least"])
+    value, low, high = (f"{to_number(row[name]):.3g}" for name in ("value", "low", "high"))
+    spread = f" [{low}, {high}]" if low != high else ""
+    found = f"{value}{spread} {row['unit']}".strip() + (f"; {row['note']}" if row["note"] else "")
+    return Figure(row["name"], found, "" if bound is None else f"{sign} {bound:.3g} {row['unit']}".strip(), row["met"])
 
 
 EXPERIMENT = Experiment(

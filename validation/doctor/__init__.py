@@ -16,6 +16,7 @@ from typing import Any
 
 from precision_eval.stats import wilson_interval
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import plain_share, share_text
 
 LEAST_LOCATED, MOST_ALARMS = 0.95, 0
 HALVES = {False: "settled on", True: "held out"}
@@ -88,28 +89,31 @@ def _figures(content: Data) -> list[Figure]:
     for name in HALVES.values():
         if name in plants:
             half = plants[name]
-            found = f"{half['located']} of {half['total']}, {half['share']:.3f} [{half['low']:.3f}, {half['high']:.3f}]"
-            target, beyond = f"≥ {half['target']}", f"{half['located_beyond_traceback']} of {half['beyond_traceback']}"
-            figures.append(Figure(f"plants located to module and line, {name}", found, target, half["is_met"]))
-            figures.append(Figure(f"of these, where no traceback points there already, {name}", beyond))
+            beyond = plain_share(half["located_beyond_traceback"], half["beyond_traceback"])
+            found = f"{share_text(half['located'], half['total'])}; where no traceback points there already, {beyond}"
+            target = f"≥ {100 * half['target']:.0f} %"
+            figures.append(Figure(f"planted faults located to module and line, {name}", found, target, half["is_met"]))
     missed = [one for one in plants.get("plants", ()) if not one["is_located"]]
     for one in missed:
         text = f"at {one['truth']}, told {one['told'] or 'nothing'} ({one['status']})"
         figures.append(Figure(f"missed: {one['name']}", text))
     if clean:
         alarms, target = f"{clean['alarms']} of {clean['total']}", clean["target"]
-        figures.append(Figure("clean models with a fault", alarms, str(target), clean["alarms"] <= target))
+        figures.append(Figure("clean models called faulty", alarms, str(target), clean["alarms"] <= target))
         named = [one for one in clean["models"] if one["faults"]]
         figures += [Figure(f"false alarm: {one['name']}", "; ".join(one["faults"])) for one in named]
     return figures + [_cost_figure(row) for row in content.get("cost", ())]
 
 
 def _cost_figure(row: Data) -> Figure:
+    """A ratio to a plain forward; what has a target is what ``examine`` observes."""
     from validation.doctor.cost import MOST
 
-    model = f"{row['dtype']}, width {row['width']}, length {row['length']}, {row['forward_ms']:.2f} ms"
-    found = f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}] forwards"
-    return Figure(f"observing {row['observing']}, {model}", found, f"≤ {MOST:g}", row["is_met"])
+    model = f"{row['dtype']}, width {row['width']}, length {row['length']}"
+    name = f"observing {row['observing']} ÷ plain forward of {row['forward_ms']:.3g} ms, {model}"
+    judged = row["observing"] == "dtypes and values"
+    found = f"{row['ratio']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    return Figure(name, found, f"≤ {MOST:g}" if judged else "", row["is_met"] if judged else None)
 
 
 _PARTS = ("plants", "clean", "cost")

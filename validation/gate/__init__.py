@@ -10,6 +10,7 @@ calls that really have them. Nothing is simulated but what says so.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ from pathlib import Path
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import PrecisionEvalError
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import share_text, span
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def conditions_of(options: Options) -> Data:
@@ -95,15 +99,69 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
 
 
 def _figures(content: Data) -> list[Figure]:
+    """The gate with all processes, beside fewer, other margins and asv; then what is simulated."""
+    judged = f"gate, {content['conditions']['processes']} processes a side"
+    ours = [one for one in content["figures"] if one["rule"] == judged]
+    others = _grouped([one for one in content["figures"] if one["rule"] != judged])
     return [
-        Figure(
-            ", ".join(part for part in (one.get("rule"), one["what"]) if part),
-            f"{100 * one['rate']:.2f} % [{100 * one['low']:.2f}, {100 * one['high']:.2f}]",
-            one.get("target", ""),
-            one.get("met"),
-        )
-        for one in (*content["figures"], *content["simulated"])
+        *(_figure(one, {name: rates[one["what"]] for name, rates in others.items() if one["what"] in rates})
+          for one in ours),
+        *(_figure(one, {}) for one in content["simulated"]),
+    ]  # fmt: skip
+
+
+def _figure(one: Data, rivals: dict[str, str]) -> Figure:
+    hits = one.get("count", round(one["rate"] * one["trials"]))
+    found = share_text(hits, one["trials"], interval=(one["low"], one["high"]))
+    sign, _, bound = one.get("target", "").partition(" ")
+    return Figure(one["what"], found, f"{sign} {100 * float(bound):g} %" if bound else "", one.get("met"), rivals)
+
+
+def _grouped(rates: list[Data]) -> dict[str, dict[str, str]]:
+    """Rates of rules by what they are of; rules that differ in one number are one: ``3 / 5 / 10 processes``."""
+    stems: dict[str, dict[str, dict[str, float]]] = {}
+    for one in rates:
+        rules = stems.setdefault(_NUMBER.sub("#", one["rule"]), {})
+        rules.setdefault(one["rule"], {})[one["what"]] = one["rate"]
+    grouped = {}
+    for stem, rules in stems.items():
+        numbers = " / ".join(number for rule in rules for number in _NUMBER.findall(rule)[:1])
+        whats = dict.fromkeys(what for of_rule in rules.values() for what in of_rule)
+        grouped[stem.replace("#", numbers)] = {
+            what: " / ".join(f"{100 * of_rule[what]:.3g}" for of_rule in rules.values()) + " %" for what in whats
+        }
+    return grouped
+
+
+def _notes(content: Data) -> list[str]:
+    """How many trials count, how far processes and sets scatter, and what the cells that asv follows would need."""
+    conditions, spreads = content["conditions"], content["spreads"].values()
+    lines = [
+        f"Figures are of the gate with all {conditions['processes']} processes a side. {conditions['sets']} sets of "
+        f"{conditions['processes']} processes ({conditions['budget_s']:g} s each), {conditions['pairs']} pairs of "
+        f"them; 95 % intervals of {span(sorted({one['independent_pairs'] for one in content['figures']}), 'd')} "
+        "trials, the pairs without a common set.",
+        f"One process scatters by {span([100 * one['process_sd'] for one in spreads], '.2g')} % (SD of a cell's "
+        f"ratio); sets of equal code differ by {span([one['sets_over_processes'] for one in spreads], '.2g')} times "
+        "the variance that this explains.",
     ]
+    by_cell = [
+        (rate, f"{one['what']}, {cell}")
+        for one in content["figures"]
+        if "target" in one
+        for cell, rate in one.get("by_cell", {}).items()
+    ]
+    if by_cell:
+        rate, where = min(by_cell, key=lambda least: least[0])
+        lines.append(f"Least of a single cell: {100 * rate:.1f} % ({where}).")
+    if cells := content.get("tracked"):
+        needed = sorted(one["needed_processes"] for one in cells)
+        lines.append(
+            f"The {len(cells)} cells that asv tracks scatter by {span([100 * one['spread'] for one in cells], '.2g')} "
+            f"% and would need {span(needed, 'd')} processes a side for the smallest of these slowdowns, "
+            f"{needed[len(needed) // 2]} at the median."
+        )
+    return [" ".join(lines)]
 
 
 EXPERIMENT = Experiment(
@@ -113,6 +171,7 @@ EXPERIMENT = Experiment(
     run=_run,
     figures=_figures,
     summary=_summary,
+    notes=_notes,
     settings={
         "sets": (4, 24),
         "processes": (10, 150),

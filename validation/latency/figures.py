@@ -21,6 +21,7 @@ from validation.latency.calls import CALLS, DELTAS, call_by_name
 from validation.latency.load import LOADS
 from validation.latency.rivals import RULES
 from validation.latency.schedule import BUDGET_S, parse_key
+from validation.report import share_text
 
 OURS = "ours"
 ENOUGH = 20
@@ -88,12 +89,8 @@ def all_figures(found: Sequence[RuleOutcome]) -> list[Figure]:
 
 
 def share(cases: Sequence[RuleOutcome], test: Test) -> str:
-    """Return the share of the cases that pass, as text: ``"3.0 % [1.0, 8.5], 3 of 100"``; empty without cases."""
-    if not cases:
-        return ""
-    hits, n = sum(map(test, cases)), len(cases)
-    low, high = wilson_interval(hits / n, n)
-    return f"{100 * hits / n:.1f} % [{100 * low:.1f}, {100 * high:.1f}], {hits} of {n}"
+    """Return the share of the cases that pass, as text; empty without cases."""
+    return share_text(sum(map(test, cases)), len(cases)) if cases else ""
 
 
 def _fraction(cases: Sequence[RuleOutcome], test: Test) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from precision_eval.core.environment import git_commit
 from precision_eval.core.errors import RecordError
 from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.report import plain_share, share_text, span
 from validation.versions.rivals import NO_MARGIN, OURS, RULES, Table, session_rules
 from validation.versions.session_noise import estimated, made_table, measured_tables
 from validation.versions.sessions import METRICS, Sessions, read_sessions
@@ -283,32 +285,74 @@ def _figures(content: Data) -> list[Figure]:
     figures = []
     for name, condition in content["conditions"].items():
         rules = condition["rules"]
-        figures.append(_rate(f"steps found at their version, {name}", rules, "recall", least=LEAST_RECALL))
-        figures.append(_rate(f"false among reports, {name}", rules, "false_among_reports", most=MOST_FALSE))
-        for score, text in _MORE.items():
-            figures.append(_rate(f"{text}, {name}", rules, score))
+        ours = rules[OURS]
+        smallest = ours["recall_by_size"][min(ours["recall_by_size"], key=float)]
+        without = (
+            f"series without a step, reported {plain_share(*ours['series_without_step_flagged'])}; tables without any "
+            f"{plain_share(*ours['tables_without_steps_flagged'])}"
+        )
+        figures += [
+            _rate(
+                f"steps found at their version, {name}", rules, "recall",
+                least=LEAST_RECALL, more=f"; of the smallest {plain_share(*smallest)}",
+            ),
+            _rate(
+                f"false among reports, {name}", rules, "false_among_reports",
+                most=MOST_FALSE, more=f"; not beside a step {plain_share(*ours['far_among_reports'])}; {without}",
+            ),
+            _rate(f"steps found within one version, {name}", rules, "recall_near"),
+            _rate(f"series without a step, reported, {name}", rules, "series_without_step_flagged"),
+            _rate(f"tables without any step, reported, {name}", rules, "tables_without_steps_flagged"),
+        ]  # fmt: skip
     return figures
 
 
-_MORE = {
-    "recall_near": "steps found within one version",
-    "far_among_reports": "false and not beside a step, among reports",
-    "series_without_step_flagged": "series without a step, reported",
-    "tables_without_steps_flagged": "tables without any step, reported",
-}
-
-
-def _rate(name: str, rules: Mapping[str, Data], score: str, *, least: float = 0.0, most: float = 1.0) -> Figure:
+def _rate(
+    name: str, rules: Mapping[str, Data], score: str, *, least: float = 0.0, most: float = 1.0, more: str = ""
+) -> Figure:
     """A share of this suite's rule, with the others'."""
-    texts = {rule: _share_text(*scores[score]) for rule, scores in rules.items()}
+    rivals = {rule: share_text(*scores[score]) for rule, scores in rules.items() if rule != OURS}
     hits, total = rules[OURS][score]
     target = f"≥ {100 * least:g} %" if least else f"≤ {100 * most:g} %" if most < 1.0 else ""
-    met = least <= hits / total <= most if target and total else None
-    return Figure(name, texts.pop(OURS), target, met, texts)
+    met = least * total <= hits <= most * total if target and total else None
+    return Figure(name, share_text(hits, total) + more, target, met, rivals)
 
 
-def _share_text(hits: int, total: int) -> str:
-    return f"{hits} of {total}, {100 * hits / total:.1f} %" if total else "none"
+def _notes(content: Data) -> list[str]:
+    """What intervals leave out, where the offsets between sessions come from, and of which commits conditions are."""
+    settings, sessions = content["settings"], content.get("sessions")
+    lines = [
+        f"{settings['tables']} tables with steps and {settings['noise_floor_tables']} without per condition, seed "
+        f"{settings['seed']}. Intervals take each step and each report for itself; those of a table share their noise.",
+        _session_note(sessions)
+        if sessions
+        else "Sessions of equal code were not measured, so the conditions that need them are missing.",
+    ]
+    commits = Counter(str(one.get("commit") or "an unknown one") for one in content["conditions"].values())
+    if len(commits) > 1:
+        lines.append(f"Rows are of several commits: {', '.join(f'{n} of {name}' for name, n in commits.items())}.")
+    return lines
+
+
+def _session_note(sessions: Data) -> str:
+    source = sessions["source"]
+    parts = [
+        f"Tables of sessions are {sessions['count']} sessions of equal code in random order, so no two tables are "
+        f"independent ({', '.join(sessions['cases'])}; {source['cpu']}, torch {source['torch']}, commit "
+        f"{source['commit'] or 'unknown'})."
+    ]
+    for metric, found in sessions["metrics"].items():
+        session, process = (
+            span([100 * value for value in found[name].values()], ".2g") for name in ("session_sd", "process_sd")
+        )
+        judged = found["as_measured"]
+        parts.append(
+            f"{metric}: beyond what processes explain, sessions scatter by {session} % (SD), a process by {process} %; "
+            f"two sessions differ by up to {100 * found['largest_difference']:.1f} %. The sessions as measured, in "
+            f"order: with the margin of {100 * found['margin']:.0f} % a change is reported in "
+            f"{plain_share(*judged['with'])} series, without it in {plain_share(*judged['without'])}."
+        )
+    return " ".join(parts)
 
 
 EXPERIMENT = Experiment(
@@ -318,6 +362,7 @@ EXPERIMENT = Experiment(
     run=_run,
     figures=_figures,
     summary=_summary,
+    notes=_notes,
     settings={
         "tables": (6, 60),
         "noise_floor_tables": (10, 100),

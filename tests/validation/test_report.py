@@ -1,0 +1,167 @@
+"""Figures as tables: shares by hand, a column per rival, stored summaries of earlier runs, and files that are none."""
+
+import copy
+import json
+
+import pytest
+
+from precision_eval.core.environment import environment_json, environment_sha
+from precision_eval.core.errors import RecordError
+from precision_eval.core.table import to_markdown
+from validation.frame import Figure
+from validation.report import plain_share, reported_markdown, rival_tables, share_text, span, stored_markdown
+
+ENVIRONMENT = {
+    "cpu": {"model": "Testium", "logical_cores": 4, "usable_cores": 2},
+    "package": {"git_commit": "abc123"},
+    "platform": {"python": "3.11.7"},
+    "torch": {"version": "2.13.0+cpu"},
+}
+SHA = environment_sha(ENVIRONMENT)[:12]
+WHERE = f"on Testium, 2 usable cores; Python 3.11.7; torch 2.13.0+cpu; commit abc123; environment {SHA}."
+
+
+def write(path, content):
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def rate(rule, what, count, trials, low, high, **more):
+    numbers = {"rate": count / trials, "low": low, "high": high, "count": count, "trials": trials}
+    return {"rule": rule, "what": what, **numbers, "independent_pairs": 2, **more}
+
+
+@pytest.fixture
+def gate():
+    ours, asv = "gate, 10 processes a side", "asv compare, its times, factor {}"
+    judged = {"target": "≥ 0.95", "met": False, "by_cell": {"w/a": 0.99, "w/b": 0.87}}
+    return {
+        "conditions": {"sets": 5, "pairs": 20, "processes": 10, "budget_s": 0.4},
+        "figures": [
+            rate("gate, 3 processes a side", "alarm", 1, 20, 0.01, 0.7),
+            rate(ours, "alarm", 0, 20, 0.0, 0.65762, target="≤ 0.01", met=True),
+            rate(ours, "found", 93, 100, 0.41, 0.99, **judged),
+            rate(asv.format(1.1), "alarm", 0, 20, 0.0, 0.66),
+            rate(asv.format(1.02), "alarm", 5, 20, 0.03, 0.8),
+        ],
+        "simulated": [
+            {"what": "made up", "rate": 0.011, "low": 0.00846, "high": 0.01429, "trials": 5000}
+            | {"target": "≤ 0.01", "met": False}
+        ],
+        "spreads": {
+            "w/a to_baseline": {"process_sd": 0.009, "sets_over_processes": 1.02},
+            "w/a to_anchor": {"process_sd": 0.05, "sets_over_processes": 4.25},
+        },
+        "tracked": [{"spread": 0.01 * n, "needed_processes": 10 * n} for n in (1, 5, 2)],
+        "environment": ENVIRONMENT,
+    }
+
+
+def test_the_gates_summary_by_hand(tmp_path, gate):
+    beside, alone, notes, measured = stored_markdown("gate", write(tmp_path / "gate.json", gate)).split("\n\n")
+    head = "gate, 3 processes a side | asv compare, its times, factor 1.1 / 1.02"
+    assert beside.splitlines()[0] == f"| figure | target | found | met | {head} |"
+    assert beside.splitlines()[2] == "| alarm | ≤ 1 % | 0.0 % [0.0, 65.8], 0 of 20 | yes | 5 % | 0 / 25 % |"
+    assert alone.splitlines()[2:] == [
+        "| found | ≥ 95 % | 93.0 % [41.0, 99.0], 93 of 100 | **no** |",
+        "| made up | ≤ 1 % | 1.1 % [0.8, 1.4], 55 of 5,000 | **no** |",
+    ]
+    for text in ("95 % intervals of 2 trials", "0.9 to 5 % (SD", "1 to 4.2 times", "87.0 % (found, w/b)"):
+        assert text in notes
+    assert "3 cells that asv tracks scatter by 1 to 5 % and would need 10 to 50 processes" in notes
+    assert measured == f"Measured with `python -m validation gate --size full` {WHERE}"
+
+
+@pytest.fixture
+def versions():
+    def scores(recall, wrong):
+        return {
+            "recall": recall, "recall_near": recall, "recall_by_size": {"10": [1, 1], "3": [1, 2]},
+            "series_without_step_flagged": [1, 8], "false_among_reports": wrong,
+            "far_among_reports": [0, wrong[1]], "tables_without_steps_flagged": [0, 4],
+        }  # fmt: skip
+
+    rules = {"precision-eval versions": scores([9, 10], [1, 20]), "factor 1.1": scores([0, 10], [0, 0])}
+    short = {"precision-eval versions": scores([8, 10], [2, 20])}
+    return {
+        "settings": {"tables": 60, "noise_floor_tables": 100, "seed": 0},
+        "conditions": {"normal noise": {"rules": rules}, "sessions": {"rules": short, "commit": "abc"}},
+        "environment": ENVIRONMENT,
+    }
+
+
+def test_the_summary_of_change_points_by_hand(tmp_path, versions):
+    """Just at a target is met, one step or report beyond is not; Wilson's ends of 9 of 10 from the closed form."""
+    text = stored_markdown("versions", write(tmp_path / "v.json", versions), judged_only=True)
+    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in text.splitlines()}
+    assert rows["steps found at their version, normal noise"] == [
+        "≥ 90 %", "90.0 % [59.6, 98.2], 9 of 10; of the smallest 50.0 %, 1 of 2", "yes", "0.0 %, 0 of 10 |",
+    ]  # fmt: skip
+    assert rows["false among reports, normal noise"][2] == "yes"
+    assert rows["false among reports, normal noise"][3] == "– |"
+    assert rows["steps found at their version, sessions"][2] == "**no** |"
+    assert rows["false among reports, sessions"][2] == "**no** |"
+    assert "Sessions of equal code were not measured" in text
+    assert "Rows are of several commits: 1 of an unknown one, 1 of abc." in text
+
+
+def test_a_campaign_is_found_beside_its_file(tmp_path):
+    case = {"case": "w", "size": "s", "policy": "speed", "limits": "no limit", "answers": ["a", "a", "b"]}
+    row = {"name": "ties", "found": "49.5 % [47.2, 52.1]", "target": "", "met": None}
+    path = write(tmp_path / "choose.json", {"campaign": f"{SHA}/1.5s/3p", "figures": [row], "cases": [case]})
+    (tmp_path / "environment.json").write_text("{}", encoding="utf-8")
+    assert stored_markdown("choose", path).endswith(
+        "1 questions, each asked to 3 re-runs of 3 processes and 1.5 s: w/s."
+    )
+    (tmp_path / "environment-1.json").write_text(environment_json(ENVIRONMENT), encoding="utf-8")
+    assert stored_markdown("choose", path).endswith(WHERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("gate", lambda content: content["figures"][0].pop("rate")),
+        ("gate", lambda content: content.pop("conditions")),
+        ("versions", lambda content: content["conditions"]["sessions"]["rules"].clear()),
+        ("versions", lambda content: content["conditions"]["sessions"].update(rules=3)),
+    ],
+)
+def test_a_spoilt_summary_is_an_error_and_no_half_a_block(tmp_path, request, name, spoil):
+    content = copy.deepcopy(request.getfixturevalue(name))
+    spoil(content)
+    with pytest.raises(RecordError, match=rf"found\.json does not hold trials of {name}"):
+        stored_markdown(name, write(tmp_path / "found.json", content))
+
+
+def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
+    assert stored_markdown("gate", tmp_path / "gate.json").startswith(
+        "Not measured: there is no `gate.json` yet. `python"
+    )
+    (tmp_path / "gate.json").write_text("{", encoding="utf-8")
+    with pytest.raises(RecordError, match=r"gate\.json is no JSON file"):
+        stored_markdown("gate", tmp_path / "gate.json")
+
+
+def test_a_table_per_set_of_rivals(tmp_path):
+    def figure(name, **rivals):
+        return Figure(name, "1 [0, 2]", "0", met=True, rivals=rivals)
+
+    figures = [figure("alone"), figure("a", asv="33.3 % [6.1, 79.2], 1 of 3", t="5 of 9"), figure("b", t="7")]
+    assert [to_markdown(table) for table in rival_tables(figures)] == [
+        "| figure | target | found | met | asv | t |\n|---|---|---|---|---|---|\n"
+        "| a | 0 | 1 [0, 2] | yes | 33.3 %, 1 of 3 | 5 of 9 |\n| b | 0 | 1 [0, 2] | yes | – | 7 |",
+        "| figure | target | found | met |\n|---|---|---|---|\n| alone | 0 | 1 [0, 2] | yes |",
+    ]
+    rows = [
+        {"name": name, "found": "1", "target": "", "met": met, "rivals": {}}
+        for name, met in (("n", False), ("s", None))
+    ]
+    written = reported_markdown(write(tmp_path / "figures.json", {"memory": rows, "faults": rows[1:]}))
+    assert written == "**memory**\n\n| figure | target | found | met |\n|---|---|---|---|\n| n | – | 1 | **no** |"
+
+
+def test_shares_and_spans():
+    assert (share_text(0, 0), plain_share(0, 0)) == ("–", "–")
+    assert share_text(1500, 3000) == "50.0 % [48.2, 51.8], 1,500 of 3,000"
+    assert share_text(1, 2, interval=(0.25, 0.75), digits=2) == "50.00 % [25.00, 75.00], 1 of 2"
+    assert (span([2, 1], "d"), span([0.5, 0.501], ".2g")) == ("1 to 2", "0.5")
