@@ -72,7 +72,6 @@ def test_a_real_run_shows_statuses_failures_and_what_cannot_be(repository):
     assert "dynamo_fallback exists only compiled, not eager" in output
 
 
-@pytest.mark.slow
 def test_a_quick_run_shows_failures_and_gives_no_figures(repository):
     """asv keeps what a quick run finds; tiny sizes must not come to stand as a measurement."""
     result, output = run(repository, r"eager\.imaginairy_time_embed\.(track_drift|time_call)", "--quick")

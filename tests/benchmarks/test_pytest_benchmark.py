@@ -17,7 +17,6 @@ def run(*arguments):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 def test_a_real_session_groups_describes_and_judges(tmp_path):
     out = tmp_path / "found.json"
     done = run("--case", "attention-decode", "--size", "tiny", f"--benchmark-json={out}", "--benchmark-max-time=0.05")

@@ -56,9 +56,6 @@ def chosen(folder, **choice):
 
 
 class TestChoose:
-    def test_one_set_per_version_by_version(self, folder):
-        assert [one.torch_version for one in chosen(folder)] == ["2.8.0", "2.9.0", "2.10.0"]
-
     @pytest.mark.parametrize(
         ("more", "message"),
         [

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import subprocess
 import sys
 
@@ -14,19 +11,14 @@ import pytest
 import soundfile
 import typer
 
-from audio_metrics import Series, compare_files, inspect_file
+from audio_metrics import compare_files, inspect_file
 from audio_metrics.errors import AudioMetricsError
 from precision_eval.cli.audio import audio_command, check_plot_path
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import significant
 from precision_eval.report.figures.pair import (
-    DRAWN,
     MAX_COLUMNS,
-    MAX_POINTS,
     Spectrograms,
-    draw_pair,
-    thinned,
-    undefined_spans,
 )
 from precision_eval.report.metric_titles import title_of
 
@@ -199,13 +191,6 @@ def test_bad_input_is_one_line_and_code_2_on_the_command_line(wav, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_null_must_fit_too(files, wav):
-    with pytest.raises(
-        AudioMetricsError, match=r"lengths differ: reference .*, noise floor .*short\.wav has 100 samples"
-    ):
-        command(*files[:2], noise_floor=wav("short.wav", sound()[:100]))
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -218,23 +203,6 @@ def test_a_figure_that_cannot_be_written_is_refused_before_the_work(tmp_path, na
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(ParameterError, match=message):
         check_plot_path(tmp_path / name)
-
-
-def test_progress_is_shown_on_a_terminal_and_only_there(files):
-    leader, follower = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, *map(str, files[:2])], stdout=subprocess.PIPE, stderr=follower, env={**os.environ, "TERM": "xterm"}
-    ) as process:
-        os.close(follower)
-        shown = b""
-        with contextlib.suppress(OSError):  # Linux ends a pseudoterminal with EIO
-            while chunk := os.read(leader, 4096):
-                shown += chunk
-        out = process.stdout.read().decode()
-    os.close(leader)
-    assert b"comparing" in shown
-    assert "mel MCD" in out
-    assert run(*files[:2], check=True).stderr == ""
 
 
 def test_a_long_file_fits_the_picture_and_no_power_is_lost(wav):
@@ -250,38 +218,6 @@ def test_a_long_file_fits_the_picture_and_no_power_is_lost(wav):
     expected = np.array([power[column == c].mean(axis=0) for c in (0, 1, 400, 799)])
     found = picture.power[1][:, [0, 1, 400, 799]].T
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-9)
-
-
-def test_many_windows_are_drawn_as_range_and_median():
-    values = np.arange(2400.0)
-    values[:10], values[11] = np.nan, np.inf
-    time_s, low, middle, high = thinned(Series(np.arange(2400.0), values))
-    assert len(time_s) == MAX_POINTS == 240
-    assert time_s[:3].tolist() == [0, 10, 20]
-    assert np.isnan(middle[0])
-    assert (low[1], middle[1], high[1]) == (10, 15, 19)  # infinity has no place on an axis
-
-
-def test_stretches_without_a_value_are_found():
-    values = np.array([np.nan, np.nan, 1.0, np.nan, 2.0, np.nan])
-    assert undefined_spans(Series(np.arange(6.0), values)) == [(0, 2), (3, 4), (5, 6)]
-    assert undefined_spans(Series(np.arange(2.0), np.ones(2))) == []
-
-
-@pytest.mark.parametrize("seconds", [1.0, 3.0])
-def test_the_last_window_is_drawn_to_its_end(wav, seconds):
-    reference = sound(seconds)
-    noisy = reference + np.float32(1e-3) * np.random.default_rng(0).standard_normal(len(reference)).astype(np.float32)
-    for estimate, drawn in ((noisy, True), (reference, False)):
-        paths, picture = (wav("r.wav", reference), wav("e.wav", estimate)), Spectrograms()
-        comparison = compare_files(*paths, on_block=picture.add)
-        figure = draw_pair(comparison, picture, names=("r", "e"))
-        axes = next(axes for axes in figure.axes if axes.get_title(loc="left").startswith("SI-SDR"))
-        (line,) = (line for line in axes.lines if line.get_drawstyle() == "steps-post")
-        assert line.get_xdata()[-1] == seconds
-        assert np.isfinite(line.get_ydata()).all() == drawn
-        assert any("infinite" in text.get_text() for text in axes.texts) != drawn
-    assert len(DRAWN) == 3
 
 
 def test_the_first_line_and_the_exit_code(files, wav, capsys):

@@ -136,12 +136,6 @@ def test_records_that_cannot_be_compared_are_named_with_the_answer(choose, run_d
     assert (code, err.count("\n")) == (2, 1)
 
 
-def test_a_narrow_console_cuts_no_name_and_no_time(choose):
-    _, out, _ = choose(*EAGER, "--max-drift", "1e-5", columns=80)
-    assert "…" not in out
-    assert all(part in out for part in ("full_float32", "float16", "as_shipped", "over:"))
-
-
 def test_choosing_loads_no_torch(run_dir):
     code = (
         "import sys, precision_eval.cli.app_choose\n"

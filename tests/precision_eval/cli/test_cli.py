@@ -123,33 +123,16 @@ def test_small_run_and_its_resumption(tmp_path):
     assert len((out / "records.jsonl").read_bytes()) == len(before) + 6  # nothing to append: still to be mended
 
 
-@pytest.mark.slow
-def test_device_that_is_not_there_is_bad_input(tmp_path):
-    done = run("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "device cuda:99 is not here" in done.stderr
+def test_device_that_is_not_there_is_bad_input(here, tmp_path):
+    code, _, err = here("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "device cuda:99 is not here" in err
     assert not list((tmp_path / "run").iterdir())
 
 
-@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
-    # three processes, so that the second cell lasts
-    arguments = [
-        "--case",
-        "attention-*",
-        "--size",
-        "tiny",
-        "--measure",
-        "latency",
-        "--budget",
-        "4",
-        "--processes",
-        "3",
-        "--fix",
-        "kv_to_query",
-    ]
+    arguments = ["--case", "attention-*", *SMALL[2:6], "--fix", "kv_to_query", "--budget", "2", "--processes", "3"]
     process = subprocess.Popen(
         [*COMMAND, "run", *arguments, "--device", "cpu", "--out", str(out)],
         stdout=subprocess.PIPE,

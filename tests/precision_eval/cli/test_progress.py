@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, clock, progress_on
+from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, progress_on
 from precision_eval.core.records import Record
 from precision_eval.run.plan import Selection, make_plan
 
@@ -46,11 +45,6 @@ def record_of(cell, fix, status="passed"):
 def settle(progress, cell, status="passed"):
     progress.started(cell)
     progress.finished(cell, tuple(record_of(cell, fix, status) for fix in cell.fixes), resumed=False)
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3661, "1:01:01")])
-def test_clock(seconds, text):
-    assert clock(seconds) == text
 
 
 def test_time_left_follows_the_pace(plan, monkeypatch):
@@ -110,12 +104,3 @@ def test_table_on_a_terminal(plan):
     text = file.getvalue()
     assert "1 timed out" in text
     assert "4/4" in text
-
-
-def test_a_running_untimed_cell_is_redrawn(plan):
-    file = io.StringIO()
-    with progress_on(Console(file=file, force_terminal=True, width=120), plan) as progress:
-        progress.started(replace(plan.cells[0]))
-        before = file.tell()
-        time.sleep(1.2)
-        assert file.tell() > before

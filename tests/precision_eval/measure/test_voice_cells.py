@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from precision_eval.cases.voice.codec import HOP_SAMPLES
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.files import intact
 from precision_eval.measure.audio import spoken_script
@@ -119,12 +118,6 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for condition in ("reference", "noise_floor", "bfloat16"):
         passed(run_dir, "synthesis", condition)
     return run_dir
-
-
-def test_audio_has_the_length_asked_for_and_is_float(spoken: Path) -> None:
-    info = soundfile.info(spoken / "audio" / "reference.wav")
-    assert (info.frames, info.samplerate, info.channels, info.subtype) == (300 * HOP_SAMPLES, 16_000, 1, "FLOAT")
-    assert np.load(spoken / "audio" / "reference.npy").shape == (300, 4)
 
 
 def test_the_same_condition_speaks_the_same_twice(spoken: Path, tmp_path: Path) -> None:

@@ -115,15 +115,6 @@ def test_without_null_or_controls_it_says_so(voice):
     assert "Sound was not measured beside noise floor and controls" in recommendation(*voice(bare))
 
 
-def test_recommendation_by_policy(voice):
-    text = recommendation(*voice())
-    assert text.startswith(
-        "On this machine (cpu, 1 thread): for quality, balance and speed take full_float32 (drift 3.0e-7 "
-        "[2.8e-7, 3.2e-7], the baseline of time, 18 MiB, 0 of 64 streams diverged, sound × "
-    )
-    assert text.endswith("Sound does not separate the fixes over 60 s, so drift, speed and memory decide.")
-
-
 def test_the_opposite_machine_gets_the_opposite_recommendation(voice):
     faster = {
         "full_float32": ((1.0, 0.99, 1.01), 3e-7, 18 * 2**20, 0),

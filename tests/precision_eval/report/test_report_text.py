@@ -11,7 +11,6 @@ from precision_eval.report.tables import (
     audio_table,
     cost_table,
     tables_of,
-    trace_table,
 )
 from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
 from precision_eval.results.choose.comparing import leaders
@@ -151,13 +150,6 @@ def test_audio_stands_beside_reference_null_and_both_controls(full_run):
     assert not any(note.startswith("Not in these records") for note in table.notes)
 
 
-def test_trace_shows_what_ran(full_run):
-    section = load_run(full_run).sections[0]
-    table = trace_table(section)
-    row = next(row for row in table.rows if row[0] == "kv_to_query")
-    assert row[1:] == ("f32 / f32 / f32 → f32 ×4", "math", "key f16→f32 ×8")
-
-
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_figure_is_cut_at_any_width(full_run, width):
     run = load_run(full_run)
@@ -210,26 +202,6 @@ def test_si_sdr_is_the_whole_file_s_where_windows_are_identical(synthetic, tmp_p
     cells, notes = sound_cells(synthetic, tmp_path, {"against_reference/si_sdr_db": summary})
     assert cells["SI-SDR to reference, dB"] == "5.43 (× 0.09)"
     assert any(note.startswith("SI-SDR is of the whole file") for note in notes)
-
-
-def test_phonemes_show_value_and_thirds_beside_the_original_s(synthetic, tmp_path):
-    heard = {"value": 0.916, "first_third": 0.939, "last_third": 0.892, "original": 0.959}
-    cells, notes = sound_cells(synthetic, tmp_path / "old", {"phoneme_accuracy": heard})
-    assert cells["phonemes right (thirds 1 → 3)"] == "0.916 (0.939 → 0.892)"
-    assert any("its thirds were not recorded" in note for note in notes)
-
-    heard |= {"original_first_third": 0.97, "original_last_third": 0.94}
-    changes = {"phoneme_accuracy": heard, "against_original/duration_s": 60.0}
-    _, notes = sound_cells(synthetic, tmp_path / "new", changes)
-    expected = (
-        "Original speech (60 s of it) through the same recogniser: 0.959 of phonemes right, thirds 0.970 → 0.940: what "
-        "changes there too is the script, not a decline."
-    )
-    assert expected in notes
-
-    changes["against_original/duration_s"] = 120.0
-    _, notes = sound_cells(synthetic, tmp_path / "long", changes, minutes=10.0)
-    assert any("(2 min of it)" in n and "speak on for 10 min, so their thirds are of other words" in n for n in notes)
 
 
 def test_family_wise_error_is_stated(synthetic, tmp_path):

@@ -136,18 +136,6 @@ def recorded(folder, torch, **facts):
     path.write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize(("fact", "other"), [("cpu", "Testium 2"), ("arch", "aarch64"), ("num_cpu", "64")])
-def test_two_machines_of_one_name_are_refused(tmp_path, write, run_type, fact, other):
-    write(tmp_path, [run_type(torch=version, values={DRIFT: {CELL: 1.0}}) for version in ("2.8.0", "2.9.0")])
-    recorded(tmp_path, "2.9.0", **{fact: other})
-    sets = read_results(tmp_path)
-    assert sets[1].hardware[fact] == other != sets[0].hardware[fact]
-    with pytest.raises(ParameterError, match=rf"machine lab is several machines: {fact} .*{other}.*--machine") as found:
-        check_one_machine(sets)
-    assert "\n" not in str(found.value)
-    assert check_one_machine(sets[1:]) == "lab"
-
-
 def test_cpu_and_cuda_builds_are_not_compared(tmp_path, write, run_type):
     values = {DRIFT: {CELL: 1.0}}
     write(tmp_path, [run_type(torch="2.8.0", values=values), run_type(torch="2.9.0", cuda=True, values=values)])

@@ -84,11 +84,6 @@ def test_compiled_sections_borrow_the_references_of_eager(synthetic, tmp_path):
     assert found == ["reference", "noise_floor", "control_long_window", "control_rope_bfloat16"]
 
 
-def test_rows_come_in_the_order_of_the_registry(full_run):
-    section = load_run(full_run).sections[0]
-    assert [row.fix for row in section.rows[:4]] == ["as_shipped", "query_to_half", "kv_to_query", "full_float32"]
-
-
 def test_figures_and_series_have_gaps_where_nothing_was_measured():
     data = {"a": {"b": 2, "flag": True, "none": None}, "series": {"time_s": [0, 1, 2], "value": [1.0, None, 3.0]}}
     assert figure_of(data, "a", "b") == 2.0

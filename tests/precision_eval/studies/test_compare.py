@@ -2,7 +2,6 @@
 
 import doctest
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -176,22 +175,6 @@ def test_what_a_choice_lacks_is_asked_for_here(three):
         costs(cost("b", drift=1e-4)).choose(policy="speed")
     with pytest.raises(ParameterError, match="ratio to the candidate full_float32, which is not among b, a, c"):
         three.choose(max_memory="0.6x")
-
-
-def test_it_shows_itself(three):
-    lines = repr(three).splitlines()
-    assert lines[0].split() == ["candidate", "status", "time", "/", "b", "drift", "memory"]
-    assert [line.split()[0] for line in lines[1:4]] == ["b", "a", "c"]
-    assert lines[1].split() == ["b", "passed", "1.000", "1.0e-7", "4", "KiB"]
-    assert lines[2].split()[2] == "0.500"
-    assert lines[-1] == "as shipped: raised: no"
-    assert repr(three["as shipped"]) == "<as shipped: raised (no)>"
-    assert repr(three["a"]).startswith("<a: passed; drift 0.001; faster: 0.5000 × b [")
-    page = replace(costs(cost("<b>", ratio=1.0), cost("b")), doubts=("<i>",))._repr_html_()
-    assert "<b>" not in page
-    assert "<i>" not in page
-    assert "drift: to float64" in page
-    assert "&lt;b&gt;" in page
 
 
 def test_bad_input_is_named(x):

@@ -1,13 +1,10 @@
 """``precision-eval report`` writes the page too."""
 
-from pathlib import Path
-
 import made_runs as made
+import made_versions
 import pytest
 
 from precision_eval.cli import main
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
@@ -37,11 +34,12 @@ def test_report_writes_the_page_and_says_where(run_dir, command, capsys):
     assert f"The HTML report, for a browser: {run_dir / 'report.html'}" in capsys.readouterr().out
 
 
-SWEEP = ROOT / "results/torch-versions"
-
-
 def test_versions_beside_the_run_are_told_of(run_dir, command):
-    (run_dir.parent / "torch-versions").symlink_to(SWEEP)
+    drift = "eager.attention_decode.track_drift"
+    runs = [
+        made_versions.Run(torch=torch, values={drift: {("kv_to_query", "tiny"): 1e-6}}) for torch in ("2.8.0", "2.9.1")
+    ]
+    made_versions.write_runs(run_dir.parent / "torch-versions", runs)
     assert command("report", run_dir) == 0
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "precision-eval versions --results torch-versions" in page

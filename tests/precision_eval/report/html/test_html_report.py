@@ -291,12 +291,6 @@ def test_sound_is_plugged_in_and_told_what_is_left(run_dir, text, monkeypatch):
     assert "nothing to play" not in played
 
 
-def test_without_audio_files_it_says_how_to_make_them(root):
-    (section,) = [node for node in root.walk() if node.attrs.get("id") == "players"]
-    assert "nothing to play" in section.text
-    assert "--measure synthesis,audio" in section.text
-
-
 def test_statuses_alone_make_a_page(tmp_path):
     run = made.Synthetic(tmp_path / "statuses")
     run.add("attention-decode", "metavoice", "eager", "as_shipped", "trace", status="raised", reason=made.RAISED)

@@ -7,9 +7,8 @@ import pytest
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.json_lines import TrialFile
-from precision_eval.studies.sensitivity.mapping import groups_of, map_target
+from precision_eval.studies.sensitivity.mapping import map_target
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
-from precision_eval.trace.sites import StorageSite
 
 
 def made(target, folder, formats=("bfloat16",)):
@@ -66,15 +65,6 @@ def test_a_stopped_map_keeps_what_it_has(tmp_path, branches_target):
     assert len(file.read()) == 3
     with pytest.raises(RecordError, match=r"lacks fused, fused_emulated; run it again"):
         summarise(file.read())
-
-
-def test_groups_are_each_site_each_role_and_each_layer():
-    sites = (StorageSite("0", "q"), StorageSite("0", "k"), StorageSite("1", "q"))
-    groups = [(group.kind, group.name, len(group.sites)) for group in groups_of(sites)]
-    assert groups == [
-        ("site", "0.q", 1), ("site", "0.k", 1), ("site", "1.q", 1),
-        ("role", "q", 2), ("role", "k", 1), ("layer", "0", 2), ("layer", "1", 1),
-    ]  # fmt: skip
 
 
 def run(direction, name, drift, kind="site", **more):

@@ -5,7 +5,7 @@ import pytest
 from precision_eval.core.errors import UnknownNameError
 from precision_eval.studies.sensitivity.policies import MixedPolicy
 from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, VOICE_RULES
-from precision_eval.trace.sites import Rule, SensitivityError, StorageSite, selected, sites_of
+from precision_eval.trace.sites import Rule, SensitivityError, StorageSite, sites_of
 
 SITES = (StorageSite("0", "q"), StorageSite("0", "norm"), StorageSite("1", "q"), StorageSite("all", "head"))
 
@@ -41,13 +41,6 @@ def test_the_first_rule_counts_and_no_rule_is_an_error():
     assert sites_of(rules, "x.b", "mm")[0].role == "k"
     with pytest.raises(SensitivityError, match=r"operation mm in the module 'x.c' belongs to no site; add a rule"):
         sites_of(rules, "x.c", "mm")
-
-
-def test_selected_keeps_layers_and_roles_and_refuses_unknown_ones():
-    assert selected(SITES, roles=("q",)) == (SITES[0], SITES[2])
-    assert selected(SITES, layers=("0",), roles=("q",)) == (SITES[0],)
-    with pytest.raises(UnknownNameError, match="unknown role of this target: 'scoers'"):
-        selected(SITES, roles=("scoers",))
 
 
 def test_a_policy_says_what_every_site_stores_in():

@@ -12,7 +12,6 @@ from precision_eval.core.errors import ParameterError, RecordError, UnknownNameE
 from precision_eval.core.json_lines import TrialFile
 from precision_eval.run.executor import (
     WorkerCrashedError,
-    WorkerStoppedError,
 )
 from precision_eval.stats import over_processes, paired_log_ratios
 from precision_eval.studies.sweep.curves import CASTS, curves_of
@@ -104,14 +103,6 @@ def test_run_and_resume(made, tmp_path):
     assert [job.lengths for job in longer.jobs] == [(512,), (512,)]
 
 
-def test_stopping_keeps_what_was_finished(made, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run(made.small(), tmp_path, Made(made, {1: KeyboardInterrupt()}))
-    assert len(TrialFile(tmp_path / "lengths.jsonl").read()) == 3
-    with pytest.raises(WorkerStoppedError):
-        run(made.small(), tmp_path, Made(made, {1: WorkerStoppedError("stopped")}))
-
-
 def test_a_lost_worker_costs_one_length_and_is_tried_again(made, tmp_path):
     sweep = made.small(processes=1)
     (job,) = sweep.jobs(ENVIRONMENT)
@@ -186,18 +177,6 @@ def test_refining_goes_on_past_a_length_without_a_decided_order(made, tmp_path, 
     assert low < 700 <= high <= 1.02 * low
 
 
-def test_a_jump_of_page_faults_is_refined_where_it_is(made, tmp_path):
-    """Where faults say nothing, an unsteady length that leans to the far side pulls the straight line to its own."""
-    sweep = made.small(processes=3, lengths=(64, 256, 512, 1024))
-    found = {}
-    for faults in (0.0, 5600.0):
-        file = TrialFile(tmp_path / f"{faults:g}.jsonl")
-        executor = Jump(made, unsteady={512: HIGH}, faults=faults)
-        started(sweep, file, executor).measure_missing()
-        found[faults] = list(middles(curves_of(file.read())).values())
-    assert found == {0.0: [(362,)], 5600.0: [(724,)]}
-
-
 class Clock:
     """Seconds that pass only when told."""
 
@@ -205,18 +184,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-def test_a_time_limit_expects_of_a_job_what_the_longest_took():
-    clock = Clock()
-    limit = TimeLimit(60.0, clock)
-    assert limit.allows(6)
-    clock.now += 12.0
-    limit.note(2, began_s=100.0)  # 6 s per length; 12 s are over
-    assert (limit.allows(7), limit.allows(8), limit.allows(9)) == (True, False, False)
-    clock.now = 160.0
-    assert not limit.allows(1)
-    assert TimeLimit(clock=clock).allows(10**9)
 
 
 def test_out_of_time_between_jobs_and_on_from_there(made, tmp_path):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from precision_eval.stats.crossover import Crossing, Crossover
+from precision_eval.stats.crossover import Crossover
 from precision_eval.studies.sweep.curves import curves_of, jump_of_faults
 from precision_eval.studies.sweep.plots import draw, draw_lengths
 from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
@@ -37,46 +36,6 @@ def findings(made, casts, *, faults=0.0, **options):
         for length in job.lengths
     ]
     return curves_of(lines)
-
-
-BETWEEN = "between 1,024 and 2,048, on a straight line at"
-RISING = Crossing(length=1449.6, low=1300.2, high=1601.0, rising=True, between=(1024, 2048))
-
-
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        (None, "no ratio: one of the casts could not be measured"),
-        (crossover("none", sign=1), "no crossing in the range: query_to_half is faster from 64 to 2,048"),
-        (crossover("none", sign=-1), "no crossing in the range: kv_to_query is faster from 64 to 2,048"),
-        (crossover("undecided", undecided=(64, 2048)), "undecided at every length"),
-        (
-            crossover("undecided", sign=-1, undecided=(64,)),
-            "undecided at 64; kv_to_query is faster at every other length",
-        ),
-        (
-            crossover("one", crossings=(RISING,)),
-            f"one crossing {BETWEEN} 1,450 [1,300, 1,601]: kv_to_query is faster below, query_to_half above",
-        ),
-        (
-            crossover("several", crossings=(RISING, replace(RISING, length=1800.0, rising=False)), undecided=(64,)),
-            f"2 crossings {BETWEEN} 1,450 [1,300, 1,601]: kv_to_query is faster below, query_to_half above; "
-            f"{BETWEEN} 1,800 [1,300, 1,601]: query_to_half is faster below, kv_to_query above; not decided at 64",
-        ),
-        (
-            crossover("one", crossings=(replace(RISING, jump=(1024, 2048)),)),
-            "one crossing in a jump of page faults between 1,024 and 2,048: kv_to_query is faster below, query_to_half "
-            "above",
-        ),
-        (
-            crossover("one", crossings=(replace(RISING, between=(512, 2048), jump=(1024, 2048)),)),
-            "one crossing between 512 and 2,048, with a jump of page faults between 1,024 and 2,048: kv_to_query is "
-            "faster below, query_to_half above",
-        ),
-    ],
-)
-def test_sentences(found, text):
-    assert sentence(found) == text
 
 
 def test_a_known_crossing_is_found_from_lines_and_written(made, tmp_path):

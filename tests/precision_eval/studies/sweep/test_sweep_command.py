@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
-import sys
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from precision_eval.cli import sweep as sweep_cli
 from precision_eval.cli.commands import app
 from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
@@ -28,7 +24,6 @@ from precision_eval.studies.sweep.plan import (
     BASELINE,
     FIXES,
     FULL,
-    QUICK,
     TO_HALF,
     TO_QUERY,
     Sweep,
@@ -102,23 +97,6 @@ def test_from_end_to_end(tmp_path, capsys):
     assert "slots, memory kept:" in " ".join(capsys.readouterr().out.split())
     configurations = json.loads((tmp_path / "crossover.json").read_text())["configurations"]
     assert [one["memory"] for one in configurations] == ["grown", "kept", "returned"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "plan"),
-    [
-        ([], FULL),
-        (
-            ["--quick", "--lengths", "64,128", "--budget", "1", "--modes", "compiled"],
-            replace(QUICK, lengths=(64, 128), budget_s=1.0, modes=("compiled",)),
-        ),
-    ],
-)
-def test_options_change_the_full_or_the_quick_plan(monkeypatch, arguments, plan):
-    plans = []
-    monkeypatch.setattr(sweep_cli, "run_sweep", lambda plan, out, **options: plans.append(plan))
-    assert CliRunner().invoke(app, ["sweep", *arguments]).exit_code == 0
-    assert plans == [plan]
 
 
 def test_bad_requests_end_before_anything_is_started(tmp_path):
@@ -208,35 +186,6 @@ def test_a_null_on_the_baselines_own_tensors_would_be_seen(monkeypatch, fault):
     given = given_by_a_job(monkeypatch, fault)
     with pytest.raises(AssertionError):
         check_own_tensors(given)
-
-
-ROOM = """
-import ctypes
-from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, _allocator, _is_mapped
-hold_memory("grown")
-library = _allocator()
-blocks = [library.malloc(20 << 20) for _ in range(2)]
-fence = library.malloc(100 << 10)
-for block in blocks:
-    library.free(block)
-def comes_from_the_system():
-    block = library.malloc(32 << 20)
-    found = _is_mapped(block)
-    library.free(block)
-    return found
-found = [comes_from_the_system()]
-for state in ("kept", "returned", "untouched", "grown"):
-    with large_room_taken(state) as taken:
-        found += [taken >> 20, comes_from_the_system()]
-print(*found, comes_from_the_system())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="room in glibc's heap")
-def test_large_blocks_come_from_the_system_while_room_is_taken():
-    """40 MiB lie free below a block that is in use: 32 MiB are served from there, unless that is taken."""
-    done = subprocess.run([sys.executable, "-c", ROOM], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", *["0", "False"] * 3, "32", "True", "False"]
 
 
 def test_a_fix_that_fails_costs_its_own_figures_only(monkeypatch):

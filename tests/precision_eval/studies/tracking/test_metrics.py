@@ -16,8 +16,6 @@ from precision_eval.studies.tracking import (
     version_of,
 )
 from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
-from precision_eval.studies.tracking.place import fix_of_label
-from precision_eval.studies.tracking.versioning import torch_version_number
 
 FIX_DIGESTS = {
     "as_shipped": "470fb9337453ac45",
@@ -47,14 +45,6 @@ def test_the_list_of_digests_catches_a_redefined_fix():
     assert not fix_digest(changed).startswith(FIX_DIGESTS["kv_to_query"])
     reworded = replace(fix_by_id("kv_to_query"), explanation="other words", revision=2)
     assert fix_digest(reworded) == fix_digest(fix_by_id("kv_to_query"))
-
-
-def test_a_second_revision_has_a_label_of_its_own():
-    assert [fix.label for fix in FIXES] == [fix.id for fix in FIXES]
-    assert replace(fix_by_id("kv_to_query"), revision=2).label == "kv_to_query~2"
-    assert fix_of_label("kv_to_query") is fix_by_id("kv_to_query")
-    with pytest.raises(UnknownNameError, match="kv_to_query"):
-        fix_of_label("kv_to_query~2")
 
 
 def test_metrics_name_measures_that_exist_and_each_case_has_the_common_ones():
@@ -109,12 +99,3 @@ def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
     after = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]
     assert before[0] != after[0]
     assert before[1] == after[1]
-
-
-def test_torch_versions_sort_as_numbers():
-    versions = ["2.6.0+cpu", "2.9.1", "2.10.0", "2.13.0a0+git1", "3.0.0"]
-    numbers = [torch_version_number(version) for version in versions]
-    assert numbers == sorted(numbers)
-    assert numbers[2] == 2_010_000
-    with pytest.raises(ValueError, match=r"expected three numbers first, such as 2\.13\.0"):
-        torch_version_number("nightly")

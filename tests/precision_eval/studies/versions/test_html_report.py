@@ -132,18 +132,6 @@ def test_cells_are_framed_where_something_changed(page, history):
 
 
 class TestAnswer:
-    def test_headline_counts(self, history):
-        said = "Between torch 2.6.0 and 2.14.0, 4 statuses turned over and 2 metrics changed, at 2 of 4 steps. "
-        assert headline(history) == said + "A known change in torch explains 2 of these 6."
-
-    def test_headline_without_changes_or_with_one_position(self):
-        two = made.made_history(cases=("voice",), positions=("2.6.0", "2.9.1"))
-        assert headline(two) == (
-            "Between torch 2.6.0 and 2.9.1, no status turned over and no metric changed beyond its noise."
-        )
-        one = made.made_history(cases=("voice",), positions=("2.6.0",))
-        assert headline(one) == "Only torch 2.6.0 was measured: nothing to compare."
-
     def test_changes_of_a_kind_become_one_line(self, history):
         first, second = positions_of(history)
         assert (first.name, first.since, first.count) == ("2.10.0", "2.9.1", 2)
@@ -184,16 +172,16 @@ def test_a_story_told_from_result_files(tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 @pytest.mark.skipif(browser.find_chromium() is None, reason=browser.NO_BROWSER)
 class TestInABrowser:
-    @pytest.mark.parametrize("dark", [False, True])
+    @pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_it_opens_without_a_word_on_the_console(self, page, history, dark):
         visit = browser.visit(page.as_uri(), dark=dark, virtual_ms=1000)
         assert visit.console == ()
         assert visit.asked == ()
         assert same_numbers(visit.dom, history) == 240
 
+    @pytest.mark.slow
     def test_dark_is_dark(self, page, tmp_path):
         from PIL import Image
 

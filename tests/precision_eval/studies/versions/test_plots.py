@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Rectangle
 
-from precision_eval.core.drawing import LeftOut
-from precision_eval.studies.versions.plots import draw_drift, draw_latency, draw_statuses, drawings
+from precision_eval.studies.versions.plots import draw_drift, draw_latency, draw_statuses
 
 PART = {"cases": ("metavoice-decode",), "fixes": ("as_shipped", "query_to_half", "dynamo_fallback", "float16")}
 
@@ -72,20 +71,3 @@ def test_a_latency_line_is_the_storys_ratios_and_intervals(history):
     assert any(tuple(part[:, 1]) == pytest.approx(cell.ratio_interval) for part in parts)
     names = [text.get_text() for text in axes.texts]
     assert sorted(names) == ["as_shipped", "float16", "query_to_half"]
-
-
-def test_a_line_that_ends_early_says_where():
-    history = made.made_history(cases=("voice",), fixes=("upstream",), positions=("2.12.0", "2.13.0", "2.14.0"))
-    axes = draw_latency(history, history.cases[0]).axes[0]
-    assert [text.get_text() for text in axes.texts] == ["upstream (to 2.13)"]
-
-
-def test_nothing_measured_leaves_the_figure_out():
-    history = made.made_history(cases=("voice",), fixes=("as_shipped",), positions=("2.6.0", "2.8.0"))
-    with pytest.raises(LeftOut, match="drift of voice: none was measured"):
-        draw_drift(history, history.cases[0])
-    with pytest.raises(LeftOut, match="latency of voice: none was measured"):
-        draw_latency(history, history.cases[0])
-    with pytest.raises(LeftOut, match="statuses of mode other"):
-        draw_statuses(history, mode="other")
-    assert [stem for stem, _, _ in drawings(history)] == ["statuses-eager", "statuses-compiled"]
