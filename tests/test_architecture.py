@@ -67,12 +67,6 @@ CIRCULAR = frozenset(
         "precision_eval.diagnose.doctor.text",
         "precision_eval.diagnose.explain.explanation",
         "precision_eval.diagnose.explain.text",
-        "precision_eval.fixes.apply",
-        "precision_eval.fixes.catalog",
-        "precision_eval.measure.assess",
-        "precision_eval.measure.assess.description",
-        "precision_eval.measure.assess.results",
-        "precision_eval.measure.drift",
         "precision_eval.report.html",
         "precision_eval.report.html.answer",
         "precision_eval.report.html.charts",
@@ -87,13 +81,11 @@ CIRCULAR = frozenset(
 
 TWICE = frozenset(
     {
-        "Attention",
         "Block",
         "Change",
         "Choice",
         "Comparison",
         "Difference",
-        "FeedForward",
         "LeftOut",
         "ParameterError",
         "Part",
@@ -112,8 +104,6 @@ LONG = frozenset(
         "precision_eval.cli.app.run",
         "precision_eval.cli.plan.plan_command",
         "precision_eval.diagnose.doctor.examination.examine",
-        "precision_eval.measure.latency.compare_latency",
-        "precision_eval.stats.paired.paired_ratio",
     }
 )
 """Functions that are longer."""

@@ -79,9 +79,9 @@ def _voice_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
     """The voice's decode step with the casts written into its attention."""
     import torch.nn.functional as F
 
-    from precision_eval.cases.voice.model import Attention, rotate
+    from precision_eval.cases.voice.model import VoiceAttention, rotate
 
-    class EditedAttention(Attention):
+    class EditedAttention(VoiceAttention):
         def forward(
             self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor, slot: int | None
         ) -> torch.Tensor:
@@ -99,7 +99,7 @@ def _voice_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
             return self.out(y.transpose(1, 2).reshape(B, T, -1))
 
     for module in model.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, VoiceAttention):
             module.__class__ = EditedAttention
     return model
 

@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
 from types import FunctionType, TracebackType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import nn
 
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
-from precision_eval.fixes.catalog import Fix
 from precision_eval.fixes.graphs import casting_writes, modes_see_writes
 from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import agreed
@@ -34,6 +33,26 @@ RECOMPILE_LIMIT = 64
 
 _agreeing: list[AppliedFix] = []  # at most one: attributes are swapped for the whole process
 _serial = itertools.count()
+
+
+class FixChoices(Protocol):
+    """What is read of a fix here; :class:`~precision_eval.fixes.catalog.Fix` says what each choice means."""
+
+    @property
+    def id(self) -> str:
+        """Name used in cells and records."""
+
+    @property
+    def storage(self) -> str:
+        """Dtype of parameters and buffers."""
+
+    @property
+    def agreement(self) -> str:
+        """What happens where operands disagree."""
+
+    @property
+    def suppress_errors(self) -> bool:
+        """Whether Dynamo's errors are suppressed."""
 
 
 class FixStateError(PrecisionEvalError, RuntimeError):
@@ -88,9 +107,9 @@ def _autocast_restored(device_type: str) -> Iterator[None]:
 class AppliedFix:
     """A fix on one model; a context manager that is also the call."""
 
-    fix: Fix
+    fix: FixChoices
 
-    def __init__(self, fix: Fix, model: nn.Module, *, mode: str = "eager", backend: str = "inductor") -> None:
+    def __init__(self, fix: FixChoices, model: nn.Module, *, mode: str = "eager", backend: str = "inductor") -> None:
         if _agreeing:
             raise FixStateError(
                 f"cannot put '{fix.id}' on a model while '{_agreeing[0].fix.id}' is in force; leave its block first"

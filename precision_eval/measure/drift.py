@@ -8,16 +8,13 @@ reference:
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from precision_eval.cases.base import BuiltCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formats import ulp
-from precision_eval.fixes.apply import AppliedFix
-from precision_eval.trace.capture import observe
 
 QUANTILES = (0.5, 0.99, 1.0)
 
@@ -54,7 +51,8 @@ class Drift:
         return asdict(self)
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Bring a tensor to float64 on the CPU."""
     return tensor.detach().to("cpu", torch.float64)
 
 
@@ -64,17 +62,17 @@ def _mean_square(tensor: torch.Tensor) -> float:
 
 def split_noise(found: torch.Tensor, reference: torch.Tensor, on_cast_inputs: torch.Tensor) -> Split:
     """Split the noise into input cast, compute and output rounding."""
-    reference, on_cast_inputs = _wide(reference), _wide(on_cast_inputs)
+    reference, on_cast_inputs = wide(reference), wide(on_cast_inputs)
     input_cast = on_cast_inputs - reference
-    output_rounding = _wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
-    compute = _wide(found) - reference - input_cast - output_rounding
+    output_rounding = wide(on_cast_inputs.to(found.dtype)) - on_cast_inputs
+    compute = wide(found) - reference - input_cast - output_rounding
     pairs = input_cast * compute + compute * output_rounding + input_cast * output_rounding
     return Split(
         input_cast_mse=_mean_square(input_cast),
         compute_mse=_mean_square(compute),
         output_rounding_mse=_mean_square(output_rounding),
         cross_mse=2.0 * float(pairs.mean()),
-        total_mse=_mean_square(_wide(found) - reference),
+        total_mse=_mean_square(wide(found) - reference),
     )
 
 
@@ -87,12 +85,12 @@ def tensor_drift(
 ) -> Drift:
     """Hold a tensor to its reference."""
     _check(found, reference, yardstick)
-    truth = _wide(reference).reshape(-1)
-    output = _wide(found).reshape(-1)
+    truth = wide(reference).reshape(-1)
+    output = wide(found).reshape(-1)
     noise = output - truth
     rms = math.sqrt(_mean_square(noise))
-    same_operands = truth if on_cast_inputs is None else _wide(on_cast_inputs).reshape(-1)
-    yardstick_rms = math.sqrt(_mean_square(_wide(yardstick).reshape(-1) - same_operands))
+    same_operands = truth if on_cast_inputs is None else wide(on_cast_inputs).reshape(-1)
+    yardstick_rms = math.sqrt(_mean_square(wide(yardstick).reshape(-1) - same_operands))
     arithmetic_rms = math.sqrt(_mean_square(output - same_operands))
     in_ulps = noise.abs() / ulp(truth, str(found.dtype).removeprefix("torch."))
     ordered = in_ulps.sort().values
@@ -136,43 +134,3 @@ def _cosine_distance(output: torch.Tensor, truth: torch.Tensor) -> float:
     if size == 0:
         return 1.0
     return float((output / size - truth / truth.norm()).square().sum() / 2)
-
-
-def _operands(built: BuiltCase, cast: dict[str, str]) -> list[torch.Tensor]:
-    """Query, key and value on the CPU as cast, one key and value head per query head."""
-    model: Any = built.model
-    stored = {"query": built.inputs[0], "key": model.key, "value": model.value}
-    query, key, value = (
-        tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
-    )
-    groups = query.shape[1] // key.shape[1]
-    return [query, *(t.repeat_interleave(groups, dim=1) for t in (key, value))]
-
-
-def plain_attention(built: BuiltCase, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask."""
-    model: Any = built.model
-    scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
-    logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
-    return logits.softmax(-1) @ value
-
-
-def exact_attention(built: BuiltCase, cast: dict[str, str] | None = None) -> torch.Tensor:
-    """Attention of an attention case in float64, on its stored query, key and value."""
-    return plain_attention(built, *(_wide(tensor) for tensor in _operands(built, cast or {})))
-
-
-def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
-    """Drift of a fix on an attention case."""
-    from precision_eval.measure.assess import assess  # which uses the split of this module
-
-    seen = observe(applied, applied.prepare(built.inputs))
-    if not seen.sites["sdpa"]:
-        raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
-    cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
-    found = seen.output.cpu()
-    yardstick = plain_attention(built, *(tensor.to(found.dtype) for tensor in _operands(built, cast)))
-    exact = exact_attention(built, cast)
-    drift = tensor_drift(found, exact_attention(built), yardstick=yardstick, on_cast_inputs=exact)
-    judged = assess(found, exact, yardstick)
-    return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

@@ -52,7 +52,8 @@ def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
         broken = _not_finite(fix, call(*inputs))
         if broken:
             return [broken]
-        found = _observed(cell, call, inputs)
+        with _measuring(fix, "trace"):
+            found = _observed(cell, call, inputs)
     unlike = unlike_pin(cell.options.sdpa_backend, found)
     return [passed(fix, found) if unlike is None else failed(fix, "unsupported", unlike)]
 
@@ -73,8 +74,7 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Hold one call to float64 on the same stored inputs."""
     from precision_eval.cases.systems.cached_attention import CachedAttention
-    from precision_eval.measure.drift import attention_drift
-    from precision_eval.measure.system_drift import system_drift
+    from precision_eval.measure.system_drift import attention_drift, system_drift
 
     fix, built = _only_fix(cell), _built(cell)
     measured = attention_drift if isinstance(built.model, CachedAttention) else system_drift
@@ -108,7 +108,8 @@ def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
     with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
         _, speaker, _ = inputs = call.prepare(built.inputs)
         logits = call(*inputs)[0]
-    return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype).to_dict())]
+    with _measuring(fix, "sampler"):
+        return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype).to_dict())]
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:

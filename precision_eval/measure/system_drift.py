@@ -1,4 +1,4 @@
-"""Drift of a whole model under a fix, split as :mod:`.drift` splits that of one attention.
+"""Drift of a case under a fix: of a whole model, split as :mod:`.drift` splits one tensor's, or of a bare attention.
 
 Figures are of float64 on the CPU, from copies of the model in float64 on the case's own device (not MPS, which has
 none). Any module can be measured whose floating outputs are tensors, alone or inside what it returns. A shipped system
@@ -8,6 +8,7 @@ keeps its float64 copy wide itself; in any other module, casts to narrower forma
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,8 +25,10 @@ from precision_eval.cases.systems.system import System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.storage import stored_as
-from precision_eval.measure.drift import Drift, tensor_drift
+from precision_eval.measure.assess import assess
+from precision_eval.measure.drift import Drift, tensor_drift, wide
 from precision_eval.measure.model_calls import floating_leaves
+from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
 
 SAME_FUNCTION = 1e-9
@@ -210,3 +213,41 @@ def _summary(tape: CastTape | None) -> tuple[dict[str, Any], ...]:
     )
     keys = ("site", "operand", "from", "to", "count")
     return tuple(dict(zip(keys, (*cast, count), strict=True)) for cast, count in sorted(counts.items()))
+
+
+def _operands(built: BuiltCase, cast: dict[str, str]) -> list[torch.Tensor]:
+    """Query, key and value on the CPU as cast, one key and value head per query head."""
+    model: Any = built.model
+    stored = {"query": built.inputs[0], "key": model.key, "value": model.value}
+    query, key, value = (
+        tensor.to(getattr(torch, cast[name]) if name in cast else tensor.dtype).cpu() for name, tensor in stored.items()
+    )
+    groups = query.shape[1] // key.shape[1]
+    return [query, *(t.repeat_interleave(groups, dim=1) for t in (key, value))]
+
+
+def plain_attention(built: BuiltCase, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Attention written out, each step stored in the operands' dtype: softmax(q·kᵀ·scale)·v under the mask."""
+    model: Any = built.model
+    scale = query.shape[-1] ** -0.5 if model.scale is None else model.scale
+    logits = (query @ key.mT * scale).masked_fill(~model.mask.cpu(), -math.inf)
+    return logits.softmax(-1) @ value
+
+
+def exact_attention(built: BuiltCase, cast: dict[str, str] | None = None) -> torch.Tensor:
+    """Attention of an attention case in float64, on its stored query, key and value."""
+    return plain_attention(built, *(wide(tensor) for tensor in _operands(built, cast or {})))
+
+
+def attention_drift(built: BuiltCase, applied: AppliedFix) -> Drift:
+    """Drift of a fix on an attention case."""
+    seen = observe(applied, applied.prepare(built.inputs))
+    if not seen.sites["sdpa"]:
+        raise ParameterError(f"no attention was observed in '{applied.fix.id}', so its input cast is not known")
+    cast = {name: seen.sites["sdpa"][0][name] for name in ("query", "key", "value")}
+    found = seen.output.cpu()
+    yardstick = plain_attention(built, *(tensor.to(found.dtype) for tensor in _operands(built, cast)))
+    exact = exact_attention(built, cast)
+    drift = tensor_drift(found, exact_attention(built), yardstick=yardstick, on_cast_inputs=exact)
+    judged = assess(found, exact, yardstick)
+    return replace(drift, assessment={"verdict": judged.verdict, "reasons": list(judged.reasons[:3])})

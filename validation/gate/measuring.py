@@ -166,8 +166,9 @@ def _exact() -> dict[str, dict[str, float]]:
 
 
 def _exact_figures(built: Any, model: Any, applied: Any) -> dict[str, float]:
-    from precision_eval.measure.drift import attention_drift, exact_attention, tensor_drift
+    from precision_eval.measure.drift import tensor_drift
     from precision_eval.measure.memory import call_memory
+    from precision_eval.measure.system_drift import attention_drift, exact_attention
 
     exact = exact_attention(built)
     drifting = Drifting(applied, exact, DRIFT_FACTOR)

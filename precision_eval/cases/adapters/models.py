@@ -19,7 +19,7 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import dia as constants
 from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.dia_delay import apply_delay
-from precision_eval.cases.systems.dia_model import Attention, DiaDecoder, DiaEncoder, SelfAttention, attention_std
+from precision_eval.cases.systems.dia_model import DiaAttention, DiaDecoder, DiaEncoder, SelfAttention, attention_std
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
 
@@ -183,7 +183,7 @@ def _gathering(weight: torch.Tensor, *inputs: int) -> torch.Tensor:
     return weight.T.reshape(*inputs, -1)
 
 
-def _set_attention(own: Attention, theirs: Any) -> None:
+def _set_attention(own: DiaAttention, theirs: Any) -> None:
     heads, head_dim = own.query.weight.shape[1:]
     key_heads = own.key.weight.shape[1]
     own.query.weight.data = _projection(theirs.q_proj.weight, heads, head_dim)

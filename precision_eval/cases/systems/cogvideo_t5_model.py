@@ -106,7 +106,7 @@ class FusedNorm(StockNorm):
         return weight * _normed(hidden).to(hidden.dtype)
 
 
-class Attention(nn.Module):
+class T5Attention(nn.Module):
     """Self-attention with a bias for relative positions and no 1/√D; scores are softened in float32."""
 
     def __init__(self, size: T5Size) -> None:
@@ -130,7 +130,7 @@ class Attention(nn.Module):
         return self.o(torch.matmul(weights, value).transpose(1, 2).flatten(-2))
 
 
-class FeedForward(nn.Module):
+class T5FeedForward(nn.Module):
     """wo(gelu_new(gate x) · up x), the product brought to the dtype that ``wo`` is stored in."""
 
     def __init__(self, size: T5Size) -> None:
@@ -147,15 +147,15 @@ class FeedForward(nn.Module):
         return self.wo(product)
 
 
-class Block(nn.Module):
+class T5Block(nn.Module):
     """Attention and feed-forward, each on the normed residual, added to it, and clamped."""
 
     def __init__(self, size: T5Size, norm: type[StockNorm]) -> None:
         super().__init__()
         self.attention_norm = norm(size.dim)
-        self.attention = Attention(size)
+        self.attention = T5Attention(size)
         self.feed_forward_norm = norm(size.dim)
-        self.feed_forward = FeedForward(size)
+        self.feed_forward = T5FeedForward(size)
 
     def forward(self, hidden: torch.Tensor, position_bias: torch.Tensor) -> torch.Tensor:
         """Add both sublayers' updates."""
@@ -176,7 +176,7 @@ class T5Encoder(System):
         norm = FusedNorm if fused else StockNorm
         self.embedding = nn.Embedding(size.vocabulary, size.dim, device="meta")
         self.position_bias = nn.Embedding(BUCKETS, size.heads, device="meta")
-        self.blocks = nn.ModuleList(Block(size, norm) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(T5Block(size, norm) for _ in range(size.layers))
         self.final_norm = norm(size.dim)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -66,7 +66,7 @@ class AppendingCache(KeysValues):
 LANDED = {"127": "nari-labs/dia 4a9e29b (PR #127)", "45": "nari-labs/dia 9d0e434 (PR #45)"}
 
 
-class Part(System):
+class DiaPart(System):
     """A module that knows its state and whether what landed after it is in force."""
 
     def __init__(self, state: DiaState) -> None:
@@ -99,7 +99,7 @@ class Dense(nn.Module):
         return torch.tensordot(x.to(weight.dtype), weight, dims=self.axes).to(x.dtype)
 
 
-class Rotary(Part):
+class Rotary(DiaPart):
     """Rotary position embedding: the two halves of a head are the coordinates that are turned."""
 
     def __init__(self, head_dim: int, state: DiaState) -> None:
@@ -126,7 +126,7 @@ class Rotary(Part):
         return turned.to(compute) if self.after("127") else turned
 
 
-class Attention(Part):
+class DiaAttention(DiaPart):
     """What self and cross attention share: four projections, the rotary embedding, and the call."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Attention(Part):
         return self.output(mixed.transpose(1, 2))
 
 
-class SelfAttention(Attention):
+class SelfAttention(DiaAttention):
     """Self attention, in the decoder over a cache."""
 
     def __init__(self, size: DecoderSize | EncoderSize, state: DiaState) -> None:
@@ -182,7 +182,7 @@ class SelfAttention(Attention):
         return self.attend(query, key, value, mask).to(x.dtype)
 
 
-class CrossAttention(Attention):
+class CrossAttention(DiaAttention):
     """Attention to the text, whose keys and values were computed before the first step."""
 
     def __init__(self, size: DecoderSize, state: DiaState) -> None:
@@ -212,7 +212,7 @@ class CrossAttention(Attention):
         return self.attend(query.transpose(1, 2), self.cache.key, self.cache.value, mask).to(x.dtype)
 
 
-class FeedForward(Part):
+class DiaFeedForward(DiaPart):
     """down(silu(gate x) · up x), the product brought to the compute dtype."""
 
     def __init__(self, width: int, hidden: int, state: DiaState) -> None:
@@ -235,7 +235,7 @@ def _norm(width: int) -> nn.RMSNorm:
     return nn.RMSNorm(width, eps=constants.NORM_EPS, dtype=torch.float32)
 
 
-class DecoderLayer(Part):
+class DecoderLayer(DiaPart):
     """Self attention, cross attention and feed-forward, each on the normed stream and added to it."""
 
     def __init__(self, size: DecoderSize, state: DiaState) -> None:
@@ -245,7 +245,7 @@ class DecoderLayer(Part):
         self.cross_norm = _norm(size.width)
         self.cross_attention = CrossAttention(size, state)
         self.feed_norm = _norm(size.width)
-        self.feed_forward = FeedForward(size.width, size.hidden, state)
+        self.feed_forward = DiaFeedForward(size.width, size.hidden, state)
 
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, text_mask: torch.Tensor, compute: torch.dtype
@@ -256,7 +256,7 @@ class DecoderLayer(Part):
         return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
 
 
-class EncoderLayer(Part):
+class EncoderLayer(DiaPart):
     """Self attention and feed-forward, each on the normed stream and added to it."""
 
     def __init__(self, size: EncoderSize, state: DiaState) -> None:
@@ -264,7 +264,7 @@ class EncoderLayer(Part):
         self.self_norm = _norm(size.width)
         self.self_attention = SelfAttention(size, state)
         self.feed_norm = _norm(size.width)
-        self.feed_forward = FeedForward(size.width, size.hidden, state)
+        self.feed_forward = DiaFeedForward(size.width, size.hidden, state)
 
     def forward(
         self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, compute: torch.dtype
@@ -274,7 +274,7 @@ class EncoderLayer(Part):
         return x + self.feed_forward(self.settled(self.feed_norm(x), compute), compute)
 
 
-class DiaDecoder(Part):
+class DiaDecoder(DiaPart):
     """The decoder, at one step. Weights and caches are empty until they are filled."""
 
     positions: torch.Tensor
@@ -321,7 +321,7 @@ class DiaDecoder(Part):
         return widened(self.head(self.norm(x)))
 
 
-class DiaEncoder(Part):
+class DiaEncoder(DiaPart):
     """The text encoder. Weights are empty until they are filled."""
 
     positions: torch.Tensor
@@ -362,7 +362,7 @@ def _spreads(model: nn.Module) -> dict[int, float]:
         elif isinstance(module, nn.Embedding):
             found[id(module.weight)] = constants.CHANNELS**-0.5 if isinstance(model, DiaDecoder) else 1.0
     for module in model.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, DiaAttention):
             for projection in (module.query, module.key):
                 found[id(projection.weight)] *= attention_std(projection.weight.shape[-1])
     if isinstance(model, DiaDecoder):

@@ -62,7 +62,7 @@ class RootMeanSquareNorm(nn.Module):
         return (wide * scale).type_as(x) * self.weight
 
 
-class Attention(nn.Module):
+class MetaVoiceAttention(nn.Module):
     """Multi-head attention to every slot of a static cache, under a boolean mask."""
 
     def __init__(self, size: MetaVoiceSize, cache: StaticCache) -> None:
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(-2))
 
 
-class FeedForward(nn.Module):
+class MetaVoiceFeedForward(nn.Module):
     """SwiGLU: down(silu(gate x) · up x)."""
 
     def __init__(self, size: MetaVoiceSize) -> None:
@@ -103,9 +103,9 @@ class Layer(nn.Module):
     def __init__(self, size: MetaVoiceSize, cache: StaticCache) -> None:
         super().__init__()
         self.attention_norm = RootMeanSquareNorm(size.dim)
-        self.attention = Attention(size, cache)
+        self.attention = MetaVoiceAttention(size, cache)
         self.feed_forward_norm = RootMeanSquareNorm(size.dim)
-        self.feed_forward = FeedForward(size)
+        self.feed_forward = MetaVoiceFeedForward(size)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Add both branches to the stream, (B, s, H·D)."""

@@ -60,7 +60,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1).to(x.dtype)
 
 
-class Attention(nn.Module):
+class VoiceAttention(nn.Module):
     """Multi-head attention with a ring KV cache (or, for training, over a whole sequence)."""
 
     key_cache: Tensor
@@ -87,13 +87,13 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(B, T, -1))
 
 
-class Block(nn.Module):
+class VoiceBlock(nn.Module):
     """Pre-norm transformer block: attention and SwiGLU."""
 
     def __init__(self, config: VoiceConfig) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.width, eps=1e-5)
-        self.attention = Attention(config)
+        self.attention = VoiceAttention(config)
         self.mlp_norm = nn.RMSNorm(config.width, eps=1e-5)
         self.gate_up = nn.Linear(config.width, 2 * config.hidden, bias=False)
         self.down = nn.Linear(config.hidden, config.width, bias=False)
@@ -117,14 +117,14 @@ class VoiceModel(nn.Module):
         self.phoneme_embedding = nn.Embedding(config.n_phonemes, config.width)
         self.next_phoneme_embedding = nn.Embedding(config.n_phonemes, config.width)
         self.progress = nn.Linear(N_PROGRESS_FEATURES, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(VoiceBlock(config) for _ in range(config.n_layers))
         self.norm = nn.RMSNorm(config.width, eps=1e-5)
         self.heads = nn.Linear(config.width, config.n_codebooks * config.codebook_size, bias=False)
 
     @property
-    def attentions(self) -> list[Attention]:
+    def attentions(self) -> list[VoiceAttention]:
         """The attention of each block, which holds that block's cache."""
-        return [cast(Block, block).attention for block in self.blocks]
+        return [cast(VoiceBlock, block).attention for block in self.blocks]
 
     def allocate_cache(
         self, n_streams: int, *, window_frames: int | None = None, dtype: torch.dtype = torch.float16

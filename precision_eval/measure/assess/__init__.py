@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from precision_eval.measure.assess.description import floor_of, pooled_split, tails_of, ulp_quantiles, worst_places
 from precision_eval.measure.assess.pooled import NonFinite, Pooled, Tensors, pool
-from precision_eval.measure.assess.results import Assessment, Bias, Floor, Place, Tails, Verdict
+from precision_eval.measure.assess.results import Assessment, Bias, Floor, Tails, Verdict, WorstPlace
 from precision_eval.measure.assess.rule import Thresholds, thresholds_for
 from precision_eval.measure.assess.sizes import errors_of
 from precision_eval.measure.assess.statistics import STATISTICS, Measured, measured
 
-__all__ = ["Assessment", "Bias", "Floor", "NonFinite", "Place", "Tails", "Verdict", "assess"]
+__all__ = ["Assessment", "Bias", "Floor", "NonFinite", "Tails", "Verdict", "WorstPlace", "assess"]
 
 
 def assess(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.measure.assess.pooled import Pooled, Tensors
-from precision_eval.measure.assess.results import Floor, Place, Tails
+from precision_eval.measure.assess.results import Floor, Tails, WorstPlace
 from precision_eval.measure.assess.sizes import TINY, Errors
 from precision_eval.measure.assess.statistics import GAIN_MARGIN, TAIL, Measured
 from precision_eval.measure.drift import Split, split_noise
@@ -42,17 +42,17 @@ def tails_of(errors: Errors) -> Tails:
     )
 
 
-def worst_places(errors: Errors) -> tuple[Place, Place, Place]:
+def worst_places(errors: Errors) -> tuple[WorstPlace, WorstPlace, WorstPlace]:
     """Worst row, head and channel by their ratio to the yardstick's error there."""
     rounding = errors.pooled.ulp.square() / 12.0
     square = errors.error.square()
 
-    def worst(axes: tuple[int, ...]) -> Place:
+    def worst(axes: tuple[int, ...]) -> WorstPlace:
         plain = torch.maximum(square[1].mean(axes), rounding.mean(axes))
         ratio = square[0].mean(axes) / plain
         at = int(ratio.argmax())
         index = torch.unravel_index(torch.tensor(at), ratio.shape)
-        return Place(index=tuple(int(i) for i in index), rms_ratio=math.sqrt(float(ratio.flatten()[at])))
+        return WorstPlace(index=tuple(int(i) for i in index), rms_ratio=math.sqrt(float(ratio.flatten()[at])))
 
     return worst((3,)), worst((0, 2, 3)), worst((0, 2))
 

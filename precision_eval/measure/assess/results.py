@@ -31,7 +31,7 @@ class Tails:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class WorstPlace:
     """Where it is worst."""
 
     index: tuple[int, ...]
@@ -68,7 +68,7 @@ class Assessment:
     ulp_quantiles : dict of str to float
         Of the absolute error, in ULPs of the dtype at the reference, at 0.5, 0.99, 0.999 and 1.
     tails : Tails
-    worst_row, worst_head, worst_channel : Place
+    worst_row, worst_head, worst_channel : WorstPlace
     non_finite : NonFinite
     split : Split or None
         Input cast, compute, output rounding and cross-term; None where no float64 result on cast inputs was given.
@@ -88,9 +88,9 @@ class Assessment:
     bias: Bias
     ulp_quantiles: dict[str, float]
     tails: Tails
-    worst_row: Place
-    worst_head: Place
-    worst_channel: Place
+    worst_row: WorstPlace
+    worst_head: WorstPlace
+    worst_channel: WorstPlace
     non_finite: NonFinite
     split: Split | None
     floor: Floor

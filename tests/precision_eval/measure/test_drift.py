@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import FIXES, fix_by_id
-from precision_eval.measure.drift import attention_drift, exact_attention, split_noise, tensor_drift
+from precision_eval.measure.drift import split_noise, tensor_drift
+from precision_eval.measure.system_drift import attention_drift, exact_attention
 
 CURES = [fix.id for fix in FIXES if fix.id not in ("as_shipped", "dynamo_fallback", "upstream")]
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from precision_eval.cases.adapters import adapter_by_id, keeping_float64
 from precision_eval.cases.adapters.models import own_decoder, own_encoder
-from precision_eval.cases.systems.dia_model import Attention
+from precision_eval.cases.systems.dia_model import DiaAttention
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 
@@ -111,7 +111,7 @@ def swap_heads(own):
 
 def scale_by_head_dim(own):
     for module in own.modules():
-        if isinstance(module, Attention):
+        if isinstance(module, DiaAttention):
             module.scale = module.query.weight.shape[-1] ** -0.5
 
 
