@@ -10,12 +10,23 @@ aligned. A *null* is what chance alone does: another rendering of the reference,
 from __future__ import annotations
 
 from audio_metrics.catalog import METRICS, Metric, metric_by_name
-from audio_metrics.cepstral import level_error_db, mel_mcd_db
-from audio_metrics.comparison import Comparison, compare, compare_files, ratio_to_null
+from audio_metrics.comparison import AudioComparison, compare, compare_files, ratio_to_null
 from audio_metrics.detectors import jumps_per_min, loop_score, repeat_fraction
-from audio_metrics.distribution import frechet_distance, maximum_mean_discrepancy
-from audio_metrics.drift import mel_mean_difference_db, mel_mean_drift_db, mel_spread_difference_db, mel_spread_drift_db
-from audio_metrics.errors import AudioMetricsError, BackendError, ParameterError, SignalFileError, UndefinedMetricError
+from audio_metrics.distribution import (
+    frechet_distance,
+    maximum_mean_discrepancy,
+    mel_mean_difference_db,
+    mel_mean_drift_db,
+    mel_spread_difference_db,
+    mel_spread_drift_db,
+)
+from audio_metrics.errors import (
+    AudioMetricsError,
+    AudioParameterError,
+    BackendError,
+    SignalFileError,
+    UndefinedMetricError,
+)
 from audio_metrics.flags import Flag
 from audio_metrics.free_running import (
     Description,
@@ -32,14 +43,16 @@ from audio_metrics.free_running import (
 from audio_metrics.inspection import Inspection, inspect, inspect_file
 from audio_metrics.lag import lag_s
 from audio_metrics.longform import Series, Summary, theil_sen
-from audio_metrics.multiresolution import multi_resolution_stft_distance
 from audio_metrics.optional import OPTIONAL
 from audio_metrics.perceptual import pesq, stoi
 from audio_metrics.pitch import f0_error_cents, f0_frame_error, gross_pitch_error, voicing_decision_error
 from audio_metrics.spectral import (
+    level_error_db,
     log_magnitude_l1_db,
     log_spectral_distance_db,
     ltas_distance_db,
+    mel_mcd_db,
+    multi_resolution_stft_distance,
     spectral_centroid_hz,
     spectral_convergence,
     spectral_flatness_db,
@@ -61,18 +74,20 @@ from audio_metrics.waveform import (
     snr_db,
 )
 
+Comparison, ParameterError = AudioComparison, AudioParameterError  # their former names
+
 __all__ = [
     "METRICS",
     "OPTIONAL",
+    "AudioComparison",
     "AudioMetricsError",
+    "AudioParameterError",
     "BackendError",
-    "Comparison",
     "Description",
     "Flag",
     "Inspection",
     "Metric",
     "NullModel",
-    "ParameterError",
     "Series",
     "SignalFileError",
     "Summary",

@@ -11,24 +11,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from audio_metrics import (
-    cepstral,
     detectors,
     distribution,
-    drift,
     free_running,
     lag,
-    multiresolution,
     perceptual,
     pitch,
     spectral,
     tokens,
     waveform,
 )
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 from audio_metrics.longform import Direction
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """One metric.
 
@@ -71,218 +68,99 @@ class Metric:
         return self.function.__name__
 
 
+_ARIK = "Arik et al.: Fast spectrogram inversion using multi-head CNNs, IEEE SPL 26(1), 2019"
+_NAKATANI = "Nakatani et al.: A method for fundamental frequency estimation, Speech Communication 50(3), 2008"
+
 # fmt: off
 METRICS: tuple[Metric, ...] = (
-    Metric(
-        function=spectral.log_spectral_distance_db, unit="dB", aligned=True,
-        formula="mean_t sqrt(mean_f (10 log10(P/P'))^2)",
-        source="Gray, Markel: Distance measures for speech processing, IEEE Trans. ASSP 24(5), 1976",
-    ),
-    Metric(
-        function=spectral.log_magnitude_l1_db, unit="dB", aligned=True,
-        formula="mean_tf |20 log10(A/A')|",
-        source="Arik et al.: Fast spectrogram inversion using multi-head CNNs, IEEE SPL 26(1), 2019",
-    ),
-    Metric(
-        function=spectral.spectral_convergence, unit="", aligned=True,
-        formula="sqrt(sum (A - A')^2 / sum A^2)",
-        source="Arik et al.: Fast spectrogram inversion using multi-head CNNs, IEEE SPL 26(1), 2019",
-    ),
-    Metric(
-        function=multiresolution.multi_resolution_stft_distance, unit="", aligned=True,
-        formula="mean over 3 resolutions of sqrt(sum (A - A')^2 / sum A^2) + mean_tf |ln A - ln A'|",
-        source="Yamamoto et al.: Parallel WaveGAN, ICASSP 2020; sizes as in auraloss",
-    ),
-    Metric(
-        function=cepstral.mel_mcd_db, unit="dB", aligned=True,
-        formula="mean_t (10/ln 10) sqrt(sum_{i=1..24} (c_i - c'_i)^2 / 80)",
-        source="after Kubichek: Mel-cepstral distance measure, IEEE PacRim 1993; constant of the mel spectrum's level",
-    ),
-    Metric(
-        function=cepstral.level_error_db, unit="dB", aligned=True,
-        formula="mean_t (10/ln 10) |c_0 - c'_0| / sqrt(80)",
-        source="the coefficient that the mel-cepstral distortion leaves out",
-    ),
-    Metric(
-        function=waveform.snr_db, unit="dB", low=-math.inf, direction="higher", aligned=True,
-        formula="10 log10(sum r^2 / sum (e - r)^2)",
-        source="definition",
-    ),
-    Metric(
-        function=waveform.si_sdr_db, unit="dB", low=-math.inf, direction="higher", aligned=True,
-        formula="10 log10(|a r|^2 / |e - a r|^2), a = <e, r>/<r, r>",
-        source="Le Roux et al.: SDR - half-baked or well done?, ICASSP 2019",
-    ),
-    Metric(
-        function=pitch.f0_error_cents, unit="cent", aligned=True,
-        formula="median_t |1200 log2(f' / f)|, frames voiced in both",
-        source="Salamon et al.: Melody extraction from polyphonic music signals, IEEE SPM 31(2), 2014; tracker pYIN",
-    ),
-    Metric(
-        function=pitch.voicing_decision_error, unit="", high=1.0, aligned=True,
-        formula="frames voiced in one only / frames",
-        source="Nakatani et al.: A method for fundamental frequency estimation, Speech Communication 50(3), 2008",
-    ),
-    Metric(
-        function=pitch.gross_pitch_error, unit="", high=1.0, aligned=True,
-        formula="frames with |f'/f - 1| > 0.2 / frames voiced in both",
-        source="Nakatani et al.: A method for fundamental frequency estimation, Speech Communication 50(3), 2008",
-    ),
-    Metric(
-        function=pitch.f0_frame_error, unit="", high=1.0, aligned=True,
-        formula="(frames voiced in one only + gross errors) / frames",
-        source="Chu, Alwan: Reducing F0 frame error, ICASSP 2009",
-    ),
-    Metric(
-        function=perceptual.stoi, unit="", low=-1.0, high=1.0, direction="higher", aligned=True, extra="perceptual",
-        formula="mean over 10 s of the correlation of short-time band envelopes",
-        source="Taal et al.: IEEE Trans. ASLP 19(7), 2011; library pystoi",
-    ),
-    Metric(
-        function=perceptual.pesq, unit="", low=1.0, high=4.65, direction="higher", aligned=True, extra="perceptual",
-        formula="mean over 10 s of MOS-LQO",
-        source="ITU-T P.862.1 (8 kHz), P.862.2 (16 kHz); library pesq",
-    ),
-    Metric(
-        function=lag.lag_s, unit="s", low=-lag.MAX_LAG_S, high=lag.MAX_LAG_S, direction=None, aligned=True,
-        formula="argmax |sum_n r[n] e[n + lag]|",
-        source="definition; scipy.signal.correlate",
-    ),
-    Metric(
-        function=spectral.ltas_distance_db, unit="dB",
-        formula="std_f 10 log10(mean_t P / mean_t P')",
-        source="long-term average speech spectrum, level removed",
-    ),
-    Metric(
-        function=distribution.frechet_distance, unit="Np^2",
-        formula="|m - m'|^2 + tr(C + C' - 2 (C^1/2 C' C^1/2)^1/2) of c_0..c_24",
-        source="Dowson, Landau: J. Multivariate Analysis 12(3), 1982",
-    ),
-    Metric(
-        function=distribution.maximum_mean_discrepancy, unit="", low=-2.0, high=2.0,
-        formula="E k(x, x') + E k(y, y') - 2 E k(x, y) of c_0..c_24, k = exp(-d^2 / 2 s^2), s the reference's median d",
-        source="Gretton et al.: A kernel two-sample test, JMLR 13, 2012",
-    ),
-    Metric(
-        function=drift.mel_mean_difference_db, unit="dB",
-        formula="mean over 60 s of rms_m (m - m'), m the mean level of a mel band",
-        source="definition",
-    ),
-    Metric(
-        function=drift.mel_spread_difference_db, unit="dB",
-        formula="mean over 60 s of rms_m (s - s'), s the standard deviation of the level of a mel band",
-        source="definition",
-    ),
-    Metric(
-        function=free_running.band_level_distance_db, unit="dB",
-        formula="std_m (m - m') of the mean levels in dB",
-        source="definition",
-    ),
-    Metric(
-        function=free_running.tilt_difference_db_per_octave, unit="dB/octave",
-        formula="|slope over log2 f of m - m'|, 150 to 7000 Hz",
-        source="definition",
-    ),
-    Metric(
-        function=free_running.noise_floor_difference_db, unit="dB",
-        formula="rms_m (q - q'), q the 1 % quantile of the level of a mel band",
-        source="definition",
-    ),
-    Metric(
-        function=free_running.course_difference_db_per_min, unit="dB/min",
-        formula="rms_m (b - b'), b the slope over time of the level of a mel band",
-        source="definition",
-    ),
-    Metric(
-        function=free_running.clock_skew_ppm, unit="ppm",
-        formula="1e6 |slope over time of the lag between the courses of c_1..c_24|",
-        source="definition; slope by Theil and Sen",
-    ),
-    Metric(
-        function=spectral.spectral_flatness_db, unit="dB", low=-math.inf, high=0.0, direction=None, n_signals=1,
-        formula="mean_t 10 log10(geometric mean_f P / mean_f P)",
-        source="Gray, Markel: A spectral-flatness measure, IEEE Trans. ASSP 22(3), 1974",
-    ),
-    Metric(
-        function=spectral.spectral_centroid_hz, unit="Hz", direction=None, n_signals=1,
-        formula="mean_t (sum f P / sum P)",
-        source="definition, weighted by power",
-    ),
-    Metric(
-        function=waveform.rms_dbfs, unit="dB", low=-math.inf, direction=None, n_signals=1,
-        formula="10 log10(mean x^2)",
-        source="definition",
-    ),
-    Metric(
-        function=waveform.silence_fraction, unit="", high=1.0, direction=None, n_signals=1,
-        formula="fraction of frames with 10 log10(sum (w x)^2 / sum w^2) < -60",
-        source="definition",
-    ),
-    Metric(
-        function=waveform.longest_silence_s, unit="s", direction=None, n_signals=1,
-        formula="hop times the longest run of such frames",
-        source="definition",
-    ),
-    Metric(
-        function=waveform.clipping_fraction, unit="", high=1.0, n_signals=1,
-        formula="fraction of samples with |x| >= 1",
-        source="definition",
-    ),
-    Metric(
-        function=waveform.dc_offset, unit="", low=-math.inf, direction=None, n_signals=1,
-        formula="mean x",
-        source="definition",
-    ),
-    Metric(
-        function=detectors.jumps_per_min, unit="1/min", n_signals=1,
-        formula="runs of cells of 10 ms with max |4th difference| > 16 times the rms around, per minute",
-        source="definition",
-    ),
-    Metric(
-        function=detectors.repeat_fraction, unit="", high=1.0, n_signals=1,
-        formula="stretches of 50 ms that occurred before bit for bit / stretches over -60 dB",
-        source="definition; stretches chosen by their content",
-    ),
-    Metric(
-        function=detectors.loop_score, unit="", low=-1.0, high=1.0, n_signals=1,
-        formula="max over 20 s windows and lags of 0.3 to 8 s of the normalised autocorrelation of c_1..c_24",
-        source="definition",
-    ),
-    Metric(
-        function=drift.mel_mean_drift_db, unit="dB", n_signals=1,
-        formula="mean over 60 s windows of rms_m (m - m_first)",
-        source="definition",
-    ),
-    Metric(
-        function=drift.mel_spread_drift_db, unit="dB", n_signals=1,
-        formula="mean over 60 s windows of rms_m (s - s_first)",
-        source="definition",
-    ),
-    Metric(
-        function=tokens.token_js_divergence, unit="bit", high=1.0, takes="tokens",
-        formula="H((p + q) / 2) - (H(p) + H(q)) / 2",
-        source="Lin: Divergence measures based on the Shannon entropy, IEEE Trans. IT 37(1), 1991",
-    ),
-    Metric(
-        function=tokens.first_token_divergence, unit="token", direction="higher", aligned=True, takes="tokens",
-        formula="first n with r[n] != e[n]",
-        source="definition",
-    ),
-    Metric(
-        function=tokens.token_entropy_bits, unit="bit", direction=None, n_signals=1, takes="tokens",
-        formula="-sum p log2 p",
-        source="Shannon: A mathematical theory of communication, 1948",
-    ),
-    Metric(
-        function=tokens.longest_token_run, unit="token", low=1.0, n_signals=1, takes="tokens",
-        formula="length of the longest run of one token",
-        source="definition",
-    ),
-    Metric(
-        function=tokens.ngram_repetition, unit="", high=1.0, n_signals=1, takes="tokens",
-        formula="1 - distinct n-grams / n-grams, n = 4",
-        source="Welleck et al.: Neural text generation with unlikelihood training, ICLR 2020",
-    ),
+    Metric(spectral.log_spectral_distance_db, "dB", "mean_t sqrt(mean_f (10 log10(P/P'))^2)",
+           "Gray, Markel: Distance measures for speech processing, IEEE Trans. ASSP 24(5), 1976", aligned=True),
+    Metric(spectral.log_magnitude_l1_db, "dB", "mean_tf |20 log10(A/A')|", _ARIK, aligned=True),
+    Metric(spectral.spectral_convergence, "", "sqrt(sum (A - A')^2 / sum A^2)", _ARIK, aligned=True),
+    Metric(spectral.multi_resolution_stft_distance, "",
+           "mean over 3 resolutions of sqrt(sum (A - A')^2 / sum A^2) + mean_tf |ln A - ln A'|",
+           "Yamamoto et al.: Parallel WaveGAN, ICASSP 2020; sizes as in auraloss", aligned=True),
+    Metric(spectral.mel_mcd_db, "dB", "mean_t (10/ln 10) sqrt(sum_{i=1..24} (c_i - c'_i)^2 / 80)",
+           "after Kubichek: Mel-cepstral distance measure, IEEE PacRim 1993; constant of the mel spectrum's level",
+           aligned=True),
+    Metric(spectral.level_error_db, "dB", "mean_t (10/ln 10) |c_0 - c'_0| / sqrt(80)",
+           "the coefficient that the mel-cepstral distortion leaves out", aligned=True),
+    Metric(waveform.snr_db, "dB", "10 log10(sum r^2 / sum (e - r)^2)", "definition", low=-math.inf, direction="higher",
+           aligned=True),
+    Metric(waveform.si_sdr_db, "dB", "10 log10(|a r|^2 / |e - a r|^2), a = <e, r>/<r, r>",
+           "Le Roux et al.: SDR - half-baked or well done?, ICASSP 2019", low=-math.inf, direction="higher",
+           aligned=True),
+    Metric(pitch.f0_error_cents, "cent", "median_t |1200 log2(f' / f)|, frames voiced in both",
+           "Salamon et al.: Melody extraction from polyphonic music signals, IEEE SPM 31(2), 2014; tracker pYIN",
+           aligned=True),
+    Metric(pitch.voicing_decision_error, "", "frames voiced in one only / frames", _NAKATANI, high=1.0, aligned=True),
+    Metric(pitch.gross_pitch_error, "", "frames with |f'/f - 1| > 0.2 / frames voiced in both", _NAKATANI, high=1.0,
+           aligned=True),
+    Metric(pitch.f0_frame_error, "", "(frames voiced in one only + gross errors) / frames",
+           "Chu, Alwan: Reducing F0 frame error, ICASSP 2009", high=1.0, aligned=True),
+    Metric(perceptual.stoi, "", "mean over 10 s of the correlation of short-time band envelopes",
+           "Taal et al.: IEEE Trans. ASLP 19(7), 2011; library pystoi", low=-1.0, high=1.0, direction="higher",
+           aligned=True, extra="perceptual"),
+    Metric(perceptual.pesq, "", "mean over 10 s of MOS-LQO", "ITU-T P.862.1 (8 kHz), P.862.2 (16 kHz); library pesq",
+           low=1.0, high=4.65, direction="higher", aligned=True, extra="perceptual"),
+    Metric(lag.lag_s, "s", "argmax |sum_n r[n] e[n + lag]|", "definition; scipy.signal.correlate", low=-lag.MAX_LAG_S,
+           high=lag.MAX_LAG_S, direction=None, aligned=True),
+    Metric(spectral.ltas_distance_db, "dB", "std_f 10 log10(mean_t P / mean_t P')",
+           "long-term average speech spectrum, level removed"),
+    Metric(distribution.frechet_distance, "Np^2", "|m - m'|^2 + tr(C + C' - 2 (C^1/2 C' C^1/2)^1/2) of c_0..c_24",
+           "Dowson, Landau: J. Multivariate Analysis 12(3), 1982"),
+    Metric(distribution.maximum_mean_discrepancy, "",
+           "E k(x, x') + E k(y, y') - 2 E k(x, y) of c_0..c_24, k = exp(-d^2 / 2 s^2), s the reference's median d",
+           "Gretton et al.: A kernel two-sample test, JMLR 13, 2012", low=-2.0, high=2.0),
+    Metric(distribution.mel_mean_difference_db, "dB",
+           "mean over 60 s of rms_m (m - m'), m the mean level of a mel band", "definition"),
+    Metric(distribution.mel_spread_difference_db, "dB",
+           "mean over 60 s of rms_m (s - s'), s the standard deviation of the level of a mel band", "definition"),
+    Metric(free_running.band_level_distance_db, "dB", "std_m (m - m') of the mean levels in dB", "definition"),
+    Metric(free_running.tilt_difference_db_per_octave, "dB/octave", "|slope over log2 f of m - m'|, 150 to 7000 Hz",
+           "definition"),
+    Metric(free_running.noise_floor_difference_db, "dB",
+           "rms_m (q - q'), q the 1 % quantile of the level of a mel band", "definition"),
+    Metric(free_running.course_difference_db_per_min, "dB/min",
+           "rms_m (b - b'), b the slope over time of the level of a mel band", "definition"),
+    Metric(free_running.clock_skew_ppm, "ppm", "1e6 |slope over time of the lag between the courses of c_1..c_24|",
+           "definition; slope by Theil and Sen"),
+    Metric(spectral.spectral_flatness_db, "dB", "mean_t 10 log10(geometric mean_f P / mean_f P)",
+           "Gray, Markel: A spectral-flatness measure, IEEE Trans. ASSP 22(3), 1974", low=-math.inf, high=0.0,
+           direction=None, n_signals=1),
+    Metric(spectral.spectral_centroid_hz, "Hz", "mean_t (sum f P / sum P)", "definition, weighted by power",
+           direction=None, n_signals=1),
+    Metric(waveform.rms_dbfs, "dB", "10 log10(mean x^2)", "definition", low=-math.inf, direction=None, n_signals=1),
+    Metric(waveform.silence_fraction, "", "fraction of frames with 10 log10(sum (w x)^2 / sum w^2) < -60", "definition",
+           high=1.0, direction=None, n_signals=1),
+    Metric(waveform.longest_silence_s, "s", "hop times the longest run of such frames", "definition", direction=None,
+           n_signals=1),
+    Metric(waveform.clipping_fraction, "", "fraction of samples with |x| >= 1", "definition", high=1.0, n_signals=1),
+    Metric(waveform.dc_offset, "", "mean x", "definition", low=-math.inf, direction=None, n_signals=1),
+    Metric(detectors.jumps_per_min, "1/min",
+           "runs of cells of 10 ms with max |4th difference| > 16 times the rms around, per minute", "definition",
+           n_signals=1),
+    Metric(detectors.repeat_fraction, "", "stretches of 50 ms that occurred before bit for bit / stretches over -60 dB",
+           "definition; stretches chosen by their content", high=1.0, n_signals=1),
+    Metric(detectors.loop_score, "",
+           "max over 20 s windows and lags of 0.3 to 8 s of the normalised autocorrelation of c_1..c_24", "definition",
+           low=-1.0, high=1.0, n_signals=1),
+    Metric(distribution.mel_mean_drift_db, "dB", "mean over 60 s windows of rms_m (m - m_first)", "definition",
+           n_signals=1),
+    Metric(distribution.mel_spread_drift_db, "dB", "mean over 60 s windows of rms_m (s - s_first)", "definition",
+           n_signals=1),
+    Metric(tokens.token_js_divergence, "bit", "H((p + q) / 2) - (H(p) + H(q)) / 2",
+           "Lin: Divergence measures based on the Shannon entropy, IEEE Trans. IT 37(1), 1991", high=1.0,
+           takes="tokens"),
+    Metric(tokens.first_token_divergence, "token", "first n with r[n] != e[n]", "definition", direction="higher",
+           aligned=True, takes="tokens"),
+    Metric(tokens.token_entropy_bits, "bit", "-sum p log2 p", "Shannon: A mathematical theory of communication, 1948",
+           direction=None, n_signals=1, takes="tokens"),
+    Metric(tokens.longest_token_run, "token", "length of the longest run of one token", "definition", low=1.0,
+           n_signals=1, takes="tokens"),
+    Metric(tokens.ngram_repetition, "", "1 - distinct n-grams / n-grams, n = 4",
+           "Welleck et al.: Neural text generation with unlikelihood training, ICLR 2020", high=1.0, n_signals=1,
+           takes="tokens"),
 )
 # fmt: on
 
@@ -292,10 +170,10 @@ def metric_by_name(name: str) -> Metric:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         There is none.
     """
     for metric in METRICS:
         if metric.name == name:
             return metric
-    raise ParameterError(f"unknown metric {name!r}; known: {', '.join(metric.name for metric in METRICS)}")
+    raise AudioParameterError(f"unknown metric {name!r}; known: {', '.join(metric.name for metric in METRICS)}")

@@ -18,7 +18,7 @@ import scipy.fft
 
 from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.flags import Flag
-from audio_metrics.frames import FLOOR, GATE_DB, Block, FrameGrid, blocks
+from audio_metrics.frames import FLOOR, GATE_DB, FrameBlock, FrameGrid, blocks
 from audio_metrics.signal import ArraySource, refuse_bad_samples
 
 JUMP_RATIO = 16.0
@@ -47,7 +47,7 @@ LOOP_FLAG = 0.3
 _LEAST_ACTIVE = 0.25
 
 
-def _samples(block: Block) -> np.ndarray:
+def _samples(block: FrameBlock) -> np.ndarray:
     samples = block.samples[0]
     return samples if block.bad[0] is None else np.where(block.bad[0], np.nan, samples)
 
@@ -63,7 +63,7 @@ class Jumps:
         self._latest = -2 * self._cell
         self._judged = 0  # cells at the start of held that have been judged
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Judge every cell whose neighbours are known."""
         self._held = np.concatenate([self._held, _samples(block).astype(np.float64)])
         self._judge(last=False)
@@ -116,7 +116,7 @@ class Clipping:
         self._runs: dict[int, list[int]] = {1: [], -1: []}
         self._position = 0
 
-    def add(self, block: Block, signal: int = 0) -> None:
+    def add(self, block: FrameBlock, signal: int = 0) -> None:
         """Look at the extremes of a block; a larger one begins anew."""
         samples = block.samples[signal]
         for sign, top in ((1, float(samples.max())), (-1, -float(samples.min()))):
@@ -160,7 +160,7 @@ class Dropouts:
         self._window = grid.window_samples
         self._cell = grid.window_samples // _CELLS_PER_S
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Compare the cells of a block of a pair."""
         reference, estimate = block.samples
         for offset in range(0, len(reference), self._window):
@@ -198,7 +198,7 @@ class Repeats:
         self._held = np.zeros(0, np.float32)
         self._first_held = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Compare every stretch that lies wholly in what has been read."""
         self._held = np.concatenate([self._held, _samples(block).astype(np.float32)])
         n_starts = len(self._held) - self._length + 1
@@ -243,7 +243,7 @@ class Loops:
         self.window_samples = round(LOOP_WINDOW_S * grid.sample_rate_hz)
         self._held: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Take the frames of a block, and score the windows that they complete."""
         starts = (block.first_frame + np.arange(len(block.half_of_frame))) * self._hop_samples
         windows = starts // self.window_samples
@@ -312,7 +312,7 @@ def jumps_per_min(signal: np.ndarray, *, sample_rate_hz: int) -> float:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, shorter than a frame, or a sample is not finite.
     """
     source = _checked_source(signal, sample_rate_hz)
@@ -355,7 +355,7 @@ def loop_score(signal: np.ndarray, *, sample_rate_hz: int, floor: float = FLOOR)
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, shorter than a frame, or a sample is not finite.
     UndefinedMetricError
         Shorter than half a window, or no window has enough active frames.

@@ -14,7 +14,7 @@ class AudioMetricsError(Exception):
     """Base of every error that this package raises on purpose."""
 
 
-class ParameterError(AudioMetricsError, ValueError):
+class AudioParameterError(AudioMetricsError, ValueError):
     """An argument has a value, shape, dtype or sample rate that cannot be used."""
 
 

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from audio_metrics.errors import ParameterError
-from audio_metrics.mel import MelBands, cosine_basis
+from audio_metrics.errors import AudioParameterError
 from audio_metrics.signal import Source, clean
-from audio_metrics.spectra import FLOOR, GATE_DB, Spectra
-from audio_metrics.workspace import Workspace
+from audio_metrics.spectra import FLOOR, GATE_DB, MelBands, Spectra, Workspace, cosine_basis
 
 WINDOW_S = 1.0
 BLOCK_WINDOWS = 4
@@ -37,7 +35,7 @@ __all__ = [
     "GATE_DB",
     "PIECE_FRAMES",
     "WINDOW_S",
-    "Block",
+    "FrameBlock",
     "FrameGrid",
     "FrameKernel",
     "Spectra",
@@ -55,7 +53,7 @@ class FrameGrid:
 
     def __post_init__(self) -> None:
         if self.n_samples < self.frame_samples:
-            raise ParameterError(
+            raise AudioParameterError(
                 f"the signal has {self.n_samples} samples; expected at least one frame of {self.frame_samples} "
                 f"at {self.sample_rate_hz} Hz"
             )
@@ -125,7 +123,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Block:
+class FrameBlock:
     """A whole number of windows of one or two signals, with the frames that start in them."""
 
     first_window: int
@@ -142,7 +140,7 @@ class Block:
     values: dict[str, np.ndarray]
     workspace: Workspace
 
-    def only(self, signal: int) -> Block:
+    def only(self, signal: int) -> FrameBlock:
         """The block as if it had been read of one signal alone; values of frames named ``name:signal`` are its own."""
         part = slice(signal, signal + 1)
         own = f":{signal}"
@@ -163,7 +161,7 @@ class Block:
         sounds = np.asarray(self.nonzero[chosen].any(axis=0))
         if len(sounds) % 2:
             sounds = np.append(sounds, False)  # a last window that ends in its first half
-        in_sound = sounds.reshape(-1, 2).any(axis=1)[self.half_of_frame // 2]
+        in_sound = np.asarray(sounds.reshape(-1, 2).any(axis=1))[self.half_of_frame // 2]
         return np.asarray(self.finite[chosen].all(axis=0) & in_sound)
 
 
@@ -244,19 +242,19 @@ def blocks(
     floor: float = FLOOR,
     block_windows: int = BLOCK_WINDOWS,
     wanted: Wanted = Wanted(),
-) -> Iterator[tuple[FrameGrid, Block]]:
+) -> Iterator[tuple[FrameGrid, FrameBlock]]:
     """Read sources of equal length together, block by block."""
     if not (np.isfinite(floor) and floor >= 0.0):
-        raise ParameterError(f"floor is {floor!r}; expected a finite power of at least 0")
+        raise AudioParameterError(f"floor is {floor!r}; expected a finite power of at least 0")
     if block_windows < 1:
-        raise ParameterError(f"block_windows is {block_windows}; expected at least 1")
+        raise AudioParameterError(f"block_windows is {block_windows}; expected at least 1")
     grid = FrameGrid(sources[0].sample_rate_hz, sources[0].n_samples)
     analyser = _Analyser(grid, dtype=sources[0].dtype, floor=floor, wanted=wanted)
     for first in range(0, grid.n_started_windows, block_windows):
         yield grid, _block(sources, analyser, first, min(first + block_windows, grid.n_started_windows))
 
 
-def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, stop_window: int) -> Block:
+def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, stop_window: int) -> FrameBlock:
     grid = analyser.grid
     start = first_window * grid.window_samples
     stop = min(stop_window * grid.window_samples, grid.n_samples)
@@ -273,7 +271,7 @@ def _block(sources: Sequence[Source], analyser: _Analyser, first_window: int, st
             before = np.concatenate(([0], np.cumsum(bad)))
             finite[index] = before[frame_starts + grid.frame_samples] == before[frame_starts]
     spectra, values = analyser.spectra(signals, len(frame_starts), first_frame * grid.hop_samples - start)
-    return Block(
+    return FrameBlock(
         first_window=first_window,
         stop_window=stop_window,
         first_frame=first_frame,

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from audio_metrics.distribution import Moments, frechet_distance_of
-from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError
 from audio_metrics.frames import FLOOR, FrameGrid, blocks
 from audio_metrics.longform import theil_sen
-from audio_metrics.mel import N_MELS, band_centres_hz, cosine_basis
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source, checked_pair, refuse_bad_samples
+from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, N_MELS, band_centres_hz, cosine_basis
 from audio_metrics.spectral import ltas_distance_of
 
 DESCRIPTION_FLOOR = 1e-14
@@ -31,7 +31,6 @@ SKEW_CELL_S = 2.5
 SKEW_MAX_LAG_S = 0.12
 SKEW_LEAST_CORRELATION = 0.3
 
-_DB_PER_NEPER_OF_POWER = 10.0 / np.log(10.0)
 _COEFFICIENTS = {"level": 8, "noise_floor": 6, "course": 6}
 _SHRINKAGE = 0.1
 
@@ -74,7 +73,7 @@ def describe(signal: np.ndarray, *, sample_rate_hz: int, name: str = "signal") -
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, shorter than 10 s, or a sample is not finite.
     UndefinedMetricError
         Less than a second of active frames.
@@ -98,7 +97,7 @@ def describe_file(path: Path | str, *, dtype: FloatName = "float32", name: str =
     ------
     SignalFileError
         The file is missing, unreadable or torn.
-    ParameterError, UndefinedMetricError
+    AudioParameterError, UndefinedMetricError
         See :func:`describe`.
     """
     with FileSource(path, dtype=dtype, name=name) as source:
@@ -109,7 +108,7 @@ def _checked_description(source: Source) -> Description:
     refuse_bad_samples(source)
     if source.n_samples < MIN_DURATION_S * source.sample_rate_hz:
         duration_s = source.n_samples / source.sample_rate_hz
-        raise ParameterError(f"{source.name} has {duration_s:.2f} s; expected {MIN_DURATION_S:.0f} s or more")
+        raise AudioParameterError(f"{source.name} has {duration_s:.2f} s; expected {MIN_DURATION_S:.0f} s or more")
     return _describe(source)
 
 
@@ -121,7 +120,7 @@ def _describe(source: Source) -> Description:
     basis = cosine_basis().T
     for _, block in blocks([source], floor=DESCRIPTION_FLOOR):
         sounding = block.outside_silence(0) & (block.spectra.bin_sum[0] > 0.0)
-        level_parts.append((_DB_PER_NEPER_OF_POWER * block.spectra.log_bands[0]).astype(np.float32))
+        level_parts.append((DB_PER_NEPER_OF_POWER * block.spectra.log_bands[0]).astype(np.float32))
         cepstra = np.maximum(block.spectra.log_bands[0], np.log(FLOOR)) @ basis
         shape_parts.append(cepstra[:, 1:].astype(np.float32))
         active_parts.append(block.spectra.active[0] & sounding)
@@ -146,7 +145,7 @@ def _describe(source: Source) -> Description:
 
 def _check_alike(reference: Description, estimate: Description) -> None:
     if reference.sample_rate_hz != estimate.sample_rate_hz:
-        raise ParameterError(
+        raise AudioParameterError(
             f"sample rates differ: {reference.sample_rate_hz} Hz and {estimate.sample_rate_hz} Hz; describe both at one"
         )
 
@@ -234,7 +233,7 @@ def free_running_distances(reference: Description, estimate: Description) -> dic
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         The sample rates differ.
     """
     _check_alike(reference, estimate)
@@ -272,11 +271,11 @@ class NullModel:
 
         Raises
         ------
-        ParameterError
+        AudioParameterError
             Fewer than 20 pairs, or pairs that do not differ.
         """
         if len(pairs) < MIN_NULL_PAIRS:
-            raise ParameterError(f"{len(pairs)} pairs of references; expected {MIN_NULL_PAIRS} or more")
+            raise AudioParameterError(f"{len(pairs)} pairs of references; expected {MIN_NULL_PAIRS} or more")
         rows = [_features(*pair) for pair in pairs]
         model = cls({}, {}, {}, {})
         for group in rows[0]:
@@ -285,7 +284,7 @@ class NullModel:
             if len(values) < MIN_NULL_PAIRS:
                 continue
             if group != "clock_skew" and not np.any(values, axis=1).all():
-                raise ParameterError(
+                raise AudioParameterError(
                     f"a pair of references has no difference in {group}: it is one recording twice; give two renderings"
                 )
             model._learn(group, values)
@@ -373,7 +372,7 @@ def band_level_distance_db(reference: np.ndarray, estimate: np.ndarray, *, sampl
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         The signals cannot be compared, are shorter than 10 s, or a sample is not finite.
     UndefinedMetricError
         Less than a second of active frames.
@@ -412,7 +411,7 @@ def clock_skew_ppm(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_h
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         As :func:`band_level_distance_db`.
     UndefinedMetricError
         The two do not follow one script in time.

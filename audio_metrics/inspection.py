@@ -2,8 +2,7 @@
 
 Conventions: as in :mod:`audio_metrics.comparison`; a window that is exactly zero has no level, flatness or centroid.
 Flatness and centroid are means over frames that are not all zero, and again over active frames. Jumps, exact repeats,
-loops and drift are those of :mod:`audio_metrics.detectors` and :mod:`audio_metrics.drift`; what they find is flagged
-with its time.
+loops and drift are flagged with their time.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 
 from audio_metrics import spectral
 from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats
-from audio_metrics.drift import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
+from audio_metrics.distribution import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
 from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers, signal_flags, storage_flags
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, Block, FrameGrid, FrameKernel, Wanted, blocks
+from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.longform import Series
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
@@ -138,7 +137,7 @@ def inspect(
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, or shorter than one frame.
     """
     source = ArraySource(signal, sample_rate_hz=sample_rate_hz, name="signal")
@@ -170,7 +169,7 @@ def inspect_file(
     ------
     SignalFileError
         The file is missing, unreadable or torn.
-    ParameterError
+    AudioParameterError
         See :func:`inspect`.
     """
     with FileSource(path, dtype=dtype, name="signal") as source:
@@ -204,7 +203,7 @@ class Inspector:
         self._detectors = _Detectors(grid)
         self._builder = TableBuilder(grid, 1, summed=_FRAME_METRICS)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Take a block of the signal alone."""
         self._runs.add(block)
         self._detectors.add(block)
@@ -248,7 +247,7 @@ class _Detectors:
         self._clipping = Clipping()
         self._statistics = WindowStatistics(grid)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         for detector in (self._jumps, self._repeats, self._loops, self._clipping, self._statistics):
             detector.add(block)
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError
 from audio_metrics.signal import Source, checked_pair, clean
-from audio_metrics.sums import inner_product
+from audio_metrics.spectra import inner_product
 
 MAX_LAG_S = 0.5
 MAX_EXCERPTS = 8
@@ -46,7 +46,7 @@ def measure_lag(
     rate = reference.sample_rate_hz
     n_lags = round(max_lag_s * rate)
     if n_lags < 1:
-        raise ParameterError(f"max_lag_s is {max_lag_s!r}; expected at least one sample, as 0.5")
+        raise AudioParameterError(f"max_lag_s is {max_lag_s!r}; expected at least one sample, as 0.5")
     excerpt = _EXCERPT_LAGS * n_lags
     starts = _starts(reference.n_samples, excerpt, max_excerpts)
     n_fft = scipy.fft.next_fast_len(excerpt + 2 * n_lags, real=True)
@@ -199,7 +199,7 @@ def lag_s(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, m
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         The signals cannot be compared.
     UndefinedMetricError
         Either signal is digital silence.

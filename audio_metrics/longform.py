@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import ndtri
 
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 
 Direction = Literal["lower", "higher"]
 
@@ -176,7 +176,7 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Not two arrays of numbers of one length, or a confidence outside 0 to 1.
 
     References
@@ -186,11 +186,11 @@ def theil_sen(x: np.ndarray, y: np.ndarray, *, confidence: float = CONFIDENCE) -
     """
     for name, values in (("x", x), ("y", y)):
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "fiu":
-            raise ParameterError(f"{name} is {values!r:.60}; expected a numpy array of numbers, shape (n,)")
+            raise AudioParameterError(f"{name} is {values!r:.60}; expected a numpy array of numbers, shape (n,)")
     if len(x) != len(y):
-        raise ParameterError(f"lengths differ: x {len(x)}, y {len(y)}; expected a y for each x")
+        raise AudioParameterError(f"lengths differ: x {len(x)}, y {len(y)}; expected a y for each x")
     if not 0.0 < confidence < 1.0:
-        raise ParameterError(f"confidence is {confidence!r}; expected a fraction between 0 and 1")
+        raise AudioParameterError(f"confidence is {confidence!r}; expected a fraction between 0 and 1")
     finite = np.isfinite(y)
     x, y = _grouped(x[finite]), _grouped(y[finite])
     n = len(y)

@@ -13,14 +13,24 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from audio_metrics import drift, multiresolution, perceptual, pitch
+from audio_metrics import distribution, perceptual, pitch, spectral
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.distribution import DISCREPANCY_WINDOW_S, window_discrepancies
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 from audio_metrics.frames import WINDOW_S
 from audio_metrics.longform import Series, Summary, mean_of_windows, summarise
-from audio_metrics.progress import part_of
 from audio_metrics.signal import FirstPart, Source
+
+
+def part_of(on_progress: Callable[[float], None] | None, start: float, share: float) -> Callable[[float], None]:
+    """A report for one part of the work: its fractions 0 to 1 become `start` to ``start + share`` of the whole."""
+
+    def report(fraction: float) -> None:
+        if on_progress is not None:
+            on_progress(min(1.0, start + share * fraction))
+
+    return report
+
 
 Measured = dict[str, tuple[Series, float]]
 """Per metric, its series and its value for the whole file."""
@@ -40,15 +50,15 @@ OPTIONAL = (
 def check_names(names: Collection[str]) -> tuple[str, ...]:
     """The names in the order of :data:`OPTIONAL`, each once."""
     if isinstance(names, str):
-        raise ParameterError(f"metrics is the string {names!r}; expected a collection of names, as ({names!r},)")
+        raise AudioParameterError(f"metrics is the string {names!r}; expected a collection of names, as ({names!r},)")
     for name in names:
         if name not in OPTIONAL:
-            raise ParameterError(f"unknown metric {name!r} to measure besides; known: {', '.join(OPTIONAL)}")
+            raise AudioParameterError(f"unknown metric {name!r} to measure besides; known: {', '.join(OPTIONAL)}")
     return tuple(name for name in OPTIONAL if name in names)
 
 
 def _multi_resolution(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
-    sums = multiresolution.resolution_sums(*pair, floor=floor)
+    sums = spectral.resolution_sums(*pair, floor=floor)
     values = sums.distance()
     window_samples = round(WINDOW_S * pair[0].sample_rate_hz)
     full, rest = divmod(pair[0].n_samples, window_samples)
@@ -78,8 +88,8 @@ def _discrepancy(pair: tuple[Source, Source], names: tuple[str, ...], floor: flo
 
 
 def _differences(pair: tuple[Source, Source], names: tuple[str, ...], floor: float) -> Measured:
-    both = drift.differences_of(*(drift.window_statistics(source, floor=floor) for source in pair))
-    return {name: _by_window(both[_STATISTICS.index(name)], drift.STATISTICS_WINDOW_S) for name in names}
+    both = distribution.differences_of(*(distribution.window_statistics(source, floor=floor) for source in pair))
+    return {name: _by_window(both[_STATISTICS.index(name)], distribution.STATISTICS_WINDOW_S) for name in names}
 
 
 def _by_window(values: np.ndarray, window_s: float) -> tuple[Series, float]:
@@ -92,7 +102,7 @@ _PASSES: tuple[tuple[tuple[str, ...], _Pass, float], ...] = (
     (pitch.PITCH_METRICS, _pitch, pitch.PITCH_WINDOW_S),
     *(((name,), _segments, perceptual.SEGMENT_S) for name in perceptual.SCORERS),
     (("maximum_mean_discrepancy",), _discrepancy, DISCREPANCY_WINDOW_S),
-    (_STATISTICS, _differences, drift.STATISTICS_WINDOW_S),
+    (_STATISTICS, _differences, distribution.STATISTICS_WINDOW_S),
 )
 """Metrics that share a pass, the pass, and the length of its windows in seconds."""
 
@@ -130,7 +140,7 @@ def optional_summaries(
             assert metric.direction is not None  # a summarised metric has a better and a worse
             counted_s = failed_s[failed_s + WINDOW_S <= stop_s] if metric.aligned and stop_s == stop_s else failed_s
             starts = series.time_s[:, None]
-            hit = ((counted_s + WINDOW_S > starts) & (counted_s < starts + window_s)).any(axis=1)
+            hit = np.asarray(((counted_s + WINDOW_S > starts) & (counted_s < starts + window_s)).any(axis=1))
             whole = float("nan") if silent or len(counted_s) else whole
             summaries[name] = summarise(series, direction=metric.direction, whole_file=whole, failed=hit)
         part_of(on_progress, index / total, 1.0 / total)(1.0)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from audio_metrics.distribution import checked_mean
-from audio_metrics.errors import ParameterError, backend
+from audio_metrics.errors import AudioParameterError, backend
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
 SEGMENT_S = 10.0
@@ -39,7 +39,7 @@ def _stoi_of(reference: np.ndarray, estimate: np.ndarray, sample_rate_hz: int) -
 def _pesq_of(reference: np.ndarray, estimate: np.ndarray, sample_rate_hz: int) -> float:
     library = backend("pesq", "pesq", extra="perceptual")
     if sample_rate_hz not in PESQ_MODES:
-        raise ParameterError(
+        raise AudioParameterError(
             f"sample_rate_hz is {sample_rate_hz}; PESQ is defined at 8000 and 16000 Hz: resample both, knowingly, first"
         )
     values = library.PesqError.RETURN_VALUES
@@ -93,7 +93,7 @@ def stoi(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int) ->
     ------
     BackendError
         ``pystoi`` is not installed.
-    ParameterError
+    AudioParameterError
         The signals cannot be compared, or a sample is not finite.
     UndefinedMetricError
         No segment holds enough speech.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio_metrics.errors import ParameterError, UndefinedMetricError, backend
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError, backend
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
 
 LOWEST_HZ = 60.0
@@ -83,7 +83,7 @@ def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
     frame = 2 * round(_FRAME_S * sample_rate_hz / 2)
     hop = round(256 * sample_rate_hz / 24000)
     if len(samples) < frame:
-        raise ParameterError(f"{len(samples)} samples are too few for a pitch; expected at least {frame}")
+        raise AudioParameterError(f"{len(samples)} samples are too few for a pitch; expected at least {frame}")
     if not samples.any():
         return PitchTrack(np.full(1 + len(samples) // hop, np.nan))
     signal = samples.astype(np.float64)
@@ -137,7 +137,7 @@ def sampled_pitch_errors(
 ) -> tuple[np.ndarray, list[PitchErrors | None]]:
     """Errors on windows of 5 s, evenly spread."""
     if max_windows < 1:
-        raise ParameterError(f"max_windows is {max_windows}; expected at least 1")
+        raise AudioParameterError(f"max_windows is {max_windows}; expected at least 1")
     length = min(round(PITCH_WINDOW_S * reference.sample_rate_hz), reference.n_samples)
     n_windows = min(max_windows, reference.n_samples // length)
     starts = np.linspace(0, reference.n_samples - length, n_windows).astype(int)
@@ -182,7 +182,7 @@ def f0_error_cents(
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         The signals cannot be compared, a sample is not finite, or too short for a pitch.
     UndefinedMetricError
         Digital silence in every sampled window, or no frame voiced in both.

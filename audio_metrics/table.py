@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 
 from audio_metrics.distribution import Moments
-from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import Block, FrameGrid, FrameKernel, Wanted, blocks
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError
+from audio_metrics.frames import FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
 from audio_metrics.signal import ArraySource, Source
 
 
@@ -56,7 +56,7 @@ class HalfWindowTable:
     @property
     def failed_windows(self) -> np.ndarray:
         """Windows with a sample that is not finite in any signal, shape (n_started_windows,)."""
-        return np.asarray(by_window(self.bad_samples.any(axis=0)).any(axis=-1))
+        return np.asarray(by_window(self.bad_samples).any(axis=(0, -1)))
 
     @property
     def has_whole(self) -> bool:
@@ -93,7 +93,7 @@ class TableBuilder:
             self.table.moments = tuple(Moments(grid.n_bins, cepstra=True) for _ in range(n_signals))
         self._names = summed, pooled, halved
 
-    def add(self, block: Block, sample_sums: Mapping[str, np.ndarray]) -> None:
+    def add(self, block: FrameBlock, sample_sums: Mapping[str, np.ndarray]) -> None:
         """Add the frames of a block, and sums over its samples per half window."""
         _add_signals(self.table, block)
         _add_frames(self.table, block, *self._names)
@@ -108,7 +108,7 @@ def table_of(
     *,
     floor: float,
     halved: Collection[str] = (),
-    sample_kernel: Callable[[Block], Mapping[str, np.ndarray]] = lambda block: {},
+    sample_kernel: Callable[[FrameBlock], Mapping[str, np.ndarray]] = lambda block: {},
 ) -> HalfWindowTable:
     """Run kernels once over one signal or an aligned pair."""
     grid = FrameGrid(sources[0].sample_rate_hz, sources[0].n_samples)
@@ -119,12 +119,12 @@ def table_of(
     return builder.table
 
 
-def _rows(block: Block) -> slice:
+def _rows(block: FrameBlock) -> slice:
     first = 2 * block.first_window
     return slice(first, first + len(block.half_starts))
 
 
-def _add_signals(table: HalfWindowTable, block: Block) -> None:
+def _add_signals(table: HalfWindowTable, block: FrameBlock) -> None:
     rows = _rows(block)
     table.floored_bins += block.spectra.floored_bins
     table.nonzero[:, rows] = block.nonzero
@@ -141,7 +141,7 @@ def _add_signals(table: HalfWindowTable, block: Block) -> None:
 
 def _add_frames(
     table: HalfWindowTable,
-    block: Block,
+    block: FrameBlock,
     summed_names: Collection[str],
     pooled_names: Collection[str],
     halved: Collection[str],
@@ -170,7 +170,7 @@ def _checked_file_table(sources: Sequence[Source], kernels: Sequence[FrameKernel
     table = table_of(sources, {str(index): kernel for index, kernel in enumerate(kernels)}, floor=floor)
     for source, sample in zip(sources, table.first_bad_sample, strict=True):
         if sample is not None:
-            raise ParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
+            raise AudioParameterError(f"{source.name}: sample {sample} is not finite; cut or repair the signal first")
     return table
 
 

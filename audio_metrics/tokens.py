@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from audio_metrics.errors import ParameterError, UndefinedMetricError
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError
 
 NGRAM_TOKENS = 4
 
 
 def _checked(tokens: np.ndarray, name: str) -> np.ndarray:
     if not isinstance(tokens, np.ndarray):
-        raise ParameterError(f"{name} is a {type(tokens).__name__}; expected a numpy array of integers")
+        raise AudioParameterError(f"{name} is a {type(tokens).__name__}; expected a numpy array of integers")
     if tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
-        raise ParameterError(
+        raise AudioParameterError(
             f"{name} has shape {tokens.shape} and dtype {tokens.dtype}; expected integers of shape (n_tokens,); "
             "measure each codebook by itself"
         )
     if len(tokens) == 0:
-        raise ParameterError(f"{name} is empty; expected at least one token")
+        raise AudioParameterError(f"{name} is empty; expected at least one token")
     return tokens
 
 
@@ -48,7 +48,7 @@ def token_js_divergence(reference: np.ndarray, estimate: np.ndarray) -> float:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Not one-dimensional, not integers, or empty.
 
     References
@@ -87,7 +87,7 @@ def ngram_repetition(tokens: np.ndarray, *, n_tokens: int = NGRAM_TOKENS) -> flo
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable sequence, or `n_tokens` under 1.
     UndefinedMetricError
         The sequence holds no n-gram.
@@ -98,7 +98,7 @@ def ngram_repetition(tokens: np.ndarray, *, n_tokens: int = NGRAM_TOKENS) -> flo
     """
     sequence = _checked(tokens, "tokens")
     if n_tokens < 1:
-        raise ParameterError(f"n_tokens is {n_tokens}; expected at least 1")
+        raise AudioParameterError(f"n_tokens is {n_tokens}; expected at least 1")
     if len(sequence) < n_tokens:
         raise UndefinedMetricError(f"{len(sequence)} tokens hold no run of {n_tokens}; the repetition has no value")
     grams = np.lib.stride_tricks.sliding_window_view(sequence, n_tokens)
@@ -120,7 +120,7 @@ def first_token_divergence(reference: np.ndarray, estimate: np.ndarray) -> float
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         As :func:`token_js_divergence`.
     """
     first, second = _checked(reference, "reference"), _checked(estimate, "estimate")

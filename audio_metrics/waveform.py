@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio_metrics.errors import ParameterError, UndefinedMetricError
-from audio_metrics.frames import Block, blocks
+from audio_metrics.errors import AudioParameterError, UndefinedMetricError
+from audio_metrics.frames import FrameBlock, blocks
 from audio_metrics.signal import MAX_ABS_SAMPLE, ArraySource, check_aligned_samples, check_samples
-from audio_metrics.sums import row_products
-from audio_metrics.workspace import Workspace
+from audio_metrics.spectra import Workspace, row_products
 
 CLIP_LEVEL = 1.0
 _CHUNK_SAMPLES = 1 << 16
@@ -100,7 +99,7 @@ def _chunks(*signals: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
             bad = ~(np.abs(samples) <= MAX_ABS_SAMPLE)
             if bad.any():
                 sample = start + int(np.argmax(bad))
-                raise ParameterError(f"sample {sample} is not finite; cut or repair the signal first")
+                raise AudioParameterError(f"sample {sample} is not finite; cut or repair the signal first")
         yield chunk
 
 
@@ -136,7 +135,7 @@ def snr_db(reference: np.ndarray, estimate: np.ndarray) -> float:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Lengths or dtypes differ, or a sample is not finite.
     UndefinedMetricError
         Either signal has zero energy.
@@ -161,7 +160,7 @@ def si_sdr_db(reference: np.ndarray, estimate: np.ndarray, *, zero_mean: bool) -
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Lengths or dtypes differ, or a sample is not finite.
     UndefinedMetricError
         Either signal has zero energy.
@@ -187,7 +186,7 @@ def rms_dbfs(signal: np.ndarray) -> float:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, or a sample is not finite.
     UndefinedMetricError
         The signal is digital silence.
@@ -216,7 +215,7 @@ class SilenceRuns:
         self.n_silent = self.n_frames = self.longest = 0
         self._open = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: FrameBlock) -> None:
         """Add the frames of the next block: silent where finite and under the absolute gate."""
         silent = block.finite[0] & ~block.spectra.active[0]
         self.n_frames += len(silent)
@@ -253,7 +252,7 @@ def silence_fraction(signal: np.ndarray, *, sample_rate_hz: int) -> float:
 
     Raises
     ------
-    ParameterError
+    AudioParameterError
         Unusable signal, shorter than a frame, or a sample is not finite.
     """
     runs, _ = _silence_runs(signal, sample_rate_hz)

@@ -84,10 +84,8 @@ TWICE = frozenset(
         "Block",
         "Change",
         "Choice",
-        "Comparison",
         "Difference",
         "LeftOut",
-        "ParameterError",
         "Part",
         "Place",
         "Plan",
@@ -96,11 +94,10 @@ TWICE = frozenset(
         "Table",
     }
 )
-"""Class names given more than once. ``audio_metrics`` stands alone, so its ``ParameterError`` stays."""
+"""Class names given more than once."""
 
 LONG = frozenset(
     {
-        "audio_metrics.comparison._compare",
         "precision_eval.cli.app.run",
         "precision_eval.cli.plan.plan_command",
         "precision_eval.diagnose.doctor.examination.examine",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -255,5 +255,5 @@ def audio(
     """Compare two recordings."""
     from precision_eval.cli.audio import audio_command
 
-    shift = None if align is None else "lag"
+    shift: Literal["lag"] | None = None if align is None else "lag"
     audio_command(reference, estimate, noise_floor=noise_floor, as_json=as_json, plot=plot, align=shift)

@@ -22,7 +22,7 @@ from precision_eval.cli.audio_table import print_comparison, print_folder, print
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
-    from audio_metrics import Comparison
+    from audio_metrics import AudioComparison
     from audio_metrics.comparison import Align
 
 PLOT_FORMATS = (".png", ".svg")
@@ -111,12 +111,12 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
     from audio_metrics.errors import AudioMetricsError
 
     pairs, alone = pairs_of(reference, estimate)
-    results: list[tuple[str, Comparison | str]] = []
+    results: list[tuple[str, AudioComparison | str]] = []
     with _steps(len(pairs)) as step:
         for name, first, second in pairs:
             on_progress = step(name)
             try:
-                result: Comparison | str = compare_files(
+                result: AudioComparison | str = compare_files(
                     first, second, align=align, inspect_each=True, on_progress=on_progress
                 )
             except AudioMetricsError as error:  # one pair that cannot be compared does not end the others
@@ -129,7 +129,7 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
     return any(isinstance(result, str) or result.failed for _, result in results)
 
 
-def _pair_dict(name: str, result: Comparison | str) -> dict[str, Any]:
+def _pair_dict(name: str, result: AudioComparison | str) -> dict[str, Any]:
     if isinstance(result, str):
         return {"name": name, "error": result}
     return {"name": name, "headline": result.headline, "comparison": result.to_dict()}
@@ -181,7 +181,7 @@ def _steps(total: int) -> Iterator[Step]:
         yield step
 
 
-def as_dict(comparison: Comparison, headers: Sequence[Header]) -> dict[str, Any]:
+def as_dict(comparison: AudioComparison, headers: Sequence[Header]) -> dict[str, Any]:
     """The whole result as plain data for strict JSON."""
     result = comparison.to_dict()
     signals = result.pop("signals")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from audio_metrics.errors import ParameterError, SignalFileError
+from audio_metrics.errors import AudioParameterError, SignalFileError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,17 @@ def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Pat
         for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES):
             name = str(path.relative_to(folder).with_suffix(""))
             if name in files:
-                raise ParameterError(f"{files[name]} and {path} have one name; expected one recording of each name")
+                raise AudioParameterError(
+                    f"{files[name]} and {path} have one name; expected one recording of each name"
+                )
             files[name] = path
         folders.append(files)
     first, second = folders
     pairs = [(name, first[name], second[name]) for name in first if name in second]
     if not pairs:
-        raise ParameterError(f"no recording of {reference} has a partner of its name in {estimate}; pairs go by name")
+        raise AudioParameterError(
+            f"no recording of {reference} has a partner of its name in {estimate}; pairs go by name"
+        )
     return pairs, sorted(str(files[name]) for files in folders for name in set(files) - {pair[0] for pair in pairs})
 
 
@@ -99,25 +103,25 @@ def _check_pair(reference: Header, other: Header) -> None:
 
     pair = (reference, other)
     if any(header.channels != 1 for header in pair):
-        raise ParameterError(
+        raise AudioParameterError(
             f"channels: {_both(pair, lambda h: str(h.channels))}; expected 1 each: choose a channel, or mix down, first"
         )
     if reference.sample_rate_hz != other.sample_rate_hz:
-        raise ParameterError(
+        raise AudioParameterError(
             f"sample rates differ: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; resample one of them, knowingly, "
             "first"
         )
     if reference.sample_rate_hz < MIN_SAMPLE_RATE_HZ:
-        raise ParameterError(
+        raise AudioParameterError(
             f"sample rate: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; expected at least {MIN_SAMPLE_RATE_HZ} Hz"
         )
     if any(header.n_samples == 0 for header in pair):
-        raise ParameterError(
+        raise AudioParameterError(
             f"no samples: {_both(pair, lambda h: f'{h.n_samples} samples')}; expected at least one frame of 43 ms each"
         )
     _refuse_torn(pair)
     if reference.n_samples != other.n_samples:
-        raise ParameterError(
+        raise AudioParameterError(
             f"lengths differ: {_both(pair, lambda h: f'{h.n_samples} samples')}; nothing is trimmed: cut both to the "
             "part that belongs together"
         )
@@ -139,8 +143,8 @@ def _check_frame(pair: tuple[Header, Header]) -> None:
     reference = pair[0]
     try:
         FrameGrid(reference.sample_rate_hz, reference.n_samples)
-    except ParameterError as error:
-        raise ParameterError(f"too short: {_both(pair, lambda h: f'{h.n_samples} samples')}; {error}") from None
+    except AudioParameterError as error:
+        raise AudioParameterError(f"too short: {_both(pair, lambda h: f'{h.n_samples} samples')}; {error}") from None
 
 
 def _both(pair: tuple[Header, Header], said: Callable[[Header], str]) -> str:

@@ -22,13 +22,13 @@ from precision_eval.core.table import Table, make_table, print_table
 from precision_eval.report.metric_titles import title_of
 
 if TYPE_CHECKING:
-    from audio_metrics import Comparison, Flag, Inspection, Summary
+    from audio_metrics import AudioComparison, Flag, Inspection, Summary
 
 _ARROWS = {"lower": "↓", "higher": "↑", None: ""}
 _PLAIN_WIDTH = 130
 
 
-def print_comparison(comparison: Comparison, headers: Sequence[Header], *, plot: Path | None) -> None:
+def print_comparison(comparison: AudioComparison, headers: Sequence[Header], *, plot: Path | None) -> None:
     """Print everything about a pair."""
     assert comparison.signals is not None  # the command inspects both
     console = _console()
@@ -53,7 +53,7 @@ def print_inspection(inspection: Inspection, header: Header) -> None:
     _print_lines(console, map(_sentence, inspection.flags))
 
 
-def print_folder(results: Sequence[tuple[str, Comparison | str]], alone: Sequence[str]) -> None:
+def print_folder(results: Sequence[tuple[str, AudioComparison | str]], alone: Sequence[str]) -> None:
     """Print one line for every pair of two folders, the worst first, and what had no partner."""
     console = _console()
     compared = [(name, result) for name, result in results if not isinstance(result, str)]
@@ -73,7 +73,7 @@ def print_folder(results: Sequence[tuple[str, Comparison | str]], alone: Sequenc
     _print_lines(console, [f"! no partner: {name}" for name in alone])
 
 
-def _badness(comparison: Comparison) -> tuple[bool, bool, float]:
+def _badness(comparison: AudioComparison) -> tuple[bool, bool, float]:
     """Sorts failures before doubts before large distances."""
     distance_db = comparison.summaries["log_spectral_distance_db"].whole_file
     doubtful = comparison.headline.startswith("WARNING")
@@ -95,7 +95,7 @@ def _heading(name: str) -> str:
     return f"{title_of(name)} {_ARROWS[metric_by_name(name).direction]}".strip()
 
 
-def _levels(comparison: Comparison) -> Table:
+def _levels(comparison: AudioComparison) -> Table:
     ratios = comparison.ratio_to_null
     columns = ["metric", "unit", "whole", "mean", "median", "p95", "worst", "at", "left out"]
     rows = []
@@ -108,7 +108,7 @@ def _levels(comparison: Comparison) -> Table:
     return make_table(columns, rows, title="per second", align="ll" + "r" * (len(columns) - 2))
 
 
-def _courses(comparison: Comparison) -> Table:
+def _courses(comparison: AudioComparison) -> Table:
     rows = []
     for name, summary in comparison.summaries.items():
         slope = MISSING
@@ -131,7 +131,7 @@ def worst_at(summary: Summary) -> str:
     return clock(float(summary.series.time_s[windows[0]]))
 
 
-def _whole(comparison: Comparison) -> Table:
+def _whole(comparison: AudioComparison) -> Table:
     ratios = comparison.ratio_to_null
     rows = []
     for metric in METRICS:
@@ -162,7 +162,7 @@ def _sentence(flag: Flag) -> str:
     return f"! {flag.message[:1].upper()}{flag.message[1:]}.{when}"
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def _notes(comparison: AudioComparison) -> list[str]:
     """Flags as sentences, those with a time in order before the others."""
     flags = sorted(comparison.flags, key=lambda flag: math.inf if flag.time_s is None else flag.time_s)
     lines = [_sentence(flag) for flag in flags]

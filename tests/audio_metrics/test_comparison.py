@@ -202,7 +202,7 @@ def test_unlike_nulls_are_refused(speech):
         (compare(x, dead), "the null cannot be one: estimate is digital silence in 3 windows"),
         (compare(x, np.where(dead == 0.0, np.nan, dead)), "the null cannot be one: estimate has 48000 samples"),
     ):
-        with pytest.raises(am.ParameterError, match=message):
+        with pytest.raises(am.AudioParameterError, match=message):
             am.ratio_to_null(result, null)
 
 

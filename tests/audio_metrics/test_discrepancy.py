@@ -86,7 +86,7 @@ def test_silence_and_bad_samples(speech):
         am.maximum_mean_discrepancy(x, np.zeros_like(x), sample_rate_hz=FS)
     broken = x.copy()
     broken[777] = np.inf
-    with pytest.raises(am.ParameterError, match="estimate: sample 777"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 777"):
         am.maximum_mean_discrepancy(x, broken, sample_rate_hz=FS)
     assert np.isnan(discrepancy_of(np.zeros((1, 3)), np.ones((5, 3))))
     assert np.isnan(discrepancy_of(np.zeros((9, 3)), np.ones((5, 3))))  # no distance within the reference

@@ -95,5 +95,5 @@ def test_silence_and_bad_samples_are_errors(speech):
         am.frechet_distance(x, np.zeros_like(x), sample_rate_hz=FS)
     broken = x.copy()
     broken[20000] = np.nan
-    with pytest.raises(am.ParameterError, match="estimate: sample 20000 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 20000 is not finite"):
         am.frechet_distance(x, broken, sample_rate_hz=FS)

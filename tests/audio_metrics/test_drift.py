@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import audio_metrics as am
-from audio_metrics.drift import window_statistics
+from audio_metrics.distribution import window_statistics
 from audio_metrics.frames import blocks
 from audio_metrics.signal import ArraySource
 

@@ -125,7 +125,7 @@ def test_noise_is_no_lag(speech):
     for level in (1e-6, 1e-3, 0.03):
         result = compare(x, x + level * np.random.default_rng(0).standard_normal(len(x)))
         assert not [flag for flag in result.flags if flag.kind == "lag"], level
-    with pytest.raises(am.ParameterError, match="align is 'dtw'; expected None or 'lag'"):
+    with pytest.raises(am.AudioParameterError, match="align is 'dtw'; expected None or 'lag'"):
         compare(x, x, align="dtw")
 
 

@@ -122,18 +122,18 @@ def test_the_null_model_finds_what_is_beyond_the_null(plain_and_null):
 
 def test_what_is_refused(plain_and_null):
     x, y = plain_and_null
-    with pytest.raises(am.ParameterError, match=r"signal has 9\.00 s; expected 10 s or more"):
+    with pytest.raises(am.AudioParameterError, match=r"signal has 9\.00 s; expected 10 s or more"):
         describe(x[: 9 * FS])
     with pytest.raises(am.UndefinedMetricError, match=r"reference has 0.00 s of active frames"):
         am.band_level_distance_db(np.zeros_like(x), y, sample_rate_hz=FS)
-    with pytest.raises(am.ParameterError, match="dtypes differ"):
+    with pytest.raises(am.AudioParameterError, match="dtypes differ"):
         am.band_level_distance_db(x.astype(np.float32), y, sample_rate_hz=FS)
     broken = x.copy()
     broken[7] = np.nan
-    with pytest.raises(am.ParameterError, match="estimate: sample 7 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 7 is not finite"):
         am.clock_skew_ppm(x, broken, sample_rate_hz=FS)
-    with pytest.raises(am.ParameterError, match="3 pairs of references; expected 20 or more"):
+    with pytest.raises(am.AudioParameterError, match="3 pairs of references; expected 20 or more"):
         am.NullModel.fit([(describe(x), describe(y))] * 3)
     other = am.describe(np.tile(x, 2), sample_rate_hz=2 * FS)
-    with pytest.raises(am.ParameterError, match="sample rates differ: 8000 Hz and 16000 Hz"):
+    with pytest.raises(am.AudioParameterError, match="sample rates differ: 8000 Hz and 16000 Hz"):
         am.free_running_distances(describe(x), other)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.fft
 
-from audio_metrics.mel import MelBands, cosine_basis, mel_filter_bank, product
+from audio_metrics.spectra import MelBands, cosine_basis, mel_filter_bank, product
 
 
 @pytest.mark.parametrize(("fs", "n_fft"), [(8000, 340), (16000, 684), (22050, 940), (24000, 1024), (48000, 2048)])

@@ -65,7 +65,7 @@ def test_files_blocks_and_progress(noisy, wav):
 
 
 def test_ratios_of_scores_and_of_estimates_under_0(pair, monkeypatch):
-    from audio_metrics.results import _as_distance
+    from audio_metrics.comparison import _as_distance
 
     assert _as_distance(0.75, "stoi") == 0.25
     assert _as_distance(20.0, "snr_db") == pytest.approx(0.1)

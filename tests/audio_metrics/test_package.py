@@ -55,7 +55,7 @@ def test_the_catalog_is_consistent():
         assert metric.source
         for unit, suffix in (("dB", ("_db", "_dbfs")), ("s", ("_s",)), ("Hz", ("_hz",))):
             assert (metric.unit == unit) == metric.name.endswith(suffix), metric.name
-    with pytest.raises(am.ParameterError, match="unknown metric 'mcd'; known: log_spectral_distance_db, "):
+    with pytest.raises(am.AudioParameterError, match="unknown metric 'mcd'; known: log_spectral_distance_db, "):
         am.metric_by_name("mcd")
 
 

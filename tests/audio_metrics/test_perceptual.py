@@ -45,7 +45,7 @@ def test_what_the_libraries_are_given(backends):
     assert backends == [
         ("stoi", FS, FS, False), ("pesq", FS, FS, "wb", 1), ("pesq", 8000, 8000, "nb", 1)
     ]  # fmt: skip
-    with pytest.raises(am.ParameterError, match="24000; PESQ is defined at 8000 and 16000 Hz: resample both"):
+    with pytest.raises(am.AudioParameterError, match="24000; PESQ is defined at 8000 and 16000 Hz: resample both"):
         am.pesq(x, x, sample_rate_hz=24000)
 
 
@@ -60,7 +60,7 @@ def test_segments_without_a_score(backends):
     assert scores[0] == -np.inf
     with pytest.raises(am.UndefinedMetricError, match="the estimate lacks enough speech in window 0"):
         am.pesq(x, np.zeros_like(x), sample_rate_hz=FS)
-    with pytest.raises(am.ParameterError, match="estimate: sample 240000 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 240000 is not finite"):
         am.stoi(x, y, sample_rate_hz=FS)
 
 

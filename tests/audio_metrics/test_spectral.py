@@ -122,7 +122,7 @@ def test_bad_samples_are_an_error_in_a_plain_function(pair):
     x, y = pair
     y = y.copy()
     y[4321] = np.nan
-    with pytest.raises(am.ParameterError, match="estimate: sample 4321 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 4321 is not finite"):
         am.log_spectral_distance_db(x, y, sample_rate_hz=FS)
-    with pytest.raises(am.ParameterError, match="estimate: sample 4321 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="estimate: sample 4321 is not finite"):
         am.ltas_distance_db(x, y, sample_rate_hz=FS)

@@ -7,9 +7,8 @@ import pytest
 
 from audio_metrics.frames import FLOOR, Wanted, blocks
 from audio_metrics.signal import ArraySource
-from audio_metrics.spectra import Spectra
+from audio_metrics.spectra import Spectra, inner_product, row_products, row_sums
 from audio_metrics.spectral import frame_log_spectral_distance_db
-from audio_metrics.sums import inner_product, row_products, row_sums
 
 FS = 16000
 

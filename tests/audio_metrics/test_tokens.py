@@ -67,13 +67,13 @@ def test_planted_faults():
 )
 def test_unusable_sequences_are_refused(tokens, message):
     good = np.array([1, 2])
-    with pytest.raises(am.ParameterError, match=message):
+    with pytest.raises(am.AudioParameterError, match=message):
         am.token_entropy_bits(tokens)
-    with pytest.raises(am.ParameterError, match=message):
+    with pytest.raises(am.AudioParameterError, match=message):
         am.token_js_divergence(good, tokens)
-    with pytest.raises(am.ParameterError, match=message):
+    with pytest.raises(am.AudioParameterError, match=message):
         am.first_token_divergence(tokens, good)
-    with pytest.raises(am.ParameterError, match="n_tokens is 0"):
+    with pytest.raises(am.AudioParameterError, match="n_tokens is 0"):
         am.ngram_repetition(good, n_tokens=0)
     with pytest.raises(am.UndefinedMetricError, match="2 tokens hold no run of 4"):
         am.ngram_repetition(good)

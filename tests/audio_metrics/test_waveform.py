@@ -93,7 +93,7 @@ def test_silence_and_bad_samples_are_errors(pair):
             am.si_sdr_db(reference, estimate, zero_mean=False)
     y = y.copy()
     y[70000] = np.inf
-    with pytest.raises(am.ParameterError, match="sample 70000 is not finite"):
+    with pytest.raises(am.AudioParameterError, match="sample 70000 is not finite"):
         am.snr_db(x, y)
 
 

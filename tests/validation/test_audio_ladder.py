@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from audio_metrics import ParameterError
+from audio_metrics import AudioParameterError
 from validation import frame
 from validation.audio_ladder import EXPERIMENT, degrade, rungs
 from validation.audio_ladder.divergence import CURRENT_RULE, HalfWindows, firing, half_windows, rule_name
@@ -100,7 +100,7 @@ def test_drop_outs_come_as_often_and_last_as_long_as_they_say():
     edges = np.flatnonzero(np.diff(np.concatenate(([1.0], dropped, [1.0]))))
     assert len(edges) == 20
     assert set(edges[1::2] - edges[::2]) == {320}
-    with pytest.raises(ParameterError, match="fill a minute; ask for fewer or shorter ones"):
+    with pytest.raises(AudioParameterError, match="fill a minute; ask for fewer or shorter ones"):
         degrade.drop_out(signal, per_minute=60, length_s=1.0, sample_rate_hz=FS)
 
 
@@ -108,7 +108,7 @@ def test_a_loop_repeats_what_was_before_it():
     signal = np.arange(10.0)
     looped = degrade.loop(signal, start_s=4, period_s=3, sample_rate_hz=1)
     assert looped.tolist() == [0, 1, 2, 3, 1, 2, 3, 1, 2, 3]
-    with pytest.raises(ParameterError, match="does not fit"):
+    with pytest.raises(AudioParameterError, match="does not fit"):
         degrade.loop(signal, start_s=2, period_s=3, sample_rate_hz=1)
 
 
@@ -116,7 +116,7 @@ def test_a_splice_leaves_out_and_puts_it_last():
     signal = np.arange(8.0)
     assert degrade.splice(signal, start_s=2, jump_s=3, sample_rate_hz=1).tolist() == [0, 1, 5, 6, 7, 2, 3, 4]
     assert degrade.unrelated(signal).tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
-    with pytest.raises(ParameterError, match="does not fit"):
+    with pytest.raises(AudioParameterError, match="does not fit"):
         degrade.splice(signal, start_s=6, jump_s=3, sample_rate_hz=1)
 
 
@@ -165,7 +165,7 @@ def test_the_ladder_is_strict_json_and_monotone_in_noise(ladder):
         assert found == sorted(found)
     assert response(ladder["rungs"][1], "snr_db") == pytest.approx(40.0, abs=1e-3)
     assert response(ladder["rungs"][2], "noise_floor_difference_db") > 3.0
-    with pytest.raises(ParameterError, match="holds no 'mcd'"):
+    with pytest.raises(AudioParameterError, match="holds no 'mcd'"):
         response(ladder["rungs"][0], "mcd")
 
 
@@ -176,9 +176,9 @@ def test_a_value_is_read_between_the_rungs_and_not_beyond_them(ladder):
     assert reading(ladder, "mel_mcd_db", between, kind="noise") == "30 dB SNR"
     assert reading(ladder, "mel_mcd_db", 1e-6, kind="noise") == "milder than 60 dB SNR"
     assert reading(ladder, "mel_mcd_db", 1e3, kind="noise") == "worse than 20 dB SNR"
-    with pytest.raises(ParameterError, match="snr_db cannot be read"):
+    with pytest.raises(AudioParameterError, match="snr_db cannot be read"):
         reading(ladder, "snr_db", 1.0, kind="noise")
-    with pytest.raises(ParameterError, match="no sizes of 'other words'"):
+    with pytest.raises(AudioParameterError, match="no sizes of 'other words'"):
         reading(ladder, "mel_mcd_db", 1.0, kind="other words")
 
 

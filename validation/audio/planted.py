@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from audio_metrics import Comparison, compare
+from audio_metrics import AudioComparison, compare
 from validation.audio.ratio import Ratio
 from validation.audio.signals import SAMPLE_RATE_HZ, speech_like
 
@@ -76,7 +76,7 @@ def pair(seed: int, *, level: float = 1.0, noise_db: float = 40.0) -> tuple[np.n
     return reference.astype(np.float32), estimate.astype(np.float32)
 
 
-def _compared(reference: np.ndarray, estimate: np.ndarray) -> Comparison:
+def _compared(reference: np.ndarray, estimate: np.ndarray) -> AudioComparison:
     return compare(reference, estimate, sample_rate_hz=SAMPLE_RATE_HZ, inspect_each=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from audio_metrics.comparison import compare
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 from audio_metrics.flags import json_number
 from audio_metrics.free_running import Description, describe, free_running_distances
 from audio_metrics.inspection import inspect
@@ -47,7 +47,9 @@ class Climb:
     def original(self) -> Original:
         """The undamaged recording."""
         if not self.paths[0]:
-            raise ParameterError("no reference; give --set reference=speech.wav, or --report with an earlier --out")
+            raise AudioParameterError(
+                "no reference; give --set reference=speech.wav, or --report with an earlier --out"
+            )
         samples, rate = _read(self.paths[0], self.seconds)
         return Original(samples, rate, describe(samples, sample_rate_hz=rate), self.metrics)
 
@@ -71,7 +73,7 @@ class Climb:
             return _entry(rung, original, rung.apply(original.samples, sample_rate_hz=original.rate))
         other, rate = _read(self.paths[1], self.seconds)
         if rate != original.rate or len(other) != len(original.samples):
-            raise ParameterError(
+            raise AudioParameterError(
                 f"the noise floor has {len(other)} samples at {rate} Hz, the reference {len(original.samples)} at "
                 f"{original.rate} Hz; give two recordings of one length and rate"
             )

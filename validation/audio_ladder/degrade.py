@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.fft
 
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 
 TILT_PIVOT_HZ = 1000.0
 TILT_LOWEST_HZ = 62.5
@@ -137,7 +137,9 @@ def drop_out(
     """Replace stretches by zeros, one at a random place in each equal slot, so that none overlap."""
     slot, length = round(60.0 * sample_rate_hz / per_minute), round(length_s * sample_rate_hz)
     if length >= slot:
-        raise ParameterError(f"{per_minute:g} drop-outs of {length_s:g} s fill a minute; ask for fewer or shorter ones")
+        raise AudioParameterError(
+            f"{per_minute:g} drop-outs of {length_s:g} s fill a minute; ask for fewer or shorter ones"
+        )
     rng = np.random.default_rng(seed)
     result = signal.copy()
     for start in range(0, len(signal) - slot + 1, slot):
@@ -150,7 +152,9 @@ def loop(signal: np.ndarray, *, start_s: float, period_s: float, sample_rate_hz:
     """From `start_s` on, repeat the `period_s` before it to the end, as a synthesiser that is stuck does."""
     start, period = round(start_s * sample_rate_hz), round(period_s * sample_rate_hz)
     if not 0 < period <= start < len(signal):
-        raise ParameterError(f"a loop of {period_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
+        raise AudioParameterError(
+            f"a loop of {period_s:g} s from {start_s:g} s does not fit into {len(signal)} samples"
+        )
     result = signal.copy()
     result[start:] = np.resize(signal[start - period : start], len(signal) - start)
     return result
@@ -160,7 +164,7 @@ def splice(signal: np.ndarray, *, start_s: float, jump_s: float, sample_rate_hz:
     """Leave out the `jump_s` after `start_s`, so that all that follows comes early; what was left out comes last."""
     start, jump = round(start_s * sample_rate_hz), round(jump_s * sample_rate_hz)
     if not 0 < jump <= len(signal) - start:
-        raise ParameterError(f"a jump of {jump_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
+        raise AudioParameterError(f"a jump of {jump_s:g} s from {start_s:g} s does not fit into {len(signal)} samples")
     return np.concatenate((signal[:start], np.roll(signal[start:], -jump)))
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from audio_metrics.cepstral import frame_mel_mcd_db
-from audio_metrics.frames import FLOOR, Block
+from audio_metrics.frames import FLOOR, FrameBlock
 from audio_metrics.longform import DIVERGED_ACTIVE_FRACTION, DIVERGED_MCD_DB, DIVERGED_SNR_DB
 from audio_metrics.signal import ArraySource
+from audio_metrics.spectral import frame_mel_mcd_db
 from audio_metrics.table import table_of
 from audio_metrics.waveform import projection_sums
 
@@ -56,7 +56,7 @@ def half_windows(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz:
     return HalfWindows(starts[active] / sample_rate_hz, mcd_db, table.samples["snr"][: len(starts)][active])
 
 
-def _snr_db(block: Block) -> dict[str, np.ndarray]:
+def _snr_db(block: FrameBlock) -> dict[str, np.ndarray]:
     reference, estimate = block.samples
     return {"snr": projection_sums(reference, estimate, block.half_starts).snr_db}
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 from validation.audio_ladder import degrade
 
 NOISE_FLOOR = "noise_floor"
@@ -101,4 +101,4 @@ def rung_by_name(name: str) -> Rung:
     for rung in RUNGS:
         if rung.name == name:
             return rung
-    raise ParameterError(f"unknown rung {name!r}; known: {', '.join(rung.name for rung in RUNGS)}")
+    raise AudioParameterError(f"unknown rung {name!r}; known: {', '.join(rung.name for rung in RUNGS)}")

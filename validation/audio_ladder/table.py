@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from audio_metrics.catalog import metric_by_name
-from audio_metrics.errors import ParameterError
+from audio_metrics.errors import AudioParameterError
 from validation.audio_ladder.divergence import CURRENT_RULE, RULES, rule_name
 
 COLUMNS: tuple[tuple[str, str], ...] = (
@@ -53,7 +53,7 @@ def response(rung: dict[str, Any], name: str) -> float | None:
     """The metric of the whole file on one rung of a ladder's JSON; None where it has no value."""
     values = rung["free_running"] | rung["compare"]
     if name not in values:
-        raise ParameterError(f"the ladder holds no {name!r}; it holds {', '.join(values)}")
+        raise AudioParameterError(f"the ladder holds no {name!r}; it holds {', '.join(values)}")
     value = values[name]
     return value["whole_file"] if isinstance(value, dict) else value
 
@@ -61,12 +61,12 @@ def response(rung: dict[str, Any], name: str) -> float | None:
 def reading(ladder: dict[str, Any], name: str, value: float, *, kind: str) -> str:
     """Say which size of one kind of degradation has the same effect on a metric."""
     if metric_by_name(name).direction != "lower":
-        raise ParameterError(f"{name} cannot be read on the ladder; give a metric that is lower where nearer")
+        raise AudioParameterError(f"{name} cannot be read on the ladder; give a metric that is lower where nearer")
     rungs = [rung for rung in ladder["rungs"] if rung["kind"] == kind and rung["value"] is not None]
     pairs = [(abs(rung["value"]), response(rung, name), rung["unit"]) for rung in rungs]
     points = sorted((found, size) for size, found, _ in pairs if found)
     if not points:
-        raise ParameterError(f"the ladder has no sizes of {kind!r}")
+        raise AudioParameterError(f"the ladder has no sizes of {kind!r}")
     unit = pairs[0][2]
     effect = np.log([found for found, _ in points])
     sizes = np.array([size for _, size in points], float)

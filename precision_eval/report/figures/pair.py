@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from audio_metrics import Comparison, Flag, Series, metric_by_name
-from audio_metrics.frames import FLOOR, Block, FrameGrid
+from audio_metrics import AudioComparison, Flag, Series, metric_by_name
+from audio_metrics.frames import FLOOR, FrameBlock, FrameGrid
 from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
 from precision_eval.core.errors import ParameterError
 from precision_eval.report.metric_titles import title_of
@@ -41,7 +41,7 @@ class Spectrograms:
         self._frames = np.zeros(0)
         self.duration_s = self.high_hz = 0.0
 
-    def add(self, grid: FrameGrid, block: Block) -> None:
+    def add(self, grid: FrameGrid, block: FrameBlock) -> None:
         """Add the power of a block's frames to the columns they belong to."""
         n_columns = min(MAX_COLUMNS, grid.n_frames)
         fold = -(-grid.n_bins // MAX_ROWS)
@@ -73,7 +73,7 @@ class Spectrograms:
         return np.asarray(10.0 * np.log10(np.maximum(self.power, FLOOR)))
 
 
-def draw_pair(comparison: Comparison, pictures: Spectrograms, *, names: tuple[str, str]) -> Figure:
+def draw_pair(comparison: AudioComparison, pictures: Spectrograms, *, names: tuple[str, str]) -> Figure:
     """Draw the figure."""
     figure = new_figure(12.0, 7.2 + 1.5 * len(DRAWN))
     rows = figure.subplots(3 + len(DRAWN), 1, sharex=True, height_ratios=[2.0, 2.0, 2.0, *[1.4] * len(DRAWN)])
@@ -150,7 +150,7 @@ def thinned(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     return series.time_s[::size], result[0], result[1], result[2]
 
 
-def _mark(rows: list[Axes], comparison: Comparison, flags: tuple[Flag, ...], unit_s: float) -> None:
+def _mark(rows: list[Axes], comparison: AudioComparison, flags: tuple[Flag, ...], unit_s: float) -> None:
     """Shade windows without a value, and draw a line where something was flagged and where the sounds part."""
     for start_s, stop_s in undefined_spans(comparison.summaries[DRAWN[0]].series):
         for axes in rows[2:]:

@@ -12,9 +12,8 @@ from functools import cache
 import numpy as np
 import scipy.signal
 
-from audio_metrics.cepstral import mel_mcd_db
 from audio_metrics.signal import Source
-from audio_metrics.spectral import log_spectral_distance_db
+from audio_metrics.spectral import log_spectral_distance_db, mel_mcd_db
 from audio_metrics.waveform import snr_db
 
 BITRATES_KBPS = (96, 80, 64, 48)

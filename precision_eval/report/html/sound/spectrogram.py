@@ -19,9 +19,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 
 from audio_metrics.frames import Wanted, blocks
-from audio_metrics.mel import N_MELS
 from audio_metrics.signal import FirstPart, Source
-from audio_metrics.spectral import DB_PER_NEPER_OF_POWER
+from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, N_MELS
 
 DIFFERENCE_DB = 20.0
 """Where the scale of differences ends, either way."""

@@ -9,7 +9,7 @@ import pytest
 import scipy.signal
 import soundfile
 
-from audio_metrics import ParameterError, lag_s, log_spectral_distance_db
+from audio_metrics import AudioParameterError, lag_s, log_spectral_distance_db
 from audio_metrics.signal import ArraySource
 from precision_eval.report.html.sound import coding
 from precision_eval.report.html.sound.coding import BITRATES_KBPS, Plan, base64_bytes, decode, encode, loss_of, plans
@@ -108,7 +108,7 @@ def test_loss_is_the_distance_of_the_copy_and_grows_as_the_rate_falls(sound):
     assert 0.0 < losses[64].mel_mcd_db < losses[48].mel_mcd_db
     assert losses[64].snr_db > losses[48].snr_db > 15.0
     assert losses[64].level_db == pytest.approx(0.0, abs=0.1)
-    with pytest.raises(ParameterError, match="lengths differ"):
+    with pytest.raises(AudioParameterError, match="lengths differ"):
         loss_of(source(sound), streams[64], whole(len(sound) // 2, 64))
 
 

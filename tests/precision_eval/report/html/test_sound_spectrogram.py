@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from audio_metrics.mel import band_centres_hz, mel_filter_bank
 from audio_metrics.signal import ArraySource
+from audio_metrics.spectra import band_centres_hz, mel_filter_bank
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.spectrogram import (
     difference_columns,
