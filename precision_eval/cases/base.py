@@ -33,10 +33,13 @@ class BuiltCase:
         As shipped, in eval mode, its parameters and caches in their own dtypes.
     inputs : tuple of torch.Tensor
         Stored inputs, seeded, as shipped.
+    own : OwnCase, optional
+        What a case from outside was built from (:mod:`precision_eval.cases.own`).
     """
 
     model: nn.Module
     inputs: tuple[torch.Tensor, ...]
+    own: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,10 @@ A cell that crashes, hangs or runs out of memory costs that cell only and is rec
 
 [cyan]precision-eval run --out runs/first[/cyan]  everything, one minute of audio per fix
 
+[cyan]precision-eval run my_case.py:factory[/cyan]  your own model: the factory returns (model, inputs)
+
+[cyan]precision-eval run my_case.py:factory --candidate mine.py:half_kv[/cyan]  and your own fix, which gets the model
+
 [cyan]precision-eval run --case 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
 
 [cyan]precision-eval run --case voice --minutes 10 --streams 128 --out runs/long[/cyan]
@@ -91,6 +95,21 @@ Globs = list[str]
 
 @app.command(help=flowing(_RUN_HELP))
 def run(
+    target: Annotated[
+        Globs | None,
+        typer.Argument(
+            metavar="[FACTORY]...",
+            help="Your own case: file.py:function or package.module:function, which returns (model, inputs) or an "
+            "OwnCase.",
+        ),
+    ] = None,
+    candidate: Annotated[
+        Globs | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Your own fix: file.py:name, a callable that changes a model or a Fix, beside those of --fix.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the run; an existing one is resumed.")] = Path("runs/latest"),
     case: Annotated[
         Globs | None,
@@ -156,7 +175,8 @@ def run(
     run_command(
         RunRequest(
             out=out,
-            cases=None if case is None else split(case),
+            cases=split([*(target or []), *(case or [])]) or None,
+            candidates=split(candidate or []),
             fixes=split(fix),
             measures=split(measure),
             modes=None if mode is None else split([mode]),
@@ -208,7 +228,7 @@ def report(
         raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
     from precision_eval.cli.report import write_reports
 
-    write_reports(run_dir, console=Console(), versions_dir=versions)
+    write_reports(run_dir, console=Console(emoji=False), versions_dir=versions)
 
 
 @app.command(
@@ -225,7 +245,7 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")]) -> None:
 
     from precision_eval.cli.listing import LISTINGS
 
-    LISTINGS[what.value](Console())
+    LISTINGS[what.value](Console(emoji=False))
 
 
 @app.command(help=flowing(_AUDIO_HELP))

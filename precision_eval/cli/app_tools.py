@@ -1,4 +1,4 @@
-"""The commands that answer one question each: ``explain``, ``plan`` and ``expect``.
+"""The commands that answer one question each: ``explain``, ``compare``, ``plan`` and ``expect``.
 
 Registered on the application; each imports what it needs when it runs.
 """
@@ -25,6 +25,17 @@ to be none of the family, and the exit code is 1.
 [cyan]precision-eval explain "expected m1 and m2 to have the same dtype, but got: c10::Half != c10::BFloat16"[/cyan]
 
 [cyan]python infer.py 2>&1 | precision-eval explain -[/cyan]
+"""
+
+_COMPARE_HELP = """Compare calls of your own: paired latency, memory, and drift to a float64 copy of the first.
+
+Each FACTORY is a function without arguments that returns (model, inputs), written file.py:function or
+package.module:function. All have to return the same inputs. The first is the baseline of time; how far each output is
+from each other one is told too.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval compare before.py:factory after.py:factory[/cyan]
 """
 
 _PLAN_HELP = """Add up the memory that a model needs under each fix, and the largest length that fits.
@@ -66,6 +77,18 @@ def explain(
     from precision_eval.cli.explain import explain_command
 
     explain_command(message, as_json=as_json)
+
+
+@app.command(help=flowing(_COMPARE_HELP))
+def compare(
+    factory: Annotated[Names, typer.Argument(metavar="FACTORY...", help="The first is the baseline.")],
+    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing, all together.")] = 2.0,
+    seed: Annotated[int, typer.Option(min=0, help="Set before each factory is called.")] = 0,
+) -> None:
+    """Compare calls."""
+    from precision_eval.studies.own import compared_factories
+
+    print(compared_factories(factory, budget_s=budget, seed=seed))
 
 
 @app.command(help=flowing(_PLAN_HELP))

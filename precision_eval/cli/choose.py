@@ -79,7 +79,7 @@ def choose_command(request: ChooseRequest, *, console: Console | None = None) ->
     if request.as_json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(found, console or Console())
+        _show(found, console or Console(emoji=False))
     if found.refused:
         raise typer.Exit(EXIT_VERDICT)
     if not found.found:

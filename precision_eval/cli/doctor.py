@@ -75,7 +75,7 @@ def doctor(
 
         from precision_eval.diagnose.doctor.text import rendered
 
-        Console(highlight=False).print(rendered(diagnosis), crop=False)
+        Console(highlight=False, emoji=False).print(rendered(diagnosis), crop=False)
     if diagnosis.faults:
         raise typer.Exit(EXIT_VERDICT)
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cli import EXIT_INTERRUPTED, EXIT_TERMINATED
 from precision_eval.core.cells import Options
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import is_target
 from precision_eval.run.plan import Plan, Selection, checked_device, make_plan
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from precision_eval.core.cells import Cell
     from precision_eval.core.errors import RecordError
     from precision_eval.core.records import Record, RecordFile
+    from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
     from precision_eval.run.executor import IsolatedExecutor
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
@@ -50,12 +53,13 @@ class RunRequest:
     checkpoint_dtype: str
     options: Options
     sdpa_backends: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
 
     def selection(self, device: str) -> Selection:
         """Return what is to be planned, on a resolved device."""
         return Selection(
             cases=self.cases,
-            fixes=self.fixes,
+            fixes=(*self.fixes, *self.candidates),
             measures=self.measures,
             modes=self.modes,
             sizes=self.sizes,
@@ -66,7 +70,7 @@ class RunRequest:
         )
 
 
-def run_command(request: RunRequest) -> None:
+def run_command(request: RunRequest, console: Console | None = None) -> None:
     """Run a request to its report."""
     from rich.console import Console
 
@@ -74,13 +78,15 @@ def run_command(request: RunRequest) -> None:
     from precision_eval.core.records import RecordFile
 
     check_own_folder(request.out, "records.jsonl")
-    console = Console()
+    console = console or Console(emoji=False)
     records = RecordFile(request.out / "records.jsonl")
     try:
         with _terminable():
-            draft = plan_of(request, checked_device(request.device))  # bad names end here, before anything is started
+            checked_device(request.device)
+            own = admit(request, console)
+            draft = plan_of(request, request.device, own)  # bad names end here, before anything is started
             with records.claimed():
-                _run_to_report(request, draft, records, console)
+                _run_to_report(request, draft, own, records, console)
     except KeyboardInterrupt as stop:
         _tell_how_to_resume(records, console)
         raise typer.Exit(EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED) from None
@@ -88,7 +94,7 @@ def run_command(request: RunRequest) -> None:
         raise _unwritable(error, records.path) from error
 
 
-def _run_to_report(request: RunRequest, draft: Plan, records: RecordFile, console: Console) -> None:
+def _run_to_report(request: RunRequest, draft: Plan, own: Admitted, records: RecordFile, console: Console) -> None:
     """Measure what is missing, then write the report."""
     _check_fits(draft)
     if any(cell.case == "voice" for cell in draft.cells):
@@ -101,7 +107,7 @@ def _run_to_report(request: RunRequest, draft: Plan, records: RecordFile, consol
     torn_bytes = records.read().torn_bytes
     if torn_bytes:
         console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
-    settled = _measure(request, draft, records, console)
+    settled = _measure(request, draft, own, records, console)
     remove_unfinished(request.out)
     from precision_eval.cli.report import write_reports
 
@@ -175,20 +181,78 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
     )
 
 
-def plan_of(request: RunRequest, device: str) -> Plan:
+@dataclass(frozen=True)
+class Admitted:
+    """What has been seen of cases and candidates from outside."""
+
+    cases: tuple[AdmittedCase, ...] = ()
+    candidates: tuple[AdmittedCandidate, ...] = ()
+
+
+def admit(request: RunRequest, console: Console) -> Admitted:
+    """Call what comes from outside once, in a process of its own, and say what cannot be measured of it."""
+    targets = tuple(name for name in request.cases or () if is_target(name))
+    if not targets and not request.candidates:
+        return Admitted()
+    from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+
+    subject = (targets[0], SIZE) if targets else _first_cell(request)
+    with console.status("calling the factory"):
+        try:
+            cases, candidates = call_isolated(
+                _admitted,
+                targets,
+                request.candidates,
+                subject,
+                request.device,
+                request.options.seed,
+                timeout_s=request.timeout_s,
+            )
+        except WorkerRaisedError as error:
+            raise error.__cause__ or error from None
+        except WorkerError as error:
+            names = " and ".join((*targets, *request.candidates))
+            raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
+    for case in cases:
+        lacking = [f"{name} (add {' and '.join(hooks)})" for name, hooks in case.missing.items()]
+        if lacking:
+            line = f"{case.case}: not applicable: {', '.join(lacking)}, to an OwnCase that the factory returns"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return Admitted(tuple(cases), tuple(candidates))
+
+
+def _admitted(*arguments: Any) -> Any:
+    from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
+
+    return admitted(*arguments)
+
+
+def _first_cell(request: RunRequest) -> tuple[str, str]:
+    cell = make_plan(replace(request, candidates=()).selection(request.device)).cells[0]
+    return cell.case, cell.size
+
+
+def plan_of(request: RunRequest, device: str, own: Admitted | None = None) -> Plan:
     """Work a request out into cells."""
+    from precision_eval.cases.systems import all_cases
+    from precision_eval.fixes.catalog import FIXES, Fix
+
+    own = own or Admitted()
+    entries = [*all_cases(), *(case_of(case.case, measures=case.measures, digest=case.digest) for case in own.cases)]
+    fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
+    digests = {one.fix: one.digest for one in own.candidates}
     size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)
     if size is None:
-        return make_plan(request.selection(device))
+        return make_plan(request.selection(device), cases=entries, fixes=fixes, candidates=digests)
     if request.sizes is not None:
         raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
-    from precision_eval.cases.systems import all_cases
-
-    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in all_cases()]
-    return make_plan(request.selection(device), cases=entries)
+    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in entries]
+    return make_plan(request.selection(device), cases=entries, fixes=fixes, candidates=digests)
 
 
-def _measure(request: RunRequest, draft: Plan, records: RecordFile, console: Console) -> tuple[Record, ...]:
+def _measure(
+    request: RunRequest, draft: Plan, own: Admitted, records: RecordFile, console: Console
+) -> tuple[Record, ...]:
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
     from precision_eval.core.environment import collect, store_environment
@@ -200,7 +264,7 @@ def _measure(request: RunRequest, draft: Plan, records: RecordFile, console: Con
         environment = _described(executor, collect, request.device, console)
         device = str(environment["device"]["name"])
         executor.memory_limit_bytes = _memory_limit_bytes(device)
-        plan = plan_of(request, device)
+        plan = plan_of(request, device, own)
         _check_fits(plan)  # once more: what fits depends on the device
         sha = store_environment(environment, request.out)
         with progress_on(console, plan) as progress:

@@ -10,6 +10,7 @@ Contexts of :class:`AppliedFix`, from the outside in:
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import warnings
@@ -22,8 +23,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import nn
 
-from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.targets import first_line
 from precision_eval.fixes.graphs import casting_writes, modes_see_writes
+from precision_eval.fixes.packing import Packed
 from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
 from precision_eval.fixes.sites import agreed
 from precision_eval.fixes.storage import stored_as
@@ -53,6 +56,10 @@ class FixChoices(Protocol):
     @property
     def suppress_errors(self) -> bool:
         """Whether Dynamo's errors are suppressed."""
+
+    @property
+    def change(self) -> Callable[[nn.Module], Any] | None:
+        """What a candidate of one's own does to a model."""
 
 
 class FixStateError(PrecisionEvalError, RuntimeError):
@@ -104,6 +111,40 @@ def _autocast_restored(device_type: str) -> Iterator[None]:
             torch.set_autocast_dtype(device_type, dtype)
 
 
+def _upstream(model: nn.Module) -> AbstractContextManager[None]:
+    hold = getattr(type(model), "upstream", None)  # of the class: a part of the model may be called so
+    if not callable(hold):
+        raise UnsupportedError("nothing to apply: this model does not define what landed in its project")
+    return cast(AbstractContextManager[None], hold(model))
+
+
+@contextmanager
+def changed(model: nn.Module, fix: FixChoices) -> Iterator[nn.Module]:
+    """Yield a copy of a model with a fix's own change made; the model itself where it makes none."""
+    if fix.change is None:
+        yield model
+        return
+    held = copy.deepcopy(model)
+    try:
+        result = fix.change(held.model if isinstance(held, Packed) else held)
+    except Exception as error:
+        raise ParameterError(
+            f"the candidate {fix.id} raises {type(error).__name__}: {first_line(error)}; it is called with the model"
+        ) from error
+    if result is not None and not isinstance(result, nn.Module | AbstractContextManager):
+        raise ParameterError(
+            f"the candidate {fix.id} returns a {type(result).__name__}; expected a model, None where it changed the "
+            "model in place, or a context manager"
+        )
+    if isinstance(result, nn.Module):
+        if isinstance(held, Packed):
+            held.model = result
+        else:
+            held = result
+    with result if isinstance(result, AbstractContextManager) else nullcontext():
+        yield held
+
+
 class AppliedFix:
     """A fix on one model; a context manager that is also the call."""
 
@@ -115,15 +156,19 @@ class AppliedFix:
                 f"cannot put '{fix.id}' on a model while '{_agreeing[0].fix.id}' is in force; leave its block first"
             )
         self.fix = fix
-        self.model = model
         self.mode = mode
         self.backend = backend
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
-        self.function = self._function()
-        self._swaps = self._eager_swaps()
-        self._run = self._compiled() if mode == "compiled" else self.function
         self._stored = False
         self._entered: ExitStack | None = None
+        self._put_on(model)
+
+    def _put_on(self, model: nn.Module) -> None:
+        """Make the call of a model."""
+        self.model = model
+        self.function = self._function()
+        self._swaps = self._eager_swaps()
+        self._run = self._compiled() if self.mode == "compiled" else self.function
 
     @property
     def _casts(self) -> bool:
@@ -189,18 +234,26 @@ class AppliedFix:
         """Hold the model in the fix's storage dtype for the time of a block."""
         if self._stored:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
-        self._stored = True
+        self._stored, given = True, self.model
         try:
-            with self._upstream() if self.fix.storage == "per_case" else stored_as(self.model, self.dtype):
+            with self.holding(given) as held:
+                if held is not given:
+                    self._put_on(held)
                 yield self
         finally:
             self._stored = False
+            if self.model is not given:
+                self._put_on(given)
 
-    def _upstream(self) -> AbstractContextManager[None]:
-        hold = getattr(type(self.model), "upstream", None)  # of the class: a part of the model may be called so
-        if not callable(hold):
-            raise UnsupportedError("nothing to apply: this model does not define what landed in its project")
-        return cast(AbstractContextManager[None], hold(self.model))
+    @contextmanager
+    def holding(self, model: nn.Module) -> Iterator[nn.Module]:
+        """Hold a model as the fix stores it; yields a changed copy where the fix is a change of one's own."""
+        if self.fix.storage == "per_case":
+            with _upstream(model):
+                yield model
+            return
+        with changed(model, self.fix) as held, stored_as(held, self.dtype):
+            yield held
 
     @contextmanager
     def agreeing(self) -> Iterator[AppliedFix]:

@@ -7,10 +7,12 @@ are named by strings. ``FIXES`` is the list; its order is the order of every tab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from precision_eval.core.errors import unknown_name
+from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.targets import is_target, loaded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,18 +53,22 @@ class Fix:
         Where it was proposed.
     revision : int
         Raised when what the fix does is redefined, so that a history does not go on as if it were the same.
+    change : callable, optional
+        ``change(model)``, for a candidate of one's own: it gets a copy of the model and changes it in place, returns
+        another one, or returns a context manager that is held while the model is called. Storage comes after it.
     """
 
     id: str
-    title: str
-    seed_wording: str
-    storage: Storage
-    agreement: Agreement
+    title: str = ""
+    seed_wording: str = "–"
+    storage: Storage = "as_shipped"
+    agreement: Agreement = "none"
     modes: tuple[Mode, ...] = MODES
     suppress_errors: bool = False
-    explanation: str
-    source: str
+    explanation: str = ""
+    source: str = ""
     revision: int = 1
+    change: Callable[[nn.Module], Any] | None = None
 
     @property
     def label(self) -> str:
@@ -204,7 +210,8 @@ def fix_by_id(fix_id: str) -> Fix:
     Parameters
     ----------
     fix_id : str
-        One of the ids in ``FIXES``.
+        One of the ids in ``FIXES``; or where a candidate of one's own is written, ``file.py:name`` or
+        ``package.module:name``: a :class:`Fix`, or a callable that changes a model.
 
     Returns
     -------
@@ -214,8 +221,24 @@ def fix_by_id(fix_id: str) -> Fix:
     ------
     UnknownNameError
         No fix has that id; names the nearest ones.
+    ParameterError
+        What is written there is no candidate.
     """
+    if is_target(fix_id):
+        return _candidate(fix_id)
     for fix in FIXES:
         if fix.id == fix_id:
             return fix
     raise unknown_name("fix", fix_id, (fix.id for fix in FIXES))
+
+
+def _candidate(target: str) -> Fix:
+    """Import a candidate; its id is where it is written, so that any process can import it."""
+    value = loaded(target, kind="candidate")
+    if isinstance(value, Fix):
+        return replace(value, id=target)
+    if not callable(value):
+        raise ParameterError(
+            f"{target} is a {type(value).__name__}; expected a Fix, or a callable that changes a model"
+        )
+    return Fix(id=target, title=target.rpartition(":")[2], change=value)

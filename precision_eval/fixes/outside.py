@@ -18,21 +18,17 @@ from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.catalog import Fix, fix_by_id
+from precision_eval.fixes.packing import Packed
 
 
-class _Packed(nn.Module):
+class _PackedCall(Packed):
     """A model called with its arguments packed: what a fix is put on passes positional arguments only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.training = model.training  # not train(), which sets every part
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.model(*args, **kwargs)
 
 
-class _PackedSystem(_Packed):
+class _PackedCallOfSystem(_PackedCall):
     """One whose model defines what landed in its project."""
 
     def upstream(self) -> Any:
@@ -51,10 +47,12 @@ class Fixed:
                 "deep-copyable, for instance by detaching tensors kept as attributes"
             ) from error
         # of the class: a part of the model may be called upstream
-        packed = _PackedSystem if callable(getattr(type(model), "upstream", None)) else _Packed
+        packed = _PackedCallOfSystem if callable(getattr(type(model), "upstream", None)) else _PackedCall
         self.applied = fix.applied(packed(self.model))
         self._held = ExitStack()
         self._held.enter_context(self.applied.stored())
+        if self.applied.fix.change is not None:
+            self.model = cast(nn.Module, self.applied.model.model)
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Bring floating inputs, also those inside lists and dicts, into the fix's storage dtype."""

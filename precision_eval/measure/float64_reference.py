@@ -21,7 +21,8 @@ from torch.nn.modules import module as module_hooks
 
 from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.core.errors import ParameterError
-from precision_eval.measure.model_calls import CallOutcome, ExaminedModel, attempt, copied, difference, is_beyond
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.measure.model_calls import CallOutcome, attempt, copied, difference, is_beyond
 from precision_eval.trace.provenance import named_tensors
 
 #: Copies of the model in float64 that are alive at once, activations and the copy as stored included.

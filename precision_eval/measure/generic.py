@@ -25,10 +25,10 @@ from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pinned import PinnedFix
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
-from precision_eval.measure.model_calls import floating_leaves
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
 
@@ -118,7 +118,7 @@ def memory(cell: Cell, run_dir: Path) -> list[Outcome]:
 
     fix, built = _only_fix(cell), _built(cell)
     with _applied(cell, fix, built) as call:
-        found = call_memory(call, call.prepare(built.inputs), model=built.model, device=cell.device)
+        found = call_memory(call, call.prepare(built.inputs), model=call.model, device=cell.device)
     return [passed(fix, found.to_dict())]
 
 

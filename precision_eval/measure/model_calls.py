@@ -7,7 +7,6 @@ Python set alike. A copy costs the model's memory once more while it lives.
 from __future__ import annotations
 
 import copy
-import inspect
 import random
 import re
 from collections import Counter
@@ -19,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.packing import ExaminedModel, packed
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensors_in
@@ -29,114 +28,11 @@ from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensor
 PREFIX = "model."
 BEYOND = 10.0
 """Two differences of one origin, such as the order of a sum on a GPU, are taken to be within this factor."""
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
-
-
-class ExaminedModel(nn.Module):
-    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors."""
-
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__()
-        self.model = model
-        paths, shape = pytree.tree_flatten_with_path((args, kwargs))
-        self._rebuild = _Rebuild(shape)
-        leaves = [leaf for _, leaf in paths]
-        names = [_name(path, _parameters(model)) for path, _ in paths]
-        self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
-        self._other_names = names
-        self.listener: Callable[[str, Any], None] | None = None
-        self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
-        self.training = model.training  # not train(), which sets every part of the user's model
-
-    def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Put inputs together again; objects that a call may change are copied."""
-        rest = iter(tensors)
-        leaves = []
-        for name, other in zip(self._other_names, self._others, strict=True):
-            if other is None:
-                leaves.append(next(rest))
-            elif isinstance(other[0], _PLAIN):
-                leaves.append(other[0])
-            else:
-                leaves.append(copy.deepcopy(other[0]))
-                if self.listener is not None:
-                    self.listener(name, leaves[-1])
-        args, kwargs = self._rebuild(leaves)
-        return args, kwargs
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the model."""
-        args, kwargs = self.arguments(tensors)
-        return floating_leaves(self.model(*args, **kwargs))
-
-
-class _Rebuild:
-    """Puts leaves together again; one for all copies, as torch's tree specs copy with a warning."""
-
-    def __init__(self, shape: Any) -> None:
-        self._shape = shape
-
-    def __call__(self, leaves: list[Any]) -> Any:
-        return pytree.tree_unflatten(leaves, self._shape)
-
-    def __deepcopy__(self, memo: Any) -> _Rebuild:
-        return self
-
-
-class ExaminedSystem(ExaminedModel):
-    """One whose model defines what landed in its project."""
-
-    def upstream(self) -> Any:
-        """Hold the model in that state."""
-        return self.model.upstream()  # type: ignore[operator]
-
-
-def _parameters(model: nn.Module) -> list[str]:
-    """Names of the positional parameters of a model's forward."""
-    try:
-        return list(inspect.signature(model.forward).parameters)
-    except (TypeError, ValueError):
-        return []
-
-
-def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
-    """Write the path of an input: the parameter's name, then what is inside it."""
-    kind, first = path[0].idx, path[1]
-    if kind == 0:
-        index = first.idx
-        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input {index}"
-    else:
-        name = str(first.key)
-    return name + pytree.keystr(path[2:])
-
-
-def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
-    """List the floating tensors of what a model returned, in order; attributes of plain objects are not entered."""
-    leaves = pytree.tree_leaves(value)
-    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
 
 
 def subject_of(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
     """Check a model and its inputs, and put them together."""
-    if not isinstance(model, nn.Module):
-        raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
-    args, kwargs = inputs, {}
-    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
-        args, kwargs = (), dict(inputs[0])
-    try:
-        inspect.signature(model.forward).bind(*args, **kwargs)
-    except TypeError as error:
-        given = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
-        raise ParameterError(
-            f"{type(model).__name__}.forward cannot be called with the inputs given ({given}): {error}; give the "
-            "factory's inputs as a tuple in the order of its parameters, or as a dict by their names"
-        ) from error
-    except ValueError:  # no signature to be had, as of a ScriptModule
-        pass
-    # of the class: a part of the model may be called upstream
-    kind = ExaminedSystem if callable(getattr(type(model), "upstream", None)) else ExaminedModel
-    subject = kind(model, args, kwargs)
+    subject = packed(model, inputs)
     named = dict(zip(subject.names, subject.tensors, strict=True))
     for role, name, tensor in named_tensors(subject, named, prefix=PREFIX):
         if tensor.dtype not in FLOATS:

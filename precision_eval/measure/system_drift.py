@@ -10,8 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
@@ -24,10 +23,9 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems.system import System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
-from precision_eval.fixes.storage import stored_as
+from precision_eval.fixes.packing import floating_leaves
 from precision_eval.measure.assess import assess
 from precision_eval.measure.drift import Drift, tensor_drift, wide
-from precision_eval.measure.model_calls import floating_leaves
 from precision_eval.trace.capture import observe
 from precision_eval.trace.cast_replay import CastTape, ReplayError, Shifts, record_casts, run_in_float64, run_shifted
 
@@ -118,22 +116,14 @@ def _brought_to(dtype: torch.dtype, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
 
 
-@contextmanager
-def _held(model: nn.Module, applied: AppliedFix) -> Iterator[None]:
-    """Hold a model as the fix stores it."""
-    upstream = getattr(model, "upstream", None)  # only where it is there was the fix put on
-    with upstream() if upstream and applied.fix.storage == "per_case" else stored_as(model, applied.dtype):
-        yield
-
-
 def _recorded(
     system: nn.Module, applied: AppliedFix, inputs: tuple[Any, ...], found: Tensors
 ) -> tuple[CastTape | None, torch.dtype | None]:
     """Run the fix once in eager; returns its casts, None where it inserts none, and what its last site returns."""
     casting, model = applied.fix.agreement in _CASTING, copy.deepcopy(system)
     try:
-        with _held(model, applied), applied.around_call():
-            tape, returned = record_casts(model, inputs, agreement=applied.fix.agreement if casting else "none")
+        with applied.holding(model) as held, applied.around_call():
+            tape, returned = record_casts(held, inputs, agreement=applied.fix.agreement if casting else "none")
     except RuntimeError as error:
         if applied.mode == "eager":
             raise
@@ -162,8 +152,8 @@ def _equal(some: Tensors, others: Tensors) -> bool:
 
 def _twin(system: nn.Module, applied: AppliedFix, dtype: torch.dtype = torch.float64) -> nn.Module:
     """Copy the system as the fix stores it, with everything in one dtype."""
-    with _held(system, applied):
-        twin = in_float64(system)
+    with applied.holding(system) as held:
+        twin = in_float64(held)
     if dtype is not torch.float64:
         twin.to(dtype)
         for module in twin.modules():
@@ -192,7 +182,7 @@ def _check_function(system: nn.Module, applied: AppliedFix, exact: Tensors, refe
     if applied.fix.storage != "per_case":
         return
     stored = [tensor.clone() for tensor in chain(system.parameters(), system.buffers())]
-    with _held(system, applied):
+    with applied.holding(system):
         held = list(chain(system.parameters(), system.buffers()))
         same = len(held) == len(stored) and all(map(_same_values, stored, held))
     for found, truth in zip(exact, reference, strict=True):

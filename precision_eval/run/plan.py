@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -89,6 +89,12 @@ class Plan:
     after: dict[str, tuple[str, ...]]
     digests: dict[str, str]
     measures: tuple[Measure, ...]
+    candidates: dict[str, str] = field(default_factory=dict)
+
+    def options_of(self, cell: Cell, fix: str, names: tuple[str, ...]) -> dict[str, float | int | str]:
+        """Return what a record of a fix depends on: options of the run, and the source of a candidate from outside."""
+        source = {"candidate_digest": self.candidates[fix]} if fix in self.candidates else {}
+        return cell.options.chosen(names) | source
 
     @property
     def compiled(self) -> bool:
@@ -120,6 +126,7 @@ def make_plan(
     cases: Sequence[CaseEntry] | None = None,
     fixes: Sequence[FixEntry] | None = None,
     measures: Sequence[Measure] = MEASURES,
+    candidates: Mapping[str, str] | None = None,
 ) -> Plan:
     """Work a selection out into cells."""
     if selection.threads < 1:
@@ -143,7 +150,7 @@ def make_plan(
     if not cells:
         raise ParameterError("the selection comes to no cell: none of these cases has these measures, fixes and modes")
     after = {cell.id: tuple(_predecessors(cell, cells, measures)) for cell in cells}
-    return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures))
+    return Plan(cells, after, {entry.id: entry.digest for entry in chosen}, tuple(measures), dict(candidates or {}))
 
 
 def _pinned(selection: Selection) -> list[Options]:

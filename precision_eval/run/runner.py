@@ -215,7 +215,7 @@ class _Run:
             record.environment == self.environment
             and record.case_digest == self.plan.digests[cell.case]
             and record.threads == cell.threads
-            and record.options == cell.options.chosen(self._measure(cell).options)
+            and record.options == self.plan.options_of(cell, record.fix, self._measure(cell).options)
         )
 
     def _stands(self, cell: Cell, record: Record, timeout_s: float | None) -> bool:
@@ -242,7 +242,7 @@ class _Run:
             status=outcome.status,
             reason=outcome.reason,
             data=outcome.data,
-            options=cell.options.chosen(self._measure(cell).options),
+            options=self.plan.options_of(cell, outcome.fix, self._measure(cell).options),
             wall_s=round(result.wall_s, 3),
             started_at=result.started_at,
             environment=self.environment,

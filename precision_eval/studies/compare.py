@@ -22,11 +22,12 @@ from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import shortened
 from precision_eval.fixes.outside import Fixed, in_dtype
+from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.float64_reference import check_available, reference_of
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
-from precision_eval.measure.model_calls import CallOutcome, attempt, floating_leaves, relative_error, subject_of
+from precision_eval.measure.model_calls import CallOutcome, attempt, relative_error, subject_of
 from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts

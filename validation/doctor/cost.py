@@ -15,8 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from precision_eval.diagnose.doctor.findings import findings_of
+from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.latency import Candidate, compare_latency
-from precision_eval.measure.model_calls import ExaminedModel, observe_call
+from precision_eval.measure.model_calls import observe_call
 from precision_eval.stats import PairedRatio
 
 MOST = 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from precision_eval.cases.base import Case
+from precision_eval.cases.own import case_of
 from precision_eval.cases.systems.attention import ATTENTION_DECODE, ATTENTION_PREFILL
 from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVIDEO_T5_ENCODER_STOCK
 from precision_eval.cases.systems.dia import DIA_DECODE, DIA_DECODE_PR45, DIA_ENCODE
@@ -17,6 +18,7 @@ from precision_eval.cases.systems.metavoice import (
 )
 from precision_eval.cases.systems.voice import VOICE
 from precision_eval.core.errors import unknown_name
+from precision_eval.core.targets import is_target
 
 __all__ = ["CASES", "Case", "all_cases", "case_by_id"]
 
@@ -53,7 +55,7 @@ def case_by_id(case_id: str) -> Case:
     Parameters
     ----------
     case_id : str
-        One of the ids in ``CASES`` or of the zoo.
+        One of the ids in ``CASES`` or of the zoo; or where a factory of one's own is written, ``file.py:name``.
 
     Returns
     -------
@@ -64,6 +66,8 @@ def case_by_id(case_id: str) -> Case:
     UnknownNameError
         No case has that id; names the nearest ones.
     """
+    if is_target(case_id):
+        return case_of(case_id)
     for case in CASES:
         if case.id == case_id:
             return case

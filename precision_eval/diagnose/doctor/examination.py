@@ -29,10 +29,10 @@ from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.explain import explain
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.float64_reference import Reference, check_available, reference_of
 from precision_eval.measure.model_calls import (
     CallOutcome,
-    ExaminedModel,
     Repeatability,
     attempt,
     base_dtype,

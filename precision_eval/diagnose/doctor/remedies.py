@@ -24,19 +24,13 @@ from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.findings import left_faults
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.fixes.storage import floating_tensors
 from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import (
-    ExaminedModel,
-    attempt,
-    base_dtype,
-    copied,
-    observe_call,
-    relative_error,
-)
+from precision_eval.measure.model_calls import attempt, base_dtype, copied, observe_call, relative_error
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
 from precision_eval.trace.provenance import named_tensors
 

@@ -8,21 +8,19 @@ or pixels.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precision_eval.cases.own import own_case
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import first_line
 
 if TYPE_CHECKING:
     from torch import nn
 
-_EXPECTED = "expected (model, inputs) with a torch.nn.Module and a tuple or dict"
 TOKENS = 16
 SAMPLES = 16_000
 
@@ -38,83 +36,8 @@ class DoctorTarget:
 
 def from_factory(path: str) -> DoctorTarget:
     """Call a factory."""
-    module_name, _, function = path.partition(":")
-    if not module_name or not function:
-        raise ParameterError(f"'{path}' names no factory; write package.module:function")
-    factory = _found(module_name, function, path)
-    try:
-        required = [
-            p.name
-            for p in inspect.signature(factory).parameters.values()
-            if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        ]
-    except (TypeError, ValueError):
-        required = []
-    if required:
-        raise ParameterError(
-            f"the factory {path} needs {', '.join(required)}; give one that is called without arguments"
-        )
-    try:
-        made = factory()
-    except SystemExit as error:
-        raise ParameterError(
-            f"the factory {path} ends the program; expected that it returns (model, inputs)"
-        ) from error
-    except Exception as error:
-        raise ParameterError(f"the factory {path} raises {type(error).__name__}: {_first_line(error)}") from error
-    return _checked(path, made)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or ["no message"])[0]
-
-
-def _found(module_name: str, function: str, path: str) -> Any:
-    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except SystemExit as error:
-        raise ParameterError(
-            f"importing {module_name} ends the program; put what it runs under `if __name__ == '__main__'`"
-        ) from error
-    except Exception as error:
-        raise ParameterError(
-            f"{module_name} does not import: {type(error).__name__}: {_first_line(error)}; run where "
-            f"`python -c 'import {module_name}'` works"
-        ) from error
-    try:
-        factory = module
-        for part in function.split("."):
-            factory = getattr(factory, part)
-    except AttributeError as error:
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        shown = ", ".join(names[:8]) or "no callables"
-        raise ParameterError(f"{module_name} has no '{function}'; it has: {shown}") from error
-    if not callable(factory):
-        raise ParameterError(f"{path} is a {type(factory).__name__}; expected a callable that returns model and inputs")
-    return factory
-
-
-def _checked(path: str, made: Any) -> DoctorTarget:
-    from torch import nn
-
-    if isinstance(made, nn.Module):
-        raise ParameterError(f"the factory {path} returns a model without inputs; {_EXPECTED}")
-    if not isinstance(made, tuple | list) or len(made) != 2:
-        kind = f"{len(made)} things" if isinstance(made, tuple | list) else f"a {type(made).__name__}"
-        raise ParameterError(f"the factory {path} returns {kind}; {_EXPECTED}")
-    model, inputs = made
-    if not isinstance(model, nn.Module):
-        raise ParameterError(f"the factory {path} returns a {type(model).__name__} as its model; {_EXPECTED}")
-    if not isinstance(inputs, tuple | list | dict):
-        raise ParameterError(f"the factory {path} returns a {type(inputs).__name__} as its inputs; {_EXPECTED}")
-    if isinstance(inputs, dict):
-        if not all(isinstance(key, str) for key in inputs):
-            raise ParameterError(f"the factory {path} returns inputs with keys that are no names; {_EXPECTED}")
-        return DoctorTarget(path, model, (dict(inputs),))
-    return DoctorTarget(path, model, tuple(inputs))
+    own = own_case(path)
+    return DoctorTarget(path, own.module(), own.arguments())
 
 
 def from_case(case_id: str, *, size: str | None, device: str, seed: int) -> DoctorTarget:
@@ -140,7 +63,7 @@ def from_checkpoint(path_or_name: str, *, dtype: str, device: str, seed: int) ->
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ParameterError(
-            f"no configuration of a transformers model at '{path_or_name}': {_first_line(error)}; give a folder with "
+            f"no configuration of a transformers model at '{path_or_name}': {first_line(error)}; give a folder with "
             "config.json and safetensors files, or a name on the hub"
         ) from error
     names = list(config.architectures or ())

@@ -15,12 +15,13 @@ from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.targets import is_target
 from precision_eval.results.gate.sides import GateCell, GateFigure, Side, unlike
 
 RECORDS = "records.jsonl"
 
-_FREE_OPTIONS = ("budget_s", "processes")
-"""Options that say how long was measured, and not what."""
+_FREE_OPTIONS = ("budget_s", "processes", "candidate_digest")
+"""Options that say how long was measured, and not what; and the source of a candidate, which may be what changed."""
 
 
 def side_of_run(folder: Path, *, name: str) -> Side:
@@ -110,7 +111,9 @@ def _joined(found: list[dict[str, str]]) -> dict[str, str]:
 def _figures(record: Record) -> Iterable[tuple[tuple[GateCell, str], GateFigure]]:
     """Yield the figures of one record."""
     place = GateCell(record.case, record.fix, record.mode, record.size, record.device)
-    identity = {"digest of the case": record.case_digest, "threads": str(record.threads)}
+    identity = {"threads": str(record.threads)}
+    if not is_target(record.case):  # of a case from outside, the source is what changes between the two sides
+        identity["digest of the case"] = record.case_digest
     identity |= {f"option {name}": str(value) for name, value in record.options.items() if name not in _FREE_OPTIONS}
     if record.measure == "trace":
         status = GateFigure(state="measured", status=record.status, identity=identity, reason=record.reason)

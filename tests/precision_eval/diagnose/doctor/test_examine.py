@@ -12,14 +12,9 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor import remedies
 from precision_eval.diagnose.doctor.diagnosis import Remedy
 from precision_eval.diagnose.doctor.examination import examine
+from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure import float64_reference as reference
-from precision_eval.measure.model_calls import (
-    ExaminedModel,
-    base_dtype,
-    observe_call,
-    relative_error,
-    subject_of,
-)
+from precision_eval.measure.model_calls import base_dtype, observe_call, relative_error, subject_of
 from precision_eval.trace.provenance import named_tensors
 
 D = 8

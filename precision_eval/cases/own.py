@@ -1,0 +1,213 @@
+"""A case from outside the package: what a factory in a user's file or package returns, as a case.
+
+Conventions: a case's id is where its factory is written, ``file.py:name`` or ``package.module:name``, so that every
+process that runs a cell can import it. The seeds of torch, numpy and Python are set before the factory is called, so
+random weights and inputs are the same in every cell. This module loads torch when something is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import called, source_digest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SIZE = "own"
+"""The one size of a case from outside."""
+
+_EXPECTED = "expected (model, inputs) with a torch.nn.Module and a tuple or dict, or an OwnCase"
+
+HOOKS = {
+    "teacher_forced_drift": ("state", "decode_step"),
+    "streams": ("state", "decode_step"),
+    "divergence": ("state", "decode_step"),
+    "synthesis": ("synthesize",),
+    "audio": ("synthesize",),
+}
+"""What an :class:`OwnCase` needs to have so that a measure is possible."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnCase:
+    """A model of one's own, and as much of what can be done with it as is known.
+
+    Attributes
+    ----------
+    model : torch.nn.Module
+        In the state in which it ships, in eval mode.
+    inputs : tuple, dict or callable
+        What one call gets, positional or by name; or ``inputs(seed)``, which returns that.
+    call : callable, optional
+        ``call(model, *args, **kwargs)``, where a call is not ``model(*args, **kwargs)``.
+    state : callable, optional
+        ``state(model, seed)`` returns a fresh state of decoding: caches, prompt. For drift over steps and divergence.
+    decode_step : callable, optional
+        ``decode_step(model, state, tokens)`` makes one step and returns logits, ``(B, V)`` or ``(B, K, V)``. `tokens`
+        are the step before's, ``(B,)`` or ``(B, K)`` of int64; None at the first.
+    sample : callable, optional
+        ``sample(logits, generator)`` returns tokens; by default they are drawn with Gumbel noise. `logits` are float64
+        on the CPU, and `generator` is seeded alike under every fix.
+    steps_per_s : float
+        Steps of decoding per second of output, for the axis of time; 1 leaves the axis in steps.
+    synthesize : callable, optional
+        ``synthesize(model, script, seed)`` returns a mono waveform, floats in ±1, and its sample rate in Hz.
+    script : object
+        What is to be spoken; handed to `synthesize`.
+    """
+
+    model: nn.Module
+    inputs: tuple[Any, ...] | list[Any] | dict[str, Any] | Callable[[int], Any]
+    call: Callable[..., Any] | None = None
+    state: Callable[..., Any] | None = None
+    decode_step: Callable[..., Any] | None = None
+    sample: Callable[..., Any] | None = None
+    steps_per_s: float = 1.0
+    synthesize: Callable[..., Any] | None = None
+    script: Any = None
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures that this supports."""
+        hooked = (name for name, needed in HOOKS.items() if all(getattr(self, hook) is not None for hook in needed))
+        return (*SYSTEM_MEASURES, *hooked)
+
+    def module(self) -> nn.Module:
+        """Return the module whose call is the case's call."""
+        return self.model if self.call is None else _calling(self.model, self.call)
+
+    def arguments(self, seed: int = 0) -> tuple[Any, ...]:
+        """Return the inputs: positional ones, or a dict alone."""
+        inputs = self.inputs(seed) if callable(self.inputs) else self.inputs
+        if isinstance(inputs, dict) and all(isinstance(key, str) for key in inputs):
+            return (dict(inputs),)
+        if isinstance(inputs, tuple | list):
+            return tuple(inputs)
+        what = "inputs with keys that are no names" if isinstance(inputs, dict) else f"a {type(inputs).__name__}"
+        raise ParameterError(f"the inputs are {what}; expected a tuple, or a dict of names")
+
+
+def _calling(model: nn.Module, call: Callable[..., Any]) -> nn.Module:
+    from torch import nn
+
+    from precision_eval.fixes.packing import Packed
+
+    class Calling(Packed):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return call(self.model, *args, **kwargs)
+
+    assert isinstance(model, nn.Module)
+    return Calling(model)
+
+
+def own_case(target: str, *, seed: int = 0) -> OwnCase:
+    """Call a factory with set seeds and check what it returns."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the global one is what factories use
+    random.seed(seed)
+    return checked(target, called(target))
+
+
+def checked(target: str, made: Any) -> OwnCase:
+    """Make an :class:`OwnCase` of what a factory returned, or refuse it."""
+    from torch import nn
+
+    if isinstance(made, nn.Module):
+        raise ParameterError(f"the factory {target} returns a model without inputs; {_EXPECTED}")
+    if isinstance(made, tuple | list) and len(made) == 2:
+        made = _of_pair(target, *made)
+    if not isinstance(made, OwnCase):
+        kind = f"{len(made)} things" if isinstance(made, tuple | list) else f"a {type(made).__name__}"
+        raise ParameterError(f"the factory {target} returns {kind}; {_EXPECTED}")
+    if not isinstance(made.model, nn.Module):
+        raise ParameterError(f"the factory {target} returns a {type(made.model).__name__} as its model; {_EXPECTED}")
+    return made
+
+
+def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
+    from torch import nn
+
+    if not isinstance(inputs, tuple | list | dict):
+        raise ParameterError(f"the factory {target} returns a {type(inputs).__name__} as its inputs; {_EXPECTED}")
+    if isinstance(inputs, dict) and not all(isinstance(key, str) for key in inputs):
+        raise ParameterError(f"the factory {target} returns inputs with keys that are no names; {_EXPECTED}")
+    owner = getattr(model, "__self__", None)
+    if isinstance(owner, nn.Module) and inspect.ismethod(model):  # such as model.generate
+        return OwnCase(model=owner, inputs=inputs, call=model.__func__)
+    return OwnCase(model=model, inputs=inputs)
+
+
+def built(target: str, size: str, *, device: str, seed: int) -> BuiltCase:
+    """Build the case of a target: a module that takes tensors, and those tensors."""
+    from torch.utils import _pytree as pytree
+
+    from precision_eval.fixes.packing import packed
+
+    own = own_case(target, seed=seed)
+    arguments = pytree.tree_map(lambda leaf: _moved(leaf, device), own.arguments(seed))
+    own = replace(own, model=_moved(own.model, device))
+    subject = packed(own.module(), arguments)
+    return BuiltCase(subject, subject.tensors, own)
+
+
+def _moved(value: Any, device: str) -> Any:
+    import torch
+
+    return value.to(device) if isinstance(value, torch.Tensor | torch.nn.Module) else value
+
+
+def case_of(target: str, *, measures: tuple[str, ...] = SYSTEM_MEASURES, digest: str = "") -> Case:
+    """Make a case of a target, without calling it; `measures` and `digest` are what calling it has shown."""
+
+    def make(size: str, *, device: str, seed: int) -> BuiltCase:
+        return built(target, size, device=device, seed=seed)
+
+    return Case(
+        id=target,
+        title=target,
+        explanation="A case from outside the package.",
+        source=target,
+        sizes=(SIZE,),
+        default_sizes=(SIZE,),
+        measures=measures,
+        definition=(digest,),
+        make=make,
+        by_default=False,
+    )
+
+
+def digest_of(target: str, case: BuiltCase) -> str:
+    """Hash of the sources, the stored tensors and the inputs: sha256, 64 hex digits."""
+    import torch
+
+    total = hashlib.sha256(source_digest(target).encode())
+    for path in sorted(_own_sources(case.model)):
+        total.update(path.read_bytes())
+    state = {**dict(case.model.named_parameters()), **dict(case.model.named_buffers())}
+    for name, tensor in [*state.items(), *((f"input {i}", t) for i, t in enumerate(case.inputs))]:
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def _own_sources(model: nn.Module) -> set[Path]:
+    """Return the files, outside installed packages, that the classes of a model's parts are written in."""
+    files = set()
+    for kind in {type(module) for module in model.modules()}:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if file and not {"site-packages", "dist-packages", "precision_eval"} & set(Path(file).parts):
+            files.add(Path(file).resolve())
+    return files

@@ -1,0 +1,134 @@
+"""A model in a shape in which everything can call it: tensors in, floating tensors out; imports torch.
+
+A fix casts and stores positional tensors, and a user's model may take anything: what it is called with is taken apart
+here, and put together again inside each call.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from precision_eval.core.errors import ParameterError
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
+
+
+class Packed(nn.Module):
+    """A module around a user's model, which is its attribute ``model``."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training  # not train(), which sets every part of the user's model
+
+
+class ExaminedModel(Packed):
+    """A model with its inputs taken apart: called with the tensors among them, it returns floating tensors."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__(model)
+        paths, shape = pytree.tree_flatten_with_path((args, kwargs))
+        self._rebuild = _Rebuild(shape)
+        leaves = [leaf for _, leaf in paths]
+        names = [_name(path, _parameters(model)) for path, _ in paths]
+        self.names = tuple(name for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor))
+        self._other_names = names
+        self.listener: Callable[[str, Any], None] | None = None
+        self.tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self._others = [None if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves]
+
+    def arguments(self, tensors: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put inputs together again; objects that a call may change are copied."""
+        rest = iter(tensors)
+        leaves = []
+        for name, other in zip(self._other_names, self._others, strict=True):
+            if other is None:
+                leaves.append(next(rest))
+            elif isinstance(other[0], _PLAIN):
+                leaves.append(other[0])
+            else:
+                leaves.append(copy.deepcopy(other[0]))
+                if self.listener is not None:
+                    self.listener(name, leaves[-1])
+        args, kwargs = self._rebuild(leaves)
+        return args, kwargs
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the model."""
+        args, kwargs = self.arguments(tensors)
+        return floating_leaves(self.model(*args, **kwargs))
+
+
+class _Rebuild:
+    """Puts leaves together again; one for all copies, as torch's tree specs copy with a warning."""
+
+    def __init__(self, shape: Any) -> None:
+        self._shape = shape
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        return pytree.tree_unflatten(leaves, self._shape)
+
+    def __deepcopy__(self, memo: Any) -> _Rebuild:
+        return self
+
+
+class ExaminedSystem(ExaminedModel):
+    """One whose model defines what landed in its project."""
+
+    def upstream(self) -> Any:
+        """Hold the model in that state."""
+        return self.model.upstream()  # type: ignore[operator]
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    """Names of the positional parameters of a model's forward."""
+    try:
+        return list(inspect.signature(model.forward).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
+    """Write the path of an input: the parameter's name, then what is inside it."""
+    kind, first = path[0].idx, path[1]
+    if kind == 0:
+        index = first.idx
+        name = parameters[index] if index < len(parameters) and parameters[index] != "args" else f"input {index}"
+    else:
+        name = str(first.key)
+    return name + pytree.keystr(path[2:])
+
+
+def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
+    """List the floating tensors of what a model returned, in order; attributes of plain objects are not entered."""
+    leaves = pytree.tree_leaves(value)
+    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+
+
+def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:
+    """Put a model and its inputs together; one dict alone holds inputs by name."""
+    if not isinstance(model, nn.Module):
+        raise ParameterError(f"the model is a {type(model).__name__}; expected a torch.nn.Module")
+    args, kwargs = inputs, {}
+    if len(inputs) == 1 and isinstance(inputs[0], dict) and all(isinstance(key, str) for key in inputs[0]):
+        args, kwargs = (), dict(inputs[0])
+    try:
+        inspect.signature(model.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"{len(args)} positional and {', '.join(kwargs) or 'no'} keyword inputs"
+        raise ParameterError(
+            f"{type(model).__name__}.forward cannot be called with the inputs given ({given}): {error}; give the "
+            "factory's inputs as a tuple in the order of its parameters, or as a dict by their names"
+        ) from error
+    except ValueError:  # no signature to be had, as of a ScriptModule
+        pass
+    # of the class: a part of the model may be called upstream
+    kind = ExaminedSystem if callable(getattr(type(model), "upstream", None)) else ExaminedModel
+    return kind(model, args, kwargs)

@@ -1,0 +1,197 @@
+"""Whether a case or a candidate from outside can be measured: called once before anything is planned; imports torch.
+
+Conventions: this runs in a process of its own, as a user's file may do anything. What cannot be measured is refused
+with one :class:`~precision_eval.core.errors.ParameterError`. That a model raises a dtype error is what is measured, and
+no reason to refuse it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.own import HOOKS, SIZE, built, digest_of
+from precision_eval.cases.systems import case_by_id
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import first_line, is_target, source_digest
+from precision_eval.fixes.apply import changed
+from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
+from precision_eval.fixes.packing import floating_leaves
+from precision_eval.measure.candidates import REPEAT_TOLERANCE
+from precision_eval.measure.model_calls import CallOutcome, attempt, difference, subject_of
+
+
+@dataclass(frozen=True)
+class AdmittedCase:
+    """What calling a factory has shown."""
+
+    case: str
+    digest: str
+    measures: tuple[str, ...]
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AdmittedCandidate:
+    """What importing a candidate, and putting it on a model, has shown."""
+
+    fix: str
+    digest: str
+    modes: tuple[str, ...]
+    storage: str
+
+
+def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
+    """Call a factory twice and its model several times; refuse what does not repeat."""
+    device = _resolved(device)
+    case = built(target, SIZE, device=device, seed=seed)
+    digest = digest_of(target, case)
+    if digest_of(target, built(target, SIZE, device=device, seed=seed)) != digest:
+        raise ParameterError(
+            f"the factory {target} returns other weights or inputs each time, though the seeds of torch, numpy and "
+            "random are set before it; give what draws numbers in it a fixed seed"
+        )
+    _check_model(target, case)
+    _check_calls(target, case)
+    own = case.own
+    missing = {
+        name: tuple(hook for hook in hooks if getattr(own, hook) is None)
+        for name, hooks in HOOKS.items()
+        if name not in own.measures
+    }
+    return AdmittedCase(target, digest, own.measures, missing)
+
+
+def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
+    """Put a candidate on a case's model and call it; refuse one that breaks it, or leaves it as it was."""
+    fix = fix_by_id(target)
+    case = case_by_id(case_id).build(size, device=_resolved(device), seed=seed)
+    mode = "eager" if "eager" in fix.modes else None
+    if mode is not None:
+        shipped, under = _tried(case, fix_by_id("as_shipped")), _tried(case, fix)
+        if isinstance(under.error, ParameterError):
+            raise under.error
+        if under.error is not None:
+            alike = str(under.error) == str(shipped.error)
+            raise ParameterError(
+                f"under the candidate {target} the model raises {'the same as without it' if alike else 'an error'}: "
+                f"{type(under.error).__name__}: {first_line(under.error)}"
+            )
+        if fix.change is not None and shipped.error is None and difference(shipped, under) == 0:
+            _check_change(target, case.model, fix)
+    digest = source_digest(target)[:16]
+    return AdmittedCandidate(target, digest, fix.modes, fix.storage)
+
+
+def _resolved(device: str) -> str:
+    from precision_eval.core.environment import check_device
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device
+
+
+def _check_model(target: str, case: BuiltCase) -> None:
+    own = case.own
+    if own.model.training:
+        raise ParameterError(
+            f"the model of {target} is in training mode, where dropout draws and norms change; call .eval() on it"
+        )
+    if not case.inputs:
+        raise ParameterError(f"the inputs of {target} hold no tensor; a call without one cannot be held to a reference")
+    subject_of(own.module(), own.arguments())  # refuses dtypes that nothing here can compute
+    try:
+        copy.deepcopy(case.model)
+    except Exception as error:
+        raise ParameterError(
+            f"the model of {target} cannot be copied ({first_line(error)}); each fix has a copy of its own: make it "
+            "deep-copyable, for instance by detaching tensors kept as attributes"
+        ) from error
+
+
+def _check_calls(target: str, case: BuiltCase) -> None:
+    """Refuse a call that draws random numbers, keeps state or returns nothing, under the first fix that cures."""
+    for fix in FIXES:
+        if "eager" not in fix.modes or fix.storage == "per_case":
+            continue
+        first = _tried(case, fix)
+        if first.outputs is not None:
+            break
+    else:
+        return  # nothing cures it, which is a result
+    if not first.outputs:
+        raise ParameterError(f"a call of {target} returns no floating tensor, so there is nothing to compare")
+    if difference(first, _tried(case, fix, seed=1)) > REPEAT_TOLERANCE:
+        raise ParameterError(
+            f"a call of {target} draws random numbers: two seeds give other outputs; give it a generator of its own, "
+            "seeded in the call, or hand what it draws in as an input"
+        )
+    if difference(first, _tried(case, fix, calls=2)) > REPEAT_TOLERANCE:
+        raise ParameterError(
+            f"a call of {target} keeps state: the second call gives another output than the first; reset it in "
+            "OwnCase(call=...), which is called as call(model, *inputs)"
+        )
+
+
+def _tried(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallOutcome:
+    """Call a copy of a case's model under a fix; the outcome of the last of so many calls."""
+    applied = fix.applied(copy.deepcopy(case.model))
+
+    def call() -> tuple[torch.Tensor, ...]:
+        with applied:
+            inputs = applied.prepare(tuple(tensor.clone() for tensor in case.inputs))
+            outputs = [floating_leaves(applied(*inputs)) for _ in range(calls)]
+        return outputs[-1]
+
+    return attempt(call, seed=seed)
+
+
+def _check_change(target: str, model: nn.Module, fix: Fix) -> None:
+    """Refuse a candidate after which a model that has the same outputs is also built and stored as before."""
+    with changed(model, fix) as held:
+        if _fingerprint(held) == _fingerprint(model) and not _holds_something(fix, model):
+            raise ParameterError(
+                f"the candidate {target} changes nothing: the model's parts, tensors and output are as without it; "
+                "expected that it changes the model, returns another one, or returns a context manager"
+            )
+
+
+def _holds_something(fix: Fix, model: nn.Module) -> bool:
+    assert fix.change is not None
+    made = fix.change(copy.deepcopy(getattr(model, "model", model)))
+    return made is not None and not isinstance(made, nn.Module)
+
+
+def _fingerprint(model: nn.Module) -> list[Any]:
+    """Types, plain attributes, own methods and hooks of each part; dtype and content of each tensor."""
+    parts: list[Any] = []
+    for path, module in model.named_modules():
+        plain = {
+            name: repr(value)
+            for name, value in vars(module).items()
+            if isinstance(value, bool | int | float | str | torch.dtype) or (callable(value) and name[0] != "_")
+        }
+        hooks = (len(module._forward_hooks), len(module._forward_pre_hooks))
+        parts.append((path, type(module), plain, hooks))
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        parts.append((name, tensor.dtype, tuple(tensor.shape), hashlib.sha256(content.data).hexdigest()))
+    return parts
+
+
+def admitted(
+    cases: Sequence[str], candidates: Sequence[str], subject: tuple[str, str], device: str, seed: int
+) -> tuple[list[AdmittedCase], list[AdmittedCandidate]]:
+    """Admit cases, then candidates on the case and size named by `subject`."""
+    return (
+        [admitted_case(target, device, seed) for target in cases if is_target(target)],
+        [admitted_candidate(target, *subject, device, seed) for target in candidates],
+    )

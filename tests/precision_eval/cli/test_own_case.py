@@ -1,0 +1,93 @@
+"""A user's own model and fix through the command line, from a folder outside the package."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import own_files
+import pytest
+
+from precision_eval import ParameterError
+from precision_eval.core.records import RecordFile, latest
+from precision_eval.studies.own import compared_factories
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "my_case.py").write_text(own_files.CASE)
+    (tmp_path / "slips.py").write_text(own_files.SLIPS)
+    return tmp_path
+
+
+def command(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "precision_eval.cli", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def records(folder):
+    return latest(RecordFile(folder / "out" / "records.jsonl").read().records)
+
+
+@pytest.mark.slow
+def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
+    arguments = ["run", "my_case.py:factory", "--candidate", "my_case.py:wide_cache", "--fix", "as_shipped,float16"]
+    arguments += ["--budget", "0.3", "--out", "out"]
+    done = command(folder, *arguments, "--measure", "trace,drift,latency")
+    assert done.returncode == 0, done.stderr
+    assert "add state and decode_step" in done.stdout
+    first = records(folder)
+    drifts = {r.fix: r.data["relative_error"] for r in first.values() if r.measure == "drift" and r.data}
+    assert drifts["my_case.py:wide_cache"] < 1e-6 < drifts["float16"]
+    timed = {r.fix for r in first.values() if r.measure == "latency" and r.status == "passed"}
+    assert timed >= {"my_case.py:wide_cache", "float16"}
+    assert {r.status for r in first.values() if r.fix == "as_shipped"} == {"raised"}
+    assert "my_case.py:factory" in (folder / "out" / "report.html").read_text()
+
+    traces = [*arguments, "--measure", "trace"]
+    again = command(folder, *traces)
+    assert "3 of 3 already measured" in again.stdout
+    chosen = command(folder, "choose", "out", "--policy", "quality")
+    assert chosen.returncode == 0, chosen.stderr
+    assert "my_case.py:wide_cache" in chosen.stdout
+
+    (folder / "my_case.py").write_text(own_files.CASE.replace("* scale", "* 3.0 * scale"))
+    edited = command(folder, *traces)
+    assert "0 of 3 already measured" in edited.stdout
+    digests = {r.case_digest for r in records(folder).values() if r.measure == "trace"}
+    assert digests.isdisjoint({r.case_digest for r in first.values()})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["slips.py:keeps"], "keeps state"),
+        (["my_case.py:factory", "--candidate", "slips.py:fails"], "raises AttributeError"),
+    ],
+)
+def test_a_slip_is_one_line_and_code_2_and_nothing_is_written(folder, arguments, message):
+    done = command(folder, "run", *arguments, "--out", "out")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not (folder / "out" / "records.jsonl").exists()
+
+
+def test_two_calls_side_by_side(folder):
+    shipped, wide = f"{folder / 'my_case.py'}:factory", f"{folder / 'my_case.py'}:passes"
+    (folder / "edited.py").write_text(own_files.CASE.replace("* scale", "* 1.001 * scale"))
+    edited = f"{folder / 'edited.py'}:passes"
+    text = compared_factories([wide, edited, shipped], budget_s=0.2)
+    assert f"{edited} is 0.00" in text
+    assert "Expected query, key, and value to have the same dtype" in text
+    with pytest.raises(ParameterError, match="return other inputs"):
+        compared_factories([wide, f"{folder / 'slips.py'}:plain"])
