@@ -16,6 +16,7 @@ from precision_eval.core.records import STATUSES
 from precision_eval.measure import generic
 from precision_eval.measure.generic import in_process
 from precision_eval.measure.registry import run_cell
+from precision_eval.trace import capture
 
 SENTENCE = "Expected query, key, and value to have the same dtype"
 
@@ -227,3 +228,13 @@ def test_what_the_suite_itself_cannot_do_is_no_status_of_the_fix(monkeypatch, tm
     assert outcome.status == "crashed"
     assert outcome.reason.startswith("the suite failed, not the fix: MeasurementError: the drift of 'query_to_half'")
     assert "no float64 here" in outcome.reason
+
+
+def test_a_trace_that_the_suite_cannot_take_is_no_status_of_the_fix(monkeypatch, tmp_path):
+    def broken(call, inputs):
+        raise RuntimeError("an operation without a schema")
+
+    monkeypatch.setattr(capture, "observe", broken)
+    outcome = outcomes(tmp_path, "trace", "full_float32")["full_float32"]
+    assert outcome.status == "crashed"
+    assert outcome.reason.startswith("the suite failed, not the fix: MeasurementError: the trace of 'full_float32'")
