@@ -61,13 +61,11 @@ def _trials(options: Options) -> list[Trial]:
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure each re-run in a worker of its own, which like a run's has an address space of its own."""
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
+    from precision_eval.core.workers import call_isolated
 
-    context = multiprocessing.get_context("spawn")
     for key, job, _ in trials:
-        with ProcessPoolExecutor(1, mp_context=context) as pool:  # its worker may have children, a Pool's may not
-            records = pool.submit(_records, job, options["processes"], options["budget_s"], _campaign(options)).result()
+        given = (job, options["processes"], options["budget_s"], _campaign(options))
+        records = call_isolated("validation.choose:_records", *given, start="spawn")
         if not any(record["status"] == "passed" for record in records):
             raise CandidateError(f"{key}: no fix could be measured; the first says: {records[0]['reason']}")
         yield {"key": key, "case": list(job), "records": records}

@@ -76,16 +76,9 @@ def test_residuals_are_read_from_records(tmp_path):
     assert spread > 0.0
 
 
-@pytest.fixture
-def records(tmp_path):
-    path = tmp_path / "records.jsonl"
-    path.write_text(json.dumps({"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}}) + "\n")
-    return str(path)
-
-
 def test_a_summary_is_of_the_last_settings(tmp_path):
-    scores = {name: [1, 2] for name in ("recall", "false_among_reports", *trials._MORE)}
-    rules = {rivals.OURS: scores, "factor 1.1": scores | {"recall": [2, 2]}}
+    scores = trials._scored(lambda table: {"a": [1]}, [({"a": []}, {"a": (1, 3.0)}), ({"a": []}, {})], 2)
+    rules = {rivals.OURS: scores, "factor 1.1": scores | {"recall": [0, 1]}}
     lines = [
         {"name": one.name, "settings": {"tables": n}, "condition": {"rules": rules}, "sessions": None}
         for n in (3, 4)
@@ -95,5 +88,5 @@ def test_a_summary_is_of_the_last_settings(tmp_path):
     assert content["settings"] == {"tables": 4}
     assert list(content["conditions"]) == [one.name for one in trials.CONDITIONS[:2]]
     first, second, *_ = EXPERIMENT.figures(content)
-    assert (first.found, first.met, first.rivals) == ("1 of 2, 50.0 %", False, {"factor 1.1": "2 of 2, 100.0 %"})
-    assert second.met is False
+    assert (first.found[:6], first.met, first.rivals["factor 1.1"][:5]) == ("100.0 ", True, "0.0 %")
+    assert (second.found[:6], second.met) == ("50.0 %", False)

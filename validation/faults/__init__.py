@@ -9,12 +9,12 @@ have figures of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
@@ -37,7 +37,7 @@ def _trials(options: Options) -> list[Trial]:
     from validation.faults import catalog, families, honest
     from validation.faults.trials import Key
 
-    kinds = {
+    kinds: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
         "honest": (honest.HONEST, honest.HELD_OUT_HONEST),
         "fault": (catalog.FAULTS, catalog.HELD_OUT_FAULTS),
     }

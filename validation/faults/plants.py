@@ -9,7 +9,7 @@ seed. Numbers that a fault writes are rounded to the operands' dtype, as they wo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,6 +61,12 @@ def put(x: Tensor, index: Any, value: Any) -> Tensor:
     return result
 
 
+def _with(operands: Operands, tensors: Mapping[str, Tensor]) -> Operands:
+    """Exchange query, key or value."""
+    parts: dict[str, Any] = {**tensors}
+    return replace(operands, **parts)
+
+
 # ---- on operands
 
 
@@ -108,7 +114,7 @@ def dropout(operands: Operands, *, rate: float) -> Operands:
 
 def _from(operands: Operands, other: Operands, index: Any, parts: str = "kv") -> Operands:
     """Take key, value or both at a place from another call."""
-    return replace(operands, **{p: put(getattr(operands, p), index, getattr(other, p)[index]) for p in parts})
+    return _with(operands, {p: put(getattr(operands, p), index, getattr(other, p)[index]) for p in parts})
 
 
 def stale_slot(operands: Operands, *, parts: str = "kv") -> Operands:
@@ -184,13 +190,13 @@ def no_scale_in_a_head(operands: Operands) -> Operands:
 def store_as(operands: Operands, *, how: str, parts: str) -> Operands:
     """Store query, key or value (`parts` of ``"qkv"``) as :func:`~.kernels.stored` does."""
     through = {p: stored(getattr(operands, p).float(), how, operands.dtype).to(operands.dtype) for p in parts}
-    return replace(operands, **through)
+    return _with(operands, through)
 
 
 def fewer_bits(operands: Operands, *, bits: int, parts: str) -> Operands:
     """Drop the last `bits` significant bits of the operands named."""
     kept = SIGNIFICANT_BITS[operands.dtype] - bits
-    return replace(operands, **{p: kept_bits(getattr(operands, p).float(), kept).to(operands.dtype) for p in parts})
+    return _with(operands, {p: kept_bits(getattr(operands, p).float(), kept).to(operands.dtype) for p in parts})
 
 
 def _rotated(x: Tensor, angle: Tensor) -> Tensor:

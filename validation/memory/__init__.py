@@ -235,7 +235,10 @@ def _regression(calls: Sequence[Data]) -> Figure:
     planted = [call for call in calls if call["more"] is not None and MORE * call["predicted"] >= 1.0]
     exact = sum(call["more"][0] == call["more"][1] for call in planted)
     seen = sum(_sees(call["ours"][0], call["more"][1], call["predicted"]) for call in planted)
-    rivals = {rival: sum(_sees(*call["rivals"][rival], call["predicted"]) for call in planted) for rival in RIVALS}
+    rivals = {}
+    for rival in RIVALS:
+        readings = [(*call["rivals"][rival][:2], call["predicted"]) for call in planted]
+        rivals[rival] = sum(_sees(before, after, predicted) for before, after, predicted in readings)
     return Figure(
         f"+{MORE:.0%} memory planted, CPU",
         f"{seen} of {len(planted)}, {exact} of them to the byte",
