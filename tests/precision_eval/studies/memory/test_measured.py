@@ -13,10 +13,12 @@ from precision_eval.measure.memory import call_memory
 from precision_eval.studies.memory import PlannedCall, PlannedModel, Planner
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # torch on mixed dtypes in its norm
+MORE = ("metavoice-prefill", "metavoice-decode-float32", "dia-encode")
 CASES = (
-    "metavoice-decode", "metavoice-prefill", "metavoice-decode-float32", "metavoice-t4", "dia-decode", "dia-encode",
-    "cogvideo-t5-encoder-stock", "attention-decode", "imaginairy-time-embed",
-)  # fmt: skip
+    *("metavoice-decode", "metavoice-t4", "dia-decode", "cogvideo-t5-encoder-stock", "attention-decode"),
+    "imaginairy-time-embed",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in MORE),
+)
 EAGER = [fix for fix in FIXES if "eager" in fix.modes]
 CALL = PlannedCall()
 
