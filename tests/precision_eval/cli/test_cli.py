@@ -132,7 +132,7 @@ def test_device_that_is_not_there_is_bad_input(here, tmp_path):
 
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "run"
-    arguments = ["--case", "attention-*", *SMALL[2:6], "--fix", "kv_to_query", "--budget", "2", "--processes", "3"]
+    arguments = ["--case", "attention-*", *SMALL[2:6], "--fix", "kv_to_query", "--budget", "1", "--processes", "2"]
     process = subprocess.Popen(
         [*COMMAND, "run", *arguments, "--device", "cpu", "--out", str(out)],
         stdout=subprocess.PIPE,
