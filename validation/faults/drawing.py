@@ -1,6 +1,6 @@
 """Plots of the fault experiment: detection over effect size beside false alarms, and detection by fault.
 
-one colour and line style per rule, the suite's own heaviest; bands are Wilson's 95 % intervals.
+One colour and line style per rule, the suite's own heaviest; bars are Wilson's 95 % intervals.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from validation.faults.families import FAMILIES
 from validation.faults.scoring import Judgements
 from validation.faults.trials import OURS, POOL, POOLED, RULES
+from validation.plots import RuleLook, draw_shares, share_legend
 
 LOOKS = {
-    OURS: ("assess", "#0072B2", "-", 2.4),
-    POOLED: (f"assess, {POOL} calls pooled", "#0072B2", "--", 1.4),
-    "bias_or_rms": ("bias z > 5 or RMS > 2×", "#009E73", "-", 1.4),
-    "assert_close": ("assert_close", "#D55E00", "-", 1.4),
-    "allclose_1e-2": ("allclose(1e-2)", "#CC79A7", "-", 1.4),
-    "flash_2max": ("2 × max", "#E69F00", "-", 1.4),
-    "flash_2max_atol": ("2 × max + atol", "#8C6D00", ":", 1.4),
+    OURS: RuleLook("assess", "#0072B2"),
+    POOLED: RuleLook(f"assess, {POOL} calls pooled", "#0072B2", line="--"),
+    "bias_or_rms": RuleLook("bias z > 5 or RMS > 2×", "#009E73"),
+    "assert_close": RuleLook("assert_close", "#D55E00"),
+    "allclose_1e-2": RuleLook("allclose(1e-2)", "#CC79A7"),
+    "flash_2max": RuleLook("2 × max", "#E69F00"),
+    "flash_2max_atol": RuleLook("2 × max + atol", "#8C6D00", line=":"),
 }
 EDGES = 2.0 ** np.arange(-5.0, 6.5, 0.5)
 FEWEST_TRIALS = 20
@@ -47,24 +48,18 @@ def draw_rules(out: Path, faults: Judgements, honest: Judgements, pooled: Judgem
     curves.set_xlabel("effect of the fault, in the format's own error (RMS)", color=INK)
     curves.set_ylabel("caught, %", color=INK)
     _false_alarms(bars, honest)
-    figure.legend(*curves.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8.5, frameon=False)
+    share_legend(figure, [curves])
     return save(figure, out, "faults")
 
 
 def _curve(axes: Axes, judged: Judgements, rule: str) -> None:
     """Detection per bin of effect size, where there are trials enough."""
-    label, colour, line, width = LOOKS[rule]
     points = []
     for low, high in itertools.pairwise(EDGES):
         rate = judged.rate(rule, judged.between(float(low), float(high)))
         if rate.trials >= FEWEST_TRIALS:
-            points.append((float(np.sqrt(low * high)), rate.value, *rate.interval))
-    if not points:
-        return
-    x, value, below, above = np.array(points).T
-    axes.plot(x, 100 * value, line, color=colour, linewidth=width, label=label, zorder=5 if rule == OURS else 3)
-    if rule == OURS:
-        axes.fill_between(x, 100 * below, 100 * above, color=colour, alpha=0.18, linewidth=0)
+            points.append((float(np.sqrt(low * high)), *(100 * value for value in (rate.value, *rate.interval))))
+    draw_shares(axes, points, LOOKS[rule], ours=rule == OURS)
 
 
 def _false_alarms(axes: Axes, honest: Judgements) -> None:
@@ -76,7 +71,7 @@ def _false_alarms(axes: Axes, honest: Judgements) -> None:
         values = np.array([rate.value for rate in rates])
         low, high = np.array([rate.interval for rate in rates]).T
         spread = 100 * np.maximum([values - low, high - values], 0.0)
-        axes.bar(x, 100 * values, width, color=LOOKS[rule][1], yerr=spread, error_kw={"lw": 0.7, "ecolor": INK})
+        axes.bar(x, 100 * values, width, color=LOOKS[rule].colour, yerr=spread, error_kw={"lw": 0.7, "ecolor": INK})
     dress(axes, title="False alarms on honest variations")
     axes.set_yscale("symlog", linthresh=1.0)
     axes.set_yticks([0, 0.5, 1, 10, 100], ["0", "0.5", "1", "10", "100"])
@@ -96,11 +91,11 @@ def draw_by_fault(out: Path, faults: Judgements, honest: Judgements) -> list[Pat
     axes = figure.subplots()
     places = np.arange(len(hardest))[::-1]
     for rule in (*RULES[1:], OURS):
-        name_of_rule, colour, _, _ = LOOKS[rule]
-        label = f"{name_of_rule} ({100 * honest.rate(rule).value:.1f} % false alarms)"
+        look = LOOKS[rule]
+        label = f"{look.label} ({100 * honest.rate(rule).value:.1f} % false alarms)"
         rates = [100 * faults.rate(rule, where & (faults.id == name)).value for name, _ in hardest]
         size = 46 if rule == OURS else 22
-        axes.scatter(rates, places, s=size, color=colour, label=label, zorder=3 + (rule == OURS), clip_on=False)
+        axes.scatter(rates, places, s=size, color=look.colour, label=label, zorder=3 + (rule == OURS), clip_on=False)
     dress(axes, title="Caught, of the trials with an effect of at least a quarter: the faults missed most often")
     axes.set_yticks(places, [f"{name} ({rate.trials})" for name, rate in hardest], fontsize=8)
     axes.set_ylim(-0.8, len(hardest) - 0.2)

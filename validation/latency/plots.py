@@ -7,9 +7,7 @@ flagged ``slower``. Colours are Okabe and Ito's; tools differ in marker, the sec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,26 +19,20 @@ from validation.latency.figures import OURS, RuleOutcome
 from validation.latency.load import LOADS, MEAN_BUSY
 from validation.latency.rivals import RULES
 from validation.latency.schedule import BUDGET_S
+from validation.plots import RuleLook, draw_shares, share_legend
 
-
-@dataclass(frozen=True, kw_only=True)
-class RuleLook:
-    """How a rule is drawn."""
-
-    colour: str
-    marker: str
-    line: Literal["-", "--", ":"] = "-"
-
-
-LOOKS: dict[str, RuleLook] = {
-    "ours": RuleLook(colour="#000000", marker="o"),
-    "asv_1.1": RuleLook(colour="#E69F00", marker="s"),
-    "asv_1.01": RuleLook(colour="#E69F00", marker="s", line="--"),
-    "pytest_median_2": RuleLook(colour="#0072B2", marker="^"),
-    "pytest_min_5": RuleLook(colour="#0072B2", marker="^", line="--"),
-    "torch_iqr": RuleLook(colour="#D55E00", marker="D"),
-    "torch_compare": RuleLook(colour="#D55E00", marker="D", line="--"),
-    "ttest_0.01": RuleLook(colour="#009E73", marker="v"),
+LOOKS = {
+    rule: RuleLook(RULES[rule], colour, marker, line)
+    for rule, colour, marker, line in (
+        ("ours", "#000000", "o", "-"),
+        ("asv_1.1", "#E69F00", "s", "-"),
+        ("asv_1.01", "#E69F00", "s", "--"),
+        ("pytest_median_2", "#0072B2", "^", "-"),
+        ("pytest_min_5", "#0072B2", "^", "--"),
+        ("torch_iqr", "#D55E00", "D", "-"),
+        ("torch_compare", "#D55E00", "D", "--"),
+        ("ttest_0.01", "#009E73", "v", "-"),
+    )
 }
 
 _FIRST_RULES = ("ours", "asv_1.1", "pytest_median_2", "torch_iqr", "ttest_0.01")
@@ -61,8 +53,7 @@ def draw_power(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("injected slowdown", color=INK, fontsize=9.5)
     panels[0].set_ylabel("share flagged slower (at 0: flagged at all, falsely)", color=INK, fontsize=9.5)
-    handles = {text: handle for axes in panels for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    share_legend(figure, panels)
     return save(figure, out, "latency_power")
 
 
@@ -73,33 +64,16 @@ def _panel_title(load: str) -> str:
 
 def _draw_curve(axes: Axes, cases: Sequence[RuleOutcome], rule: str, *, place: int) -> None:
     """Draw one rule's points with their intervals, moved sideways so that bars do not cover each other."""
-    look, shift = LOOKS[rule], 0.07 * (place - (len(RULES) - 1) / 2)
+    shift = 0.07 * (place - (len(RULES) - 1) / 2)
     points = []
     for position, delta in enumerate(DELTAS):
         here = [o for o in cases if o.delta == delta]
         if here:
             hits = sum(o.flagged if delta == 0.0 else o.said == "slower" for o in here) / len(here)
             low, high = wilson_interval(hits, len(here))
-            points.append((position + shift, hits, max(0.0, hits - low), max(0.0, high - hits)))
-    if not points:
-        return
-    x, y, below, above = np.array(points).T
-    ours = rule == OURS
-    axes.errorbar(
-        x,
-        y,
-        yerr=np.array([below, above]),
-        color=look.colour,
-        marker=look.marker,
-        markerfacecolor=look.colour if look.line == "-" else "white",
-        linestyle="none",
-        markersize=6.5 if ours else 4.5,
-        elinewidth=1.4 if ours else 0.8,
-        label=RULES[rule],
-        zorder=4 if ours else 3,
-    )
-    slowed = x > 0.5  # the share at 0 answers another question, so no line leads to it
-    axes.plot(x[slowed], y[slowed], look.line, color=look.colour, linewidth=2.2 if ours else 1.1, zorder=3)
+            points.append((position + shift, hits, low, high))
+    # the share at 0 answers another question, so no line leads to it
+    draw_shares(axes, points, LOOKS[rule], ours=rule == OURS, linked_from=0.5)
 
 
 def draw_estimates(found: Sequence[RuleOutcome], out: Path) -> list[Path]:

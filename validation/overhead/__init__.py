@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.core.drawing import INK, dress, new_figure, save
+from precision_eval.core.drawing import dress, new_figure, save
 from precision_eval.fixes.catalog import FIXES
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.plots import draw_ratios
 
 NAME = "overhead"
 HARNESS_TARGET, OFF_TARGET, ON_TARGET = 1.001, 1.005, 3.0
@@ -203,24 +204,10 @@ def _plots(lines: list[Data], out: Path) -> list[Path]:
     tallest = max(len(ratios) for _, ratios, _ in panels)
     figure = new_figure(6.2 * len(panels), 1.4 + 0.26 * tallest)
     for axes, (title, ratios, target) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw(axes, ratios, target)
+        draw_ratios(axes, ratios, target)
         dress(axes, title=f"{title}, target ≤ {target:g}")
         axes.grid(False, axis="y")
     return save(figure, out, NAME)
-
-
-def _draw(axes: Any, ratios: dict[str, Data], target: float) -> None:
-    """Draw bars from 1 with intervals, and the target as a line."""
-    for row, ratio in enumerate(reversed(ratios.values())):
-        colour = "#009E73" if ratio["high"] <= target else "#D55E00"
-        axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
-        if math.isfinite(ratio["high"]):
-            axes.plot([ratio["low"], ratio["high"]], [row, row], color=INK, linewidth=1.2)
-    axes.axvline(1.0, color="#999999", linewidth=0.8)
-    axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
-    axes.set_yticks(range(len(ratios)), list(reversed(ratios)))
-    axes.ticklabel_format(axis="x", useOffset=False)
-    axes.set_xlabel("ratio, 95 % interval; green: all of it within the target", fontsize=9, color=INK)
 
 
 EXPERIMENT = Experiment(
