@@ -22,7 +22,7 @@ from precision_eval.studies.tracking import (
     Effort,
     FixFailedError,
     NotApplicableError,
-    Place,
+    TrackedCell,
     TrackedMetric,
     figure,
     fix_labels,
@@ -117,7 +117,7 @@ def _shown(case: Case, mode: str, metric: TrackedMetric) -> str:
 
 def _tracked(case: Case, mode: str, metric: TrackedMetric) -> Any:
     def track(self: object, fix: str, size: str) -> Any:
-        place = Place(case=case.id, mode=mode, size=size)
+        place = TrackedCell(case=case.id, mode=mode, size=size)
         effort = effort_asked_for()
         try:
             found = figure(place, fix, metric, folder=Path.cwd(), effort=effort)
@@ -142,7 +142,7 @@ def _timed(case: Case, mode: str, metric: TrackedMetric) -> Any:
 
     def setup(fix: str, size: str) -> None:
         if (fix, size) not in held:  # asv sets up again before each sample
-            place = Place(case=case.id, mode=mode, size=size)
+            place = TrackedCell(case=case.id, mode=mode, size=size)
             from precision_eval.studies.tracking.ready import ready
 
             try:

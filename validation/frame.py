@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.core.files import check_own_folder, written_whole
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile, check_own_folder, written_whole
 
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")

@@ -21,7 +21,7 @@ from precision_eval.core.records import Record
 from precision_eval.core.table import Table, make_table, to_text
 from precision_eval.measure.registry import MEASURES
 from precision_eval.run.plan import matching
-from precision_eval.studies.tracking import FULL, Place, metric_by_id, outcomes_of, preload
+from precision_eval.studies.tracking import FULL, TrackedCell, metric_by_id, outcomes_of, preload
 
 pytest.importorskip("pytest_benchmark")
 
@@ -40,10 +40,10 @@ class Measured:
     verdicts: dict[str, Record]
 
 
-RESULTS = pytest.StashKey[dict[Place, Measured]]()
+RESULTS = pytest.StashKey[dict[TrackedCell, Measured]]()
 
 
-def chosen_places(config: pytest.Config) -> list[Place]:
+def chosen_places(config: pytest.Config) -> list[TrackedCell]:
     """Return the places that the options name."""
     cases = {entry.id: entry for entry in all_cases()}
     size, mode = config.getoption("--size"), config.getoption("--mode")
@@ -54,7 +54,7 @@ def chosen_places(config: pytest.Config) -> list[Place]:
             matching("size", [size], list(known))
     except PrecisionEvalError as error:
         raise pytest.UsageError(str(error)) from error
-    return [Place(case=name, mode=mode, size=one) for name in names for one in _sizes(cases[name], size)]
+    return [TrackedCell(case=name, mode=mode, size=one) for name in names for one in _sizes(cases[name], size)]
 
 
 def _sizes(case: Case, asked: str | None) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def results(request: pytest.FixtureRequest) -> dict[Place, Measured]:
+def results(request: pytest.FixtureRequest) -> dict[TrackedCell, Measured]:
     """Everything that is measured beside the timing, before anything is timed here."""
     specs = [spec for item in request.session.items if (spec := getattr(item, "callspec", None)) is not None]
     places = dict.fromkeys(spec.params["place"] for spec in specs if "place" in spec.params)
@@ -86,7 +86,7 @@ def results(request: pytest.FixtureRequest) -> dict[Place, Measured]:
     return found
 
 
-def _measured(place: Place, folder: Path) -> Measured:
+def _measured(place: TrackedCell, folder: Path) -> Measured:
     measures = place.entry.measures
 
     def of(measure: str | None) -> dict[str, Record]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from precision_eval.studies.tracking import FixFailedError, NotApplicableError, Place
+from precision_eval.studies.tracking import FixFailedError, NotApplicableError, TrackedCell
 from precision_eval.studies.tracking.effort import THREADS
 from precision_eval.studies.tracking.place import fix_of_label
 
@@ -28,7 +28,7 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def test_call(benchmark, results, place: Place, label: str):
+def test_call(benchmark, results, place: TrackedCell, label: str):
     import torch
 
     from precision_eval.studies.tracking.ready import ready

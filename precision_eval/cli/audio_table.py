@@ -17,9 +17,8 @@ from rich.text import Text
 
 from audio_metrics import METRICS, metric_by_name
 from precision_eval.cli.audio_files import Header
-from precision_eval.core.formatting import MISSING, clock, significant
+from precision_eval.core.formatting import MISSING, clock, significant, title_of
 from precision_eval.core.table import Table, make_table, print_table
-from precision_eval.report.metric_titles import title_of
 
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison, Flag, Inspection, Summary

@@ -73,7 +73,7 @@ def doctor(
     else:
         from rich.console import Console
 
-        from precision_eval.diagnose.doctor.text import rendered
+        from precision_eval.diagnose.doctor.diagnosis import rendered
 
         Console(highlight=False, emoji=False).print(rendered(diagnosis), crop=False)
     if diagnosis.faults:

@@ -18,7 +18,7 @@ from precision_eval.core.files import check_own_folder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from precision_eval.core.json_lines import TrialFile
+    from precision_eval.core.files import TrialFile
     from precision_eval.studies.sweep.plan import Sweep
 
 CROSSOVER_NAME = "crossover.json"
@@ -88,7 +88,7 @@ def run_sweep(
     """Measure, print, draw and write."""
     from rich.console import Console
 
-    from precision_eval.core.json_lines import TrialFile
+    from precision_eval.core.files import TrialFile
 
     check_own_folder(out, "lengths.jsonl")
     if minutes is not None and not 0.0 < minutes < math.inf:

@@ -29,7 +29,7 @@ INK = "#222222"
 FAINT = "#777777"
 
 
-class LeftOut(Exception):  # noqa: N818 - a signal to the writer, not an error of the user's
+class NotDrawn(Exception):  # noqa: N818 - a signal to the writer, not an error of the user's
     """A figure cannot be drawn from these records; the message says which measure is missing."""
 
 

@@ -203,3 +203,20 @@ def _is_control(char: str) -> bool:
 def decade_floor(value: float) -> float:
     """Return the power of ten at or below a positive `value`."""
     return float(10.0 ** math.floor(math.log10(value)))
+
+
+_UNIT_SUFFIXES = ("_dbfs", "_db_per_octave", "_db_per_min", "_db", "_hz", "_s", "_cents", "_ppm", "_bits", "_per_min")
+_METRIC_WORDS = {"mcd": "MCD", "snr": "SNR", "si sdr": "SI-SDR", "ltas": "LTAS", "rms": "RMS", "dc": "DC", "l1": "L1"}
+_METRIC_WORDS |= {"f0": "F0", "stft": "STFT", "stoi": "STOI", "pesq": "PESQ", "frechet": "Fréchet", "js": "JS"}
+
+
+def title_of(name: str) -> str:
+    """Return ``mel MCD`` for ``mel_mcd_db``: no unit, spaces, abbreviations in their usual case."""
+    for suffix in _UNIT_SUFFIXES:
+        if name.endswith(suffix):
+            name = name.removesuffix(suffix)
+            break
+    words = f" {name.replace('_', ' ')} "
+    for word, written in _METRIC_WORDS.items():
+        words = words.replace(f" {word} ", f" {written} ")
+    return words.strip()

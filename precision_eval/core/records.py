@@ -1,4 +1,4 @@
-"""Records: what a run has measured, one line of :mod:`precision_eval.core.json_lines` each.
+"""Records: what a run has measured, one line of :mod:`precision_eval.core.files` each.
 
 Conventions: where a cell was recorded more than once, the last record counts (:func:`latest`), whatever the clock said.
 Records of schema version 1 are read in the words of version 2.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import JsonLines, claimed, from_json, to_json
+from precision_eval.core.files import JsonLines, claimed, from_json, to_json
 
 SCHEMA_VERSION = 2
 

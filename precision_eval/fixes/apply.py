@@ -6,6 +6,8 @@ Contexts of :class:`AppliedFix`, from the outside in:
 - :meth:`~AppliedFix.agreeing` installs the casts where operands disagree. It is cheap, so that several fixes, each on
   its own copy of a model, interleave in one process; one at a time in a process;
 - entering the object itself does both.
+
+:class:`PinnedFix` runs its calls with a pinned attention backend.
 """
 
 from __future__ import annotations
@@ -25,9 +27,17 @@ from torch import nn
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.targets import first_line
-from precision_eval.fixes.graphs import casting_writes, modes_see_writes
 from precision_eval.fixes.packing import Packed
-from precision_eval.fixes.patches import AgreementMode, Swap, eager_swaps, no_fused_encoder, swapped
+from precision_eval.fixes.patches import (
+    AgreementMode,
+    Swap,
+    casting_writes,
+    eager_swaps,
+    modes_see_writes,
+    no_fused_encoder,
+    swapped,
+)
+from precision_eval.fixes.pins import sdpa_pinned
 from precision_eval.fixes.sites import agreed
 from precision_eval.fixes.storage import stored_as
 
@@ -294,3 +304,34 @@ class AppliedFix:
         stack, self._entered = self._entered, None
         assert stack is not None
         stack.__exit__(kind, error, trace)
+
+
+class PinnedFix(AppliedFix):
+    """A fix on one model, under a pin."""
+
+    def __init__(self, fix: FixChoices, model: nn.Module, *, mode: str, sdpa_backend: str | None) -> None:
+        super().__init__(fix, model, mode=mode)
+        self.sdpa_backend = sdpa_backend
+        self._held = sdpa_backend is None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the model once with the fix and the pin in force; see :class:`AppliedFix`."""
+        if self._held:
+            return super().__call__(*inputs)
+        with self.around_call():
+            return super().__call__(*inputs)
+
+    def around_call(self) -> AbstractContextManager[None]:
+        """Return the pin."""
+        return sdpa_pinned(self.sdpa_backend)
+
+    @contextmanager
+    def blocked(self) -> Iterator[AppliedFix]:
+        """Have the fix in force for a block of timed calls, and the pin around them all."""
+        free = self._held
+        with sdpa_pinned(self.sdpa_backend), self.agreeing():
+            self._held = True
+            try:
+                yield self
+            finally:
+                self._held = free

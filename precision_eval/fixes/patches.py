@@ -5,11 +5,16 @@ operations that are not sites cost nothing. A name that a model's own package im
 torch.nn.functional import scaled_dot_product_attention``), or that a submodule keeps as an attribute, is found by
 identity and swapped too. A function kept elsewhere (a closure, a default argument, a class attribute) is missed; the
 trace then shows the operation without its cast.
+
+Compiled: up to torch 2.13 Dynamo routes ``x[index] = y`` to the function modes around it, and :class:`AgreementMode`
+casts ``y`` there. In 2.15 it takes the assignment into its graph as ``operator.setitem`` without asking them (2.14 was
+not tried), so the cast is added between Dynamo and the compiler.
 """
 
 from __future__ import annotations
 
 import importlib
+import operator
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,10 +25,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from precision_eval.fixes.sites import SITES, Function, Site, agreed, original_of
+from precision_eval.fixes.sites import SITES, Function, Site, agreed, indexes_with_tensor, original_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,3 +134,47 @@ class AgreementMode(TorchFunctionMode):
     ) -> Any:
         """Call the site's agreed function, or what was called if it is no site."""
         return self._agreed.get(func, func)(*args, **(kwargs or {}))
+
+
+_MODES_SEE_WRITES_UP_TO = (2, 13)
+
+
+def modes_see_writes() -> bool:
+    """Say whether this torch's Dynamo routes an assignment with a tensor index to function modes."""
+    major, minor = torch.__version__.split(".")[:2]
+    return (int(major), int(minor)) <= _MODES_SEE_WRITES_UP_TO
+
+
+def casting_writes(backend: str) -> Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]:
+    """Make a compiler backend that first casts what is written with a tensor index."""
+
+    def compiled(graph_module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        for node in list(graph_module.graph.nodes):
+            if node.op == "call_function" and node.target is operator.setitem:
+                _cast_value(node)
+        graph_module.recompile()
+        compile_graph = torch._dynamo.lookup_backend(backend)
+        made: Callable[..., Any] = compile_graph(graph_module, inputs)
+        return made
+
+    return compiled
+
+
+def _cast_value(write: fx.Node) -> None:
+    """Cast the value of an assignment to the dtype of what it is assigned to, where both float and differ."""
+    target, index, value = write.args
+    into, wrote = (_example(part) for part in (target, value))
+    if into is None or wrote is None or not indexes_with_tensor(fx.node.map_arg(index, _example)):
+        return
+    if into.dtype is wrote.dtype or not (into.is_floating_point() and wrote.is_floating_point()):
+        return
+    with write.graph.inserting_before(write):
+        cast = write.graph.call_method("to", (value, into.dtype))
+    cast.meta["example_value"] = wrote.to(into.dtype)
+    write.args = (target, index, cast)
+
+
+def _example(node: Any) -> torch.Tensor | None:
+    """Return the fake tensor that Dynamo keeps with a node."""
+    found = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return found if isinstance(found, torch.Tensor) else None

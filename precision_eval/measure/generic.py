@@ -23,10 +23,9 @@ from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_o
 from precision_eval.core.errors import CandidateError, MeasurementError, PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_isolated
-from precision_eval.fixes.apply import AppliedFix
+from precision_eval.fixes.apply import AppliedFix, PinnedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import floating_leaves
-from precision_eval.fixes.pinned import PinnedFix
 from precision_eval.fixes.pins import set_tf32, unlike_pin
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
@@ -73,7 +72,7 @@ def _observed(cell: Cell, call: AppliedFix, inputs: tuple[Any, ...]) -> dict[str
 
 def drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Hold one call to float64 on the same stored inputs."""
-    from precision_eval.cases.systems.cached_attention import CachedAttention
+    from precision_eval.cases.systems.system import CachedAttention
     from precision_eval.measure.system_drift import attention_drift, system_drift
 
     fix, built = _only_fix(cell), _built(cell)

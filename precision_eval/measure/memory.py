@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from precision_eval.fixes.storage import storage_bytes
-from precision_eval.trace.profiling import profiled
+from precision_eval.trace.observer import profiled
 
 
 @dataclass(frozen=True)

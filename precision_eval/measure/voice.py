@@ -50,7 +50,7 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     from precision_eval.cases.voice.conditions import opened
     from precision_eval.cases.voice.synthesis import teacher_forced
     from precision_eval.measure.teacher_forced import DriftSeries, summarise
-    from precision_eval.trace.attention_probe import AttentionSharpness, probing
+    from precision_eval.trace.attention import AttentionSharpness, probing
 
     (condition,) = cell.fixes
     options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]

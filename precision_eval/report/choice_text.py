@@ -18,10 +18,10 @@ from precision_eval.core.formatting import (
     times_text,
     with_interval,
 )
-from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
-from precision_eval.results.choose.constraints import FLAGS
+from precision_eval.results.choose.comparing import FLAGS
 from precision_eval.results.choose.policies import BITS_PER_HALVING
+from precision_eval.results.messages import short_reason
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")
 AIMS = {"quality": "drift", "speed": "time", "balanced": "balance"}

@@ -26,7 +26,7 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.core.table import Code, Table, make_table, to_csv
-from precision_eval.diagnose.explain.reading import short_reason
+from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of, is_identical, memory_bytes
 from precision_eval.results.reading import Run
 

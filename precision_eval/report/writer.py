@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from precision_eval.core.drawing import LeftOut, save
+from precision_eval.core.drawing import NotDrawn, save
 from precision_eval.core.files import PARTIAL, move_whole
 from precision_eval.report.figures.memory import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
@@ -53,7 +53,7 @@ def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
     for stem, draw in _figures(run):
         try:
             figure = draw()
-        except LeftOut as missing:
+        except NotDrawn as missing:
             left_out.append(str(missing))
             continue
         files += save(figure, run.directory / FIGURES_NAME, stem)

@@ -22,6 +22,7 @@ from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
+from precision_eval.results.messages import cleaned, find_members
 
 if TYPE_CHECKING:
     from precision_eval.cases.base import BuiltCase
@@ -213,12 +214,10 @@ def _not_finite(output: Any) -> str | None:
 
 def message_of(error: BaseException) -> str:
     """Return the family's sentence in an error, or the first line of what it says, addresses and paths left out."""
-    from precision_eval.diagnose.explain import explain
-
     text = f"{type(error).__name__}: {error}"
-    found = explain(text)
-    if found.sentence is not None:
-        return found.sentence.replace("struct ", "")
+    matches, _ = find_members(cleaned(text))
+    if matches:
+        return matches[-1].sentence.replace("struct ", "")
     first = re.sub(r"0x[0-9a-fA-F]+", "0x…", " ".join((text.splitlines() or [""])[0].split()))
     return re.sub(r"(?<![\w.])/[\w./-]*/", "…/", first)[:MESSAGE_LENGTH]
 

@@ -28,7 +28,7 @@ from precision_eval.measure.float64_reference import check_available, reference_
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.measure.model_calls import CallOutcome, attempt, relative_error, subject_of
-from precision_eval.report.shown import Comparison, LoadedChoice, paragraphs
+from precision_eval.report.loading import FixComparison, LoadedChoice, paragraphs
 from precision_eval.results.model import Group, Row, exact
 from precision_eval.results.reading import drift_estimate, figure_doubts, log_ratios, ratio_estimate, row_doubts
 from precision_eval.stats import PairedRatio
@@ -94,9 +94,9 @@ class Costs(Mapping[str, Cost]):
         return len(self.rows)
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> FixComparison:
         """The same as a run's comparison is held, for the engine that chooses."""
-        return Comparison(group=_group(self), noun="candidate")
+        return FixComparison(group=_group(self), noun="candidate")
 
     def choose(self, *, policy: str = "balanced", **limits: Any) -> LoadedChoice:
         """Say which candidate to take, and why.

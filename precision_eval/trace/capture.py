@@ -19,9 +19,8 @@ from torch import fx, nn
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import SITES, Function, Site, make_agreed, original_of
-from precision_eval.trace.observer import InsideOperation, TensorMap, backend_name
+from precision_eval.trace.observer import InsideOperation, TensorMap, backend_name, profiled
 from precision_eval.trace.operations import BACKENDS, CASTS, short, site_operands
-from precision_eval.trace.profiling import profiled
 
 
 @dataclass(frozen=True)

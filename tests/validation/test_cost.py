@@ -8,7 +8,7 @@ import pytest
 
 from precision_eval.core import environment
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation import cost, frame
 from validation.cost import EXPERIMENT
 

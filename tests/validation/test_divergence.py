@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation import frame
 from validation.divergence import EXPERIMENT, Runner, analysis
 from validation.divergence.analysis import analyse, permutation_p

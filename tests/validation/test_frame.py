@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnknownNameError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation import frame
 from validation.__main__ import main
 from validation.frame import Experiment, Figure, Options, Trial

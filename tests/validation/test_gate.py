@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.stats import wilson_interval
 from validation import frame, gate
 from validation.gate import EXPERIMENT, cells, figures, measuring, rules, tracked

@@ -9,7 +9,7 @@ from itertools import groupby
 import pytest
 
 from precision_eval.core.errors import PrecisionEvalError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation import frame
 from validation.frame import Options
 from validation.latency import EXPERIMENT, load, schedule, worker

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.measure import memory as measure
 from validation import frame, memory
 from validation.frame import Options

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation import frame
 from validation.versions import seeds
 from validation.versions.seeds import EXPERIMENT

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.stats import change_points as detection
 from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation import frame

@@ -8,11 +8,10 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, fixed, memory_text, scientific, with_interval
 from precision_eval.core.table import Code, MarkdownText, Table, to_markdown
 from precision_eval.diagnose.explain.operations import operations_table
-from precision_eval.diagnose.explain.reading import short_reason
-from precision_eval.report.provenance import doubt_notes, latency_notes
 from precision_eval.report.tables import confidence_text, sampler_text, shares_text
-from precision_eval.report.text import environment_markdown
+from precision_eval.report.text import doubt_notes, environment_markdown, latency_notes
 from precision_eval.report.version_notes import version_table
+from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of, memory_bytes
 from precision_eval.results.reading import Run
 

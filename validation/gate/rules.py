@@ -24,7 +24,7 @@ from typing import Any
 
 from precision_eval.results.asv import read_results
 from precision_eval.results.gate import Margins, Side, compare_sides
-from precision_eval.results.gate.asv_results import side_of_sets
+from precision_eval.results.gate.sides import side_of_sets
 from validation.gate.cells import BASELINE, DELTAS, GROUPS, MODE, PLAIN, SIZE, Group, slowed
 from validation.latency.rivals import installed
 

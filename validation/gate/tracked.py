@@ -44,24 +44,24 @@ def needed_processes(
 
 def tracked_cases() -> list[tuple[str, str]]:
     """Return case and size of what asv follows."""
-    from precision_eval.studies.tracking import Place
+    from precision_eval.studies.tracking import TrackedCell
     from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
 
     return [
         (case, size)
         for case in TIMED_CASES
-        for size in sizes_of(Place(case=case, mode="eager", size="").entry, "eager")
+        for size in sizes_of(TrackedCell(case=case, mode="eager", size="").entry, "eager")
     ]
 
 
 def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
     """Time a tracked case in so many processes: one entry per fix, with the ratios of its processes."""
     from precision_eval.core.workers import WorkerError, call_each
-    from precision_eval.studies.tracking import FULL, Place, preload
+    from precision_eval.studies.tracking import FULL, TrackedCell, preload
     from precision_eval.studies.tracking.paired import over_processes, timed_in_process
 
     preload("latency")
-    place, effort = Place(case=case, mode="eager", size=size), replace(FULL.options, processes=processes)
+    place, effort = TrackedCell(case=case, mode="eager", size=size), replace(FULL.options, processes=processes)
     fixes = tuple(fix.id for fix in place.fixes(replace(FULL, options=effort)))
     cell = place.cell(fixes, "latency", effort)
     answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)

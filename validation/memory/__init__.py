@@ -21,7 +21,7 @@ import torch
 from precision_eval.core.drawing import INK, dress, new_figure, save
 from precision_eval.measure.memory import cpu_allocated_peak_bytes, cuda_peak_bytes
 from precision_eval.run.executor import IsolatedExecutor
-from precision_eval.trace.profiling import profiled
+from precision_eval.trace.observer import profiled
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.memory.calls import FAMILIES, KnownCall, all_keys, build, family_of, with_more
 from validation.memory.rivals import ANY_PROCESS, PRELOAD, RIVALS, rival_bytes

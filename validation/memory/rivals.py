@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from precision_eval.trace.profiling import profilers_lines_held_back
+from precision_eval.trace.observer import profilers_lines_held_back
 from validation.memory.calls import KnownCall, build, with_more
 
 

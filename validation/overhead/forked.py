@@ -59,7 +59,7 @@ def _use_and_leave(call: Any) -> None:
 
     from precision_eval.fixes.catalog import fix_by_id
     from precision_eval.measure import drift, latency, memory  # noqa: F401 - imported as a user would
-    from precision_eval.trace.attention_probe import probing
+    from precision_eval.trace.attention import probing
     from precision_eval.trace.capture import observe
 
     with torch.no_grad():

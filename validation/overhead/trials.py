@@ -2,7 +2,7 @@
 
 Seconds per call; ratios with 95 % intervals, 1 = no overhead. *Trace* is
 :func:`~precision_eval.trace.capture.observe`, which also hands out the output that drift is computed from; *probe* is
-:func:`~precision_eval.trace.attention_probe.probing`, which accounts every attention call's operands.
+:func:`~precision_eval.trace.attention.probing`, which accounts every attention call's operands.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from precision_eval.measure.candidates import own_copy
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.timers import HostTimer
 from precision_eval.stats import PairedRatio, paired_ratio, student_location
-from precision_eval.trace.attention_probe import probing
+from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
-from precision_eval.trace.profiling import profiled
+from precision_eval.trace.observer import profiled
 from validation.overhead.forked import forked_blocks
 
 Trial = dict[str, Any]

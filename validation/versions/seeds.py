@@ -36,11 +36,11 @@ def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
 
     from precision_eval.core.environment import cpu_model, source_sha256
     from precision_eval.measure.registry import run_cell
-    from precision_eval.studies.tracking import FULL, Place, version_of
+    from precision_eval.studies.tracking import FULL, TrackedCell, version_of
     from precision_eval.studies.tracking.metrics import metric_by_id
 
     case, _, size = cell.partition(":")
-    place, metric = Place(case=case, mode="eager", size=size), metric_by_id("drift")
+    place, metric = TrackedCell(case=case, mode="eager", size=size), metric_by_id("drift")
     measure = metric.measure_of(place.entry.measures)
     if measure is None:
         raise RecordError(f"{case} has no drift; name another case")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (
@@ -40,12 +40,12 @@ Sessions = dict[str, dict[str, dict[str, list[list[float]]]]]
 
 def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
     """Measure a session in children of this process."""
-    from precision_eval.studies.tracking import FULL, Place, outcomes_of
+    from precision_eval.studies.tracking import FULL, TrackedCell, outcomes_of
 
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     shutil.rmtree(folder / f"run.{FULL.name}", ignore_errors=True)  # records of the last session
     for case, size in CASES:
-        place = Place(case=case, mode="eager", size=size)
+        place = TrackedCell(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
         found[f"{case}/{size}"] = {
             metric: {

@@ -16,10 +16,16 @@ from torch.overrides import TorchFunctionMode
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems import dia as constants
-from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
-from precision_eval.cases.systems.dia_delay import apply_delay
-from precision_eval.cases.systems.dia_model import DiaAttention, DiaDecoder, DiaEncoder, SelfAttention, attention_std
+from precision_eval.cases.systems import dia_sizes as constants
+from precision_eval.cases.systems.dia_model import (
+    DiaAttention,
+    DiaDecoder,
+    DiaEncoder,
+    SelfAttention,
+    apply_delay,
+    attention_std,
+)
+from precision_eval.cases.systems.dia_sizes import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
 

@@ -59,7 +59,7 @@ def attention_case(
     """Build attention over a static cache of any shape; see :func:`build_attention`."""
     import torch
 
-    from precision_eval.cases.systems.cached_attention import CachedAttention
+    from precision_eval.cases.systems.system import CachedAttention
 
     queries = shape.prefill_tokens if prefill else 1
     generator = torch.Generator().manual_seed(seed)

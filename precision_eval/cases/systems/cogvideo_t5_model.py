@@ -13,7 +13,7 @@ import math
 import torch
 from torch import nn
 
-from precision_eval.cases.systems.cogvideo_t5 import (
+from precision_eval.cases.systems.cogvideo_t5_sizes import (
     BUCKETS,
     GAIN_STD,
     GATE,

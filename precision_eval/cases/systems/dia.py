@@ -8,124 +8,36 @@ beforehand. One call of the encoder reads a whole padded text. Attention has sca
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
 from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     import torch
-
-GUIDANCE_ROWS = 2
-CHANNELS = 9
-VOCABULARY = 1028
-CODES = 1024
-PAD, BOS = 1025, 1026
-DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
-BYTES = 256
-NORM_EPS = 1e-5
-LONGEST_TIMESCALE = 10_000.0
-ATTENTION_SCALE = 1.0
-DECODER_PARAMETERS = 1_359_214_592
-ENCODER_PARAMETERS = 251_945_984
-"""Of the published model's two halves, each a case of its own; ``precision-eval plan`` counts their sum."""
-
-# Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
-# 1/√(its inputs). Attention logits spread by 2: with unit logits the mean over thousands of random values would leave
-# attention next to nothing to say. Without 1/√d in the scale, queries and keys are √2·d^(-1/4) wide each, as trained
-# norms would have it. The head's gives logits a language model's spread; the norms' gains scatter about 1.
-ATTENTION_LOGIT_STD = 2.0
-LOGIT_STD = 3.0
-NORM_GAIN_STD = 0.1
-TEXT_SHARE = 0.75  # of the text's length in use, the rest is padding
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiaState:
-    """Which dtypes the source stores and computes in, and what landed after it."""
-
-    commit: str
-    weights: str
-    compute: str
-    cache: str
-    fix: str
-
-
-D4790DD = DiaState(commit="d4790dd", weights="float16", compute="float16", cache="float16", fix="127")
-BEFORE_PR45 = DiaState(commit="before 9d0e434", weights="float32", compute="bfloat16", cache="float32", fix="45")
-
-
-def _check_positive(size: DecoderSize | EncoderSize) -> None:
-    for name, value in asdict(size).items():
-        if value < 1 and not isinstance(value, bool):
-            raise ParameterError(f"'{name}' of a {type(size).__name__} is {value}; expected a positive integer")
-    if size.head_dim % 2:
-        raise ParameterError(f"'head_dim' is {size.head_dim}; the rotary embedding needs an even one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderSize:
-    """Hyperparameters of the decoder, and the lengths of a call."""
-
-    layers: int
-    width: int
-    hidden: int
-    heads: int
-    cache_heads: int
-    head_dim: int
-    cross_heads: int
-    cross_head_dim: int
-    encoder_width: int
-    text_length: int
-    slots: int
-    filled: int
-    cross_rotary: bool = True
-
-    def __post_init__(self) -> None:
-        _check_positive(self)
-        if self.heads % self.cache_heads:
-            raise ParameterError(f"{self.heads} heads do not divide among {self.cache_heads} cache heads")
-        if self.filled > self.slots:
-            raise ParameterError(f"'filled' is {self.filled}, but the cache has {self.slots} slots; raise 'slots'")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderSize:
-    """Hyperparameters of the encoder, and the length of a call."""
-
-    layers: int
-    width: int
-    hidden: int
-    heads: int
-    head_dim: int
-    text_length: int
-
-    def __post_init__(self) -> None:
-        _check_positive(self)
-
-
-DECODER_SIZES: dict[str, DecoderSize] = {
-    "tiny": DecoderSize(
-        layers=2, width=64, hidden=256, heads=4, cache_heads=1, head_dim=16, cross_heads=4, cross_head_dim=16,
-        encoder_width=32, text_length=24, slots=64, filled=48,
-    ),
-    "cpu": DecoderSize(
-        layers=2, width=512, hidden=2048, heads=4, cache_heads=1, head_dim=128, cross_heads=4, cross_head_dim=128,
-        encoder_width=256, text_length=1024, slots=3072, filled=2304,
-    ),
-    "full": DecoderSize(
-        layers=18, width=2048, hidden=8192, heads=16, cache_heads=4, head_dim=128, cross_heads=16, cross_head_dim=128,
-        encoder_width=1024, text_length=1024, slots=3072, filled=2304,
-    ),
-}  # fmt: skip
-
-ENCODER_SIZES: dict[str, EncoderSize] = {
-    "tiny": EncoderSize(layers=2, width=32, hidden=128, heads=4, head_dim=16, text_length=24),
-    "cpu": EncoderSize(layers=2, width=128, hidden=512, heads=2, head_dim=128, text_length=256),
-    "full": EncoderSize(layers=12, width=1024, hidden=4096, heads=16, head_dim=128, text_length=1024),
-}
+from precision_eval.cases.systems.dia_sizes import (
+    ATTENTION_LOGIT_STD,
+    BEFORE_PR45,
+    BOS,
+    BYTES,
+    CHANNELS,
+    CODES,
+    D4790DD,
+    DECODER_PARAMETERS,
+    DECODER_SIZES,
+    DELAYS,
+    ENCODER_PARAMETERS,
+    ENCODER_SIZES,
+    GUIDANCE_ROWS,
+    LOGIT_STD,
+    NORM_GAIN_STD,
+    TEXT_SHARE,
+    VOCABULARY,
+    DecoderSize,
+    DiaState,
+    EncoderSize,
+)
 
 
 def _padding(text_length: int) -> torch.Tensor:
@@ -139,8 +51,7 @@ def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -
     """Build a decode step of any size; the cases are those of ``DECODER_SIZES``, a sweep has its own."""
     import torch
 
-    from precision_eval.cases.systems.dia_delay import apply_delay
-    from precision_eval.cases.systems.dia_model import DiaDecoder, fill_caches, fill_weights
+    from precision_eval.cases.systems.dia_model import DiaDecoder, apply_delay, fill_caches, fill_weights
 
     generator = torch.Generator().manual_seed(seed)
     model = DiaDecoder(size, state)

@@ -8,7 +8,7 @@ back in their input's dtype. A part looks at ``is_upstream`` together with the p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Self, cast
@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import dia as constants
-from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
+from precision_eval.cases.systems import dia_sizes as constants
+from precision_eval.cases.systems.dia_sizes import DecoderSize, DiaState, EncoderSize
 from precision_eval.cases.systems.system import System, widened
+from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.storage import stored_as
 
 
@@ -416,3 +417,33 @@ def _fill_cache(cache: SliceCache | AppendingCache, generator: torch.Generator, 
     for buffer, std in ((cache.key, attention_std(head_dim)), (cache.value, 1.0)):
         drawn = torch.randn((batch, heads, filled, head_dim), generator=generator) * std
         buffer[:, :, :filled] = drawn.repeat_interleave(cache_heads // heads, dim=1)
+
+
+def _shifted(codes: torch.Tensor, shifts: torch.Tensor, *, before: int, after: int) -> torch.Tensor:
+    """Read frame ``t − shifts[c]`` of each channel; the given codes where that lies outside."""
+    frames = codes.shape[1]
+    wanted = torch.arange(frames, device=codes.device)[:, None] - shifts.to(codes.device)  # (frames, channels)
+    read = codes.gather(1, wanted.clamp(0, frames - 1).expand_as(codes))
+    read = torch.where(wanted < 0, torch.full_like(read, before), read)
+    return torch.where(wanted >= frames, torch.full_like(read, after), read)
+
+
+def _checked(codes: torch.Tensor, delays: Sequence[int]) -> torch.Tensor:
+    if codes.ndim != 3 or codes.shape[2] != len(delays) or codes.is_floating_point():
+        raise ParameterError(
+            f"codes of shape {tuple(codes.shape)} and {codes.dtype} with {len(delays)} delays; expected integers of "
+            "shape (batch, frames, channels) and one delay per channel"
+        )
+    if min(delays) < 0:
+        raise ParameterError(f"a delay of {min(delays)} frames; expected 0 or more")
+    return torch.tensor(delays)
+
+
+def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torch.Tensor:
+    """Delay each channel; what is delayed past the end is dropped."""
+    return _shifted(codes, _checked(codes, delays), before=bos, after=bos)
+
+
+def revert_delay(delayed: torch.Tensor, *, delays: Sequence[int], pad: int) -> torch.Tensor:
+    """Bring the channels of a frame together again."""
+    return _shifted(delayed, -_checked(delayed, delays), before=pad, after=pad)

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from precision_eval.cases.systems import imaginairy as constants
-from precision_eval.cases.systems.imaginairy import TICKS_PER_STEP, TimeEmbedSize
+from precision_eval.cases.systems import imaginairy_sizes as constants
+from precision_eval.cases.systems.imaginairy_sizes import TICKS_PER_STEP, TimeEmbedSize
 from precision_eval.cases.systems.system import System, widened
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import metavoice as constants
-from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
+from precision_eval.cases.systems import metavoice_sizes as constants
+from precision_eval.cases.systems.metavoice_sizes import GUIDANCE_ROWS, MetaVoiceSize
 from precision_eval.cases.systems.system import System, unfilled_linear, widened
 from precision_eval.core.errors import ParameterError
 

@@ -23,8 +23,7 @@ from precision_eval.diagnose.doctor.findings import (
     ranges_of,
     recast_of,
 )
-from precision_eval.diagnose.doctor.patch import suggested
-from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
+from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, suggested, try_fixes
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.explain import explain
 from precision_eval.fixes.apply import AppliedFix
@@ -97,6 +96,25 @@ def examine(
     subject = subject_of(model, inputs)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
+    diagnosis, reference = _diagnosed(subject, repeats, scored=fixes, compiled=compiled, available_bytes=memory)
+    if not fixes:
+        return diagnosis
+    trials = Trials(
+        reference=reference,
+        compiles=compiled,
+        times=latency,
+        budget_s=budget_s,
+        repeats=not repeats.carries_state,
+        available_bytes=memory,
+    )
+    remedies, more = try_fixes(subject, trials)
+    return replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
+
+
+def _diagnosed(
+    subject: ExaminedModel, repeats: Repeatability, *, scored: bool, compiled: bool, available_bytes: int
+) -> tuple[Diagnosis, Reference]:
+    """Observe one call; return what it says, and the reference where it is needed."""
     base = base_dtype(subject)
     fresh = copied(subject)
     with warnings.catch_warnings():
@@ -106,12 +124,14 @@ def examine(
     if raised is not None:
         assert seen.error is not None
         _check_is_of_dtypes(seen.error, raised)
-    reference = _reference(subject, repeats, available_bytes=memory) if fixes or repeats.outcome.broken()[0] else NONE
+    reference = (
+        _reference(subject, repeats, available_bytes=available_bytes) if scored or repeats.outcome.broken()[0] else NONE
+    )
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
-        model=type(model).__name__,
+        model=type(subject.model).__name__,
         status="raised" if raised is not None else "non_finite" if broken else "passed",
         message=_message(seen, broken, total),
         base_dtype=short(base),
@@ -132,19 +152,8 @@ def examine(
         torch_version=torch.__version__,
         device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
     )
-    diagnosis = replace(diagnosis, patch=_patch(diagnosis.first_split, findings, events, raised, base))
-    if not fixes:
-        return diagnosis
-    trials = Trials(
-        reference=reference,
-        compiles=compiled,
-        times=latency,
-        budget_s=budget_s,
-        repeats=not repeats.carries_state,
-        available_bytes=memory,
-    )
-    remedies, more = try_fixes(subject, trials)
-    return replace(diagnosis, remedies=remedies, doubts=(*doubts, *more))
+    patch = _patch(diagnosis.first_split, findings, events, raised, base)
+    return replace(diagnosis, patch=patch), reference
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:

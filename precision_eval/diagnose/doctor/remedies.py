@@ -1,4 +1,4 @@
-"""Tries every fix of ``FIXES`` on the model from outside, and ranks those that cure; imports torch.
+"""Tries every fix of ``FIXES`` on the model from outside, ranks those that cure, and writes the patch; imports torch.
 
 Conventions: a fix *cures* where the model passes under it, its output is finite, and no fault is left: the observer
 runs once more with the fix in force. Each fix is on a copy of its own. Drift is the largest relative error over the
@@ -20,8 +20,16 @@ import torch
 
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
-from precision_eval.diagnose.doctor.diagnosis import Remedy
-from precision_eval.diagnose.doctor.findings import left_faults
+from precision_eval.diagnose.doctor.diagnosis import Patch, Remedy
+from precision_eval.diagnose.doctor.findings import left_faults, owner_of, written_operands
+from precision_eval.diagnose.doctor.source import (
+    called,
+    cast_of,
+    dtype_of,
+    expressions,
+    source_line,
+    with_casts,
+)
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.fixes.packing import ExaminedModel
@@ -32,7 +40,9 @@ from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.model_calls import attempt, base_dtype, copied, observe_call, relative_error
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
-from precision_eval.trace.provenance import named_tensors
+from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
+from precision_eval.trace.operations import OperationKind, short
+from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
 
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
@@ -236,3 +246,85 @@ def _ranked(remedies: list[Remedy]) -> list[Remedy]:
     ]
     order = {"passed": 0, "non_finite": 1, "raised": 2, "unsupported": 3}
     return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order[r.status], _by_drift(r)))
+
+
+def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
+    """Suggest a change."""
+    event = raised if first.sort is OperationKind.WRITE and first.kind == "downcast" and raised is not None else first
+    line = event.caller or event.line
+    return Patch(place=source_line(*line), diff=_diff(event, base), origin=_origin(first, base))
+
+
+def _diff(event: Event, base: torch.dtype) -> str:
+    path = event.call.path if event.call else ""
+    if is_internal((event.caller or event.line)[0].co_filename):
+        return ""  # torch's own modules one after the other: there is no line of anybody's to change
+    if event.caller is not None:
+        return _around_module(event.caller, path="", cast_result=False)
+    if event.sort is OperationKind.NORM and event.kind != "raise" and event.of_module:
+        return _around_module(event.line, path=path, cast_result=True)
+    if event.kind in ("kept_narrowed", "first_non_finite"):
+        return ""
+    if event.of_module:
+        return _around_module(event.line, path=path, cast_result=False)
+    written = written_operands(event)
+    keep = _kept(event, base)
+    name = dtype_of(written[keep]) if written[keep] else f"torch.{short(event.operands[keep][2].dtype)}"
+    casts = {
+        text: cast_of(text, name)
+        for text, (_, _, record) in zip(written, event.operands, strict=True)
+        if text and record.dtype is not event.operands[keep][2].dtype
+    }
+    return with_casts(*event.line, casts) if casts else ""
+
+
+def _around_module(line: CodeLine, *, path: str, cast_result: bool) -> str:
+    """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
+    code, instruction = line
+    (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
+    owner = called(code, instruction)
+    if not given or not owner:
+        return ""
+    if cast_result:
+        whole = f"{owner}({given})"
+        return with_casts(code, instruction, {whole: cast_of(whole, dtype_of(given))})
+    return with_casts(code, instruction, {given: cast_of(given, f"{owner_of(owner, path)}.weight.dtype")})
+
+
+def _kept(event: Event, base: torch.dtype) -> int:
+    """Index of the operand whose dtype the others are cast to."""
+    dtypes = [record.dtype for _, _, record in event.operands]
+    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
+        return 0
+    if base in dtypes:
+        return dtypes.index(base)
+    return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
+
+
+def _origin(event: Event, base: torch.dtype) -> str:
+    """Say what to change where the stray dtype comes from."""
+    records = [record for _, _, record in event.operands]
+    stray = next((record for record in records if record.dtype is not base), None)
+    if event.kind == "downcast" and event.stored is not None:
+        other = next((record for record in records[1:] if record.dtype is not event.stored.dtype), None)
+        if event.stored.dtype is not base and other is not None:
+            return f"make {event.stored.kind} {event.stored.name} in {short(other.dtype)}, or cast it where it is read"
+    if event.kind == "kept_narrowed":
+        return (
+            f"load {records[-1].name} in float32, and do not call .half() or .to(float16) on the whole model afterwards"
+        )
+    return "" if stray is None else _where(origin_of(stray), base)
+
+
+def _where(origin: Provenance, base: torch.dtype) -> str:
+    name = short(base)
+    if origin.kind in ("parameter", "buffer", "attribute"):
+        return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
+    if origin.kind == "input":
+        return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
+    place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
+    if origin.kind == "cast":
+        return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
+    if origin.kind == "made":
+        return f"make it in {name}: {origin.name}{place} makes {short(origin.dtype)}"
+    return f"{origin.name}{place} brings {short(origin.dtype)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from precision_eval.diagnose.explain.reading import SentenceMatch
+from precision_eval.results.messages import SentenceMatch
 
 HALF = ("float16", "bfloat16")
 FLOATS = (*HALF, "float32")

@@ -1,4 +1,4 @@
-"""What :func:`explain` finds out about a message, as plain data.
+"""What :func:`explain` finds out about a message, as plain data and as text; what helps is advised from ``FIXES``.
 
 Conventions: dtypes are canonical names (``"float16"``); what the text does not show is ``None`` or empty, never
 guessed. This module loads no torch.
@@ -7,26 +7,158 @@ guessed. This module loads no torch.
 from __future__ import annotations
 
 import re
+import textwrap
 import traceback
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.explain.advice import FixAdvice, advise
 from precision_eval.diagnose.explain.causes import CAUSES, Cause, fits, is_named
-from precision_eval.diagnose.explain.family import Member
 from precision_eval.diagnose.explain.reading import (
     How,
     Near,
-    SentenceMatch,
-    cleaned,
     fake_operands,
-    find_members,
     how_it_ran,
     last_user_frame,
     named_op,
     nearest,
 )
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.results.messages import SentenceMatch, cleaned, find_members
+from precision_eval.results.mismatches import Member
+
+Verdict = Literal["applies", "depends", "does_not_cure", "out_of_reach"]
+
+
+@dataclass(frozen=True)
+class FixAdvice:
+    """What one fix does for the call that raised."""
+
+    fix: str
+    verdict: Verdict
+    reason: str
+
+
+_REACHED = ("scaled_dot_product_attention", "linear", "matmul", "mm", "bmm", "layer_norm", "group_norm", "index_put")
+_LOWERED = ("bmm", "baddbmm", "mv", "matmul", "conv")  # aten/src/ATen/autocast_mode.h
+_REACHED_SITES = ("sdpa", "linear")
+_HALF = ("float16", "bfloat16")
+
+
+def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Cause, ...]) -> tuple[FixAdvice, ...]:
+    """Judge every fix but the control for the call that raised."""
+    judged = []
+    for fix in FIXES:
+        if fix.id == "as_shipped":
+            continue
+        if fix.id == "upstream":
+            verdict, reason = _upstream(causes)
+        elif fix.id == "dynamo_fallback":
+            verdict, reason = _fallback(how)
+        elif fix.id == "autocast":
+            verdict, reason = _autocast(matched, op)
+        elif fix.agreement == "none":
+            verdict, reason = _one_dtype(matched, fix.storage)
+        else:
+            verdict, reason = _cast(matched, op, to_storage=fix.agreement == "activation_to_storage")
+        judged.append(FixAdvice(fix.id, verdict, reason))
+    return tuple(judged)
+
+
+def _upstream(causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
+    landed = [cause for cause in causes if cause.case]
+    if not landed:
+        return "depends", "no system of this suite is known to raise this; see the threads"
+    return "depends", "; ".join(dict.fromkeys(f"if the cause is {cause.id}: {cause.fix}" for cause in landed))
+
+
+def _fallback(how: How) -> tuple[Verdict, str]:
+    if how == "eager":
+        return "does_not_cure", "the error is eager's own: there is no compiled frame to fall back from"
+    if how == "while tracing":
+        return (
+            "does_not_cure",
+            "it falls back to eager, and eager has the same check; with fullgraph=True it raises as before",
+        )
+    return "does_not_cure", "it suppresses errors of the compiler; this check also stands in eager"
+
+
+def _autocast(matched: SentenceMatch, op: str | None) -> tuple[Verdict, str]:
+    site, dtypes = matched.member.site, matched.dtypes.values()
+    if matched.member.id == "autocast_no_bfloat16":
+        return "depends", "where it takes the place of the autocast that raised: on CUDA it computes float16"
+    if matched.member.id == "autocast_other_half":
+        return "does_not_cure", "autocast itself raised this: its dtype is not that of the tensors"
+    if "float64" in dtypes:
+        return "does_not_cure", "autocast leaves float64 alone"
+    if site == "rnn":
+        return "depends", "on CUDA autocast lifts this check and casts; the CPU's is not asked"
+    if op == "apex fused norm":
+        return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
+    if matched.member.id in ("dot", "tensordot") or (matched.member.id == "scalar_type" and op not in _LOWERED):
+        return "depends", "only where the operation is on autocast's lists for the device"
+    if site in ("sdpa", "linear", "matmul", "conv"):
+        return "applies", "on autocast's lower-precision list: the operands are cast at each call"
+    if site == "kernel":
+        return "does_not_cure", "a kernel from outside torch is not on autocast's lists"
+    if site == "cache_write":
+        return "does_not_cure", "a write in place cannot change its destination; autocast may even cause this one"
+    if site == "norm":
+        return "depends", "CUDA's autocast runs norms in float32; the CPU's lists differ between versions"
+    return "depends", "only where the operation is on autocast's lists for the device"
+
+
+def _one_dtype(matched: SentenceMatch, storage: str) -> tuple[Verdict, str]:
+    member = matched.member
+    if member.kind == "index":
+        return "does_not_cure", "the indices must be integers, whatever the model is stored in"
+    if member.id == "autocast_no_bfloat16":
+        if storage == "bfloat16":
+            return "does_not_cure", "the autocast that raised asks for bfloat16 too; stored so, it runs by emulation"
+        return "depends", "once the source's own autocast is out of the way, or asks for float16"
+    if member.id == "autocast_other_half" and storage in _HALF:
+        return "depends", f"where autocast's dtype is {storage} too, or autocast is off"
+    if member.id in ("flash_attn_format", "sdpa_backend") and storage == "float32":
+        return "does_not_cure", "the kernel takes half formats only"
+    if member.id == "norm_cpu" and storage in _HALF:
+        return (
+            "depends",
+            f"only where the input is {storage} too; a float32 input made in the forward pass raises again",
+        )
+    note = f"unless the code makes an operand of another dtype than {storage} in the forward pass"
+    if storage in _HALF and "float32" in matched.dtypes.values():
+        note = "not where the float32 operand is made in the forward pass: an embedding, a promoting norm, an .float()"
+    return ("depends" if storage in _HALF and "float32" in matched.dtypes.values() else "applies"), note
+
+
+def _cast(matched: SentenceMatch, op: str | None, *, to_storage: bool) -> tuple[Verdict, str]:
+    member = matched.member
+    if member.kind == "index":
+        return "does_not_cure", "the indices must be integers"
+    if member.id == "autocast_no_bfloat16":
+        return "does_not_cure", "autocast refused its dtype before any operand was there"
+    if member.kind == "format" and member.site != "norm":
+        return "does_not_cure", "the operands may well agree; the kernel does not take their format"
+    if member.id in ("addmv", "self_mat2") or (op is None and member.id == "scalar_type"):
+        return "depends", "where the operation is a Linear, a matmul, a bmm, attention or a norm"
+    if not (
+        member.site in _REACHED_SITES
+        or op in _REACHED
+        or member.site == "norm"
+        or member.id in ("index_put", "index_copy")
+    ):
+        return "out_of_reach", "from outside, only attention, Linear, matmul, norms and index writes are reached"
+    if member.site == "cache_write":
+        return "applies", "a write casts the values to the destination's dtype"
+    roles = {operand.name: operand.role for operand in member.operands}
+    kept = {
+        dtype for name, dtype in matched.dtypes.items() if roles[name] == ("storage" if to_storage else "activation")
+    }
+    target = kept.pop() if len(kept) == 1 else ""
+    reason = "the operands agree at this call; elsewhere in the model another call may raise next"
+    if target == "float16" and set(matched.dtypes.values()) & {"float32", "bfloat16"}:
+        reason += "; values beyond 65504 overflow in float16"
+    return "applies", reason
 
 
 @dataclass(frozen=True)
@@ -113,7 +245,6 @@ class Explanation:
         return asdict(self)
 
     def __str__(self) -> str:
-        from precision_eval.diagnose.explain.text import as_text
 
         return as_text(self)
 
@@ -224,3 +355,88 @@ def link(source: str) -> str:
     if match is None:
         return source
     return f"https://github.com/{match[1]}/{'pull' if match[2] else 'issues'}/{match[3]}"
+
+
+WIDTH = 110
+_VERDICTS = {
+    "applies": "applies",
+    "depends": "depends",
+    "does_not_cure": "does not cure",
+    "out_of_reach": "out of reach",
+}
+
+
+def as_text(explanation: Explanation) -> str:
+    """Write an explanation as text."""
+    if not explanation.known:
+        return "\n".join(_unknown(explanation))
+    lines = [*_message(explanation), "", *_causes(explanation), "", *_fixes(explanation)]
+    if explanation.links:
+        lines += ["", "Where this sentence comes from, and threads", *(f"  {one}" for one in explanation.links)]
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _unknown(explanation: Explanation) -> list[str]:
+    assert explanation.reason is not None
+    lines = ["Not a member of this family: nothing is said about it.", *_wrapped(explanation.reason)]
+    near = explanation.nearest
+    if near is not None and near.sentence:
+        lines.append(f"The known sentence that reads most alike ({near.likeness:.0%}; a likeness, no diagnosis):")
+        lines += _wrapped(near.sentence, "    ")
+    return lines
+
+
+def _message(explanation: Explanation) -> list[str]:
+    op = explanation.op or f"not shown; one of {', '.join(explanation.candidates)}"
+    lines = ["The message", *_wrapped(f"“{explanation.sentence}”")]
+    lines += _wrapped(f"operation: {op}", "    ", "  ")
+    lines += _wrapped(f"run: {explanation.how}" + (f", at {explanation.frame}" if explanation.frame else ""))
+    for operand in explanation.operands:
+        lines += _wrapped(f"{operand.name}: {operand.dtype or 'dtype not named'} ({operand.meaning})", "    ", "  ")
+    if explanation.traced:
+        shapes = ", ".join(f"{shape} {dtype}" for shape, dtype in explanation.traced)
+        lines += _wrapped(f"traced with: {shapes}", "    ", "  ")
+    lines += _wrapped(f"wanted: {explanation.asks}", "    ", "  ")
+    lines += _wrapped(f"known from: {explanation.where}", "    ", "  ")
+    for sentence in explanation.also:
+        lines += _wrapped(f"before it in the same text: “{sentence}”", "    ", "  ")
+    return lines
+
+
+def _causes(explanation: Explanation) -> list[str]:
+    if not explanation.causes:
+        return ["Known causes", "  None of the known causes fits these operands."]
+    named = any(cause.is_named for cause in explanation.causes)
+    lines = ["Known causes that fit" + ("" if named else "; the text does not tell which")]
+    for cause in explanation.causes:
+        lines += _one_cause(cause)
+    return lines
+
+
+def _one_cause(cause: LikelyCause) -> list[str]:
+    shown = " [the text shows a word of it]" if cause.is_named else ""
+    lines = _wrapped(f"{cause.title}{shown}", "    ", "  - ")
+    lines += _wrapped(cause.explanation, "    ")
+    lines += _wrapped(f"to tell it: {cause.tell}", "    ")
+    lines += _wrapped(f"fix: {cause.fix}", "    ")
+    if cause.case:
+        lines.append(f"    measured by: precision-eval run --case '{cause.case}'")
+    return [*lines, *(f"    {one}" for one in cause.links)]
+
+
+def _fixes(explanation: Explanation) -> list[str]:
+    lines = ["Fixes, for the call that raised"]
+    for one in explanation.fixes:
+        lines += _wrapped(f"{one.fix:<16} {_VERDICTS[one.verdict]:<14} {one.reason}", " " * 34, "  ")
+    return lines

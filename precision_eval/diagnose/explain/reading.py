@@ -1,9 +1,6 @@
-"""Reads a pasted text: finds the members' sentences in it, and what the text around says of the call.
+"""What a pasted text says of the call that raised: how it ran, which operation it was, whose frame it stood in.
 
-Conventions: terminal colours, box-drawing frames and the prefixes of distributed launchers are taken off first, and a
-traceback that was written into one line, as in a log of JSON, is put back into lines. Positions are those in the
-cleaned text; capitals do not count. Where several sentences are found, the last is the one that surfaced: a
-compiler's error that was suppressed, or a chained exception, stands before it. Nothing here loads torch.
+A window of the text around the sentence is read, so that another error in the same log does not speak for it.
 """
 
 from __future__ import annotations
@@ -15,30 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from precision_eval.core.formatting import shortened
-from precision_eval.diagnose.explain.dtypes import dtype_name, is_floating, lowered
-from precision_eval.diagnose.explain.family import FAMILY, WHITE_SPACE, Member, compiled_sentence
+from precision_eval.results.messages import SentenceMatch
+from precision_eval.results.mismatches import FAMILY
 
 How = Literal["eager", "while tracing", "compiled, at run time", "exported", "not shown"]
-
-_NOISE = re.compile(
-    r"\x1b\[[0-9;]*[A-Za-z]"  # terminal colours
-    r"|[│┃╭╮╰╯─━❱]"  # rich's frames around tracebacks
-    r"|^[^\S\n]*\[rank\d+\]:"  # torchrun
-    r"|^(?:>\s)+",  # quoted in a thread
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True)
-class SentenceMatch:
-    """A member's sentence in a text."""
-
-    member: Member
-    start: int
-    end: int
-    sentence: str
-    dtypes: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,72 +24,6 @@ class Near:
 
     sentence: str
     likeness: float
-
-
-_FRAME_IN_ONE_LINE = re.compile(r'\\n\s*File \\?"')
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
-_LONGEST_REASON = 200
-_ESCAPED = re.compile(r"\\([\\nrt\"'])")
-_UNESCAPED = {"n": "\n", "r": "", "t": " "}
-
-
-def cleaned(text: str) -> str:
-    """Take colours, frames and prefixes off a pasted text, and put an escaped traceback back into lines."""
-    if _FRAME_IN_ONE_LINE.search(text):  # elsewhere a backslash may be a path's
-        text = _ESCAPED.sub(lambda match: _UNESCAPED.get(match[1], match[1]), text)
-    return _NOISE.sub(" ", text)
-
-
-def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
-    """Find every sentence of the family in a cleaned text."""
-    matches: list[SentenceMatch] = []
-    cut: list[SentenceMatch] = []
-    refused: list[tuple[SentenceMatch, str]] = []
-    searched = lowered(text)
-    for member in FAMILY:
-        for sentence in member.sentences:
-            for one in _matches(member, sentence, text, searched):
-                reason = _not_of_the_family(member, one.dtypes)
-                if reason:
-                    refused.append((one, reason))
-                else:
-                    matches.append(one)
-        for beginning in member.beginnings:
-            cut += _matches(member, beginning, text, searched)
-    cut = [one for one in cut if not any(whole.start <= one.start < whole.end for whole, _ in refused)]
-    return _longest(matches + cut), [reason for _, reason in refused]
-
-
-def _matches(member: Member, sentence: str, text: str, searched: str) -> list[SentenceMatch]:
-    """Find one sentence, or the beginning of one, in a text and its lowered copy."""
-    matches = []
-    for match in compiled_sentence(sentence).finditer(searched):
-        dtypes = {name: dtype_name(spelling) for name, spelling in match.groupdict().items()}
-        words = re.sub(WHITE_SPACE, " ", text[match.start() : match.end()])
-        matches.append(SentenceMatch(member, match.start(), match.end(), words, dtypes))
-    return matches
-
-
-def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
-    """Say why a matched sentence tells of something else than unlike formats; None where it does not."""
-    names = list(dtypes.values())
-    if member.kind == "mismatch" and len(names) > 1:
-        if len(set(names)) == 1:
-            return f"the sentence is that of '{member.id}', but every operand is {names[0]}: devices or shapes disagree"
-        if not any(is_floating(name) or name.startswith("complex") for name in names):
-            return (
-                f"the sentence is that of '{member.id}', but none of {', '.join(sorted(set(names)))} is a float format"
-            )
-    return None
-
-
-def _longest(matches: list[SentenceMatch]) -> list[SentenceMatch]:
-    """Keep the longest of overlapping matches, in the order of the text."""
-    kept: list[SentenceMatch] = []
-    for one in sorted(matches, key=lambda f: (f.start - f.end, f.start)):
-        if all(one.end <= other.start or one.start >= other.end for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda f: f.start)
 
 
 def how_it_ran(text: str, matched: SentenceMatch) -> How:
@@ -222,13 +133,3 @@ def nearest(text: str) -> Near:
             if ratio > best.likeness:
                 best = Near(sentence, ratio)
     return best
-
-
-def short_reason(reason: str | None) -> str:
-    """Shorten an error message to the known sentence in it, or else to its first line."""
-    if not reason:
-        return "no reason recorded"
-    members, _ = find_members(cleaned(reason))
-    if members:
-        return members[-1].sentence
-    return shortened(_ADDRESS.sub("0x…", reason.strip().splitlines()[0]), limit=_LONGEST_REASON)

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import INK, LeftOut, dress, new_figure, style_of
+from precision_eval.core.drawing import INK, NotDrawn, dress, new_figure, style_of
 from precision_eval.core.formatting import memory_text
 from precision_eval.results.model import Group, memory_bytes
 
@@ -20,7 +20,7 @@ def draw_memory(case: str, device: str, sections: Sequence[Group]) -> Figure:
     """Draw storage and peak of every fix of one case on one device."""
     measured = [section for section in sections if any(memory_bytes(row) for row in section.fixes)]
     if not measured:
-        raise LeftOut(f"memory of {case} on {device}: not measured")
+        raise NotDrawn(f"memory of {case} on {device}: not measured")
     columns = min(2, len(measured))
     rows = -(-len(measured) // columns)
     tallest = max(len(section.fixes) for section in measured)

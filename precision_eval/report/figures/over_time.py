@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, label_line_ends, new_figure, style_of
+from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, label_line_ends, new_figure, style_of
 from precision_eval.core.formatting import METRIC_TITLES, join
 from precision_eval.results.model import Group, Row, figure_of, is_identical, series_of
 from precision_eval.results.reading import Run
@@ -64,7 +64,7 @@ def draw_drift(run: Run, section: Group) -> Figure:
     """Draw drift against time for one section."""
     rows = drift_rows(run, section)
     if not rows:
-        raise LeftOut(f"drift over time of {section.title}: no teacher-forced series")
+        raise NotDrawn(f"drift over time of {section.title}: no teacher-forced series")
     figure = new_figure(11.6, 4.7)
     panels = list(figure.subplots(1, len(DRIFT_PANELS), squeeze=False)[0])
     ends = [drift_panel(axes, rows, name, label) for axes, (name, label) in zip(panels, DRIFT_PANELS, strict=True)]
@@ -104,7 +104,7 @@ def draw_audio(run: Run, section: Group) -> Figure:
     fixes, comparators = sound_rows(run, section)
     panels = sound_panels(fixes)
     if not panels:
-        raise LeftOut(f"sound over minutes of {section.title}: no audio measured")
+        raise NotDrawn(f"sound over minutes of {section.title}: no audio measured")
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     figure = new_figure(1.2 + 5.6 * columns, 1.5 + 3.2 * lines)
@@ -215,7 +215,7 @@ def draw_survival(run: Run, section: Group) -> Figure:
     """Draw the survival curves of one section."""
     rows = survival_rows(run, section)
     if not rows:
-        raise LeftOut(f"survival of streams, {section.title}: divergence was not measured")
+        raise NotDrawn(f"survival of streams, {section.title}: divergence was not measured")
     figure = new_figure(9.2, 4.9)
     axes = figure.subplots()
     ends = survival_panel(axes, rows)

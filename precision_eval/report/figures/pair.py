@@ -20,7 +20,7 @@ from audio_metrics import AudioComparison, Flag, Series, metric_by_name
 from audio_metrics.frames import FLOOR, FrameBlock, FrameGrid
 from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
 from precision_eval.core.errors import ParameterError
-from precision_eval.report.metric_titles import title_of
+from precision_eval.core.formatting import title_of
 
 MAX_COLUMNS = 800
 MAX_ROWS = 512

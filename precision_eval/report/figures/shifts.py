@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from precision_eval.core.drawing import FAINT, INK, dress, style_of
-from precision_eval.report.findings_sound import NOISE_FLOOR_FACTOR, Yardstick
+from precision_eval.report.findings import NOISE_FLOOR_FACTOR, Yardstick
 from precision_eval.results.model import Row
 
 

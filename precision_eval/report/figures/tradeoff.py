@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from precision_eval.core.drawing import FAINT, INK, LeftOut, dress, new_figure, place_labels, style_of
+from precision_eval.core.drawing import FAINT, INK, NotDrawn, dress, new_figure, place_labels, style_of
 from precision_eval.core.formatting import memory_text
-from precision_eval.results.choose.front import value_front
+from precision_eval.results.choose.comparing import value_front
 from precision_eval.results.model import Group, Row, memory_bytes
 
 LARGEST_MARKER_PT2 = 520.0
@@ -51,7 +51,7 @@ def draw_tradeoff(case: str, device: str, sections: Sequence[Group]) -> Figure:
     """Draw the trade-off of one case on one device."""
     panels = {(section.size, section.mode): section for section in sections if points_of(section)}
     if not panels:
-        raise LeftOut(f"trade-off of {case} on {device}: no fix has both a latency ratio and a drift")
+        raise NotDrawn(f"trade-off of {case} on {device}: no fix has both a latency ratio and a drift")
     sizes = list(dict.fromkeys(size for size, _ in panels))
     modes = list(dict.fromkeys(mode for _, mode in panels))
     largest = max((point.memory_bytes or 0.0 for s in panels.values() for point in points_of(s)), default=0.0)

@@ -10,30 +10,6 @@ an element with ``data-said``, which names its kind. Nothing is said by colour a
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-FILE_NAME = "report.html"
-LARGEST_BYTES = 15_000_000
-"""What the file may weigh, players included."""
+from precision_eval.report.html.writing import FILE_NAME, LARGEST_BYTES, path_in_commands, render_html, write_html
 
 __all__ = ["FILE_NAME", "LARGEST_BYTES", "path_in_commands", "render_html", "write_html"]
-
-
-def write_html(run_dir: Path, *, versions: Any = None) -> Path:
-    """Write the HTML report of a run into its folder, whole or not at all; `versions` sums up torch versions."""
-    from precision_eval.report.html.writing import write_html as write
-
-    return write(Path(run_dir), versions=versions)
-
-
-def render_html(run_dir: Path, *, versions: Any = None) -> str:
-    """Return the text of the HTML report; see :func:`write_html`."""
-    from precision_eval.report.html.writing import render_html as render
-
-    return render(Path(run_dir), versions=versions)
-
-
-def path_in_commands(directory: Path) -> str:
-    """Return a run's folder as a command may name it: as given where that is relative, else by its name alone."""
-    return directory.name if directory.is_absolute() else directory.as_posix()

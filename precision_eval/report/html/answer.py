@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from precision_eval.core.formatting import join
 from precision_eval.report.choice_text import change_lines, doubt_lines, not_measured_here
 from precision_eval.report.choice_text import headline as choice_headline
-from precision_eval.report.html.facts import diverged_of, drift_of, memory_of, sound_of, time_of
-from precision_eval.report.html.figures import Figure, Ranged
-from precision_eval.report.html.places import Place
+from precision_eval.report.html.facts import Figure, Ranged, diverged_of, drift_of, memory_of, sound_of, time_of
+from precision_eval.report.html.places import GroupView
 from precision_eval.results.choose import POLICIES, Choice
 
 NAMES = {"quality": "quality", "balanced": "balance", "speed": "speed"}
@@ -57,7 +56,7 @@ class Without:
 class AnswerRow:
     """The answer in one group."""
 
-    place: Place
+    place: GroupView
     takes: tuple[Take | Without, ...]
     without: str
     reasons: tuple[tuple[str, str], ...]
@@ -76,12 +75,12 @@ class Card:
     total: int
 
 
-def answer_rows(places: Sequence[Place]) -> tuple[AnswerRow, ...]:
+def answer_rows(places: Sequence[GroupView]) -> tuple[AnswerRow, ...]:
     """Return a row per group that at least one fix cures."""
     return tuple(_row(place) for place in places if place.section.curing)
 
 
-def uncured(places: Sequence[Place]) -> tuple[tuple[Place, str], ...]:
+def uncured(places: Sequence[GroupView]) -> tuple[tuple[GroupView, str], ...]:
     """Return the groups that nothing measured cures, and what was tried there."""
     found = []
     for place in places:
@@ -132,7 +131,7 @@ def _part(card: Card) -> str:
     return f"for {card.name} it depends on the case, most often {first}"
 
 
-def _row(place: Place) -> AnswerRow:
+def _row(place: GroupView) -> AnswerRow:
     choices = {choice.policy: choice for choice in place.choices if choice.fix is not None}
     takes: list[Take | Without] = []
     for policy in POLICIES:
@@ -160,7 +159,7 @@ def _row(place: Place) -> AnswerRow:
     )
 
 
-def _take(place: Place, choice: Choice) -> Take:
+def _take(place: GroupView, choice: Choice) -> Take:
     row = place.row(str(choice.fix))
     time = "the baseline" if choice.fix == choice.group.baseline else time_of(row)
     diverged = diverged_of(row)

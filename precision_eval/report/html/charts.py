@@ -26,11 +26,19 @@ from precision_eval.report.figures import over_time
 from precision_eval.report.figures.memory import draw_bars
 from precision_eval.report.figures.shifts import shift_panel
 from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
-from precision_eval.report.findings_sound import Yardstick, yardsticks_of
-from precision_eval.report.html.embedding import svg_of
-from precision_eval.report.html.facts import Cell, diverged_of, lines_of, memory_of, record_of
-from precision_eval.report.html.figures import combined, figure, pointer
-from precision_eval.report.html.places import Place
+from precision_eval.report.findings import Yardstick, yardsticks_of
+from precision_eval.report.html.facts import (
+    Cell,
+    combined,
+    diverged_of,
+    figure,
+    lines_of,
+    memory_of,
+    pointer,
+    record_of,
+)
+from precision_eval.report.html.paper import svg_of
+from precision_eval.report.html.places import GroupView
 from precision_eval.results.model import Row, memory_bytes
 
 MOST_VALUES = 150
@@ -55,7 +63,7 @@ class Chart:
     series: str = ""
 
 
-def tradeoff_chart(place: Place) -> Chart | None:
+def tradeoff_chart(place: GroupView) -> Chart | None:
     """Draw drift against time; None where no fix has both, the drift above 0."""
     section = place.section
     points = points_of(section)
@@ -78,7 +86,7 @@ def tradeoff_chart(place: Place) -> Chart | None:
     return Chart(key=key, title=place.label, svg=svg, tips=tips, notes=_tradeoff_notes(place, rows))
 
 
-def _tradeoff_notes(place: Place, drawn: Sequence[Row]) -> tuple[str, ...]:
+def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
     """Name what has no place in the chart."""
     known = {row.fix for row in drawn}
     exact = [row.fix for row in place.section.curing if (row.drift_data or {}).get("relative_error") == 0]
@@ -92,7 +100,7 @@ def _tradeoff_notes(place: Place, drawn: Sequence[Row]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def memory_chart(place: Place) -> Chart | None:
+def memory_chart(place: GroupView) -> Chart | None:
     """Draw storage and peak of every fix; None where memory was not measured."""
     rows = [row for row in place.section.fixes if memory_bytes(row)]
     if not rows:
@@ -115,12 +123,12 @@ def memory_chart(place: Place) -> Chart | None:
     return Chart(key=key, title=place.label, svg=svg, tips=tips)
 
 
-def shift_charts(place: Place) -> tuple[Chart, ...]:
+def shift_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw, per yardstick of sound, every condition's shift from the reference: noise floor, controls, then fixes."""
     return tuple(_shift_chart(place, yardstick) for yardstick in yardsticks_of(place.run, place.section))
 
 
-def _shift_chart(place: Place, yardstick: Yardstick) -> Chart:
+def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
     path = YARDSTICK_PATHS[yardstick.name]
     comparators = place.run.comparators(place.section, "audio")
     reference = next(row for row in comparators if row.role == "reference")
@@ -160,7 +168,7 @@ def _shift_chart(place: Place, yardstick: Yardstick) -> Chart:
     return Chart(key=key, title=f"{place.group.case}: {yardstick.name}", svg=svg, tips=tuple(tips))
 
 
-def drift_charts(place: Place) -> tuple[Chart, ...]:
+def drift_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw drift over time under teacher forcing; empty where no fix has a series of it."""
     every = over_time.drift_rows(place.run, place.section)
     charts = []
@@ -183,7 +191,7 @@ def drift_charts(place: Place) -> tuple[Chart, ...]:
     return tuple(charts)
 
 
-def sound_charts(place: Place) -> tuple[Chart, ...]:
+def sound_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw the audio metrics over time; empty where no fix has any."""
     fixes, comparators = over_time.sound_rows(place.run, place.section)
     panels = over_time.sound_panels(fixes)
@@ -219,7 +227,7 @@ def sound_charts(place: Place) -> tuple[Chart, ...]:
     return tuple(charts)
 
 
-def survival_chart(place: Place) -> Chart | None:
+def survival_chart(place: GroupView) -> Chart | None:
     """Draw the share of streams still on the reference's tokens; None where divergence was not measured."""
     rows = over_time.survival_rows(place.run, place.section)
     if not rows:
@@ -295,7 +303,7 @@ def _panel(width_in: float, height_in: float, *, left: float = 0.72, right: floa
     return drawing, drawing.add_axes((left / width_in, bottom / height_in, *size))
 
 
-def _tips(key: str, place: Place, rows: Sequence[Row]) -> tuple[tuple[str, Row, list[tuple[str, Cell]]], ...]:
+def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, list[tuple[str, Cell]]], ...]:
     return tuple((f"{key}-{number}", row, lines_of(row, place.section)) for number, row in enumerate(rows))
 
 

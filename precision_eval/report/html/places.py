@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import join
 from precision_eval.core.records import Record
-from precision_eval.report.html import path_in_commands
 from precision_eval.results.choose import POLICIES, Choice, MissingMeasureError, choose_from
 from precision_eval.results.choose.policies import NEEDS
 from precision_eval.results.model import MEASURE_OF, Group, Row
@@ -33,7 +33,7 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GroupView:
     """One group of a run."""
 
     run: Run = field(repr=False)
@@ -99,14 +99,19 @@ class Place:
             return str(lack)
 
 
-def places_of(run: Run) -> tuple[Place, ...]:
+def places_of(run: Run) -> tuple[GroupView, ...]:
     """Return the groups of a run that hold fixes, in the order of a report."""
     folder = path_in_commands(run.directory)
     groups = [replace(group, run=folder) for group in run.sections if group.fixes]
     alone = len({(group.device, group.threads) for group in groups}) == 1
     names = [re.sub(r"[^A-Za-z0-9]+", "-", f"{group.slug}-{group.threads}") for group in groups]
-    places = [Place(run=run, group=group, key=name, alone=alone) for group, name in zip(groups, names, strict=True)]
+    places = [GroupView(run=run, group=group, key=name, alone=alone) for group, name in zip(groups, names, strict=True)]
     return tuple(sorted(places, key=lambda place: (place.group.case, place.group.size)))
+
+
+def path_in_commands(directory: Path) -> str:
+    """Return a run's folder as a command may name it: as given where that is relative, else by its name alone."""
+    return directory.name if directory.is_absolute() else directory.as_posix()
 
 
 def _options(records: list[Record]) -> str:

@@ -13,13 +13,12 @@ from typing import Any
 from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.formatting import METRIC_TITLES, fixed
 from precision_eval.core.records import Record
-from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.figures.over_time import sound_rows
-from precision_eval.report.html.facts import COSTS, Cell, record_of
-from precision_eval.report.html.figures import Figure, figure, pointer, ranged
-from precision_eval.report.html.places import Place
+from precision_eval.report.html.facts import COSTS, Cell, Figure, figure, pointer, ranged, record_of
+from precision_eval.report.html.places import GroupView
 from precision_eval.report.tables import WHOLE_FILE_METRICS
+from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Row, is_identical
 from precision_eval.results.reading import Run
 
@@ -46,7 +45,7 @@ class StatusTable:
     """Which fix runs where."""
 
     fixes: tuple[str, ...]
-    rows: tuple[tuple[Place, tuple[tuple[str, str], ...]], ...]
+    rows: tuple[tuple[GroupView, tuple[tuple[str, str], ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +59,14 @@ class Message:
     where: tuple[str, ...]
 
 
-def cost_grid(place: Place) -> Grid:
+def cost_grid(place: GroupView) -> Grid:
     """Return everything recorded about the fixes of a group."""
     rows = [(row, [row.status.replace("_", " "), *(fact.read(row, place.section) for fact in COSTS)])
             for row in place.section.fixes]  # fmt: skip
     return _filled(("status", *(fact.title for fact in COSTS)), rows)
 
 
-def sound_grid(place: Place) -> Grid | None:
+def sound_grid(place: GroupView) -> Grid | None:
     """Return the sound of each fix beside reference, noise floor and controls; None where none was measured."""
     fixes, comparators = sound_rows(place.run, place.section)
     if not fixes:
@@ -111,7 +110,7 @@ def _kind(row: Row) -> str:
     return "reference" if row.role != "fix" else "passed" if row.status == "passed" else "failed"
 
 
-def status_table(places: Sequence[Place]) -> StatusTable:
+def status_table(places: Sequence[GroupView]) -> StatusTable:
     """Return the status of every fix in every group."""
     tried = {row.fix for place in places for row in place.section.fixes}
     known = [fix.id for fix in FIXES if fix.id in tried]
@@ -122,16 +121,16 @@ def status_table(places: Sequence[Place]) -> StatusTable:
     )
 
 
-def _look(place: Place, fix: str) -> tuple[str, str]:
+def _look(place: GroupView, fix: str) -> tuple[str, str]:
     row = next((row for row in place.section.fixes if row.fix == fix), None)
     if row is None:
         return "", ""
     return row.status, STATUS_STYLES[row.status].title + (" *" if row.incomplete else "")
 
 
-def messages_of(places: Sequence[Place]) -> tuple[Message, ...]:
+def messages_of(places: Sequence[GroupView]) -> tuple[Message, ...]:
     """Gather the messages of everything that did not pass, most frequent first."""
-    found: dict[tuple[str, str], list[tuple[Place, Row, Record]]] = {}
+    found: dict[tuple[str, str], list[tuple[GroupView, Row, Record]]] = {}
     for place in places:
         for row in place.section.rows:
             for record in _telling(row):

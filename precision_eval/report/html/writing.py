@@ -19,8 +19,7 @@ from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.templating import template_environment
 from precision_eval.report.figures.over_time import sound_rows
-from precision_eval.report.findings_sound import sound_sentences
-from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, path_in_commands
+from precision_eval.report.findings import sound_sentences
 from precision_eval.report.html.answer import answer_rows, cards_of, in_short, uncured
 from precision_eval.report.html.charts import (
     Chart,
@@ -31,16 +30,18 @@ from precision_eval.report.html.charts import (
     survival_chart,
     tradeoff_chart,
 )
-from precision_eval.report.html.embedding import variables_in
-from precision_eval.report.html.figures import Figure, pointer
-from precision_eval.report.html.paper import palette_of, rules_of
-from precision_eval.report.html.places import Place, places_of
+from precision_eval.report.html.facts import Figure, pointer
+from precision_eval.report.html.paper import palette_of, rules_of, variables_in
+from precision_eval.report.html.places import GroupView, path_in_commands, places_of
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.reading import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
 
-TEMPLATE_NAME = "report.html"
+FILE_NAME = "report.html"  # the template's name too
+LARGEST_BYTES = 15_000_000
+"""What the file may weigh, players included."""
+
 _SPARE_BYTES = 200_000
 """Kept free beside players."""
 
@@ -53,10 +54,10 @@ class ReportTooLargeError(PrecisionEvalError, ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ChartGroup:
     """Charts of one group, and how they are made again."""
 
-    place: Place
+    place: GroupView
     charts: tuple[Chart, ...]
     cells: str
     command: str
@@ -64,19 +65,19 @@ class Part:
 
 
 def write_html(run_dir: Path, *, versions: Any = None) -> Path:
-    """Write the HTML report; see :func:`precision_eval.report.html.write_html`."""
+    """Write the HTML report of a run into its folder, whole or not at all; `versions` sums up torch versions."""
     text = render_html(run_dir, versions=versions)
-    target = run_dir / FILE_NAME
+    target = Path(run_dir) / FILE_NAME
     with written_whole(target) as path:
         path.write_text(text, encoding="utf-8")
     return target
 
 
 def render_html(run_dir: Path, *, versions: Any = None) -> str:
-    """Return the text of the HTML report."""
-    run = load_run(run_dir)
+    """Return the text of the HTML report; see :func:`write_html`."""
+    run = load_run(Path(run_dir))
     content = _content(run, versions)
-    template = template_environment(Path(__file__).parent).get_template(TEMPLATE_NAME)
+    template = template_environment(Path(__file__).parent).get_template(FILE_NAME)
     bare = len(template.render(**content, sound=None).encode())
     left = LARGEST_BYTES - bare - _SPARE_BYTES
     if left < 0:
@@ -130,7 +131,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
     return content | {"chart_colours": rules_of(variables_in("".join(drawn)))}
 
 
-def _parts(places: Sequence[Place], draw: Any, kind: str, measures: tuple[str, ...]) -> list[Part]:
+def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[str, ...]) -> list[ChartGroup]:
     """Draw one kind of chart for every group that allows it."""
     found = []
     for place in places:
@@ -138,7 +139,7 @@ def _parts(places: Sequence[Place], draw: Any, kind: str, measures: tuple[str, .
         if charts:
             named = tuple(place.group.measure_of("drift") if one == "drift" else one for one in measures)
             found.append(
-                Part(
+                ChartGroup(
                     place=place,
                     charts=charts,
                     cells=f"{place.group.case}/*/{place.group.mode}@{place.group.device}:{place.group.size}"
@@ -154,7 +155,7 @@ def _one(chart: Chart | None) -> tuple[Chart, ...]:
     return () if chart is None else (chart,)
 
 
-def _saved(place: Place, kind: str) -> tuple[str, ...]:
+def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
     """Return the figures of a kind that the report has saved for a group, PNG and SVG."""
     section = place.section
     grid = f"{section.case}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
@@ -163,12 +164,12 @@ def _saved(place: Place, kind: str) -> tuple[str, ...]:
     return tuple(name for name in names if (place.run.directory / name).is_file())
 
 
-def _comparators(place: Place) -> list[Any]:
+def _comparators(place: GroupView) -> list[Any]:
     measures = ("audio", "divergence", "teacher_forced_drift")
     return [row for name in measures for row in place.run.comparators(place.section, name)]
 
 
-def _chance(places: Sequence[Place]) -> list[dict[str, Any]]:
+def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     """Return, per group with sound, the shifts from the reference beside the noise floor and the controls."""
     found = []
     for place in places:
@@ -201,7 +202,7 @@ def _environments(run: Run) -> Mapping[str, int]:
     return counts if len(counts) > 1 else {}
 
 
-def _sound_command(places: Sequence[Place]) -> str:
+def _sound_command(places: Sequence[GroupView]) -> str:
     """Return the command that makes audio files: of this run's voice where it has one, else of the default."""
     voices = [place for place in places if place.group.case == "voice" and place.section.curing]
     return voices[0].again("synthesis", "audio") if voices else "precision-eval run --case voice --out runs/again"

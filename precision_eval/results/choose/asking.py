@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.results.choose.beside import SWEPT_CASE, planned_memory, timed_by_sweep
 from precision_eval.results.choose.choosing import Choice, choose_from
-from precision_eval.results.choose.constraints import Constraints
-from precision_eval.results.choose.extents import nearest_in_length
+from precision_eval.results.choose.comparing import Constraints
+from precision_eval.results.choose.lengths import SWEPT_CASE, nearest_in_length, planned_memory, timed_by_sweep
 from precision_eval.results.choose.policies import check_policy
 from precision_eval.results.model import Group, MissingMeasureError
 

@@ -9,8 +9,7 @@ is not in it. Unlike machines and builds are refused, unlike figures set aside b
 """
 
 from precision_eval.results.gate.judging import FigureChange, GateResult, Margins, compare_sides
-from precision_eval.results.gate.opening import open_sides
-from precision_eval.results.gate.sides import GateCell, GateFigure, Side
+from precision_eval.results.gate.sides import GateCell, GateFigure, Side, open_sides
 from precision_eval.results.gate.summary import markdown, to_json
 
 __all__ = [

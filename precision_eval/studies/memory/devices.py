@@ -84,7 +84,7 @@ def _cuda_native(capability: Capability, dtype: str) -> Support:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class FormatChoice:
     """The format to take on a device, and what becomes of each fix there.
 
     Attributes
@@ -133,7 +133,7 @@ def _reasons(capability: Capability, dtype: str, formats: dict[str, Support]) ->
     return tuple(reasons)
 
 
-def choose_format(capability: Capability) -> Choice:
+def choose_format(capability: Capability) -> FormatChoice:
     """Choose the format for a device: bfloat16 where native, else float16 where native at full rate, else float32."""
     formats = {name: native(capability, name) for name in ("float16", "bfloat16", "float32")}
     slow = "rate" in formats["float16"].reason
@@ -146,7 +146,7 @@ def choose_format(capability: Capability) -> Choice:
     autocast = "bfloat16" if capability.kind == "cpu" else "float16"
     fixes = {fix.id: formats[fix.storage] for fix in FIXES if fix.storage in formats}
     fixes["autocast"] = formats[autocast]
-    return Choice(
+    return FormatChoice(
         device=capability.name,
         dtype=dtype,
         fix=_FIX_OF[dtype],

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING, memory_text, yes_no
 from precision_eval.core.table import Table
-from precision_eval.studies.memory.devices import Choice
+from precision_eval.studies.memory.devices import FormatChoice
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel
 from precision_eval.studies.memory.plan import FixPlan
 
@@ -95,7 +95,7 @@ def plan_notes(
     return lines
 
 
-def device_lines(choices: Sequence[Choice]) -> list[str]:
+def device_lines(choices: Sequence[FormatChoice]) -> list[str]:
     """Say for each device which format is its own, and which are native; :func:`plan_notes` speaks of the model."""
     lines = []
     for choice in choices:

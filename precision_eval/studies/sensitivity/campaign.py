@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.core.files import written_whole
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile, written_whole
 from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, target_by_id
 from precision_eval.trace.sites import FORMATS
 

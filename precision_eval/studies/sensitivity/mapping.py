@@ -17,13 +17,12 @@ import numpy as np
 import torch
 
 from precision_eval.core.errors import unknown_name
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
 from precision_eval.studies.sensitivity.targets import Target
-from precision_eval.trace.replay import replay
 from precision_eval.trace.sites import FORMATS, SensitivityError, StorageSite
-from precision_eval.trace.tape import Tape, record
+from precision_eval.trace.tape import Tape, record, replay
 
 SAME_FUNCTION = 1e-9
 """Relative distance of two float64 runs of one function: far above float64's rounding, far below a format's."""

@@ -227,7 +227,7 @@ def dia_decoder_subject(
     from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
     from precision_eval.cases.adapters.models import DiaStep
-    from precision_eval.cases.systems.dia_delay import apply_delay
+    from precision_eval.cases.systems.dia_model import apply_delay
 
     dia = _dia(
         _encoder_config(layers, width, heads, head_dim, hidden, text),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from precision_eval.core.cells import failed
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.run.executor import WorkerError, WorkerOutOfMemoryError, WorkerStoppedError, WorkerTimedOutError
 from precision_eval.stats.crossover import Crossing
 from precision_eval.studies.sweep.curves import LengthCurve, Line, curves_of, line_of

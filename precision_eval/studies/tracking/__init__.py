@@ -11,7 +11,7 @@ from __future__ import annotations
 from precision_eval.studies.tracking.effort import FULL, QUICK, Effort
 from precision_eval.studies.tracking.metrics import METRICS, TrackedMetric, metric_by_id
 from precision_eval.studies.tracking.outcomes import figure, outcomes_of, preload
-from precision_eval.studies.tracking.place import FixFailedError, NotApplicableError, Place
+from precision_eval.studies.tracking.place import FixFailedError, NotApplicableError, TrackedCell
 from precision_eval.studies.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_cases
 from precision_eval.studies.tracking.versioning import fix_digest, version_of
 
@@ -22,7 +22,7 @@ __all__ = [
     "Effort",
     "FixFailedError",
     "NotApplicableError",
-    "Place",
+    "TrackedCell",
     "TrackedMetric",
     "figure",
     "fix_digest",

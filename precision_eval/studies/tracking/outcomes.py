@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_eval.core.environment import collect, environment_sha, store_environment
-from precision_eval.core.json_lines import read_json
+from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 from precision_eval.run.executor import IsolatedExecutor
@@ -21,7 +21,7 @@ from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
 from precision_eval.studies.tracking.effort import DEVICE, THREADS, Effort, process_numbers
 from precision_eval.studies.tracking.metrics import Figure, TrackedMetric
-from precision_eval.studies.tracking.place import Place, raise_unless_passed
+from precision_eval.studies.tracking.place import TrackedCell, raise_unless_passed
 
 AT_ONCE = min(2, os.cpu_count() or 1)
 
@@ -49,7 +49,7 @@ def preload() -> None:
         importlib.import_module(module)
 
 
-def figure(place: Place, label: str, metric: TrackedMetric, *, folder: Path, effort: Effort) -> Figure:
+def figure(place: TrackedCell, label: str, metric: TrackedMetric, *, folder: Path, effort: Effort) -> Figure:
     """Return one figure of one fix, measuring all fixes of the place if nobody has asked before."""
     fix = place.checked_fix(label, effort)
     measure = metric.measure_of(place.entry.measures)
@@ -61,7 +61,7 @@ def figure(place: Place, label: str, metric: TrackedMetric, *, folder: Path, eff
 
 
 def outcomes_of(
-    place: Place, measure: str, *, folder: Path, effort: Effort, measures: Sequence[Measure] = TRACKED
+    place: TrackedCell, measure: str, *, folder: Path, effort: Effort, measures: Sequence[Measure] = TRACKED
 ) -> dict[str, Record]:
     """Return the records of all fixes of a place, and of the references that the measure needs, by fix."""
     plan = plan_of(place.at(effort), measure, effort, measures)
@@ -74,7 +74,7 @@ def outcomes_of(
     return {fix: recorded[cell] for cell, fix in wanted.items()}
 
 
-def plan_of(place: Place, measure: str, effort: Effort, measures: Sequence[Measure] = TRACKED) -> Plan:
+def plan_of(place: TrackedCell, measure: str, effort: Effort, measures: Sequence[Measure] = TRACKED) -> Plan:
     """Return the cells of one measure of a place, and those that come before it."""
     selection = Selection(
         cases=(place.case,),

@@ -25,7 +25,7 @@ class FixFailedError(PrecisionEvalError, RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TrackedCell:
     """Where figures are taken."""
 
     case: str
@@ -44,10 +44,10 @@ class Place:
             fix for fix in FIXES if case.takes(fix.id) and self.mode in fix.modes and (taken is None or fix.id in taken)
         )
 
-    def at(self, effort: Effort) -> Place:
+    def at(self, effort: Effort) -> TrackedCell:
         """Return the place that is measured under an effort: a tiny one, where that is asked for and there is one."""
         if effort.tiny and "tiny" in self.entry.sizes:
-            return Place(case=self.case, mode=self.mode, size="tiny")
+            return TrackedCell(case=self.case, mode=self.mode, size="tiny")
         return self
 
     def cell(self, fixes: tuple[str, ...], measure: str, options: Options) -> Cell:

@@ -15,10 +15,10 @@ from precision_eval.core.cells import failed, failure_of
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.studies.tracking.effort import DEVICE, FULL, THREADS, Effort
-from precision_eval.studies.tracking.place import Place, raise_unless_passed
+from precision_eval.studies.tracking.place import TrackedCell, raise_unless_passed
 
 
-def ready(place: Place, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
+def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
     """Build a case, put a fix on it and call it once."""
     fix, where = place.checked_fix(label, effort), place.at(effort)
     torch.set_num_threads(THREADS)

@@ -21,7 +21,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from precision_eval.core.drawing import FAINT, INK, STATUS_STYLES, LeftOut, dress, label_line_ends, new_figure, style_of
+from precision_eval.core.drawing import (
+    FAINT,
+    INK,
+    STATUS_STYLES,
+    NotDrawn,
+    dress,
+    label_line_ends,
+    new_figure,
+    style_of,
+)
 from precision_eval.core.formatting import scientific
 from precision_eval.studies.versions.changes import ChangePoint, StatusChange
 from precision_eval.studies.versions.history import CaseHistory, FixCell, FixTable, VersionHistory
@@ -45,7 +54,7 @@ def drawings(history: VersionHistory) -> Iterator[tuple[str, str, Figure]]:
         for kind, draw in ((DRIFT, draw_drift), ("latency", draw_latency)):
             try:
                 figure = draw(history, case)
-            except LeftOut:
+            except NotDrawn:
                 continue
             yield f"{kind}-{case.case}", case.case, figure
 
@@ -54,7 +63,7 @@ def draw_drift(history: VersionHistory, case: CaseHistory) -> Figure:
     """Draw drift by fix and version, colour on a logarithmic scale shared by the panels."""
     tables = [table for table in case.tables if _drifts(table)]
     if not tables:
-        raise LeftOut(f"drift of {case.case}: none was measured")
+        raise NotDrawn(f"drift of {case.case}: none was measured")
     found = [value for table in tables for value in _drifts(table)]
     norm = LogNorm(min(found) / 1.01, max(found) * 1.01)
     figure, panels = _grid_figure(tables, history.positions, cell_in=(0.52, 0.29))
@@ -76,7 +85,7 @@ def draw_statuses(history: VersionHistory, *, mode: str) -> Figure:
     """Draw what every fix came to in one mode, a panel per case and size."""
     found = [(one, table) for one in history.cases for table in one.tables if table.mode == mode]
     if not found:
-        raise LeftOut(f"statuses of mode {mode}: there are none")
+        raise NotDrawn(f"statuses of mode {mode}: there are none")
     columns = min(_STATUS_COLUMNS, len(found))
     rows = math.ceil(len(found) / columns)
     longest = max(len(table.fixes) for _, table in found)
@@ -105,7 +114,7 @@ def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
     """Draw the latency ratio of every fix as a line with 95 % intervals."""
     tables = [table for table in case.tables if _ratios(table)]
     if not tables:
-        raise LeftOut(f"latency of {case.case}: none was measured")
+        raise NotDrawn(f"latency of {case.case}: none was measured")
     columns = min(2, len(tables))
     rows = math.ceil(len(tables) / columns)
     figure = new_figure(max(5.6, (0.42 * len(history.positions) + 2.6) * columns), 4.1 * rows)

@@ -15,12 +15,11 @@ from audio_metrics import compare_files, inspect_file
 from audio_metrics.errors import AudioMetricsError
 from precision_eval.cli.audio import audio_command, check_plot_path
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import significant
+from precision_eval.core.formatting import significant, title_of
 from precision_eval.report.figures.pair import (
     MAX_COLUMNS,
     Spectrograms,
 )
-from precision_eval.report.metric_titles import title_of
 
 FS = 16000
 COMMAND = [sys.executable, "-m", "precision_eval.cli", "audio"]

@@ -1,7 +1,7 @@
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import TrialFile, from_json, read_json, to_json, write_json
+from precision_eval.core.files import TrialFile, from_json, read_json, to_json, write_json
 
 
 def test_a_document_is_written_whole_and_read_strictly(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from precision_eval.diagnose.explain import FAMILY
-from precision_eval.diagnose.explain.reading import short_reason
+from precision_eval.results.messages import short_reason
 
 
 def test_any_sentence_of_the_family_survives_shortening():

@@ -5,7 +5,7 @@ import torch
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import apply, fix_by_id
-from precision_eval.fixes.graphs import casting_writes, modes_see_writes
+from precision_eval.fixes.patches import casting_writes, modes_see_writes
 
 
 def write(cache, index, value):

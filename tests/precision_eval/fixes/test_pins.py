@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from precision_eval.core.cells import Cell, Options, failure_of, sdpa_refusal
 from precision_eval.core.errors import ParameterError, UnknownNameError
 from precision_eval.fixes import pins
-from precision_eval.fixes.pinned import PinnedFix
+from precision_eval.fixes.apply import PinnedFix
 from precision_eval.measure import generic
 from precision_eval.measure.registry import run_cell
 from precision_eval.run.plan import Selection, make_plan

@@ -9,7 +9,7 @@ from torch import nn
 from precision_eval.cases.systems import case_by_id
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.memory import call_memory, cpu_allocated_peak_bytes
-from precision_eval.trace.profiling import profiled
+from precision_eval.trace.observer import profiled
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.core.records import Record
-from precision_eval.report.loading import Comparison, LoadedRecord, MissingPackageError, choose, load
+from precision_eval.report.loading import FixComparison, LoadedRecord, MissingPackageError, choose, load
 
 LATENCY = "voice/kv_to_query/eager@cpu:default#latency"
 
@@ -110,7 +110,7 @@ def test_everything_shows_itself(run, folder):
     assert repr(run).startswith(f"<run {folder}: {len(run.records)} records>\n")
     assert "voice · default · eager · cpu, 1 thread: 6 fixes run, 1 do not run" in repr(run)
     (voice,) = (one for one in run.comparisons if one.group.case == "voice" and one.group.mode == "eager")
-    assert isinstance(voice, Comparison)
+    assert isinstance(voice, FixComparison)
     lines = repr(voice).splitlines()
     assert lines[0] == "voice · default · eager · cpu, 1 thread"
     assert lines[1].split() == ["fix", "status", "time", "/", "full_float32", "drift", "memory"]

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from precision_eval.report.provenance import doubt_notes, environment_lines, latency_notes
+from precision_eval.report.text import doubt_notes, environment_lines, latency_notes
 from precision_eval.results.reading import load_run
 
 

@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from precision_eval.report.findings import findings_of
-from precision_eval.report.findings_sound import silent_controls, sound_sentences, yardsticks_of
-from precision_eval.report.recommendation import choices_of, recommendation
+from precision_eval.report.findings import (
+    choices_of,
+    findings_of,
+    recommendation,
+    silent_controls,
+    sound_sentences,
+    yardsticks_of,
+)
 from precision_eval.results.choose.comparing import leaders
 from precision_eval.results.reading import load_run
 

@@ -13,8 +13,7 @@ from precision_eval.report.tables import (
     tables_of,
 )
 from precision_eval.report.text import family_wise_line, markdown_report, print_report, reading_guide
-from precision_eval.results.choose.comparing import leaders
-from precision_eval.results.choose.front import value_front
+from precision_eval.results.choose.comparing import leaders, value_front
 from precision_eval.results.reading import load_run
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from precision_eval.trace import attention_probe
-from precision_eval.trace.attention_probe import AttentionSharpness, probing
+from precision_eval.trace import attention as attention_probe
+from precision_eval.trace.attention import AttentionSharpness, probing
 
 
 def independent(query, key, mask, scale):

@@ -37,7 +37,7 @@ _DELAY_TAG_BYTES = 156
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class CodingPlan:
     """How sounds are put into the HTML report."""
 
     bitrate_kbps: int
@@ -89,19 +89,19 @@ def bitrates_kbps(sample_rate_hz: int) -> tuple[int, ...]:
     return tuple(rate for rate in BITRATES_KBPS if math.floor(rate * bytes_per_kbps) >= head + _DELAY_TAG_BYTES)
 
 
-def plans(lengths: Sequence[int], *, sample_rate_hz: int, budget_bytes: int) -> Iterator[Plan]:
+def plans(lengths: Sequence[int], *, sample_rate_hz: int, budget_bytes: int) -> Iterator[CodingPlan]:
     """Yield what to try, the best first: every bit rate that fits as a whole, then ever shorter excerpts."""
     longest = max(lengths)
     rates = bitrates_kbps(sample_rate_hz)
     for bitrate_kbps in rates:
-        plan = Plan(bitrate_kbps=bitrate_kbps, parts=((0, longest),), whole=True)
+        plan = CodingPlan(bitrate_kbps=bitrate_kbps, parts=((0, longest),), whole=True)
         if _reckoned_bytes(plan, lengths, sample_rate_hz) <= budget_bytes:
             yield plan
     part_s = longest // (2 * sample_rate_hz)
     excerpt_kbps = min((rate for rate in rates if rate >= EXCERPT_KBPS), default=EXCERPT_KBPS)
     while part_s >= SHORTEST_PART_S:
         part = part_s * sample_rate_hz
-        plan = Plan(bitrate_kbps=excerpt_kbps, parts=((0, part), (longest - part, longest)), whole=False)
+        plan = CodingPlan(bitrate_kbps=excerpt_kbps, parts=((0, part), (longest - part, longest)), whole=False)
         reckoned = _reckoned_bytes(plan, lengths, sample_rate_hz)
         if reckoned <= budget_bytes:
             yield plan
@@ -115,13 +115,13 @@ def base64_bytes(n_bytes: int) -> int:
     return 4 * math.ceil(n_bytes / 3)
 
 
-def _reckoned_bytes(plan: Plan, lengths: Sequence[int], sample_rate_hz: int) -> int:
+def _reckoned_bytes(plan: CodingPlan, lengths: Sequence[int], sample_rate_hz: int) -> int:
     heard = [sum(stop - start for start, stop in plan.heard(length)) for length in lengths]
     bytes_per_sample = plan.bitrate_kbps * 125 / sample_rate_hz
     return sum(base64_bytes(math.ceil(count * bytes_per_sample) + _HEAD_BYTES) for count in heard)
 
 
-def encode(source: Source, plan: Plan) -> bytes:
+def encode(source: Source, plan: CodingPlan) -> bytes:
     """Compress the parts of a sound that are heard, one after the other, in blocks."""
     import soundfile
 
@@ -179,12 +179,12 @@ def decode(stream: bytes, *, sample_rate_hz: int) -> np.ndarray:
     return samples if factor == 1 else np.asarray(scipy.signal.resample_poly(samples, 1, factor, window=_taps(factor)))
 
 
-def heard_samples(source: Source, plan: Plan) -> np.ndarray:
+def heard_samples(source: Source, plan: CodingPlan) -> np.ndarray:
     """Return the samples of the parts of a sound that are heard, one after the other, shape (n_samples,)."""
     return np.concatenate([source.read(start, stop) for start, stop in plan.heard(source.n_samples)])
 
 
-def loss_of(source: Source, stream: bytes, plan: Plan) -> Loss:
+def loss_of(source: Source, stream: bytes, plan: CodingPlan) -> Loss:
     """Measure what the compression did to a sound."""
     rate = source.sample_rate_hz
     original, copy = heard_samples(source, plan), decode(stream, sample_rate_hz=rate)

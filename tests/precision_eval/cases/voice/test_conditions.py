@@ -9,7 +9,7 @@ from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, opene
 from precision_eval.cases.voice.synthesis import free_run, teacher_forced
 from precision_eval.core.cells import PSEUDO_FIXES
 from precision_eval.measure.teacher_forced import DriftSeries
-from precision_eval.trace.attention_probe import probing
+from precision_eval.trace.attention import probing
 
 N_FRAMES = 24
 CURING = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")

@@ -11,8 +11,8 @@ from precision_eval.cli import EXIT_COULD_NOT_TELL
 from precision_eval.cli.explain import explain_command
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain import CAUSES, FAMILY, explain
-from precision_eval.diagnose.explain.dtypes import SPELLINGS, dtype_name
 from precision_eval.fixes.catalog import FIXES
+from precision_eval.results.messages import SPELLINGS, dtype_name
 
 SDPA = (
     "Expected query, key, and value to have the same dtype, but got query.dtype: {} key.dtype: {} and value.dtype: {}"

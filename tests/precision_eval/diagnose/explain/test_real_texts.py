@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_eval.diagnose.explain import FAMILY, explain, reading
-from precision_eval.diagnose.explain.dtypes import lowered
+from precision_eval.diagnose.explain import FAMILY, explain
+from precision_eval.results import messages
+from precision_eval.results.messages import lowered
 
 SDPA = "Expected query, key, and value to have the same dtype, but got query.dtype: "
 
@@ -337,7 +338,7 @@ def test_members_are_named_once_and_say_where_they_come_from():
         assert member.sources
         assert member.asks
         assert member.where
-        named = {name for sentence in member.sentences for name in reading.compiled_sentence(sentence).groupindex}
+        named = {name for sentence in member.sentences for name in messages.compiled_sentence(sentence).groupindex}
         assert named == {operand.name for operand in member.operands}, member.id
 
 
@@ -364,7 +365,7 @@ def test_a_mutated_pattern_is_caught(text, member, op, dtypes, monkeypatch):
         else m
         for m in FAMILY
     ]
-    monkeypatch.setattr(reading, "FAMILY", tuple(broken))
+    monkeypatch.setattr(messages, "FAMILY", tuple(broken))
     assert explain(text).member != member
 
 
@@ -432,7 +433,7 @@ def as_raised(member, sentence):
 def test_a_beginning_begins_a_sentence(member):
     whole = [lowered(as_raised(member, sentence)) for sentence in member.sentences]
     for beginning in member.beginnings:
-        cut = reading.compiled_sentence(beginning)
+        cut = messages.compiled_sentence(beginning)
         assert any(cut.match(sentence) for sentence in whole), beginning
         assert set(cut.groupindex) <= {operand.name for operand in member.operands}
 
@@ -442,10 +443,10 @@ def test_a_sentence_that_was_cut_is_known(member):
     for beginning in member.beginnings:
         found = explain(f"RuntimeError: {as_raised(member, beginning)} · Issue #1")
         assert found.member == member.id
-        assert set(dtypes_of(found)) == set(reading.compiled_sentence(beginning).groupindex)
+        assert set(dtypes_of(found)) == set(messages.compiled_sentence(beginning).groupindex)
     for sentence in member.sentences:  # the whole one wins where it is there
         assert set(dtypes_of(explain(as_raised(member, sentence)))) == set(
-            reading.compiled_sentence(sentence).groupindex
+            messages.compiled_sentence(sentence).groupindex
         )
 
 

@@ -11,14 +11,14 @@ import html_reading as reading
 import made_runs as made
 import pytest
 
-from precision_eval.diagnose.explain.reading import short_reason
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline
-from precision_eval.report.findings_sound import sound_sentences
+from precision_eval.report.findings import sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
 from precision_eval.report.html.facts import COSTS
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.policies import POLICIES
+from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
 from precision_eval.studies.versions.summary import versions_summary
 from tools.torch_versions.publish_offline import remote_tags

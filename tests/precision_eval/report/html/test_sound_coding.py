@@ -12,7 +12,15 @@ import soundfile
 from audio_metrics import AudioParameterError, lag_s, log_spectral_distance_db
 from audio_metrics.signal import ArraySource
 from precision_eval.report.html.sound import coding
-from precision_eval.report.html.sound.coding import BITRATES_KBPS, Plan, base64_bytes, decode, encode, loss_of, plans
+from precision_eval.report.html.sound.coding import (
+    BITRATES_KBPS,
+    CodingPlan,
+    base64_bytes,
+    decode,
+    encode,
+    loss_of,
+    plans,
+)
 
 RATE_HZ = made.RATE_HZ
 MPEG_1_LAYER_3_KBPS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
@@ -23,7 +31,7 @@ def source(samples, rate_hz=RATE_HZ):
 
 
 def whole(n_samples, bitrate_kbps):
-    return Plan(bitrate_kbps=bitrate_kbps, parts=((0, n_samples),), whole=True)
+    return CodingPlan(bitrate_kbps=bitrate_kbps, parts=((0, n_samples),), whole=True)
 
 
 def frame_bitrates(stream):

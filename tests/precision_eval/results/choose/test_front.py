@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from precision_eval.results.choose import choose_from, point_front, standings
-from precision_eval.results.choose import front as front_module
+from precision_eval.results.choose import comparing as front_module
 from precision_eval.results.choose.comparing import Difference
 
 base = made.base

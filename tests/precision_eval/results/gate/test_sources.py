@@ -6,8 +6,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.results.gate import GateCell, Margins, compare_sides, open_sides
-from precision_eval.results.gate.asv_results import sides_of_asv
-from precision_eval.results.gate.run_folders import side_of_run
+from precision_eval.results.gate.sides import side_of_run, sides_of_asv
 
 BASE, HEAD = "a" * 40, "b" * 40
 SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.studies.sensitivity.mapping import map_target
 from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
 

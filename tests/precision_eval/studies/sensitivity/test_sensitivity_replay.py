@@ -12,9 +12,8 @@ from torch import nn
 from precision_eval.studies.sensitivity.mapping import check_reference, prepare
 from precision_eval.studies.sensitivity.subjects import unit_drift
 from precision_eval.studies.sensitivity.targets import target_by_id
-from precision_eval.trace.replay import replay, rounded
 from precision_eval.trace.sites import Rule, SensitivityError, StorageSite
-from precision_eval.trace.tape import record
+from precision_eval.trace.tape import record, replay, rounded
 
 
 class Scaled(nn.Module):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.run.executor import (
     WorkerCrashedError,
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from precision_eval.cli.commands import app
 from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
-from precision_eval.core.json_lines import TrialFile
+from precision_eval.core.files import TrialFile
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring, memory

@@ -12,15 +12,15 @@ from precision_eval.studies.tracking import (
     QUICK,
     FixFailedError,
     NotApplicableError,
-    Place,
+    TrackedCell,
     figure,
     metric_by_id,
     outcomes,
     outcomes_of,
 )
 
-DECODE = Place(case="attention-decode", mode="eager", size="dia")
-VOICE = Place(case="voice", mode="eager", size="default")
+DECODE = TrackedCell(case="attention-decode", mode="eager", size="dia")
+VOICE = TrackedCell(case="voice", mode="eager", size="default")
 
 
 class Canned(Executor):
@@ -107,9 +107,9 @@ def test_quick_measures_the_tiny_size_and_few_compiled_apart_from_full(cells, tm
     figure(DECODE, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert {cell.size for cell in cells.cells} == {"tiny"}
     count = len(cells.cells)
-    outcomes_of(Place(case="attention-decode", mode="eager", size="tiny"), "trace", folder=tmp_path, effort=FULL)
+    outcomes_of(TrackedCell(case="attention-decode", mode="eager", size="tiny"), "trace", folder=tmp_path, effort=FULL)
     assert len(cells.cells) == 2 * count
-    compiled = Place(case="attention-decode", mode="compiled", size="dia")
+    compiled = TrackedCell(case="attention-decode", mode="compiled", size="dia")
     with pytest.raises(NotApplicableError, match="left out of a quick run, compiled"):
         figure(compiled, "bfloat16", metric_by_id("status"), folder=tmp_path, effort=QUICK)
     assert figure(compiled, "full_float32", metric_by_id("status"), folder=tmp_path, effort=QUICK) == 1

@@ -6,9 +6,9 @@ from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure.blocks import Candidate, Rounds
 from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.tracking import FULL, Place, paired
+from precision_eval.studies.tracking import FULL, TrackedCell, paired
 
-TINY = Place(case="attention-decode", mode="eager", size="tiny")
+TINY = TrackedCell(case="attention-decode", mode="eager", size="tiny")
 
 
 def rounds_of(times_s):

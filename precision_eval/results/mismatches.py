@@ -7,12 +7,8 @@ the text searched, or stand there escaped, and capitals do not count.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
-
-from precision_eval.diagnose.explain.dtypes import DTYPE_PATTERN, lowered
 
 CallSite = Literal[
     "sdpa", "kernel", "linear", "matmul", "norm", "cache_write", "conv", "rnn", "index", "gradient", "other"
@@ -44,29 +40,6 @@ class Member:
     where: str
     sources: tuple[str, ...]
     beginnings: tuple[str, ...] = ()
-
-
-_PLACEHOLDER = re.compile(r"\{([a-z_0-9]+|#|\*)\}")
-_LOOSE = {"#": r"\d+", "*": r"[^\n]{0,160}?"}
-WHITE_SPACE = r"(?:\s|\\[nrt])+"
-"""Pattern of a run of white space, which stands escaped in a ``repr`` and in JSON."""
-
-
-@cache
-def compiled_sentence(sentence: str) -> re.Pattern[str]:
-    """Compile a sentence to a regular expression for lowered text."""
-    parts = _PLACEHOLDER.split(lowered(sentence))
-    pattern = [_literal(parts[0])]
-    for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        pattern.append(_LOOSE.get(name) or f"(?P<{name}>{DTYPE_PATTERN})")
-        pattern.append(_literal(text))
-    return re.compile("".join(pattern))
-
-
-def _literal(text: str) -> str:
-    """Escape text; white space becomes flexible, and a quote may stand escaped as in a ``repr``."""
-    escaped = re.escape(text).replace("'", r"\\?'")
-    return re.sub(r"(?:\\\s)+", lambda _: WHITE_SPACE, escaped)
 
 
 _QUERY = Operand("query", "activation", "what the current tokens were projected to")
