@@ -12,7 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from precision_eval.cases.own import OwnCase
     from precision_eval.cases.systems import CASES, Case, case_by_id
+    from precision_eval.cli.run import evaluate
     from precision_eval.core.errors import (
         CandidateError,
         IntegrityError,
@@ -47,6 +49,7 @@ __all__ = [
     "Explanation",
     "Fix",
     "IntegrityError",
+    "OwnCase",
     "PairedRatio",
     "ParameterError",
     "PrecisionEvalError",
@@ -59,6 +62,7 @@ __all__ = [
     "choose",
     "compare",
     "compare_latency",
+    "evaluate",
     "examine",
     "explain",
     "fix_by_id",
@@ -79,6 +83,7 @@ _HOMES = {
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
     "fixed": "precision_eval.fixes.outside",
+    "OwnCase": "precision_eval.cases.own",
     "IntegrityError": "precision_eval.core.errors",
     "PairedRatio": "precision_eval.stats",
     "ParameterError": "precision_eval.core.errors",
@@ -91,6 +96,7 @@ _HOMES = {
     "choose": "precision_eval.report.loading",
     "compare": "precision_eval.studies.compare",
     "compare_latency": "precision_eval.measure.latency",
+    "evaluate": "precision_eval.cli.run",
     "examine": "precision_eval.diagnose.doctor.examination",
     "explain": "precision_eval.diagnose.explain",
     "Case": "precision_eval.cases.systems",

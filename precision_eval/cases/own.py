@@ -28,19 +28,10 @@ SIZE = "own"
 
 _EXPECTED = "expected (model, inputs) with a torch.nn.Module and a tuple or dict, or an OwnCase"
 
-HOOKS = {
-    "teacher_forced_drift": ("state", "decode_step"),
-    "streams": ("state", "decode_step"),
-    "divergence": ("state", "decode_step"),
-    "synthesis": ("synthesize",),
-    "audio": ("synthesize",),
-}
-"""What an :class:`OwnCase` needs to have so that a measure is possible."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnCase:
-    """A model of one's own, and as much of what can be done with it as is known.
+    """A model of one's own and what it is called with, where a pair of the two does not say enough.
 
     Attributes
     ----------
@@ -50,37 +41,11 @@ class OwnCase:
         What one call gets, positional or by name; or ``inputs(seed)``, which returns that.
     call : callable, optional
         ``call(model, *args, **kwargs)``, where a call is not ``model(*args, **kwargs)``.
-    state : callable, optional
-        ``state(model, seed)`` returns a fresh state of decoding: caches, prompt. For drift over steps and divergence.
-    decode_step : callable, optional
-        ``decode_step(model, state, tokens)`` makes one step and returns logits, ``(B, V)`` or ``(B, K, V)``. `tokens`
-        are the step before's, ``(B,)`` or ``(B, K)`` of int64; None at the first.
-    sample : callable, optional
-        ``sample(logits, generator)`` returns tokens; by default they are drawn with Gumbel noise. `logits` are float64
-        on the CPU, and `generator` is seeded alike under every fix.
-    steps_per_s : float
-        Steps of decoding per second of output, for the axis of time; 1 leaves the axis in steps.
-    synthesize : callable, optional
-        ``synthesize(model, script, seed)`` returns a mono waveform, floats in ±1, and its sample rate in Hz.
-    script : object
-        What is to be spoken; handed to `synthesize`.
     """
 
     model: nn.Module
     inputs: tuple[Any, ...] | list[Any] | dict[str, Any] | Callable[[int], Any]
     call: Callable[..., Any] | None = None
-    state: Callable[..., Any] | None = None
-    decode_step: Callable[..., Any] | None = None
-    sample: Callable[..., Any] | None = None
-    steps_per_s: float = 1.0
-    synthesize: Callable[..., Any] | None = None
-    script: Any = None
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """Names of the measures that this supports."""
-        hooked = (name for name, needed in HOOKS.items() if all(getattr(self, hook) is not None for hook in needed))
-        return (*SYSTEM_MEASURES, *hooked)
 
     def module(self) -> nn.Module:
         """Return the module whose call is the case's call."""
@@ -169,8 +134,8 @@ def _moved(value: Any, device: str) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor | torch.nn.Module) else value
 
 
-def case_of(target: str, *, measures: tuple[str, ...] = SYSTEM_MEASURES, digest: str = "") -> Case:
-    """Make a case of a target, without calling it; `measures` and `digest` are what calling it has shown."""
+def case_of(target: str, *, digest: str = "") -> Case:
+    """Make a case of a target, without calling it; `digest` is what calling it has shown."""
 
     def make(size: str, *, device: str, seed: int) -> BuiltCase:
         return built(target, size, device=device, seed=seed)
@@ -182,7 +147,7 @@ def case_of(target: str, *, measures: tuple[str, ...] = SYSTEM_MEASURES, digest:
         source=target,
         sizes=(SIZE,),
         default_sizes=(SIZE,),
-        measures=measures,
+        measures=SYSTEM_MEASURES,
         definition=(digest,),
         make=make,
         by_default=False,

@@ -1,4 +1,4 @@
-"""The commands that answer one question each: ``explain``, ``compare``, ``plan`` and ``expect``.
+"""The commands that answer one question each: ``explain``, ``compare``, ``plan``, ``expect`` and ``init``.
 
 Registered on the application; each imports what it needs when it runs.
 """
@@ -89,6 +89,17 @@ def compare(
     from precision_eval.studies.own import compared_factories
 
     print(compared_factories(factory, budget_s=budget, seed=seed))
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Root of your repository.")] = Path(),
+) -> None:
+    """Write a commented case file, a pytest file, asv's two files and a CI workflow into your repository."""
+    from precision_eval.studies.starter import write_files
+
+    for path in write_files(folder):
+        print(f"written: {path}")
 
 
 @app.command(help=flowing(_PLAN_HELP))

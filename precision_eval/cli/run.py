@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from precision_eval.cases.own import SIZE, case_of
 from precision_eval.cli import EXIT_INTERRUPTED, EXIT_TERMINATED
 from precision_eval.core.cells import Options
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.targets import is_target
+from precision_eval.core.targets import is_target, plugins, target_of
 from precision_eval.run.plan import Plan, Selection, checked_device, make_plan
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from precision_eval.core.errors import RecordError
     from precision_eval.core.records import Record, RecordFile
     from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
+    from precision_eval.report.loading import LoadedRun
     from precision_eval.run.executor import IsolatedExecutor
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
@@ -83,6 +84,7 @@ def run_command(request: RunRequest, console: Console | None = None) -> None:
     try:
         with _terminable():
             checked_device(request.device)
+            request = with_plugins(request)
             own = admit(request, console)
             draft = plan_of(request, request.device, own)  # bad names end here, before anything is started
             with records.claimed():
@@ -145,6 +147,78 @@ def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
         return sum(wider) + shipped * len(wider)  # each candidate has a model of its own
     twins = _TWINS.get(cell.measure, 0.0)
     return max(wider) + twins + (2 * shipped if twins else 0.0)  # the fix has a copy, and the twin is made from one
+
+
+def evaluate(
+    case: str | Callable[[], Any],
+    *,
+    out: str | Path,
+    candidates: Sequence[str] = (),
+    fixes: Sequence[str] = ("*",),
+    measures: Sequence[str] = ("*",),
+    device: str = "auto",
+    threads: int = 1,
+    budget_s: float = 2.0,
+    processes: int = 1,
+    seed: int = 0,
+    timeout_s: float = 900.0,
+) -> LoadedRun:
+    """Measure a case of one's own under every fix, in processes of their own, and write the report.
+
+    Parameters
+    ----------
+    case : str or callable
+        A factory of ``(model, inputs)`` or an :class:`~precision_eval.cases.own.OwnCase`, or where it is written:
+        ``file.py:function``, ``package.module:function``, or the id of a shipped case. A function has to be written in
+        a file, as each process imports it; in a script, below ``if __name__ == "__main__"``.
+    out : str or pathlib.Path
+        Folder of the run; an existing one is resumed.
+    candidates : sequence of str
+        Fixes of one's own, likewise written: a callable that changes a model, or a :class:`Fix`.
+    fixes, measures : sequence of str
+        Names or globs.
+    device : str
+    threads : int
+        Per process.
+    budget_s : float
+        Seconds of timing.
+    processes : int
+        Processes that latency is measured in; 5 or more make the memory layout part of the intervals.
+    seed : int
+    timeout_s : float
+        Seconds that one cell may take.
+
+    Returns
+    -------
+    LoadedRun
+        As :func:`precision_eval.load` reads it.
+
+    Raises
+    ------
+    ParameterError
+        The case or a candidate cannot be measured, and why.
+    """
+    from rich.console import Console
+
+    from precision_eval.report.loading import load
+
+    request = RunRequest(
+        out=Path(out),
+        cases=(case if isinstance(case, str) else target_of(case),),
+        fixes=tuple(fixes),
+        measures=tuple(measures),
+        modes=None,
+        sizes=None,
+        device=device,
+        threads=threads,
+        workers=None,
+        timeout_s=timeout_s,
+        checkpoint_dtype="float32",
+        options=Options(budget_s=budget_s, processes=processes, seed=seed),
+        candidates=tuple(candidates),
+    )
+    run_command(request, Console(quiet=True))
+    return load(Path(out))
 
 
 class _Terminated(KeyboardInterrupt):
@@ -213,12 +287,19 @@ def admit(request: RunRequest, console: Console) -> Admitted:
         except WorkerError as error:
             names = " and ".join((*targets, *request.candidates))
             raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
-    for case in cases:
-        lacking = [f"{name} (add {' and '.join(hooks)})" for name, hooks in case.missing.items()]
-        if lacking:
-            line = f"{case.case}: not applicable: {', '.join(lacking)}, to an OwnCase that the factory returns"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
     return Admitted(tuple(cases), tuple(candidates))
+
+
+def with_plugins(request: RunRequest) -> RunRequest:
+    """Put places in the stead of names that installed packages have given to cases and fixes."""
+    cases, fixes = plugins("precision_eval.cases"), plugins("precision_eval.fixes")
+    own = tuple(fixes[name] for name in request.fixes if name in fixes)
+    return replace(
+        request,
+        cases=None if request.cases is None else tuple(cases.get(name, name) for name in request.cases),
+        fixes=tuple(name for name in request.fixes if name not in fixes),
+        candidates=(*own, *(fixes.get(name, name) for name in request.candidates)),
+    )
 
 
 def _admitted(*arguments: Any) -> Any:
@@ -238,7 +319,7 @@ def plan_of(request: RunRequest, device: str, own: Admitted | None = None) -> Pl
     from precision_eval.fixes.catalog import FIXES, Fix
 
     own = own or Admitted()
-    entries = [*all_cases(), *(case_of(case.case, measures=case.measures, digest=case.digest) for case in own.cases)]
+    entries = [*all_cases(), *(case_of(case.case, digest=case.digest) for case in own.cases)]
     fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
     digests = {one.fix: one.digest for one in own.candidates}
     size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)

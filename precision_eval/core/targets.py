@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,23 @@ from precision_eval.core.errors import ParameterError
 def is_target(name: str) -> bool:
     """Say whether a name is a place to import from, and no id of a registry."""
     return ":" in name
+
+
+def target_of(function: Any) -> str:
+    """Return where a function is written, ``module:name`` or ``file.py:name``, for other processes to import."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<unnamed>")
+    file = getattr(sys.modules.get(module or ""), "__file__", None)
+    if module is None or file is None or "<" in name:
+        raise ParameterError(
+            f"{name} is in no file, and each measurement is made by a process that imports it; write it to a file "
+            "(in a notebook: %%writefile my_case.py) and give 'my_case.py:function'"
+        )
+    return f"{file if module == '__main__' else module}:{name}"
+
+
+def plugins(group: str) -> dict[str, str]:
+    """Return the names that installed packages give in a group of entry points, and the target of each."""
+    return {entry.name: entry.value for entry in entry_points(group=group)}
 
 
 def loaded(target: str, *, kind: str = "factory") -> Any:

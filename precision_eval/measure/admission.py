@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.own import HOOKS, SIZE, built, digest_of
+from precision_eval.cases.own import SIZE, built, digest_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
@@ -34,8 +34,6 @@ class AdmittedCase:
 
     case: str
     digest: str
-    measures: tuple[str, ...]
-    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,7 @@ def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
         )
     _check_model(target, case)
     _check_calls(target, case)
-    own = case.own
-    missing = {
-        name: tuple(hook for hook in hooks if getattr(own, hook) is None)
-        for name, hooks in HOOKS.items()
-        if name not in own.measures
-    }
-    return AdmittedCase(target, digest, own.measures, missing)
+    return AdmittedCase(target, digest)
 
 
 def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:

@@ -1,0 +1,87 @@
+"""Benchmarks for somebody's own asv suite: a model of theirs under fixes, over their commits.
+
+Conventions: a fix under which the model raises is a failed benchmark in asv, not a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+from precision_eval.core.errors import PrecisionEvalError
+
+
+class FixRaisedError(PrecisionEvalError, RuntimeError):
+    """A model raises under a fix, or its output is not finite, so that there is no figure."""
+
+
+def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float16", "bfloat16")) -> type:
+    """Make a class of asv benchmarks: time, peak memory, drift and stored bytes of one call, per fix.
+
+    Parameters
+    ----------
+    factory : str
+        Where a factory of ``(model, inputs)`` is written, ``package.module:function`` or ``file.py:function``.
+    fixes : sequence of str
+        Ids of shipped fixes, and where own ones are written.
+
+    Returns
+    -------
+    type
+        To be bound to a name in a module of the suite, such as ``Precision``.
+
+    Examples
+    --------
+    >>> from precision_eval.asv import benchmarks_for
+    >>> benchmarks_for("mypackage.loading:factory", fixes=["float16"]).params
+    [['float16']]
+    """
+
+    class OwnBenchmarks:
+        params: ClassVar[list[list[str]]] = [list(fixes)]
+        param_names: ClassVar[list[str]] = ["fix"]
+        timeout = 900
+
+        def setup(self, fix: str) -> None:
+            from precision_eval.cases.own import own_case
+            from precision_eval.fixes.outside import fixed
+
+            own = own_case(factory)
+            self.model, self.inputs = own.module(), own.arguments()
+            named = len(self.inputs) == 1 and isinstance(self.inputs[0], dict)
+            self.fixed = fixed(self.model, fix)
+            self.stack = ExitStack()
+            self.stack.enter_context(self.fixed.applied.agreeing())
+            self.call = self.fixed.bound((), self.inputs[0]) if named else self.fixed.bound(self.inputs, {})
+            self.call()
+
+        def teardown(self, fix: str) -> None:
+            self.stack.close()
+
+        def time_call(self, fix: str) -> None:
+            self.call()
+
+        def peakmem_call(self, fix: str) -> None:
+            self.call()
+
+        def track_drift(self, fix: str) -> Any:
+            from precision_eval.studies.compare import compare
+
+            self.stack.close()  # compare puts the fix in force itself
+            cost = compare(
+                {fix: self.fixed}, *self.inputs, baseline=fix, reference=self.model, latency=False, memory=False
+            )[fix]
+            if cost.drift is None:
+                raise FixRaisedError(f"no drift of {fix}: {cost.status}: {cost.reason}")
+            return cost.drift
+
+        def track_stored_bytes(self, fix: str) -> int:
+            from precision_eval.fixes.storage import storage_bytes
+
+            return storage_bytes(self.fixed.model)
+
+        track_drift.unit = "relative error"  # type: ignore[attr-defined]
+        track_stored_bytes.unit = "bytes"  # type: ignore[attr-defined]
+
+    return OwnBenchmarks

@@ -1,0 +1,110 @@
+"""What ``init`` writes runs as written: case, pytest file, asv's benchmarks; an edit that harms is caught."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import own_files
+import pytest
+
+from precision_eval import ParameterError
+from precision_eval.asv import benchmarks_for
+from precision_eval.cli.run import with_plugins
+from precision_eval.core.targets import called, target_of
+from precision_eval.measure.admission import admitted_candidate, admitted_case
+from precision_eval.studies.starter import FILES, write_files
+
+ROOT = Path(__file__).resolve().parents[2]
+
+HARMED = """
+import torch
+
+def test_a_harm_is_caught(precision):
+    model = torch.nn.Linear(256, 256)
+    coarse = torch.nn.Linear(256, 256)
+    coarse.load_state_dict({name: value.bfloat16().float() for name, value in model.state_dict().items()})
+    precision.assert_no_worse(coarse, torch.ones(4, 256), than=model, budget_s=0.1)
+
+def test_the_same_is_no_worse(precision):
+    model = torch.nn.Linear(256, 256)
+    precision.assert_no_worse(model, torch.ones(4, 256), than=model, slower=10.0, budget_s=0.1)
+"""
+
+
+def test_init_writes_all_or_nothing(tmp_path):
+    (tmp_path / "asv.conf.json").write_text("{}")
+    with pytest.raises(ParameterError, match=r"asv\.conf\.json is there already; nothing was written"):
+        write_files(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["asv.conf.json"]
+
+
+def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
+    assert [path.is_file() for path in write_files(tmp_path)] == [True] * len(FILES)
+    case, own = (f"{tmp_path / 'precision_case.py'}:{name}" for name in ("factory", "candidate"))
+    assert admitted_case(case, "cpu", 0).digest
+    assert admitted_candidate(own, case, "own", "cpu", 0).modes == ("eager", "compiled")
+    suite = benchmarks_for(case, fixes=["as_shipped", "float16", own])()
+    figures = {}
+    for fix in suite.params[0][1:]:
+        suite.setup(fix)
+        suite.time_call(fix)
+        figures[fix] = suite.track_stored_bytes(fix), suite.track_drift(fix)
+        suite.teardown(fix)
+    assert figures[own][0] == 2 * figures["float16"][0]
+    assert figures[own][1] < 1e-6 < figures["float16"][1]
+    with pytest.raises(RuntimeError, match="dtype"):
+        suite.setup("as_shipped")
+
+
+def test_the_pytest_file_passes_and_a_harm_fails(tmp_path):
+    write_files(tmp_path)
+    (tmp_path / "test_harmed.py").write_text(HARMED)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "precision_eval.pytest_plugin", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    assert "it drifts further" in done.stdout
+
+
+def test_entry_points_name_cases_and_fixes(monkeypatch):
+    from precision_eval.cli.run import RunRequest
+    from precision_eval.core.cells import Options
+
+    entries = {
+        "precision_eval.cases": [importlib.metadata.EntryPoint("mine", "pkg.cases:factory", "precision_eval.cases")],
+        "precision_eval.fixes": [importlib.metadata.EntryPoint("ours", "pkg.fixes:half", "precision_eval.fixes")],
+    }
+    monkeypatch.setattr("precision_eval.core.targets.entry_points", lambda group: entries[group])
+    request = RunRequest(
+        out=Path("out"), cases=("mine", "voice"), fixes=("float16", "ours"), measures=("*",), modes=None, sizes=None,
+        device="cpu", threads=1, workers=None, timeout_s=1.0, checkpoint_dtype="float32", options=Options(),
+    )  # fmt: skip
+    named = with_plugins(request)
+    assert (named.cases, named.fixes) == (("pkg.cases:factory", "voice"), ("float16",))
+    assert named.candidates == ("pkg.fixes:half",)
+
+
+def test_a_function_is_named_by_where_it_is_written(tmp_path):
+    assert target_of(write_files) == "precision_eval.studies.starter:write_files"
+    with pytest.raises(ParameterError, match="is in no file"):
+        target_of(lambda: None)
+    (tmp_path / "case.py").write_text(own_files.CASE)
+    assert len(called(f"{tmp_path / 'case.py'}:factory")) == 2
+
+
+def test_the_page_about_own_models_works_as_written(tmp_path):
+    blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", (ROOT / "docs" / "own-model.md").read_text(), re.S)
+    for name, text in blocks:
+        (tmp_path / name).write_text(text)
+    case, fix = f"{tmp_path / 'my_case.py'}:factory", f"{tmp_path / 'mine.py'}:wide_cache"
+    assert admitted_case(case, "cpu", 0).digest
+    assert admitted_candidate(fix, case, "own", "cpu", 0).storage == "as_shipped"
+    assert sum(len(text.strip().splitlines()) for _, text in blocks) < 20
