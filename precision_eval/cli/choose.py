@@ -7,6 +7,7 @@ for some case no fix keeps the limits or none cures it, 4 where a case's records
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from precision_eval.cli import EXIT_COULD_NOT_TELL, EXIT_VERDICT
-from precision_eval.core.errors import RecordError
+from precision_eval.core.formatting import one_line
 
 if TYPE_CHECKING:
     from precision_eval.results.choose import Answer, Choice, Question
 
 NARROW = 105
 """Columns below which the table leaves out what it can."""
-
-RECORDS_NAME = "records.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,19 +62,14 @@ class ChooseRequest:
 
 def choose_command(request: ChooseRequest, *, console: Console | None = None) -> None:
     """Choose and print."""
-    from precision_eval.core.records import RecordFile
     from precision_eval.results.choose import answer, groups_of
+    from precision_eval.results.reading import load_run
 
     question = request.question()
-    path = request.run_dir / RECORDS_NAME
-    if not path.exists():
-        raise RecordError(
-            f"{request.run_dir} holds no {RECORDS_NAME}; give the folder named by `precision-eval run --out`"
-        )
-    records = RecordFile(path).read().records
-    if not records:
-        raise RecordError(f"{path} holds no record; measure first: precision-eval run --out {request.run_dir}")
-    found = answer(groups_of(records, run=str(request.run_dir)), question)
+    run = load_run(request.run_dir)
+    for line in run.damage:
+        print(f"Not counted: {one_line(line)}", file=sys.stderr)
+    found = answer(groups_of(run.records, run=str(request.run_dir)), question)
     if request.as_json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:

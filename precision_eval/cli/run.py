@@ -106,9 +106,12 @@ def _run_to_report(request: RunRequest, draft: Plan, own: Admitted, records: Rec
     from precision_eval.core.files import remove_unfinished
 
     remove_unfinished(request.out)
-    torn_bytes = records.read().torn_bytes
-    if torn_bytes:
-        console.print(f"{records.path}: a torn last line ({torn_bytes} bytes) is dropped; its cell is measured again")
+    reading = records.read()
+    if reading.torn_bytes:
+        line = f"{records.path}: a torn last line ({reading.torn_bytes} bytes) is dropped; its cell is measured again"
+        console.print(line, markup=False)
+    for fault in reading.faults:
+        console.print(fault, highlight=False, markup=False)
     settled = _measure(request, draft, own, records, console)
     remove_unfinished(request.out)
     from precision_eval.cli.report import write_reports

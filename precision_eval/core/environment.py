@@ -16,8 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import ParameterError
-from precision_eval.core.files import written_whole
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import from_json, written_whole
+from precision_eval.core.shapes import ENVIRONMENT, misfit
 
 LIBRARIES: tuple[str, ...] = ("precision-eval", "torch", "numpy", "scipy", "librosa", "soundfile", "safetensors")
 
@@ -87,6 +88,14 @@ def store_environment(environment: dict[str, Any], run_dir: Path) -> str:
     with written_whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
     return environment_sha(environment)
+
+
+def environment_of(content: bytes, *, where: str) -> dict[str, Any]:
+    """Read the text of an environment's file; one that no run has written is refused."""
+    environment = from_json(content, where=where)
+    if problem := misfit(environment, ENVIRONMENT, where="it"):
+        raise RecordError(f"{where} describes no environment: {problem}")
+    return dict(environment)
 
 
 def usable_cores() -> int:

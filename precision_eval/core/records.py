@@ -1,7 +1,8 @@
 """Records: what a run has measured, one line of :mod:`precision_eval.core.files` each.
 
 Conventions: where a cell was recorded more than once, the last record counts (:func:`latest`), whatever the clock said.
-Records of schema version 1 are read in the words of version 2.
+Records of schema version 1 are read in the words of version 2. A line is checked once, here: what does not fit
+:mod:`precision_eval.core.shapes` is no record, and is named with its line while the others are read.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core import shapes
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import JsonLines, claimed, from_json, to_json
+from precision_eval.core.formatting import visible
 
 SCHEMA_VERSION = 2
 
@@ -63,6 +66,8 @@ class Record:
         SHA-256 of the environment file it was measured under.
     schema_version : int
         Of this layout.
+    extra : dict
+        Fields of the line that this version does not know; they are written back as they were read.
     """
 
     cell: str
@@ -83,6 +88,7 @@ class Record:
     environment: str
     options: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
+    extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value, known in (("status", self.status, STATUSES), ("role", self.role, ROLES)):
@@ -97,7 +103,8 @@ class Record:
         RecordError
             The data hold NaN, infinity or something that is not plain data.
         """
-        return to_json(asdict(self), what=f"record of {self.cell}")
+        content = asdict(self)
+        return to_json(content.pop("extra") | content, what=f"record of {self.cell}")
 
     @classmethod
     def from_json(cls, line: str | bytes, *, where: str = "record") -> Record:
@@ -113,34 +120,33 @@ class Record:
         Raises
         ------
         RecordError
-            The line is no JSON object, has another schema version, or lacks or adds a field.
+            The line is no JSON object, has another schema version, lacks a field, or holds what does not fit one.
         """
-        found = from_json(line, where=where)
-        if not isinstance(found, dict):
-            raise RecordError(f"{where} holds a JSON {type(found).__name__}; expected an object")
-        version = found.get("schema_version")
-        if version == 1:
-            found = _from_version_1(found)
+        content = from_json(line, where=where)
+        if not isinstance(content, dict):
+            raise RecordError(f"{where} holds a JSON {type(content).__name__}; expected an object")
+        version = content.get("schema_version")
+        if version == 1 and not isinstance(version, bool):
+            content = _from_version_1(content)
         elif version != SCHEMA_VERSION:
             raise RecordError(
-                f"{where} has schema version {version}, this precision-eval reads 1 and {SCHEMA_VERSION}; "
-                "use the version that wrote it, or another --out"
+                f"{where} has schema version {visible(str(version)[:40])}, this precision-eval reads 1 and "
+                f"{SCHEMA_VERSION}; use the version that wrote it, or another --out"
             )
-        known = {item.name for item in fields(cls)}
-        if set(found) != known:
-            missing, extra = sorted(known - set(found)), sorted(set(found) - known)
-            raise RecordError(
-                f"{where} lacks {missing or 'nothing'} and adds {extra or 'nothing'}; it was edited or damaged"
-            )
-        return cls(**found)
+        if problem := _misfit(content):
+            raise RecordError(f"{where}: {problem}; it was edited or damaged, measure that cell again")
+        known = {item.name for item in fields(cls)} - {"extra"}
+        extra = {name: value for name, value in content.items() if name not in known}
+        return cls(**{name: content[name] for name in known}, extra=extra)
 
 
 @dataclass(frozen=True)
 class RecordsRead:
-    """What a records file holds."""
+    """What a records file holds: its records, the length of a torn tail, and what is wrong with each unfit line."""
 
     records: tuple[Record, ...]
     torn_bytes: int = 0
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,10 +156,23 @@ class RecordFile:
     path: Path
 
     def read(self) -> RecordsRead:
-        """Read every whole record."""
+        """Read every whole line that is a record.
+
+        Raises
+        ------
+        RecordError
+            There are lines, and none of them is a record.
+        """
         content = JsonLines(self.path).read()
-        records = (Record.from_json(line, where=f"{self.path} line {number}") for number, line in content.lines)
-        return RecordsRead(tuple(records), content.torn_bytes)
+        records, faults = [], []
+        for number, line in content.lines:
+            try:
+                records.append(Record.from_json(line, where=f"{self.path} line {number}"))
+            except RecordError as error:
+                faults.append(str(error))
+        if faults and not records:
+            raise RecordError(faults[0])
+        return RecordsRead(tuple(records), content.torn_bytes, tuple(faults))
 
     def append(self, records: Sequence[Record]) -> None:
         """Append records in one write, after moving a torn tail out of the way."""
@@ -170,6 +189,18 @@ def latest(records: Iterable[Record]) -> dict[str, Record]:
     for record in records:
         found[record.cell] = record
     return found
+
+
+def _misfit(content: dict[str, Any]) -> str:
+    """Say what of a line of this schema version does not fit; empty where all does."""
+    if problem := shapes.misfit(content, shapes.RECORD, where="record"):
+        return problem
+    for name, known in (("status", STATUSES), ("role", ROLES)):
+        if content[name] not in known:
+            return f"record.{name} is '{content[name]}'; expected one of {', '.join(known)}"
+    shape = shapes.DATA.get(content["measure"])
+    passed = content["status"] == "passed" and content["data"] is not None
+    return shapes.misfit(content["data"], shape, where="record.data") if shape and passed else ""
 
 
 def _from_version_1(found: dict[str, Any]) -> dict[str, Any]:

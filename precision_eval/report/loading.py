@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import html
 import importlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, with_interval
+from precision_eval.core.formatting import MISSING, fixed, join, memory_text, one_line, scientific, with_interval
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows
@@ -224,12 +225,15 @@ class LoadedRun:
         What it was measured with; empty where that is not stored.
     torn_bytes : int
         Length of a torn last record, which is not among the records.
+    faults : tuple of str
+        What is wrong with each line that is no record, with its number; :func:`load` warns of them.
     """
 
     path: Path
     records: Mapping[str, LoadedRecord] = field(repr=False)
     environment: Mapping[str, Any] = field(repr=False, default_factory=dict)
     torn_bytes: int = 0
+    faults: tuple[str, ...] = ()
 
     @cached_property
     def comparisons(self) -> tuple[FixComparison, ...]:
@@ -358,9 +362,13 @@ def load(path: str | Path) -> LoadedRun:
     'full_float32'
     """
     run = load_run(Path(path))
+    for line in run.damage:
+        warnings.warn(one_line(line), stacklevel=2)
     names = [item.name for item in fields(Record)]
     records = {record.cell: LoadedRecord(**{name: getattr(record, name) for name in names}) for record in run.records}
-    return LoadedRun(path=run.directory, records=records, environment=run.environment, torn_bytes=run.torn_bytes)
+    return LoadedRun(
+        path=run.directory, records=records, environment=run.environment, torn_bytes=run.torn_bytes, faults=run.faults
+    )
 
 
 def choose(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from precision_eval.core.formatting import join
+from precision_eval.core.environment import environment_of
+from precision_eval.core.errors import RecordError
+from precision_eval.core.formatting import join, one_line
 from precision_eval.core.records import Record
-from precision_eval.core.table import print_table, to_markdown
+from precision_eval.core.table import markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import tables_of
 from precision_eval.report.version_notes import version_table
@@ -70,8 +71,8 @@ def _stored(run: Run) -> dict[str, Mapping[str, Any]]:
     for path in sorted(run.directory.glob("environment*.json")):
         content = path.read_bytes()
         try:
-            found[hashlib.sha256(content).hexdigest()] = json.loads(content)
-        except ValueError:
+            found[hashlib.sha256(content).hexdigest()] = environment_of(content, where=path.name)
+        except RecordError:
             continue
     return found
 
@@ -203,8 +204,8 @@ def print_report(run: Run, *, console: Console, files: Sequence[Path]) -> None:
     console.print()
     for line in environment_lines(run):
         console.print(line, style="dim", highlight=False, markup=False)
-    if run.torn_bytes:
-        console.print(f"The last record is torn ({run.torn_bytes} bytes) and not counted; run again to resume.")
+    for line in run.damage:
+        console.print(f"Not counted: {one_line(line)}", style="yellow", highlight=False, markup=False)
     for section in run.sections:
         for table in tables_of(run, section):
             print_table(table, console)
@@ -255,6 +256,7 @@ def findings(run: Run) -> list[tuple[str, list[str]]]:
 def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
     """Return the report as Markdown, with figures linked relative to the run's folder."""
     parts = [f"# Report of `{run.directory.name}`", environment_markdown(run)]
+    parts += [f"- Not counted: {markdown_text(line)}" for line in run.damage]
     parts.append("## What the numbers say")
     parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
     for section in run.sections:

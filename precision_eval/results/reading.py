@@ -8,7 +8,6 @@ ratio is over the recording, not how another recording would differ.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from precision_eval.core.cells import pins_text
+from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.results.model import (
@@ -45,6 +45,7 @@ TWO_DIGITS = 0.05
 """Relative error above which fewer than two decimal digits are right; a doubt, not a limit."""
 
 _NOISE_FLOOR_OFF = re.compile("(noise floor|null) is off")  # schema version 1 said null
+_FAULTS_NAMED = 5
 _SOUND_RESAMPLES = 1000
 _CONFIDENCE = 0.95
 
@@ -85,6 +86,15 @@ class Run:
     records: tuple[Record, ...] = field(repr=False)
     environment: Mapping[str, Any] = field(repr=False)
     torn_bytes: int = 0
+    faults: tuple[str, ...] = ()
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What of the records file could not be read, one line each; of many lines the first few."""
+        torn = (f"The last record is torn ({self.torn_bytes} bytes) and not counted; run again to resume.",)
+        rest = len(self.faults) - _FAULTS_NAMED
+        more = (f"… and {rest} more lines that are no records.",) if rest > 0 else ()
+        return (*(torn if self.torn_bytes else ()), *self.faults[:_FAULTS_NAMED], *more)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -134,6 +144,7 @@ def load_run(run_dir: Path) -> Run:
         records=tuple(latest(reading.records).values()),
         environment=read_environment(run_dir),
         torn_bytes=reading.torn_bytes,
+        faults=reading.faults,
     )
 
 
@@ -143,12 +154,10 @@ def read_environment(run_dir: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(
-            f"{path} is no JSON ({error}); remove it, or write it again: precision-eval run --out {run_dir}"
-        ) from error
-    return found if isinstance(found, Mapping) else {}
+        return environment_of(path.read_bytes(), where=str(path))
+    except (OSError, RecordError) as error:
+        what = str(error).removesuffix("; mend or remove it")
+        raise RecordError(f"{what}; remove it, or write it again: precision-eval run --out {run_dir}") from error
 
 
 def status_of(records: Sequence[Record]) -> tuple[str, str | None]:

@@ -63,7 +63,8 @@ def made_run(
     sha = environment_sha(environment)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "environment.json").write_text(environment_json(environment))
-    ratio = {"ratio": sum(ratios) / len(ratios), "process_ratios": list(ratios) if len(ratios) > 1 else []}
+    ratio = {"baseline": "full_float32", "ratio": sum(ratios) / len(ratios)}
+    ratio["process_ratios"] = list(ratios) if len(ratios) > 1 else []
     memory = {"allocated_peak_bytes": peak, "storage_bytes": 500, "rss_peak_bytes": 10_000, "reserved_peak_bytes": None}
     data = {"trace": {}, "latency": ratio, "drift": {"relative_error": drift}, "memory": memory}
     reason = None if status == "passed" else "RuntimeError: Expected query, key, and value to have the same dtype"

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
+from precision_eval.core.formatting import one_line
 from precision_eval.core.templating import template_environment
 from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.findings import sound_sentences
@@ -122,7 +123,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "other_environments": _environments(run),
         "guide": reading_guide(run),
         "files": [one for one in _FILES if (run.directory / one).is_file()],
-        "torn_bytes": run.torn_bytes,
+        "damage": [one_line(line) for line in run.damage],
         "sound_command": _sound_command(places),
         "cells_text": lambda cell: cell if isinstance(cell, tuple) else (cell,),
     }

@@ -8,7 +8,6 @@ are shown (commit, torch version, Python).
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.targets import is_target
@@ -132,18 +132,15 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     facts = _agreed([_facts(environments[sha]) for sha in used], folder)
     remarks = _joined([_remarks(environments[sha]) for sha in used])
     figures = {key: figure for record in records for key, figure in _figures(record)}
-    damage = (f"{path} ends in a torn record of {reading.torn_bytes} bytes",) if reading.torn_bytes else ()
-    return Side(name=name, facts=facts, remarks=remarks, figures=figures, damage=damage)
+    torn = (f"{path} ends in a torn record of {reading.torn_bytes} bytes",) if reading.torn_bytes else ()
+    return Side(name=name, facts=facts, remarks=remarks, figures=figures, damage=(*torn, *reading.faults))
 
 
 def _environments(folder: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted(folder.glob("environment*.json")):
         content = path.read_bytes()
-        try:
-            found[hashlib.sha256(content).hexdigest()] = dict(json.loads(content))
-        except (ValueError, TypeError) as error:
-            raise RecordError(f"{path} is damaged: {error}; restore it, or measure again") from error
+        found[hashlib.sha256(content).hexdigest()] = environment_of(content, where=str(path))
     return found
 
 

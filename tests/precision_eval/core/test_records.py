@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from precision_eval.core.errors import RecordError
 from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.shapes import DATA, misfit
 
 RECORD = Record(
     cell="voice/kv_to_query/eager@cpu:default#drift",
@@ -48,7 +50,7 @@ PLAIN = st.recursive(
 @settings(max_examples=40)
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))
 def test_round_trip(data):
-    record = replace(RECORD, data=data)
+    record = replace(RECORD, measure="of_somebody_else", data=data)
     line = record.to_json()
     assert "\n" not in line
     assert Record.from_json(line) == record
@@ -132,14 +134,38 @@ def test_whole_last_line_without_newline_is_kept(tmp_path):
     assert file.read().records == (RECORD, RECORD)
 
 
-def test_damage_in_the_middle_is_an_error(tmp_path):
+def test_a_line_that_is_no_record_is_named_and_the_rest_is_read(tmp_path):
     file = RecordFile(tmp_path / "records.jsonl")
-    file.path.write_text(RECORD.to_json() + "\n{broken\n" + RECORD.to_json() + "\n")
-    with pytest.raises(RecordError, match="line 2 is damaged"):
-        file.read()
-    file.path.write_bytes(b"\xff\xfe\n" + RECORD.to_json().encode() + b"\n")
+    whole = RECORD.to_json()
+    wrong = whole.replace('"relative_error":0.5', '"relative_error":"much"')
+    file.path.write_text("\n".join([whole, "{broken", wrong, "[1]", whole]) + "\n")
+    reading = file.read()
+    assert reading.records == (RECORD, RECORD)
+    assert [re.search(r"line \d", fault)[0] for fault in reading.faults] == ["line 2", "line 3", "line 4"]
+    assert "record.data.relative_error is 'much'; expected a number from 0 to 1e+50" in reading.faults[1]
+    file.path.write_bytes(b"\xff\xfe\n" + b'{"cell":1}\n')
     with pytest.raises(RecordError, match="line 1 is damaged"):
         file.read()
+
+
+def test_fields_of_a_later_version_are_kept():
+    line = {**json.loads(RECORD.to_json()), "novel": [1], "data": {"relative_error": 0.5, "also": {"x": None}}}
+    assert json.loads(Record.from_json(json.dumps(line)).to_json()) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"ratio": 1.0, "baseline": "b", "ratio_low": 1.5}, "fall from one to the next"),
+        ({"ratio": 1.0, "baseline": "b", "block_median_s": [1.0], "baseline_block_median_s": []}, "differ in length"),
+        ({"ratio": 1.0}, "lacks baseline"),
+        ({"ratio": 0.0, "baseline": "b"}, "data.ratio is '0.0'; expected a number from 1e-12"),
+        ({"ratio": 1.0, "baseline": "b", "process_ratios": [1.0, None]}, r"process_ratios\[…\] is 'None'"),
+        ({"ratio": 1.0, "baseline": "b", "doubts": "text"}, "doubts is 'text'; expected a list"),
+    ],
+)
+def test_figures_of_a_measure_fit_its_shape(value, expected):
+    assert re.search(expected, misfit(value, DATA["latency"], where="data"))
 
 
 def test_the_first_schemas_words_are_renamed_and_its_numbers_kept():
@@ -158,10 +184,19 @@ def test_the_first_schemas_words_are_renamed_and_its_numbers_kept():
     ("line", "match"),
     [
         ("[1]", "holds a JSON list"),
-        ('{"schema_version":1}', "lacks .*'cell'"),
+        ('{"schema_version":1}', "record lacks cell"),
         (RECORD.to_json().replace('"passed"', '"great"'), "status is 'great'; expected one of passed, raised"),
         (RECORD.to_json().replace('"role":"fix"', '"role":"boss"'), "role is 'boss'"),
         (RECORD.to_json().replace("0.5", "NaN"), "NaN is not strict JSON"),
+        (RECORD.to_json().replace("0.5", "1e400"), "holds the number inf"),
+        (RECORD.to_json().replace("0.5", "1" + "0" * 400), "holds the number 1000"),
+        (RECORD.to_json().replace("0.5", "true"), "relative_error is 'True'; expected a number"),
+        (RECORD.to_json().replace("0.5", "[" * 60 + "]" * 60), "nested more than 40 deep"),
+        (
+            RECORD.to_json().replace('"case":"voice"', r'"case":"\u001b[2J"'),
+            r"case is '\\x1b\[2J'; expected a printable",
+        ),
+        (RECORD.to_json().replace('"threads":1', '"threads":0'), "threads is '0'; expected a whole number from 1"),
     ],
 )
 def test_wrong_lines(line, match):
@@ -233,7 +268,8 @@ from pathlib import Path
 from precision_eval.core.records import Record, RecordFile
 record = Record.from_json(sys.argv[3])
 for _ in range(50):
-    RecordFile(Path(sys.argv[1])).append([replace(record, cell=sys.argv[2], data={"text": "x" * 3000})])
+    data = {"relative_error": 0.5, "text": "x" * 3000}
+    RecordFile(Path(sys.argv[1])).append([replace(record, cell=sys.argv[2], data=data)])
 """
 
 

@@ -190,7 +190,7 @@ def test_a_torn_environment_is_named(copied):
     assert load(copied).environment == {}
     (copied / "environment.json").write_text('{"torch": ', encoding="utf-8")
     with pytest.raises(
-        RecordError, match=r"environment\.json is no JSON .*; remove it, or write it again: precision-eval"
+        RecordError, match=r"environment\.json is damaged.*; remove it, or write it again: precision-eval"
     ):
         load(copied)
 

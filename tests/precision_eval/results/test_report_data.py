@@ -31,7 +31,7 @@ def test_a_torn_environment_is_one_clear_error(synthetic, tmp_path):
     run = synthetic(tmp_path)
     run.add("w", "s", "eager", "float16", "memory", {"allocated_peak_bytes": 7, "storage_bytes": 5})
     (run.write() / "environment.json").write_text('{"torch": ')
-    with pytest.raises(RecordError, match=r"environment\.json is no JSON"):
+    with pytest.raises(RecordError, match=r"environment\.json is damaged"):
         load_run(tmp_path)
 
 

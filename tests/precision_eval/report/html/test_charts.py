@@ -9,7 +9,6 @@ from markupsafe import Markup
 from precision_eval.core.drawing import FIX_STYLES, new_figure
 from precision_eval.core.records import Record
 from precision_eval.report.html.charts import series_at
-from precision_eval.report.html.paper import svg_of, variables_in
 from precision_eval.report.html.facts import Figure, combined, pointer
 from precision_eval.report.html.paper import (
     DARK,
@@ -19,6 +18,8 @@ from precision_eval.report.html.paper import (
     contrast,
     palette_of,
     rules_of,
+    svg_of,
+    variables_in,
 )
 
 FIXES = tuple(FIX_STYLES)

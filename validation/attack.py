@@ -1,0 +1,326 @@
+"""Hostile result files: random mutations of real ones, read by every command that reads results.
+
+A *mutation* is one change of one value: its type, range, name, depth or text. Several go into one copy of a folder,
+which is then given to the commands in this process. Counted are exceptions that are none of the suite's own errors,
+JSON that is not strict, and control characters that reach an output. A seed names each trial, so that each can be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precision_eval.core.errors import PrecisionEvalError
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_DEEP: Any = "deep"
+for _ in range(150):
+    _DEEP = [_DEEP]
+
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 1, 2**63, 10**400, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324),
+    *(
+        "",
+        " ",
+        "x" * 20_000,
+        "\ud800",
+        "\x1b]0;owned\x07\x1b[2J",
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "a\x00b",
+        "\u202e",
+    ),
+    *(
+        "<script>alert(1)</script>",
+        "=cmd|' /C calc'!A0",
+        "line\nbreak",
+        "[/b]",
+        "[red]",
+        "$x_{$",
+        "%s {0} {",
+        "NaN",
+        "1",
+    ),
+    *([], {}, [None], [[]], [1, "a", None], {"a": {"b": []}}, _DEEP, {"": ""}, [0.0] * 50),
+)
+"""Values that a field may be replaced by."""
+
+
+def mutated(value: Any, rng: np.random.Generator) -> Any:
+    """Return a copy of plain data with one change somewhere in it."""
+    items = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    if not items or rng.random() < 0.12:
+        return _changed(value, rng)
+    key, inner = items[int(rng.integers(len(items)))]
+    if isinstance(value, list):
+        return [*value[:key], mutated(inner, rng), *value[key + 1 :]]
+    return {**value, key: mutated(inner, rng)}
+
+
+def _changed(value: Any, rng: np.random.Generator) -> Any:
+    """Return something else than `value`: fewer or more parts of it, a number scaled, or a hostile value."""
+    other = HOSTILE[int(rng.integers(len(HOSTILE)))]
+    kind = rng.random()
+    if isinstance(value, dict) and value and kind < 0.7:
+        name = list(value)[int(rng.integers(len(value)))]
+        if kind < 0.35:
+            return {key: inner for key, inner in value.items() if key != name}
+        return {**value, str(other)[:300] if kind < 0.5 else name: other}
+    if isinstance(value, list) and value and kind < 0.6:
+        return value[: int(rng.integers(len(value)))] if kind < 0.3 else [*value, other]
+    if isinstance(value, int | float) and abs(value) < 2**63 and kind < 0.4:
+        return value * float(rng.choice([-1.0, 1e-30, 1e30, 0.0, 1e6]))
+    return other
+
+
+def _mutate_lines(path: Path, count: int, rng: np.random.Generator) -> None:
+    """Change `count` lines of a JSON Lines file; now and then a name in all of them, or the bytes of one."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for _ in range(count):
+        number, kind = int(rng.integers(len(lines))), rng.random()
+        if kind < 0.04:
+            lines[number] = lines[number][: int(rng.integers(1, len(lines[number])))] + "{"
+            continue
+        try:
+            content = json.loads(lines[number])
+        except (ValueError, RecursionError):
+            continue
+        if kind < 0.12 and isinstance(content, dict):
+            name = str(rng.choice(["case", "fix", "mode", "device", "size"]))
+            old, new = content.get(name), str(HOSTILE[int(rng.integers(len(HOSTILE)))])[:300]
+            if isinstance(old, str) and old:
+                lines = [line.replace(json.dumps(old)[1:-1], json.dumps(new)[1:-1]) for line in lines]
+            continue
+        lines[number] = json.dumps(mutated(content, rng))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _mutate_document(path: Path, count: int, rng: np.random.Generator) -> None:
+    """Change a JSON file in `count` places."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for _ in range(count):
+        content = mutated(content, rng)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _mutate(path: Path, count: int, rng: np.random.Generator) -> None:
+    (_mutate_lines if path.suffix == ".jsonl" else _mutate_document)(path, count, rng)
+
+
+Read = Callable[[Path, Path], list[tuple[str, Callable[[], Any]]]]
+"""Given the mutated folder and a whole one: what reads them, by name."""
+
+
+def _command(*words: object) -> Callable[[], str]:
+    """Return a call of ``precision-eval`` in this process that gives what it printed."""
+
+    def call() -> str:
+        from typer.testing import CliRunner
+
+        from precision_eval.cli.commands import app
+
+        done = CliRunner().invoke(app, [str(word) for word in words])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        if "--json" in words and done.exit_code in (0, 1, 4) and done.stdout.strip():
+            json.loads(done.stdout, parse_constant=_refused)
+        return done.output
+
+    return call
+
+
+def _refused(name: str) -> None:
+    raise AssertionError(f"{name} in the JSON that a command prints")
+
+
+def _read_run(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    from precision_eval import load
+
+    def loaded() -> str:
+        run = load(folder)
+        json.dumps([run.to_dicts(kind=kind) for kind in ("fixes", "records")], allow_nan=False)
+        return repr(run) + run._repr_html_()
+
+    return [
+        ("load", loaded),
+        ("choose", _command("choose", folder)),
+        ("choose --json", _command("choose", folder, "--policy", "speed", "--json")),
+        ("gate", _command("gate", whole, folder)),
+        ("gate --json", _command("gate", folder, whole, "--json")),
+    ]
+
+
+def _read_report(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    return [("report", _command("report", folder))]
+
+
+def _read_asv(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    gate = _command("gate", "2.12.1", "2.13.0", "--results", folder, "--json")
+    return [("gate", gate), ("versions", _command("versions", folder, "--out", folder / "out"))]
+
+
+def _read_expectations(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    from precision_eval.results.expectations import load_table
+
+    return [("expectations", lambda: repr(load_table(folder / "expectations.json")))]
+
+
+def _read_sweep(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    choose = _command("choose", RESULTS / "systems", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
+    return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report", "--out", folder))]
+
+
+def _read_sensitivity(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+    return [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))]
+
+
+def _lay_run(folder: Path) -> list[Path]:
+    """Two groups of the committed run: the voice, with every measure, and one case of attention."""
+    wanted = {("attention-decode", "eager", "metavoice"), ("voice", "eager", "default")}
+    fixes = {"query_to_half", "kv_to_query", "full_float32", "as_shipped", "bfloat16", "oracle", "null"}
+    lines = (RESULTS / "cpu" / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [(json.loads(line), line) for line in lines]
+    kept = [
+        line
+        for record, line in records
+        if (record.get("case", record.get("workload")), record["mode"], record["size"]) in wanted
+        and record["fix"] in fixes | {"reference", "noise_floor"}
+    ]
+    (folder / "records.jsonl").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    for path in (RESULTS / "cpu").glob("environment*.json"):
+        shutil.copy(path, folder)
+    return [folder / "records.jsonl"] * 9 + [folder / "environment.json"]
+
+
+def _lay_asv(folder: Path) -> list[Path]:
+    source = RESULTS / "torch-versions"
+    home = folder / "two-shared-cores"
+    home.mkdir()
+    names = [
+        path.name for path in (source / home.name).glob("*.json") if "2.12.1" in path.name or "2.13.0" in path.name
+    ]
+    for name in (*names, "machine.json"):
+        shutil.copy(source / home.name / name, home)
+    for path in source.iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
+    others = [*folder.glob("*.jsonl"), folder / "benchmarks.json", home / "machine.json"]
+    return [home / name for name in names] * 4 + others
+
+
+def _lay_expectations(folder: Path) -> list[Path]:
+    from precision_eval.results.expectations import TABLE
+
+    shutil.copy(TABLE, folder / "expectations.json")
+    return [folder / "expectations.json"]
+
+
+def _lay_sweep(folder: Path) -> list[Path]:
+    for name in ("crossover.json", "environment.json"):
+        shutil.copy(RESULTS / "sweep" / name, folder)
+    lines = (RESULTS / "sweep" / "lengths.jsonl").read_text(encoding="utf-8").splitlines()
+    (folder / "lengths.jsonl").write_text("\n".join(lines[::20]) + "\n", encoding="utf-8")
+    return [folder / "lengths.jsonl", folder / "crossover.json"]
+
+
+def _lay_sensitivity(folder: Path) -> list[Path]:
+    for name in ("runs.jsonl", "sensitivity.json"):
+        shutil.copy(RESULTS / "sensitivity" / name, folder)
+    return [folder / "runs.jsonl", folder / "sensitivity.json"]
+
+
+TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Read, int]] = {
+    "records": (_lay_run, _read_run, 6),
+    "report": (_lay_run, _read_report, 12),
+    "asv": (_lay_asv, _read_asv, 6),
+    "expectations": (_lay_expectations, _read_expectations, 6),
+    "sweep": (_lay_sweep, _read_sweep, 6),
+    "sensitivity": (_lay_sensitivity, _read_sensitivity, 6),
+}
+"""Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
+
+
+def attack(target: str, seed: int) -> Data:
+    """Mutate one folder and read it; return how many mutations, and each fault with the place that it came from."""
+    lay, readers, count = TARGETS[target]
+    rng = np.random.default_rng([seed, sum(map(ord, target))])
+    faults = []
+    with tempfile.TemporaryDirectory(prefix="attack-") as name, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole, folder = Path(name) / "whole", Path(name) / "mutated"
+        for path in (whole, folder):
+            path.mkdir()
+            files = lay(path)
+        for _ in range(count):
+            _mutate(files[int(rng.integers(len(files)))], 1, rng)
+        for label, call in readers(folder, whole):
+            if fault := _fault(call):
+                faults.append(f"{label}: {fault}")
+        faults += _leaks(folder, files)
+    return {"target": target, "seed": seed, "mutations": count, "faults": faults}
+
+
+def _fault(call: Callable[[], Any]) -> str:
+    """Return what is wrong with a call: an exception that is not the suite's own, or a control character."""
+    from click.exceptions import ClickException, Exit
+
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            output = call()
+    except (PrecisionEvalError, ClickException, Exit):
+        return ""
+    except Exception as error:  # noqa: BLE001 - what is counted here
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "precision_eval" in frame.filename]
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+        return f"{type(error).__name__} at {where}: {str(error)[:120]}"
+    leaked = _CONTROL.search(str(output or ""))
+    return f"character {leaked[0]!a} reaches the output" if leaked else ""
+
+
+def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
+    """Name the written text files that hold control characters."""
+    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".md", ".csv", ".html", ".svg")]
+    texts = ((path, path.read_text(encoding="utf-8")) for path in written if path not in given)
+    return [f"{path.name} holds {leaked[0]!a}" for path, text in texts if (leaked := _CONTROL.search(text))]
+
+
+def _trials(options: Options) -> list[Trial]:
+    counts = {target: -(-options["mutations"] // TARGETS[target][2]) for target in options["targets"]}
+    return [Trial(f"{target}/{seed}", (target, seed)) for target, count in counts.items() for seed in range(count)]
+
+
+def _figures(lines: Sequence[Data]) -> list[Figure]:
+    figures = []
+    for target in dict.fromkeys(line["target"] for line in lines):
+        own = [line for line in lines if line["target"] == target]
+        faults = [fault for line in own for fault in line["faults"]]
+        total = sum(line["mutations"] for line in own)
+        name = f"uncaught in {total:,} mutations of {target}"
+        figures.append(Figure(name, str(len(faults)), target="0", met=not faults))
+    return figures
+
+
+EXPERIMENT = Experiment(
+    name="attack",
+    title="hostile result files",
+    trials=_trials,
+    run=each(lambda spec: attack(*spec)),
+    figures=_figures,
+    settings={"mutations": (300, 10_000), "targets": (tuple(TARGETS), tuple(TARGETS))},
+)
