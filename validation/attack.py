@@ -2,7 +2,7 @@
 
 A *mutation* is one change of one value: its type, range, name, depth or text. Several go into one copy of a folder,
 which is then given to the commands in this process. Counted are exceptions that are none of the suite's own errors,
-JSON that is not strict, and control characters that reach an output. A seed names each trial, so that each can be repeated.
+JSON that is not strict, and control characters that reach an output. A seed names each trial: it can be repeated.
 """
 
 from __future__ import annotations
