@@ -87,7 +87,7 @@ DAMAGES: Mapping[str, Callable[[Path], None]] = {
     "no_logs": lambda run_dir: shutil.rmtree(run_dir / "logs"),
     "cut_reference_logits": lambda run_dir: _cut_in_half(_only(run_dir, "streams/reference-logits*")),
     "cut_tokens": lambda run_dir: _cut_in_half(run_dir / "streams" / "reference.npy"),
-    "no_tokens": lambda run_dir: (run_dir / "streams" / "null.npy").unlink(),
+    "no_tokens": lambda run_dir: (run_dir / "streams" / "noise_floor.npy").unlink(),
     "cut_audio": lambda run_dir: _cut_in_half(run_dir / "audio" / "reference.wav"),
 }
 """What a crash of the machine, a full disk or a user may do to a run's folder between two commands."""
