@@ -120,6 +120,7 @@ class Rounds:
     preempted: dict[str, list[bool]] = field(default_factory=dict)
     waited: dict[str, list[bool]] = field(default_factory=dict)
     other_threads: dict[str, list[float]] = field(default_factory=dict)
+    page_faults: dict[str, list[float]] = field(default_factory=dict)
     elapsed_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -128,6 +129,7 @@ class Rounds:
         self.preempted = {name: [] for name in self.candidates}
         self.waited = {name: [] for name in self.candidates}
         self.other_threads = {name: [] for name in self.candidates}
+        self.page_faults = {name: [] for name in self.candidates}
 
     def run_until(self, elapsed_s: float, *, min_rounds: int = MIN_BLOCKS) -> None:
         """Add rounds until so much time was spent in rounds, and so many there are."""
@@ -157,6 +159,12 @@ class Rounds:
         self.preempted[name] += (blocks.preemptions > 0).tolist()
         self.waited[name] += (blocks.waits > 0).tolist()
         self.other_threads[name] += blocks.other_threads.tolist()
+        self.page_faults[name] += blocks.page_faults.tolist()
+
+    def page_faults_per_call(self, name: str) -> float | None:
+        """Median over a candidate's blocks; None where the timer does not count them."""
+        middle = float(np.median(self.page_faults[name]))
+        return None if math.isnan(middle) else middle
 
     def preempted_fraction(self, names: Sequence[str]) -> float:
         """Share of the blocks of these candidates in which the processor was taken away."""

@@ -27,6 +27,7 @@ from precision_eval.fixes.apply import AppliedFix, PinnedFix
 from precision_eval.fixes.catalog import fix_by_id
 from precision_eval.fixes.packing import floating_leaves
 from precision_eval.fixes.pins import set_tf32, unlike_pin
+from precision_eval.measure.allocator import hold_memory, large_room_taken
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.measure.timers import Cache
 from precision_eval.stats import PairedRatio, over_processes
@@ -37,6 +38,10 @@ Timed = Outcome | dict[Cache, PairedRatio]
 BASELINE = "full_float32"
 MARGIN = 0.002
 """Relative difference in latency that counts as none: ten times the constant bias of identical candidates."""
+
+MEMORY = "grown"
+"""State of the C library's allocator in which every cell is timed. Left alone, it depends on what the process freed
+before, which moves a fix that copies the cache by a factor of two; every C library can be put into this one."""
 
 _FREE_BASELINE = (
     "{} attention has no kernel for the baseline, which ran with torch's own choice: the ratio is of the backend too"
@@ -195,7 +200,9 @@ def _timed_once(cell: Cell, process: int) -> dict[str, Timed]:
         if BASELINE in candidates:
             twin = prepared(own, BASELINE, built, stack)
             assert isinstance(twin, Candidate)  # the very computation that has just worked
-            found |= _ratios(cell, process, candidates, twin, own=own)
+            hold_memory(MEMORY)
+            with large_room_taken(MEMORY):
+                found |= _ratios(cell, process, candidates, twin, own=own)
             if own != cell:  # what ran free is a reference and no answer to what runs under the pin
                 assert isinstance(refused, Outcome)
                 found[BASELINE] = refused
@@ -233,7 +240,7 @@ def _ratios(
             threads=cell.threads,
         )
         for fix, ratio in ratios.items():
-            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt))
+            found[fix][cache] = replace(ratio, doubts=(*ratio.doubts, *doubt), memory=MEMORY)
     return dict(found)
 
 

@@ -362,6 +362,7 @@ def _result(
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
+        page_faults_per_call=rounds.page_faults_per_call(name),
         doubts=doubts + _load_doubts(clock, taken),
     )
 

@@ -39,12 +39,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Several blocks of one candidate, in order: the time per call of each on each clock, and its counters."""
+    """Several blocks of one candidate, in order: the time and the page faults per call of each, and its counters;
+    page faults are NaN where nothing counts them.
+    """
 
     times_s: Mapping[str, NDArray[np.float64]]
     preemptions: NDArray[np.int64]
     waits: NDArray[np.int64]
     other_threads: NDArray[np.float64]
+    page_faults: NDArray[np.float64]
 
 
 def blocks_of(readings: Sequence[Reading]) -> Blocks:
@@ -57,6 +60,7 @@ def blocks_of(readings: Sequence[Reading]) -> Blocks:
         np.array([reading.preemptions for reading in readings]),
         np.array([reading.waits for reading in readings]),
         np.array([reading.other_threads_fraction for reading in readings]),
+        np.full(len(readings), np.nan),
     )
 
 
@@ -136,6 +140,7 @@ class HostTimer:
             np.array([block.after.ru_nivcsw - block.before.ru_nivcsw for block in raw]),
             np.array([block.after.ru_nvcsw - block.before.ru_nvcsw for block in raw]),
             np.where(process_ns > 0.0, np.maximum(0.0, 1.0 - thread_ns / np.maximum(process_ns, 1.0)), 0.0),
+            np.array([(block.after.ru_minflt - block.before.ru_minflt) / len(block.wall_ns) for block in raw]),
         )
 
     def _samples_s(self, raw: Sequence[RawBlock]) -> dict[str, NDArray[np.float64]]:

@@ -72,6 +72,12 @@ class PairedRatio:
         Seconds of rounds, at this noise, after which `minimum_detectable_effect` is twice the margin: a change of that
         size is then called in 80 % of repetitions, and equal candidates are settled as equivalent in about 90 %. None
         where the margin is 0 or the rounds were not timed.
+    page_faults_per_call : float or None
+        Of the candidate, minor ones, as a median over its blocks; None where nothing counts them. Thousands say that
+        the allocator takes each call's memory from the system anew.
+    memory : str
+        State that the suite put the allocator into (:mod:`precision_eval.measure.allocator`); ``"as found"`` where it
+        did not.
     """
 
     baseline: str
@@ -98,6 +104,8 @@ class PairedRatio:
     preempted_fraction: float = 0.0
     process_ratios: tuple[float, ...] = ()
     settling_s: float | None = None
+    page_faults_per_call: float | None = None
+    memory: str = "as found"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data, tuples as lists; raw times to six digits, a hundredth of any clock's noise."""
@@ -189,6 +197,7 @@ def paired_ratio(
     clock: str = "wall",
     elapsed_s: float = 0.0,
     preempted_fraction: float = 0.0,
+    page_faults_per_call: float | None = None,
     doubts: tuple[str, ...] = (),
     resamples: int = 2000,
 ) -> PairedRatio:
@@ -223,4 +232,5 @@ def paired_ratio(
         threads=threads,
         clock=clock,
         preempted_fraction=preempted_fraction,
+        page_faults_per_call=page_faults_per_call,
     )

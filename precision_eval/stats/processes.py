@@ -50,6 +50,7 @@ def over_processes(ratios: Sequence[PairedRatio], *, candidates: int = 1) -> Pai
         doubts=_doubts(ratios),
         clock="/".join(sorted({ratio.clock for ratio in ratios})),
         preempted_fraction=float(np.mean([ratio.preempted_fraction for ratio in ratios])),
+        page_faults_per_call=_middle([ratio.page_faults_per_call for ratio in ratios]),
         process_ratios=tuple(ratio.ratio for ratio in ratios),
     )
 
@@ -58,6 +59,11 @@ def _squared_error(ratio: PairedRatio) -> float:
     """Squared standard error of one process's log-ratio, from its interval."""
     half = (math.log(ratio.ratio_high) - math.log(ratio.ratio_low)) / 2.0
     return (half / student_quantile(1.0 - ratio.confidence, ratio.blocks - 1)) ** 2
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
 
 
 def _doubts(ratios: Sequence[PairedRatio]) -> tuple[str, ...]:

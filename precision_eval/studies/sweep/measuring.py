@@ -20,10 +20,10 @@ from precision_eval.cases.systems.attention import SHAPES, attention_case
 from precision_eval.core.cells import Cell, Options, Outcome, failure_of, passed
 from precision_eval.core.errors import CandidateError, UnsupportedError
 from precision_eval.measure import generic
+from precision_eval.measure.allocator import hold_memory, large_room_taken, page_faults_per_call
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.stats import PairedRatio
 from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, Line, line_of
-from precision_eval.studies.sweep.memory import hold_memory, large_room_taken, page_faults_per_call
 from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, SweepConfiguration, SweepJob
 
 

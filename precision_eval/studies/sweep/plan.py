@@ -23,7 +23,7 @@ BASELINE, TO_HALF, TO_QUERY = "full_float32", "query_to_half", "kv_to_query"
 FIXES = (BASELINE, TO_HALF, TO_QUERY)
 CACHE_DTYPES = ("float16", "bfloat16")
 MEMORY_STATES = ("grown", "kept", "returned", "untouched")
-"""See :mod:`precision_eval.studies.sweep.memory`."""
+"""See :mod:`precision_eval.measure.allocator`."""
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 

@@ -105,6 +105,14 @@ def test_latency_group(tmp_path):
     assert found["kv_to_query"].data["clock"] in ("wall", "cpu")
 
 
+def test_latency_is_timed_in_a_stated_state_of_the_allocator(tmp_path, monkeypatch):
+    states = []
+    monkeypatch.setattr(generic, "hold_memory", states.append)
+    record = outcomes(tmp_path, "latency", "kv_to_query", "full_float32")["kv_to_query"].data
+    assert states == [record["memory"]] == ["grown"]
+    assert record["page_faults_per_call"] >= 0.0
+
+
 def test_latency_needs_no_baseline_in_the_cell_and_none_where_all_raise(tmp_path, monkeypatch):
     assert list(outcomes(tmp_path, "latency", "kv_to_query")) == ["kv_to_query"]
     built = []

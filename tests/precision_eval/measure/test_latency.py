@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import math
+import mmap
 from types import SimpleNamespace
 
 import numpy as np
@@ -195,12 +196,12 @@ class TestBookkeeping:
     def test_the_host_evaluates_many_blocks_as_one_by_one(self):
         """Hand-made counters: medians 3 and 6 ns, one block preempted, one that waited, half on other threads."""
 
-        def usage(waits, preemptions):
-            return SimpleNamespace(ru_nvcsw=waits, ru_nivcsw=preemptions)
+        def usage(waits, preemptions, faults=0):
+            return SimpleNamespace(ru_nvcsw=waits, ru_nivcsw=preemptions, ru_minflt=faults)
 
         raw = [
             RawBlock([1, 3, 90], None, 30, 30, usage(0, 0), usage(0, 2)),
-            RawBlock([6, 5, 7], None, 60, 30, usage(4, 7), usage(5, 7)),
+            RawBlock([6, 5, 7], None, 60, 30, usage(4, 7, 10), usage(5, 7, 16)),
         ]
         made = HostTimer().blocks(raw)
         assert made.times_s["wall"] == pytest.approx([3e-9, 6e-9])
@@ -208,6 +209,25 @@ class TestBookkeeping:
         assert made.preemptions.tolist() == [2, 0]
         assert made.waits.tolist() == [0, 1]
         assert made.other_threads.tolist() == [0.0, 0.5]
+        assert made.page_faults.tolist() == [0.0, 2.0]
+
+
+def test_page_faults_of_a_call_are_in_the_ratio():
+    """A call that maps 64 fresh pages and touches each, beside one that maps none."""
+
+    def mapping():
+        with mmap.mmap(-1, 64 * mmap.PAGESIZE) as fresh:
+            for page in range(64):
+                fresh[page * mmap.PAGESIZE] = 1
+        return 1
+
+    ratio = compare_latency(
+        {"none": lambda: sum(range(2000)), "maps": mapping}, baseline="none", budget_s=0.05, noise_floor=True
+    )
+    assert ratio["maps"].page_faults_per_call >= 4  # 64 where pages are not faulted in together
+    assert ratio["none"].page_faults_per_call < 1
+    assert ratio["maps"].memory == "as found"
+    assert compare(base=1e-3, twice=2e-3)["twice"].page_faults_per_call is None
 
 
 class TestBudget:

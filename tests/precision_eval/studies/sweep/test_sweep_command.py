@@ -15,9 +15,10 @@ from precision_eval.cli.commands import app
 from precision_eval.cli.sweep import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.core.files import TrialFile
+from precision_eval.measure import allocator as memory
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
-from precision_eval.studies.sweep import measuring, memory
+from precision_eval.studies.sweep import measuring
 from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, curves_of
 from precision_eval.studies.sweep.measuring import build_case, measure_job
 from precision_eval.studies.sweep.plan import (
