@@ -16,7 +16,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -347,7 +347,7 @@ def _result(
 ) -> PairedRatio:
     clock = judged_clock(rounds, name, rules.baseline)
     taken = rounds.preempted_fraction((name, rules.baseline))
-    return paired_ratio(
+    ratio = paired_ratio(
         rounds.times_s[clock][name],
         rounds.times_s[clock][rules.baseline],
         baseline=rules.baseline,
@@ -362,9 +362,9 @@ def _result(
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
-        page_faults_per_call=rounds.page_faults_per_call(name),
         doubts=doubts + _load_doubts(clock, taken),
     )
+    return replace(ratio, page_faults_per_call=rounds.page_faults_per_call(name))
 
 
 def _load_doubts(clock: str, taken: float) -> tuple[str, ...]:

@@ -197,7 +197,6 @@ def paired_ratio(
     clock: str = "wall",
     elapsed_s: float = 0.0,
     preempted_fraction: float = 0.0,
-    page_faults_per_call: float | None = None,
     doubts: tuple[str, ...] = (),
     resamples: int = 2000,
 ) -> PairedRatio:
@@ -232,5 +231,4 @@ def paired_ratio(
         threads=threads,
         clock=clock,
         preempted_fraction=preempted_fraction,
-        page_faults_per_call=page_faults_per_call,
     )
