@@ -256,9 +256,10 @@ TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Read, int]] = {
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
 
 
-def attack(target: str, seed: int) -> Data:
+def attack(target: str, seed: int, mutations: int | None = None) -> Data:
     """Mutate one folder and read it; return how many mutations, and each fault with the place that it came from."""
-    lay, readers, count = TARGETS[target]
+    lay, readers, usual = TARGETS[target]
+    count = usual if mutations is None else mutations
     rng = np.random.default_rng([seed, sum(map(ord, target))])
     faults = []
     with tempfile.TemporaryDirectory(prefix="attack-") as name, warnings.catch_warnings():

@@ -106,19 +106,23 @@ def _run(plan: SensitivityPlan, out: Path, console: Console) -> None:
 
 def _report(out: Path, console: Console) -> None:
     """Write tables and figures from the runs alone."""
+    from precision_eval.core.files import worked_out_from
+    from precision_eval.core.formatting import one_line, visible
     from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
     from precision_eval.studies.sensitivity.plots import draw
     from precision_eval.studies.sensitivity.text import answer, csv_text, markdown
 
-    summary = write_summary(out)
-    (out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
-    (out / TEXT_NAME).write_text(markdown(summary) + "\n", encoding="utf-8")
-    drawn = draw(summary, out / "figures")
-    for sensitivity_map in summary["maps"]:
-        print_table(_table(sensitivity_map), console)
-    for line in answer(summary):
-        console.print(line, style="bold", highlight=False)
+    with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
+        summary = write_summary(out)
+        (out / CSV_NAME).write_text(csv_text(summary), encoding="utf-8")
+        (out / TEXT_NAME).write_text(visible(markdown(summary)) + "\n", encoding="utf-8")
+        drawn = draw(summary, out / "figures")
+        tables, lines = [_table(sensitivity_map) for sensitivity_map in summary["maps"]], answer(summary)
+    for table in tables:
+        print_table(table, console)
+    for line in lines:
+        console.print(one_line(line), style="bold", highlight=False, markup=False)
     written = [out / TEXT_NAME, out / CSV_NAME, *drawn]
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
 

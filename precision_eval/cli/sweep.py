@@ -153,19 +153,24 @@ def _report(out: Path, file: TrialFile, console: Console) -> None:
     lines = file.read()
     if not lines:
         raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
+    from precision_eval.core.files import worked_out_from
+    from precision_eval.core.formatting import one_line, visible
     from precision_eval.studies.sweep.curves import curves_of
     from precision_eval.studies.sweep.plots import draw
     from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
 
-    curves = curves_of(lines)
-    campaign = str(lines[-1]["campaign"])
-    (out / CROSSOVER_NAME).write_text(crossover_json(curves, campaign=campaign), encoding="utf-8")
-    (out / SUMMARY_NAME).write_text(summary_markdown(curves, campaign=campaign), encoding="utf-8")
-    drawn = draw(curves, out)
+    with worked_out_from(file.path, remedy="remove the lines that were edited, or sweep into a new --out"):
+        curves = curves_of(lines)
+        campaign = str(lines[-1]["campaign"])
+        crossover, summary = crossover_json(curves, campaign=campaign), summary_markdown(curves, campaign=campaign)
+        drawn = draw(curves, out)
+    (out / CROSSOVER_NAME).write_text(crossover, encoding="utf-8")
+    (out / SUMMARY_NAME).write_text(visible(summary), encoding="utf-8")
     for curve in curves:
-        console.print(f"{curve.configuration.title}: {sentence(curve.crossover)}", highlight=False)
+        line = f"{curve.configuration.title}: {sentence(curve.crossover)}"
+        console.print(one_line(line), highlight=False, markup=False)
     for line in answer(curves):
-        console.print(line, style="bold", highlight=False)
+        console.print(one_line(line), style="bold", highlight=False, markup=False)
     written = [out / SUMMARY_NAME, out / CROSSOVER_NAME, *drawn]
     console.print(f"written: {', '.join(str(path) for path in written)}", style="dim", highlight=False)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import worked_out_from
 from precision_eval.results.model import ONE_PROCESS, Estimate, Group, Row, exact
 
 # cases, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
@@ -123,8 +124,9 @@ def timed_by_sweep(
 ) -> tuple[Group, ...]:
     """Take times at a length from a sweep, where it measured what a group is; elsewhere add what it says."""
     found = _json(folder / SWEEP_FILE, remedy=f"precision-eval sweep --out {folder}")
-    configurations = found.get("configurations", [])
-    return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
+    with worked_out_from(folder / SWEEP_FILE, remedy=f"make it again: precision-eval sweep --report --out {folder}"):
+        configurations = found.get("configurations", [])
+        return tuple(_swept(group, configurations, folder, length, batch) for group in groups)
 
 
 def planned_memory(groups: Sequence[Group], path: Path, *, length: int | None, batch: int | None) -> tuple[Group, ...]:
