@@ -37,12 +37,13 @@ from audio_metrics.flags import (
     pair_flags,
     storage_flags,
 )
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, GATE_DB, WINDOW_S, FrameBlock, FrameGrid, Wanted, blocks
+from audio_metrics.frames import BLOCK_WINDOWS, WINDOW_S, FrameBlock, FrameGrid, Wanted, blocks
 from audio_metrics.inspection import DETECTED, Inspection, Inspector, kernels_of
 from audio_metrics.lag import aligned_by_lag, measure_lag
 from audio_metrics.longform import Series, Summary, distance_ratio, diverged, summarise
-from audio_metrics.optional import OPTIONAL, check_names, n_passes, optional_summaries, part_of
+from audio_metrics.optional import check_names, n_passes, optional_summaries, part_of
 from audio_metrics.signal import FileSource, FloatName, Source, check_alike, checked_pair
+from audio_metrics.spectra import FLOOR, GATE_DB
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import ProjectionSums, projection_sums
 
@@ -308,8 +309,6 @@ def _as_distance(value: float, name: str) -> float:
         return value
     return 10.0 ** (-value / 20.0) if metric.unit == "dB" else metric.high - value
 
-
-__all__ = ["DISTANCES", "OPTIONAL", "SUMMARISED", "AudioComparison", "compare", "compare_files", "ratio_to_null"]
 
 Align = Literal["lag"]
 

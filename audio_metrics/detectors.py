@@ -18,8 +18,9 @@ import scipy.fft
 
 from audio_metrics.errors import UndefinedMetricError
 from audio_metrics.flags import Flag
-from audio_metrics.frames import FLOOR, GATE_DB, FrameBlock, FrameGrid, blocks
+from audio_metrics.frames import FrameBlock, FrameGrid, blocks
 from audio_metrics.signal import ArraySource, refuse_bad_samples
+from audio_metrics.spectra import FLOOR, GATE_DB
 
 JUMP_RATIO = 16.0
 _JUMP_ORDER = 4

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from audio_metrics.errors import AudioParameterError, UndefinedMetricError
-from audio_metrics.frames import FLOOR, FrameBlock, FrameGrid, Spectra, Wanted, blocks
+from audio_metrics.frames import FrameBlock, FrameGrid, Wanted, blocks
 from audio_metrics.signal import ArraySource, Source, checked_pair, refuse_bad_samples
-from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, N_CEPSTRA, N_MELS, product
+from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, FLOOR, N_CEPSTRA, N_MELS, Spectra, product
 
 DISCREPANCY_WINDOW_S = 60.0
 DISCREPANCY_MAX_FRAMES = 200
@@ -247,11 +247,8 @@ def maximum_mean_discrepancy(
 
     Parameters
     ----------
-    reference, estimate : np.ndarray, shape (n_samples,) each
-        Same dtype; neither alignment nor equal length is needed.
-    sample_rate_hz : int
-    floor : float
-        Smallest band power that a logarithm sees.
+    reference, estimate, sample_rate_hz, floor
+        As in :func:`frechet_distance`.
     kernel_width : float, optional
         Width of the Gaussian kernel in nepers of power. By default the median distance within the reference's window,
         which differs from reference to reference: give one width to compare values of several.
@@ -405,13 +402,7 @@ def mel_mean_difference_db(
 ) -> float:
     """Distance of the mean mel spectra of two recordings, minute by minute, the mean over windows.
 
-    Parameters
-    ----------
-    reference, estimate : np.ndarray, shape (n_samples,) each
-        Same dtype; neither alignment nor equal length is needed.
-    sample_rate_hz : int
-    floor : float
-        Smallest band power that a logarithm sees.
+    Parameters and errors as in :func:`frechet_distance`, and
 
     Returns
     -------
@@ -420,8 +411,6 @@ def mel_mean_difference_db(
 
     Raises
     ------
-    AudioParameterError
-        The signals cannot be compared, or a sample is not finite.
     UndefinedMetricError
         No window has two active frames in both.
     """

@@ -19,7 +19,7 @@ import scipy.fft
 
 from audio_metrics.errors import AudioParameterError
 from audio_metrics.signal import Source, clean
-from audio_metrics.spectra import FLOOR, GATE_DB, MelBands, Spectra, Workspace, cosine_basis
+from audio_metrics.spectra import FLOOR, MelBands, Spectra, Workspace, cosine_basis
 
 WINDOW_S = 1.0
 BLOCK_WINDOWS = 4
@@ -28,20 +28,6 @@ PIECE_FRAMES = 188
 """Frames worked on at once: what they need stays in the second cache."""
 
 FrameKernel = Callable[[Spectra], np.ndarray]
-
-__all__ = [
-    "BLOCK_WINDOWS",
-    "FLOOR",
-    "GATE_DB",
-    "PIECE_FRAMES",
-    "WINDOW_S",
-    "FrameBlock",
-    "FrameGrid",
-    "FrameKernel",
-    "Spectra",
-    "Wanted",
-    "blocks",
-]
 
 
 @dataclass(frozen=True)

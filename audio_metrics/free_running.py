@@ -16,10 +16,10 @@ import numpy as np
 
 from audio_metrics.distribution import Moments, frechet_distance_of
 from audio_metrics.errors import AudioParameterError, UndefinedMetricError
-from audio_metrics.frames import FLOOR, FrameGrid, blocks
+from audio_metrics.frames import FrameGrid, blocks
 from audio_metrics.longform import theil_sen
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source, checked_pair, refuse_bad_samples
-from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, N_MELS, band_centres_hz, cosine_basis
+from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, FLOOR, N_MELS, band_centres_hz, cosine_basis
 from audio_metrics.spectral import ltas_distance_of
 
 DESCRIPTION_FLOOR = 1e-14
@@ -33,6 +33,7 @@ SKEW_LEAST_CORRELATION = 0.3
 
 _COEFFICIENTS = {"level": 8, "noise_floor": 6, "course": 6}
 _SHRINKAGE = 0.1
+MIN_NULL_PAIRS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,9 +325,6 @@ class NullModel:
     def score(self, reference: Description, estimate: Description) -> float:
         """The largest of :meth:`scores`; compare it with its own quantile over held-out pairs of references."""
         return float(np.nanmax(list(self.scores(reference, estimate).values())))
-
-
-MIN_NULL_PAIRS = 20
 
 
 def _features(reference: Description, estimate: Description) -> dict[str, np.ndarray]:

@@ -19,9 +19,10 @@ from audio_metrics import spectral
 from audio_metrics.detectors import LOOP_FLAG, LOOP_WINDOW_S, Clipping, Jumps, Loops, Repeats
 from audio_metrics.distribution import STATISTICS_WINDOW_S, WindowStatistics, drifts_of
 from audio_metrics.flags import Flag, clock, headline, json_number, json_numbers, signal_flags, storage_flags
-from audio_metrics.frames import BLOCK_WINDOWS, FLOOR, FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
-from audio_metrics.longform import Series
+from audio_metrics.frames import BLOCK_WINDOWS, FrameBlock, FrameGrid, FrameKernel, Wanted, blocks
+from audio_metrics.longform import Series, mean_of_windows
 from audio_metrics.signal import ArraySource, FileSource, FloatName, Source
+from audio_metrics.spectra import FLOOR
 from audio_metrics.table import HalfWindowTable, TableBuilder, by_window
 from audio_metrics.waveform import CLIP_LEVEL, SilenceRuns
 
@@ -257,7 +258,7 @@ class _Detectors:
         self._loops.finish()
         minutes = self._grid.n_samples / self._grid.sample_rate_hz / 60.0
         self._drifts = drifts_of(self._statistics.result())
-        mean_drift, spread_drift = (_mean_of(values[1:]) for values in self._drifts)
+        mean_drift, spread_drift = (mean_of_windows(values[1:]) for values in self._drifts)
         return {
             "jumps_per_min": len(self._jumps.starts) / minutes,
             "repeat_fraction": self._repeats.fraction,
@@ -296,11 +297,6 @@ class _Detectors:
             message = f"{name} has {count} windows of 20 s that repeat themselves, the first every {every_s:.2f} s"
             time_s = first * LOOP_WINDOW_S
             yield Flag(kind="loop", signal=name, time_s=time_s, count=count, message=message)
-
-
-def _mean_of(values: np.ndarray) -> float:
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
 
 
 def _mean(table: HalfWindowTable, sums: np.ndarray, frames: np.ndarray) -> float:

@@ -111,9 +111,9 @@ def summarise(
     return Summary(
         whole_file=whole_file,
         mean=_mean(series.value, failed) if mean is None else mean,
-        median=_quantile(from_best, 0.5),
-        p95=_quantile(from_best, 0.95),
-        worst=_quantile(from_best, 1.0),
+        median=quantile_from_best(from_best, 0.5),
+        p95=quantile_from_best(from_best, 0.95),
+        worst=quantile_from_best(from_best, 1.0),
         slope_per_min=slope,
         slope_low=low,
         slope_high=high,
@@ -142,13 +142,8 @@ def mean_of_windows(values: np.ndarray) -> float:
     return float(defined.mean()) if len(defined) and np.isfinite(defined).all() else float("nan")
 
 
-def worse_quantile(values: np.ndarray, fraction: float, *, direction: Direction) -> float:
-    """The value that a fraction of the values are no worse than."""
-    rising = np.sort(values)
-    return _quantile(rising if direction == "lower" else rising[::-1], fraction)
-
-
-def _quantile(from_best: np.ndarray, fraction: float) -> float:
+def quantile_from_best(from_best: np.ndarray, fraction: float) -> float:
+    """Linear quantile; unlike numpy's it has a value between two equal infinities."""
     if len(from_best) == 0:
         return float("nan")
     position = fraction * (len(from_best) - 1)

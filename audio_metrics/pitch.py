@@ -28,18 +28,6 @@ _NEAR = 2.0 ** (1.0 / 24.0)  # half a semitone
 
 
 @dataclass(frozen=True)
-class PitchTrack:
-    """Fundamental frequency over time."""
-
-    f0_hz: np.ndarray
-
-    @property
-    def voiced(self) -> np.ndarray:
-        """Whether a frame is voiced, shape (n_frames,)."""
-        return ~np.isnan(self.f0_hz)
-
-
-@dataclass(frozen=True)
 class PitchErrors:
     """Counts of one or several stretches, and the cents of their frames that are voiced in both."""
 
@@ -52,13 +40,9 @@ class PitchErrors:
     @staticmethod
     def pooled(parts: Sequence[PitchErrors]) -> PitchErrors:
         """All stretches as one."""
-        return PitchErrors(
-            n_frames=sum(part.n_frames for part in parts),
-            n_both_voiced=sum(part.n_both_voiced for part in parts),
-            n_voicing_errors=sum(part.n_voicing_errors for part in parts),
-            n_gross_errors=sum(part.n_gross_errors for part in parts),
-            cents=np.concatenate([np.zeros(0), *(part.cents for part in parts)]),
-        )
+        counts = ("n_frames", "n_both_voiced", "n_voicing_errors", "n_gross_errors")
+        sums = {name: sum(getattr(part, name) for part in parts) for name in counts}
+        return PitchErrors(**sums, cents=np.concatenate([np.zeros(0), *(part.cents for part in parts)]))
 
     def value(self, name: str) -> float:
         """The metric of that name; NaN where no frame is left to judge."""
@@ -77,15 +61,15 @@ class PitchErrors:
 PITCH_METRICS = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error", "f0_frame_error")
 
 
-def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
-    """Track the fundamental frequency of a stretch of signal."""
+def track(samples: np.ndarray, *, sample_rate_hz: int) -> np.ndarray:
+    """Fundamental frequency of a stretch of signal in Hz, shape (n_frames,); NaN where unvoiced."""
     librosa = backend("librosa", "a pitch", extra="pitch")  # slow to import, and needed only here
     frame = 2 * round(_FRAME_S * sample_rate_hz / 2)
     hop = round(256 * sample_rate_hz / 24000)
     if len(samples) < frame:
         raise AudioParameterError(f"{len(samples)} samples are too few for a pitch; expected at least {frame}")
     if not samples.any():
-        return PitchTrack(np.full(1 + len(samples) // hop, np.nan))
+        return np.full(1 + len(samples) // hop, np.nan)
     signal = samples.astype(np.float64)
     f0_hz, voiced, _ = librosa.pyin(
         signal,
@@ -98,7 +82,7 @@ def track(samples: np.ndarray, *, sample_rate_hz: int) -> PitchTrack:
     )
     for index in np.flatnonzero(voiced):
         f0_hz[index] = _refined(signal, index * hop, frame // 2, f0_hz[index], sample_rate_hz)
-    return PitchTrack(np.where(voiced, f0_hz, np.nan))
+    return np.where(voiced, f0_hz, np.nan)
 
 
 def _refined(signal: np.ndarray, centre: int, length: int, coarse_hz: float, sample_rate_hz: int) -> float:
@@ -119,14 +103,15 @@ def _refined(signal: np.ndarray, centre: int, length: int, coarse_hz: float, sam
     return float(sample_rate_hz / (shortest + best + shift))
 
 
-def pitch_errors_of(reference: PitchTrack, estimate: PitchTrack) -> PitchErrors:
+def pitch_errors_of(reference_hz: np.ndarray, estimate_hz: np.ndarray) -> PitchErrors:
     """Compare two tracks frame by frame."""
-    both = reference.voiced & estimate.voiced
-    ratio = estimate.f0_hz[both] / reference.f0_hz[both]
+    unvoiced = np.isnan([reference_hz, estimate_hz])
+    both = ~unvoiced.any(axis=0)
+    ratio = estimate_hz[both] / reference_hz[both]
     return PitchErrors(
-        n_frames=len(both),
+        n_frames=len(reference_hz),
         n_both_voiced=int(np.count_nonzero(both)),
-        n_voicing_errors=int(np.count_nonzero(reference.voiced != estimate.voiced)),
+        n_voicing_errors=int(np.count_nonzero(unvoiced[0] != unvoiced[1])),
         n_gross_errors=int(np.count_nonzero(np.abs(ratio - 1.0) > GROSS_RATIO)),
         cents=np.abs(1200.0 * np.log2(ratio)),
     )

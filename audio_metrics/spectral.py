@@ -25,9 +25,9 @@ import scipy.fft
 
 from audio_metrics.distribution import signal_moments
 from audio_metrics.errors import AudioParameterError, UndefinedMetricError
-from audio_metrics.frames import FLOOR, WINDOW_S, Spectra
+from audio_metrics.frames import WINDOW_S
 from audio_metrics.signal import Source, checked_pair, clean, refuse_bad_samples
-from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, N_MELS, row_products, row_sums
+from audio_metrics.spectra import DB_PER_NEPER_OF_POWER, FLOOR, N_MELS, Spectra, row_products, row_sums
 from audio_metrics.table import file_mean, file_sums, signal_mean
 
 
@@ -221,25 +221,12 @@ def frame_level_error_db(spectra: Spectra) -> np.ndarray:
 def mel_mcd_db(reference: np.ndarray, estimate: np.ndarray, *, sample_rate_hz: int, floor: float = FLOOR) -> float:
     """Mel-cepstral distortion on 24 coefficients, c0 excluded, the mean over frames.
 
-    Parameters
-    ----------
-    reference, estimate : np.ndarray, shape (n_samples,)
-        Same dtype (float32 or float64) and alignment; full scale = 1.0.
-    sample_rate_hz : int
-    floor : float
-        Smallest band power that a logarithm sees.
+    Parameters and errors as in :func:`log_spectral_distance_db`; the floor is that of a band's power.
 
     Returns
     -------
     float
         dB, lower is better; 0 for equal signals and for a pure gain.
-
-    Raises
-    ------
-    AudioParameterError
-        The signals cannot be compared, or a sample is not finite.
-    UndefinedMetricError
-        Either signal is digital silence in every window.
 
     References
     ----------

@@ -112,8 +112,7 @@ def _whole_sums(reference: np.ndarray, estimate: np.ndarray, *, zero_mean: bool)
     parts = []
     for r, e in _chunks(reference, estimate):
         parts.append(projection_sums(r - means[0], e - means[1], np.arange(0, len(r), _STRETCH_SAMPLES)).pooled())
-    names = ("reference", "estimate", "product", "noise", "residual")
-    sums = ProjectionSums(**{name: np.array([getattr(part, name) for part in parts]) for name in names}).pooled()
+    sums = ProjectionSums(*np.array([[*vars(part).values()] for part in parts]).T).pooled()
     for name, energy in (("reference", sums.reference), ("estimate", sums.estimate)):
         if energy == 0.0:
             raise UndefinedMetricError(f"the {name} has zero energy; the ratio has no value")
@@ -146,10 +145,10 @@ def snr_db(reference: np.ndarray, estimate: np.ndarray) -> float:
 def si_sdr_db(reference: np.ndarray, estimate: np.ndarray, *, zero_mean: bool) -> float:
     """Scale-invariant signal-to-distortion ratio over the whole signal.
 
+    Signals and errors as in :func:`snr_db`.
+
     Parameters
     ----------
-    reference, estimate : np.ndarray, shape (n_samples,)
-        Same rate, dtype and alignment; full scale = 1.0.
     zero_mean : bool
         Remove each mean first. No default: papers differ.
 
@@ -157,13 +156,6 @@ def si_sdr_db(reference: np.ndarray, estimate: np.ndarray, *, zero_mean: bool) -
     -------
     float
         dB, higher is better; a perfect estimate gives ``inf``, a scaled copy ``inf`` or the rounding of its samples.
-
-    Raises
-    ------
-    AudioParameterError
-        Lengths or dtypes differ, or a sample is not finite.
-    UndefinedMetricError
-        Either signal has zero energy.
 
     References
     ----------

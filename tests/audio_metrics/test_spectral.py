@@ -5,8 +5,9 @@ import pytest
 
 import audio_metrics as am
 from audio_metrics import spectral
-from audio_metrics.frames import Spectra, blocks
+from audio_metrics.frames import blocks
 from audio_metrics.signal import ArraySource
+from audio_metrics.spectra import Spectra
 
 FS = 16000
 GAINS_DB = [-20.0, -0.1, 0.001, 6.0, 23.5]

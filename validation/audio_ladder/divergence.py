@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from audio_metrics.frames import FLOOR, FrameBlock
+from audio_metrics.frames import FrameBlock
 from audio_metrics.longform import DIVERGED_ACTIVE_FRACTION, DIVERGED_MCD_DB, DIVERGED_SNR_DB
 from audio_metrics.signal import ArraySource
+from audio_metrics.spectra import FLOOR
 from audio_metrics.spectral import frame_mel_mcd_db
 from audio_metrics.table import table_of
 from audio_metrics.waveform import projection_sums

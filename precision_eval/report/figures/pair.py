@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from audio_metrics import AudioComparison, Flag, Series, metric_by_name
-from audio_metrics.frames import FLOOR, FrameBlock, FrameGrid
+from audio_metrics.frames import FrameBlock, FrameGrid
+from audio_metrics.spectra import FLOOR
 from precision_eval.core.drawing import DPI, FAINT, INK, dress, new_figure
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import title_of
