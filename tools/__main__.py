@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from precision_eval.cli import run_application
-from precision_eval.cli.application import flowing, split
+from precision_eval.cli.application import flowing, run_application, split
 
 app = typer.Typer(
     name="tools",

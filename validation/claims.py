@@ -214,7 +214,7 @@ def synthesis_is_quick_and_flat(*, minutes: float) -> list[Data]:
 _DRIFT = """
 import sys
 from pathlib import Path
-from precision_eval.cli import main
+from precision_eval.cli.commands import main
 sys.argv = ["precision-eval", "run", "--case", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query",
             "--streams", "4", "--steps", "100", "--out", sys.argv[1]]
 main()

@@ -1,4 +1,4 @@
-"""What ``choose`` prints: the fix to take under the limits given, why, and what would change that.
+"""The command ``choose``: limits in; out comes the fix to take, why, and what would change that.
 
 Conventions: the first line is the answer, and everything fits one screen. Exit code 0 with an answer or a tie, 1 where
 for some case no fix keeps the limits or none cures it, 4 where a case's records cannot be compared; bad input is 2.
@@ -8,89 +8,126 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from precision_eval.cli import EXIT_COULD_NOT_TELL, EXIT_VERDICT
-from precision_eval.core.formatting import one_line
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing, split
+from precision_eval.cli.exit_codes import EXIT_COULD_NOT_TELL, EXIT_VERDICT
 
 if TYPE_CHECKING:
-    from precision_eval.results.choose import Answer, Choice, Question
+    from rich.console import Console
+    from rich.table import Table
+
+    from precision_eval.results.choose import Answer, Choice
 
 NARROW = 105
 """Columns below which the table leaves out what it can."""
 
+_HELP = """Say which fix to take, from the records of a run: the answer first, then why and what would change it.
 
-@dataclass(frozen=True, kw_only=True)
-class ChooseRequest:
-    """What the command line asks for; None leaves an axis free or takes all there is."""
+A fix is eligible where it runs and surely keeps every limit; what lies within noise of a limit is said to. Among these,
+[bold]quality[/bold] takes the smallest drift, [bold]speed[/bold] the least time, and [bold]balanced[/bold] the smallest
+log2(time) + log2(drift) / 13: a factor 2 in time for 13 bits of drift, the rate at which float32 → float16 trades them.
+Whatever the measurement does not tell apart is called a tie, and both are named.
 
-    run_dir: Path
-    policy: str = "balanced"
-    max_drift: float | None = None
-    max_memory: str | None = None
-    min_speed: float | None = None
-    cases: tuple[str, ...] = ("*",)
-    sizes: tuple[str, ...] = ("*",)
-    modes: tuple[str, ...] = ("*",)
-    device: str | None = None
-    threads: int | None = None
-    length: int | None = None
-    batch: int | None = None
-    sweep: Path | None = None
-    plan: Path | None = None
-    as_json: bool = False
+Memory is what is stored and what a call allocates on top. Speed is against full_float32; 1.2 is a fifth faster.
+Exit code 1 where no fix keeps the limits.
 
-    def question(self) -> Question:
-        """Work the request out."""
-        from precision_eval.results.choose import Constraints, Question, parse_memory
+[bold]Examples[/bold]
 
-        limits: dict[str, Any] = {} if self.max_memory is None else parse_memory(self.max_memory)
-        names = ("cases", "sizes", "modes", "device", "threads", "length", "batch", "sweep", "plan", "policy")
-        return Question(
-            constraints=Constraints(max_drift=self.max_drift, min_speed=self.min_speed, **limits),
-            **{name: getattr(self, name) for name in names},
-        )
+[cyan]precision-eval choose runs/first[/cyan]  one line per answer over everything measured
+
+[cyan]precision-eval choose runs/first --case voice --max-drift 1e-3 --policy speed[/cyan]
+
+[cyan]precision-eval choose runs/first --case voice --max-memory 0.6x --json[/cyan]
+
+[cyan]precision-eval choose runs/first --case attention-decode --length 512 --sweep runs/sweep --policy speed[/cyan]
+"""
 
 
-def choose_command(request: ChooseRequest, *, console: Console | None = None) -> None:
+class Policy(StrEnum):
+    """What is preferred among the fixes that keep the limits."""
+
+    quality = "quality"
+    balanced = "balanced"
+    speed = "speed"
+
+
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+def choose(
+    run_dir: options.RunFolder,
+    policy: Annotated[Policy, typer.Option(help="quality, balanced or speed.")] = Policy.balanced,
+    max_drift: Annotated[float | None, typer.Option(help="Largest relative error to float64, such as 1e-3.")] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's.")
+    ] = None,
+    min_speed: Annotated[float | None, typer.Option(help="Ratio to full_float32; above 1 is faster.")] = None,
+    case: options.Case = None,
+    size: options.Size = None,
+    mode: options.Mode = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Positions of attention: the nearest size, or that place in the sweep.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
+    sweep: Annotated[Path | None, typer.Option(help="Folder of `precision-eval sweep`: time at --length.")] = None,
+    memory_plan: Annotated[
+        Path | None, typer.Option(help="File of `precision-eval plan --json`: memory from it.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """Choose and print."""
-    from precision_eval.results.choose import answer, groups_of
+    from precision_eval.core.formatting import one_line
+    from precision_eval.results.choose import Constraints, Question, answer, groups_of, parse_memory
     from precision_eval.results.reading import load_run
 
-    question = request.question()
-    run = load_run(request.run_dir)
+    limits: dict[str, Any] = {} if max_memory is None else parse_memory(max_memory)
+    question = Question(
+        constraints=Constraints(max_drift=max_drift, min_speed=min_speed, **limits),
+        policy=str(policy),
+        cases=split(case, ("*",)),
+        sizes=split(size, ("*",)),
+        modes=split(mode, ("*",)),
+        device=device,
+        threads=threads,
+        length=length,
+        batch=batch,
+        sweep=sweep,
+        plan=memory_plan,
+    )
+    run = load_run(run_dir)
     for line in run.damage:
         print(f"Not counted: {one_line(line)}", file=sys.stderr)
-    found = answer(groups_of(run.records, run=str(request.run_dir)), question)
-    if request.as_json:
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+    reply = answer(groups_of(run.records, run=str(run_dir)), question)
+    if as_json:
+        print(json.dumps(reply.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(found, console or Console(emoji=False))
-    if found.refused:
+        _show(reply)
+    if reply.refused:
         raise typer.Exit(EXIT_VERDICT)
-    if not found.found:
+    if not reply.found:
         raise typer.Exit(EXIT_COULD_NOT_TELL)
 
 
-def _show(found: Answer, console: Console) -> None:
+def _show(reply: Answer) -> None:
     """Print one group in full, or several in short."""
+    from rich.console import Console
+
     from precision_eval.report.choice_text import overview, rest_lines
 
-    running = [choice for choice in found.choices if choice.group.curing]
-    if len(running) == 1 or len(found.choices) == 1:
-        _show_one((running or found.choices)[0], console)
-        for line in rest_lines(found) if running or found.unanswered else ():
+    console = Console(emoji=False)
+    running = [choice for choice in reply.choices if choice.group.curing]
+    if len(running) == 1 or len(reply.choices) == 1:
+        _show_one((running or reply.choices)[0], console)
+        for line in rest_lines(reply) if running or reply.unanswered else ():
             _line(console, line)
         return
-    first, *rest = overview(found)
+    first, *rest = overview(reply)
     console.print(first, style="bold", highlight=False, markup=False)
     for line in rest:
         _line(console, line)
@@ -119,11 +156,17 @@ def _show_one(choice: Choice, console: Console) -> None:
 
 def _line(console: Console, text: str) -> None:
     """Print a line with what stands before its first colon in bold."""
+    from rich.markup import escape
+
     name, colon, rest = text.partition(": ")
     console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(text), highlight=False)
 
 
 def _table(choice: Choice, *, short: bool) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     from precision_eval.report.choice_text import COLUMNS, table_rows
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

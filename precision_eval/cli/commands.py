@@ -1,16 +1,15 @@
-"""Every command: importing a module registers its commands, in the order of ``--help``."""
+"""Every command, in the order of ``--help``: importing a module registers its command."""
 
-# ruff: noqa: I001 - the order is the one in which they are shown
+# ruff: noqa: I001, F401 - the order is the one in which they are shown, and importing is the point
 from __future__ import annotations
 
-from precision_eval.cli import app as measuring
-from precision_eval.cli import app_choose as choosing
-from precision_eval.cli import app_tools as questions
-from precision_eval.cli import sweep
-from precision_eval.cli import doctor
-from precision_eval.cli import sensitivity
-from precision_eval.cli import app_gate as gating
-from precision_eval.cli import versions
-from precision_eval.cli.application import app
+from precision_eval.cli import init, run, report, choose, doctor, explain, compare, plan, sensitivity, sweep
+from precision_eval.cli import gate, versions, expect
+from precision_eval.cli import audio
+from precision_eval.cli import listing
+from precision_eval.cli.application import app, run_application
 
-__all__ = ["app", "choosing", "doctor", "gating", "measuring", "questions", "sensitivity", "sweep", "versions"]
+
+def main() -> None:
+    """Run the command line and exit."""
+    run_application(app, "precision-eval")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precision_eval.cli import EXIT_VERDICT
-from precision_eval.cli.application import app, flowing
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing
+from precision_eval.cli.exit_codes import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 """
 
 
-@app.command(help=flowing(_HELP))
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
 def doctor(
     factory: Annotated[
         str | None,
@@ -47,7 +48,7 @@ def doctor(
     ] = None,
     case: Annotated[str | None, typer.Option(metavar="ID", help="A case of this suite, as shipped, instead.")] = None,
     size: Annotated[str | None, typer.Option(help="Of the case; [dim]default: its smallest[/dim]")] = None,
-    device: Annotated[str, typer.Option(help="Of a case or a checkpoint; a factory chooses its own.")] = "cpu",
+    device: options.Device = "cpu",
     dtype: Annotated[str, typer.Option(help="To load a checkpoint in; [dim]default: its config's[/dim]")] = "",
     fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,
     latency: Annotated[bool, typer.Option(help="Time the fixes that cure.")] = True,
@@ -60,8 +61,8 @@ def doctor(
             min=0.5, help="Seconds of timing, all fixes together; left out where it would take ten times as long."
         ),
     ] = 3.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of a case, or of a checkpoint's inputs.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Examine a model."""
     target = _target(factory, hf, case, size=size, device=device, dtype=dtype, seed=seed)

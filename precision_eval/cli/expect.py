@@ -1,4 +1,4 @@
-"""What ``precision-eval expect`` does: run the expectation table's cells and compare them with what is recorded.
+"""The command ``expect``: run the expectation table's cells and compare them with what is recorded.
 
 Conventions: results go to standard output, progress to standard error where that is a terminal. Exit code 0 where all
 is as recorded (or was recorded now), 1 where something differs.
@@ -6,55 +6,74 @@ is as recorded (or was recorded now), 1 where something differs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
 
-from precision_eval.cli import EXIT_VERDICT
+from precision_eval.cli import options
+from precision_eval.cli.application import TRACK, app, flowing, split
+from precision_eval.cli.exit_codes import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from precision_eval.cases.systems import Case
     from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
 
+_HELP = """Run every fix on every case at its smallest size, and hold the statuses to the recorded table.
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectRequest:
-    """The arguments of ``expect``, as given."""
+The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
+a status turns over with the version. Exit code 1 where this torch does otherwise than recorded.
 
-    modes: tuple[str, ...]
-    cases: tuple[str, ...]
-    record: bool
-    show_changes: bool
-    table: Path | None
+[bold]Examples[/bold]
+
+[cyan]precision-eval expect[/cyan]  eager, all cases
+
+[cyan]precision-eval expect --mode eager,compiled-aot_eager --record[/cyan]  add this torch's column
+"""
 
 
-def expect_command(request: ExpectRequest) -> None:
+@app.command(help=flowing(_HELP), rich_help_panel=TRACK)
+def expect(
+    case: options.Case = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(help="eager, compiled-aot_eager, compiled-inductor; [dim]default: eager[/dim]"),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="Write this torch's column instead of comparing.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Run nothing; print what changed with the version.")
+    ] = False,
+    table: Annotated[Path | None, typer.Option(help="Another table than the package's own.")] = None,
+) -> None:
     """Run the cells, compare or record them, and print what differs."""
-    from precision_eval.results.expectations import TABLE, changes, load_table
+    from rich.console import Console
 
-    if request.show_changes and request.record:
+    from precision_eval.results.expectations import TABLE, load_table
+    from precision_eval.results.expectations import changes as changes_of
+
+    if changes and record:
         raise ParameterError("--changes runs nothing and --record needs a run; give one of them")
-    if request.table is not None and not request.record and not request.table.is_file():
-        raise ParameterError(f"--table {request.table} is no file; give a table, or --record to write one")
-    path = request.table or TABLE
-    table = load_table(path)
-    console = Console()
-    if request.show_changes:
-        _chosen(request.cases)
-        named = [change for change in changes(table) if _is_named(change.cell.split("/")[0], request.cases)]
-        _print_changes(console, named, tuple(table))
+    if table is not None and not record and not table.is_file():
+        raise ParameterError(f"--table {table} is no file; give a table, or --record to write one")
+    path, cases, console = table or TABLE, split(case, ("*",)), Console()
+    columns = load_table(path)
+    if changes:
+        _chosen(cases)
+        named = [change for change in changes_of(columns) if _is_named(change.cell.split("/")[0], cases)]
+        _print_changes(console, named, tuple(columns))
         return
-    _run(request, table, path, console)
+    _run(split(mode, ("eager",)), cases, columns, path, record=record, console=console)
 
 
-def _run(request: ExpectRequest, table: Table, path: Path, console: Console) -> None:
+def _run(
+    modes: tuple[str, ...], cases: tuple[str, ...], table: Table, path: Path, *, record: bool, console: Console
+) -> None:
     import torch
+    from rich.console import Console as StatusConsole
 
     from precision_eval.results.expectations import (
         REMEDY,
@@ -67,11 +86,11 @@ def _run(request: ExpectRequest, table: Table, path: Path, console: Console) -> 
     )
 
     version = str(torch.__version__)
-    expected = None if request.record else column_for(table, version)
-    with Console(stderr=True).status("running") as status:
+    expected = None if record else column_for(table, version)
+    with StatusConsole(stderr=True).status("running") as status:
         found = observe(
-            request.modes,
-            cases=_chosen(request.cases),
+            modes,
+            cases=_chosen(cases),
             on_cell=lambda cell: status.update(f"running {cell}"),
         )
     if not found.cells:
@@ -114,40 +133,25 @@ def _words(expectation: Expectation | None) -> str:
     return expectation.status + (f": {expectation.message}" if expectation.message else "")
 
 
-def _print_differences(console: Console, found: list[ExpectationDifference]) -> None:
-    if not found:
-        return
-    table = RichTable()
-    for name in ("cell", "what", "recorded", "found"):
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(one.cell, one.note, _words(one.expected), _words(one.found))
-    console.print(table)
+def _print_differences(console: Console, differences: list[ExpectationDifference]) -> None:
+    from precision_eval.core.table import make_table, print_table
+
+    rows = [
+        (difference.cell, difference.note, _words(difference.expected), _words(difference.found))
+        for difference in differences
+    ]
+    if rows:
+        print_table(make_table(("cell", "what", "recorded", "found"), rows), console)
 
 
-def _print_changes(console: Console, found: list[ExpectationChange], versions: tuple[str, ...]) -> None:
+def _print_changes(console: Console, changes: list[ExpectationChange], versions: tuple[str, ...]) -> None:
+    """Print where a status turns over, then what torch's own operations do with mixed dtypes."""
+    from precision_eval.core.table import make_table, print_table
+    from precision_eval.diagnose.explain.operations import operations_table
     from precision_eval.results.expectations import spans_text
 
-    caption = f"recorded for torch {', '.join(versions)}" if versions else None
-    table = RichTable(title="cells whose status depends on the torch version", caption=caption)
-    table.add_column("cell", overflow="fold")
-    table.add_column("status", overflow="fold")
-    for change in found:
-        table.add_row(change.cell, spans_text(change))
-    console.print(table)
-    _print_operations(console)
-
-
-def _print_operations(console: Console) -> None:
-    """Print what torch's own operations do with mixed dtypes, beside the cells that rest on them."""
-    from precision_eval.diagnose.explain.operations import operations_table
-
-    found = operations_table()
-    table = RichTable(
-        title=found.title, caption="`python -m precision_eval.diagnose.explain.operations` runs them here"
-    )
-    for column in found.columns:
-        table.add_column(column, overflow="fold")
-    for row in found.rows:
-        table.add_row(*row)
-    console.print(table)
+    rows = [(change.cell, spans_text(change)) for change in changes]
+    title = f"Cells whose status depends on the torch version; recorded for torch {', '.join(versions) or 'none'}"
+    print_table(make_table(("cell", "status"), rows, title=title), console)
+    print_table(operations_table(), console)
+    console.print("`python -m precision_eval.diagnose.explain.operations` runs these operations here.", highlight=False)

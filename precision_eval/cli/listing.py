@@ -1,48 +1,83 @@
-"""What ``precision-eval list`` prints: each registry, explained, with its sources."""
+"""The command ``list``: each registry, explained, with its sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+import typer
+
+from precision_eval.cli import options
+from precision_eval.cli.application import MAINTAIN, app
 
 
-def list_fixes(console: Console) -> None:
-    """Print the fixes: what each changes, and where it was proposed."""
+class What(StrEnum):
+    """What ``list`` can list."""
+
+    fixes = "fixes"
+    cases = "cases"
+    devices = "devices"
+    measures = "measures"
+
+
+@app.command(
+    name="list",
+    rich_help_panel=MAINTAIN,
+    help=(
+        "Explain the fixes, cases, devices or measures, each with its source.\n\n"
+        "[bold]Examples[/bold]\n\n[cyan]precision-eval list fixes[/cyan]\n\n"
+        "[cyan]precision-eval list devices[/cyan]  which formats are native and which are only emulated"
+    ),
+)
+def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
+    """List a registry."""
+    readers = {What.fixes: _fixes, What.cases: _cases, What.devices: _devices, What.measures: _measures}
+    entries = list(readers[what]())
+    if as_json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console(emoji=False)
+    for entry in entries:
+        (_print_device if what is What.devices else _print_entry)(entry, console)
+
+
+def _fixes() -> Iterator[dict[str, Any]]:
+    """Yield the fixes: what each changes, and where it was proposed."""
     from precision_eval.fixes.catalog import FIXES
 
     for fix in FIXES:
         facts = f"storage {fix.storage}, agreement {fix.agreement}, {' and '.join(fix.modes)}".replace("_", " ")
-        _entry(console, fix.id, fix.title, fix.explanation, facts, fix.source)
+        yield _entry(fix.id, fix.title, fix.explanation, facts, fix.source)
 
 
-def list_cases(console: Console) -> None:
-    """Print the cases: what each is, at which sizes, and where it comes from."""
+def _cases() -> Iterator[dict[str, Any]]:
+    """Yield the cases: what each is, at which sizes, and where it comes from."""
     from precision_eval.cases.systems import all_cases
 
-    for entry in all_cases():
-        others = [size for size in entry.sizes if size not in entry.default_sizes]
+    for case in all_cases():
+        others = [size for size in case.sizes if size not in case.default_sizes]
         also = f" (also {', '.join(others)})" if others else ""
-        facts = f"sizes {', '.join(entry.default_sizes)}{also}; measures {', '.join(entry.measures)}"
-        if entry.upstream:
-            facts += f"; upstream: {entry.upstream}"
-        _entry(console, entry.id, entry.title, entry.explanation, facts, entry.source)
+        facts = f"sizes {', '.join(case.default_sizes)}{also}; measures {', '.join(case.measures)}"
+        if case.upstream:
+            facts += f"; upstream: {case.upstream}"
+        yield _entry(case.id, case.title, case.explanation, facts, case.source)
 
 
-def list_measures(console: Console) -> None:
-    """Print the measures: what each finds out, and where its method is from."""
+def _measures() -> Iterator[dict[str, Any]]:
+    """Yield the measures: what each finds out, and where its method is from."""
     from precision_eval.measure.registry import MEASURES
 
     for measure in MEASURES:
         facts = "runs alone" if measure.timed else "runs beside others"
-        _entry(console, measure.name, "", measure.title, facts, measure.source)
+        yield _entry(measure.name, "", measure.title, facts, measure.source)
 
 
-def list_devices(console: Console) -> None:
-    """Print the devices that are there, and which formats they compute natively or only emulate."""
+def _devices() -> Iterator[dict[str, Any]]:
+    """Yield the devices that are there, and which formats they compute natively or only emulate."""
     import torch
 
     from precision_eval.core.environment import cpu_model
@@ -53,24 +88,34 @@ def list_devices(console: Console) -> None:
     if torch.backends.mps.is_available():
         models["mps"] = "Metal"
     for device, model in models.items():
-        console.print(Text.assemble((device, "bold cyan"), f"  {model}"))
-        table = Table.grid(padding=(0, 2))
-        for entry in FORMATS:
-            found = support(device, entry.name)
-            table.add_row(entry.name, found.kind, Text(found.reason, style="dim"))
-        console.print(Padding(table, (0, 0, 1, 2)))
+        supports = [(entry.name, support(device, entry.name)) for entry in FORMATS]
+        formats = [{"name": name, "support": known.kind, "reason": known.reason} for name, known in supports]
+        yield {"device": device, "model": model, "formats": formats}
 
 
-LISTINGS: Mapping[str, Callable[[Console], None]] = {
-    "fixes": list_fixes,
-    "cases": list_cases,
-    "devices": list_devices,
-    "measures": list_measures,
-}
+def _entry(name: str, title: str, explanation: str, facts: str, source: str) -> dict[str, Any]:
+    return {"name": name, "title": title, "explanation": explanation, "facts": facts, "source": source}
 
 
-def _entry(console: Console, name: str, title: str, explanation: str, facts: str, source: str) -> None:
-    """Print one entry: its name and title, then what it is, indented."""
-    console.print(Text.assemble((name, "bold cyan"), f"  {title}" if title else ""))
-    body = Text.assemble(explanation, "\n", (facts, "dim"), "\n", ("source: ", "dim"), (source, "dim"))
+def _print_entry(entry: dict[str, Any], console: Any) -> None:
+    """Print its name and title, then what it is, indented."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text.assemble((entry["name"], "bold cyan"), f"  {entry['title']}" if entry["title"] else ""))
+    source = (("source: ", "dim"), (entry["source"], "dim"))
+    body = Text.assemble(entry["explanation"], "\n", (entry["facts"], "dim"), "\n", *source)
     console.print(Padding(body, (0, 0, 1, 2)))
+
+
+def _print_device(entry: dict[str, Any], console: Any) -> None:
+    """Print a device and how it supports each format."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text.assemble((entry["device"], "bold cyan"), f"  {entry['model']}"))
+    table = Table.grid(padding=(0, 2))
+    for known in entry["formats"]:
+        table.add_row(known["name"], known["support"], Text(known["reason"], style="dim"))
+    console.print(Padding(table, (0, 0, 1, 2)))

@@ -1,40 +1,76 @@
-"""What ``plan`` prints: memory of a model per fix, the largest length that fits, and the format for the device."""
+"""The command ``plan``: memory of a model per fix, the largest length that fits, and the format for the device."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import typer
 
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing, split
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.table import print_table
-from precision_eval.fixes.catalog import FIXES, Fix, fix_by_id
-from precision_eval.studies.memory.devices import DEVICES, Capability, capability_here, choose_format, device_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from precision_eval.fixes.catalog import Fix
+    from precision_eval.studies.memory.devices import Capability
+
+_HELP = """Add up the memory that a model needs under each fix, and the largest length that fits.
+
+Weights, KV cache, and what a call holds at its peak: the model's real classes run on tensors that have shapes but no
+memory, so no weights are loaded. Totals are a range, as kernels take scratch memory that differs between machines. A
+plan that does not fit is a result.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval plan --model metavoice-1b --device t4[/cyan]  which formats are native there, and what fits
+
+[cyan]precision-eval plan --model dia-1.6b --dtype float16 --kv-dtype float16 --length 3072 --device-memory 8GiB[/cyan]
+
+[cyan]precision-eval plan --model config.json --fix kv_to_query,float16 --json[/cyan]
+"""
 
 
-def plan_command(
-    model: str,
-    *,
-    dtype: str = "as_shipped",
-    kv_dtype: str = "as_shipped",
-    batch: int = 1,
-    length: int | None = None,
-    tokens: int = 1,
-    device_memory: str | None = None,
-    device: str | None = None,
-    fixes: tuple[str, ...] = ("all",),
-    math_attention: bool = False,
-    as_json: bool = False,
-    console: Console | None = None,
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+def plan(
+    model: Annotated[
+        str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a Hugging Face config.json.")
+    ] = "metavoice-1b",
+    dtype: Annotated[
+        str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")
+    ] = "as_shipped",
+    kv_dtype: Annotated[str, typer.Option(help="Of a decoder's KV cache, likewise.")] = "as_shipped",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences, before guidance doubles them.")] = 1,
+    length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Positions of the cache, tokens of an encoder; [dim]default: the model's own[/dim]"),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens per call of a decoder: 1 is decode, more is prefill.")] = 1,
+    device_memory: Annotated[
+        str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="p100, v100, t4, a100, h100, cpu, cuda, mps or auto: formats and memory.")
+    ] = None,
+    fix: options.Fix = None,
+    math_attention: Annotated[
+        bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")
+    ] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Plan and print; a plan that does not fit is a result, not an error."""
     import torch
+    from rich.console import Console
 
+    from precision_eval.core.table import print_table
     from precision_eval.studies.memory import PlannedCall, Planner, plan_all, planned_model
+    from precision_eval.studies.memory.devices import DEVICES, choose_format
     from precision_eval.studies.memory.text import device_lines, parse_bytes, plan_notes, plan_table
 
-    candidates, planned, capability = _fixes(fixes), planned_model(model), _capability(device)
+    candidates, planned, capability = _fixes(fix), planned_model(model), _capability(device)
     memory = capability.memory_bytes if capability else None
     if device_memory is not None:
         memory = parse_bytes(device_memory)
@@ -61,20 +97,27 @@ def plan_command(
         }
         print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
         return
-    out = console or Console()
+    out = Console(emoji=False)
     out.print(f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}", highlight=False, soft_wrap=True)
     print_table(plan_table(planned, call, plans, device_memory_bytes=memory), out)
     for line in [*plan_notes(planned, call, plans, device_memory_bytes=memory), *device_lines(choices)]:
         out.print(line, highlight=False, soft_wrap=True)
 
 
-def _fixes(names: tuple[str, ...]) -> tuple[Fix, ...]:
-    if not names:
-        raise ParameterError("--fix names nothing; give ids, or all")
-    return tuple(fix for name in names for fix in (FIXES if name == "all" else (fix_by_id(name),)))
+def _fixes(names: Sequence[str] | None) -> tuple[Fix, ...]:
+    """Return the fixes that names or globs choose; ``all`` is every one."""
+    from precision_eval.fixes.catalog import FIXES, fix_by_id
+    from precision_eval.run.plan import matching
+
+    patterns = ["*" if name == "all" else name for name in split(names, ("*",))]
+    if not patterns:
+        raise ParameterError("--fix names nothing; give names or globs, or leave it out for all")
+    return tuple(map(fix_by_id, matching("fix", patterns, [fix.id for fix in FIXES])))
 
 
 def _capability(device: str | None) -> Capability | None:
+    from precision_eval.studies.memory.devices import capability_here, device_by_name
+
     if device is None:
         return None
     if device in ("auto", "cpu", "mps") or device.startswith("cuda"):

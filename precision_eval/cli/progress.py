@@ -1,4 +1,4 @@
-"""Progress of a run: a bar with the time left and a table on a terminal, plain lines elsewhere.
+"""Progress of a run: one bar with the current cell and the time left on a terminal, a few plain lines elsewhere.
 
 Conventions: what is counted is records, one per fix and measure. The time left comes from the rough durations of the
 measures, corrected by how long cells of the same measure and mode have taken so far. While a timed cell runs, nothing
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from precision_eval.run.plan import Plan
     from precision_eval.run.runner import Progress
 
-_STYLES = {"passed": "green", "raised": "yellow", "unsupported": "dim", "non_finite": "magenta"}
 _TICK_S = 0.5
+_PLAIN_STEP_S = 15.0
+"""Seconds between two plain lines."""
 
 Kind = tuple[str, str]
 """Measure and mode: what takes about as long."""
@@ -51,11 +52,6 @@ class Tally:
         self._seen_s: defaultdict[Kind, float] = defaultdict(float)  # expected of what was measured
         self._took_s: defaultdict[Kind, float] = defaultdict(float)
         self._started = time.monotonic()
-
-    @staticmethod
-    def row(cell: Cell) -> tuple[str, str, str]:
-        """Return the row of the table that a cell belongs to: case, size, mode."""
-        return cell.case, cell.size, cell.mode
 
     def _cost_s(self, cell: Cell) -> float:
         return self.measures[cell.measure].expected_s(cell)
@@ -120,12 +116,14 @@ def clock(seconds: float) -> str:
 
 
 class PlainProgress:
-    """One line per settled cell, for logs and pipes."""
+    """A line now and then for logs and pipes; with `verbose`, one per settled cell."""
 
-    def __init__(self, console: Console, plan: Plan) -> None:
+    def __init__(self, console: Console, plan: Plan, *, verbose: bool = False) -> None:
         self._console = console
         self._tally = Tally(plan)
+        self._verbose = verbose
         self._said = False
+        self._last_s = 0.0
 
     def started(self, cell: Cell) -> None:
         """Say nothing: the line comes with the result."""
@@ -137,32 +135,32 @@ class PlainProgress:
         self._said = True
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
-        """Print the records of a cell."""
+        """Count the records of a cell, and print a line where one is due."""
         self._tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed), resumed=resumed)
         if resumed:
             return
         self.say_what_was_there()
+        if self._verbose:
+            self._print_records(records)
+        done, elapsed_s = self._tally.settled >= self._tally.total, self._tally.elapsed_s
+        if self._verbose or done or elapsed_s - self._last_s >= _PLAIN_STEP_S:
+            self._last_s = elapsed_s
+            self._console.print(Text(f"[{self._tally.settled}/{self._tally.total}] {self._tally.left()}"))
+
+    def _print_records(self, records: tuple[Record, ...]) -> None:
         for record in records:
             reason = f": {record.reason}" if record.reason else ""
-            count = f"[{self._tally.settled}/{self._tally.total}]"
-            line = f"{count} {record.cell} {record.status} ({record.wall_s:.1f} s){reason}"
+            line = f"{record.cell} {record.status} ({record.wall_s:.1f} s){reason}"
             self._console.print(Text(line), soft_wrap=True)
-        self._console.print(Text(f"  {self._tally.left()}"))
 
 
 class LiveProgress:
-    """Bar, table and running cells, redrawn in place."""
+    """A bar and the running cells, redrawn in place; it leaves nothing behind."""
 
     def __init__(self, console: Console, plan: Plan) -> None:
         self.tally = Tally(plan)
-        self._planned: Counter[tuple[tuple[str, str, str], str]] = Counter()
-        self._status: dict[tuple[tuple[str, str, str], str], Counter[str]] = {}
-        for cell in plan.cells:
-            key = (Tally.row(cell), cell.measure)
-            self._planned[key] += len(cell.fixes)
-            self._status.setdefault(key, Counter())
         self._running: dict[tuple[str, str, str, str, tuple[str, ...]], Cell] = {}
-        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
@@ -174,20 +172,17 @@ class LiveProgress:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._ticker.join()
-        self._running.clear()
-        self._draw()
         self._live.stop()
 
     def started(self, cell: Cell) -> None:
         """Show a cell as running."""
-        self._running[(*Tally.row(cell), cell.measure, cell.fixes)] = cell
+        self._running[_key(cell)] = cell
         self._draw()
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Count the records of a cell."""
-        self._running.pop((*Tally.row(cell), cell.measure, cell.fixes), None)
+        self._running.pop(_key(cell), None)
         self.tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed), resumed=resumed)
-        self._status[(Tally.row(cell), cell.measure)].update(record.status for record in records)
         if not resumed:
             self._draw()
 
@@ -203,48 +198,32 @@ class LiveProgress:
     def _picture(self) -> RenderableType:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            ProgressBar(total=self.tally.total, completed=self.tally.settled, width=30),
+            ProgressBar(total=self.tally.total, completed=self.tally.settled, width=20),
             f"{self.tally.settled}/{self.tally.total}",
             Text(self.tally.left(), style="dim"),
         )
-        running = [
-            Text(f"  {cell.id}", style="cyan", overflow="ellipsis", no_wrap=True)
-            for cell in list(self._running.values())
-        ]
-        return Group(self._table(), bar, *running)
+        names = [_name(cell) for cell in list(self._running.values())]
+        return Group(bar, Text(f"  {', '.join(names)}", style="cyan", overflow="ellipsis", no_wrap=True))
 
-    def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("case")
-        for name in self.tally.measures:
-            table.add_column(name.replace("_", " "), justify="center")
-        rows = dict.fromkeys(row for row, _ in self._planned)
-        for row in rows:
-            cells = [self._entry((row, name)) for name in self.tally.measures]
-            table.add_row(Text(f"{row[0]} {row[1]} {row[2]}"), *cells)
-        return table
 
-    def _entry(self, key: tuple[tuple[str, str, str], str]) -> Text:
-        """Return how far one measure of one row is, with what did not pass."""
-        planned = self._planned.get(key, 0)
-        if not planned:
-            return Text("")
-        counts = self._status[key]
-        entry = Text(f"{counts.total()}/{planned}", style="green" if counts.total() == planned else "dim")
-        for status, number in counts.items():
-            if status != "passed":
-                entry.append(f" {number} {status.replace('_', ' ')}", style=_STYLES.get(status, "red"))
-        return entry
+def _key(cell: Cell) -> tuple[str, str, str, str, tuple[str, ...]]:
+    return cell.case, cell.size, cell.mode, cell.measure, cell.fixes
+
+
+def _name(cell: Cell) -> str:
+    """Name a running cell in few words."""
+    fix = cell.fixes[0] if len(cell.fixes) == 1 else f"{len(cell.fixes)} fixes"
+    return f"{cell.measure} of {fix} on {cell.case}"
 
 
 @contextmanager
-def progress_on(console: Console, plan: Plan) -> Iterator[Progress]:
+def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Iterator[Progress]:
     """Show the progress of a plan in the way that suits the console."""
-    if not console.is_terminal:
-        plain = PlainProgress(console, plan)
+    if verbose or not console.is_terminal:
+        plain = PlainProgress(console, plan, verbose=verbose)
         yield plain
         plain.say_what_was_there()
         return
     with LiveProgress(console, plan) as progress:
         yield progress
-    console.print(progress.tally.resumed_text())
+    console.print(f"{progress.tally.resumed_text()}; {progress.tally.left()}", highlight=False)

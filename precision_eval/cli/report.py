@@ -1,29 +1,130 @@
-"""Writes a run's report and then its HTML report; what ``report`` does, and ``run`` at its end."""
+"""The command ``report``, and what ``run`` does at its end: write a run's files and print its answer."""
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing
+from precision_eval.core.errors import ParameterError, RecordError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from precision_eval.results.reading import Run
+
 VERSIONS_NAME = "torch-versions"
 """Folder beside a run where ``torch-sweep`` leaves its results unless told otherwise."""
 
+_HELP = """Print the answer of a run, and write figures, results.csv, report.md and report.html from the records alone.
 
-def write_reports(run_dir: Path, *, console: Console, versions_dir: Path | None = None) -> None:
-    """Print the report, write its files and the HTML report."""
+The HTML report is one file that needs no network: the answer first, then charts that show their records, players of
+every fix where the audio files are there, statuses and messages.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval report runs/first --open[/cyan]
+
+[cyan]precision-eval report runs/first --verbose[/cyan]  every table, finding and note
+
+[cyan]precision-eval report runs/first --torch-versions results/torch-versions[/cyan]  and what versions change
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printing:
+    """How much is printed, and whether the HTML report is opened."""
+
+    verbose: bool = False
+    quiet: bool = False
+    as_json: bool = False
+    open_report: bool = False
+    silent: bool = False
+
+    def __post_init__(self) -> None:
+        flags = {"--verbose": self.verbose, "--quiet": self.quiet, "--json": self.as_json}
+        given = [name for name, value in flags.items() if value]
+        if len(given) > 1:
+            raise ParameterError(f"{' and '.join(given)} were given; give one of them")
+
+    def notes(self) -> Console:
+        """Return where progress and notes go: standard error where standard output holds a path or JSON alone."""
+        from rich.console import Console
+
+        return Console(stderr=self.quiet or self.as_json, quiet=self.silent, emoji=False)
+
+
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+def report(
+    run_dir: options.RunFolder,
+    torch_versions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RESULTS",
+            help="asv's results over torch versions, for the HTML report; by default torch-versions beside the run.",
+        ),
+    ] = None,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    open_report: options.OpenReport = False,
+) -> None:
+    """Report a run."""
+    printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
+    if not (run_dir / "records.jsonl").exists():
+        raise RecordError(f"{run_dir} holds no records.jsonl; give the folder named by `precision-eval run --out`")
+    write_reports(run_dir, printing, versions_dir=torch_versions)
+
+
+def write_reports(
+    run_dir: Path, printing: Printing, *, versions_dir: Path | None = None, measured_s: float | None = None
+) -> None:
+    """Write the report's files and print the answer."""
     from precision_eval.report import write_report
     from precision_eval.report.html import write_html
+    from precision_eval.results.reading import load_run
 
-    write_report(run_dir, console=console)
-    with console.status("making the HTML report"):
-        path = write_html(run_dir, versions=_versions(run_dir, versions_dir, console))
-    console.print(f"The HTML report, for a browser: {path}", highlight=False, markup=False, soft_wrap=True)
+    notes, began = printing.notes(), time.monotonic()
+    with notes.status("writing the report"):
+        write_report(run_dir, console=notes if printing.verbose else None)
+        path = write_html(run_dir, versions=_versions(run_dir, versions_dir, notes))
+    seconds = {"measured_s": measured_s, "reported_s": round(time.monotonic() - began, 1)}
+    _print_answer(load_run(run_dir), path, printing, seconds)
+    if printing.open_report:
+        typer.launch(str(path))
 
 
-def _versions(run_dir: Path, versions_dir: Path | None, console: Console) -> Any:
+def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, Any]) -> None:
+    """Print what was asked for: JSON, the path alone, or the answer and where the HTML report is."""
+    from rich.console import Console
+
+    from precision_eval.report.summary import print_summary, summaries_of
+
+    if printing.silent:
+        return
+    if printing.as_json:
+        groups = [summary.to_dict() for summary in summaries_of(run)]
+        answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": groups}
+        print(json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False))
+        return
+    if printing.quiet:
+        print(path)
+        return
+    console = Console(emoji=False)
+    if not printing.verbose:
+        print_summary(run, console)
+    took = "" if seconds["measured_s"] is None else f" (measured in {seconds['measured_s']:.0f} s)"
+    line = f"HTML report{took}: {path}"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
     """Sum up the results over torch versions that were asked for, or that lie beside the run; None without any."""
     from precision_eval.core.errors import PrecisionEvalError
     from precision_eval.report.html import path_in_commands
@@ -39,7 +140,7 @@ def _versions(run_dir: Path, versions_dir: Path | None, console: Console) -> Any
             raise
         # nobody asked for them: they must not cost the run its HTML report
         line = f"The HTML report goes without torch versions: {error}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        notes.print(line, highlight=False, markup=False, soft_wrap=True)
         return None
 
 

@@ -1,4 +1,4 @@
-"""What ``precision-eval run`` does: plan, workers, records, report."""
+"""The command ``run``: plan, workers, records, report."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_eval.cases.own import SIZE, case_of
-from precision_eval.cli import EXIT_INTERRUPTED, EXIT_TERMINATED
-from precision_eval.core.cells import Options
+from precision_eval.cli import options
+from precision_eval.cli.admission import Admitted, admit, with_plugins
+from precision_eval.cli.application import MODEL, app, flowing, split
+from precision_eval.cli.exit_codes import EXIT_INTERRUPTED, EXIT_TERMINATED
+from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.targets import is_target, plugins, target_of
-from precision_eval.run.plan import Plan, Selection, checked_device, make_plan
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,129 +30,233 @@ if TYPE_CHECKING:
     from precision_eval.core.cells import Cell
     from precision_eval.core.errors import RecordError
     from precision_eval.core.records import Record, RecordFile
-    from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
     from precision_eval.report.loading import LoadedRun
     from precision_eval.run.executor import IsolatedExecutor
+    from precision_eval.run.plan import Plan, Selection
 
 _MEMORY_SHARE = 0.85  # of what is available at the start; the rest keeps the system alive
 _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
 _WIDTHS = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 model
 
+_HELP = """Measure fixes on cases, record the results, and write the report.
+
+A run that was stopped goes on where it stopped: give the same command again.
+
+It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
+[cyan]--quick[/cyan] takes some 20 seconds, the default about a minute, [cyan]--thorough[/cyan] half an hour and more:
+every size of each case, ten minutes of audio. What else is given goes before them.
+
+A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval run --out runs/first[/cyan]  everything, 15 s of audio per fix
+
+[cyan]precision-eval run my_case.py:factory[/cyan]  your own model: the factory returns (model, inputs)
+
+[cyan]precision-eval run my_case.py:factory --candidate mine.py:half_kv[/cyan]  and your own fix, which gets the model
+
+[cyan]precision-eval run --case 'attention-*' --fix kv_to_query,query_to_half --out runs/casts[/cyan]
+
+[cyan]precision-eval run --case voice --minutes 10 --streams 128 --out runs/long[/cyan]
+
+[cyan]precision-eval run --mode eager,compiled --device cuda:0 --budget 20 --out runs/gpu[/cyan]
+
+[cyan]precision-eval run --case dia-decode --sdpa-backend any,math,flash --out runs/pinned[/cyan]
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
-class RunRequest:
-    """The options of ``run``, as given."""
+class Tier:
+    """How much is measured where nothing else is asked for."""
+
+    minutes: float
+    streams: int
+    steps: int
+    budget_s: float
+    all_sizes: bool = False
+    modes: tuple[str, ...] | None = None
+    leaves_out: tuple[str, ...] = ()
+
+
+QUICK = Tier(
+    minutes=0.05,
+    streams=4,
+    steps=25,
+    budget_s=0.5,
+    modes=("eager",),
+    leaves_out=("streams", "divergence", "synthesis", "audio"),
+)
+DEFAULT = Tier(minutes=0.25, streams=16, steps=50, budget_s=2.0)
+THOROUGH = Tier(minutes=10.0, streams=64, steps=500, budget_s=10.0, all_sizes=True)
+
+
+class CheckpointDtype(StrEnum):
+    """Format that the voice's weights are rounded to before anything is measured."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class Tf32(StrEnum):
+    """Whether float32 may be computed in TF32."""
+
+    on = "on"
+    off = "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """What a run needs besides its selection."""
 
     out: Path
-    cases: tuple[str, ...] | None
-    fixes: tuple[str, ...]
-    measures: tuple[str, ...]
-    modes: tuple[str, ...] | None
-    sizes: tuple[str, ...] | None
-    device: str
-    threads: int
     workers: int | None
     timeout_s: float
-    checkpoint_dtype: str
-    options: Options
-    sdpa_backends: tuple[str, ...] = ()
+    printing: Printing
     candidates: tuple[str, ...] = ()
 
-    def selection(self, device: str) -> Selection:
-        """Return what is to be planned, on a resolved device."""
-        return Selection(
-            cases=self.cases,
-            fixes=(*self.fixes, *self.candidates),
-            measures=self.measures,
-            modes=self.modes,
-            sizes=self.sizes,
-            device=device,
-            threads=self.threads,
-            options=self.options,
-            sdpa_backends=self.sdpa_backends,
-        )
+
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+def run(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FACTORY]...",
+            help="Your own case: file.py:function or package.module:function, which returns (model, inputs) or an "
+            "OwnCase.",
+        ),
+    ] = None,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Your own fix: file.py:name, a callable that changes a model or a Fix, beside those of --fix.",
+        ),
+    ] = None,
+    out: options.Out = Path("runs/latest"),
+    case: options.Case = None,
+    fix: options.Fix = None,
+    mode: options.Mode = None,
+    device: options.Device = "auto",
+    size: options.Size = None,
+    measure: Annotated[
+        list[str] | None, typer.Option(help="Names or globs; see [cyan]list measures[/cyan]; [dim]default: all[/dim]")
+    ] = None,
+    quick: options.Quick = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")
+    ] = False,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")] = None,
+    streams: Annotated[
+        int | None, typer.Option(min=1, help="Parallel streams of drift and divergence; [dim]default: 16[/dim]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")] = None,
+    budget: options.Budget = None,
+    processes: options.Processes = None,
+    threads: options.Threads = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    sdpa_backend: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
+            "commas to have each. What has no such kernel is unsupported; where one is pinned, measures of the voice "
+            "alone are left out."
+        ),
+    ] = None,
+    tf32: Annotated[
+        Tf32 | None,
+        typer.Option(
+            help="TF32 for float32 on CUDA; where it is set, measures of the voice alone are left out. "
+            "[dim]Default: as torch has it.[/dim]"
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
+    checkpoint_dtype: Annotated[
+        CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")
+    ] = CheckpointDtype.float32,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+    open_report: options.OpenReport = False,
+) -> None:
+    """Measure, record, report."""
+    from precision_eval.core.cells import Options
+    from precision_eval.run.plan import Selection, checked_device
+
+    printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
+    tier = _tier(quick=quick, thorough=thorough)
+    selection = Selection(
+        cases=split([*(target or []), *(case or [])]) or None,
+        fixes=split(fix, ("*",)),
+        measures=split(measure, _measures_of(tier)),
+        modes=split(mode) if mode is not None else tier.modes,
+        sizes=None if size is None else split(size),
+        device=checked_device(device),
+        threads=threads,
+        options=Options(
+            minutes=minutes or tier.minutes,
+            streams=streams or tier.streams,
+            steps=steps or tier.steps,
+            budget_s=budget or tier.budget_s,
+            processes=processes or 1,
+            seed=seed,
+            tf32=None if tf32 is None else tf32.value,
+        ),
+        sdpa_backends=split(sdpa_backend),
+    )
+    execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))
+    run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value)
 
 
-def run_command(request: RunRequest, console: Console | None = None) -> None:
-    """Run a request to its report."""
-    from rich.console import Console
+def _tier(*, quick: bool, thorough: bool) -> Tier:
+    if quick and thorough:
+        raise ParameterError("--quick and --thorough were given; give one of them")
+    return QUICK if quick else THOROUGH if thorough else DEFAULT
 
+
+def _measures_of(tier: Tier) -> tuple[str, ...]:
+    from precision_eval.measure.registry import MEASURES
+
+    return tuple(measure.name for measure in MEASURES if measure.name not in tier.leaves_out)
+
+
+def run_selection(
+    selection: Selection, execution: Execution, *, tier: Tier = DEFAULT, checkpoint_dtype: str = "float32"
+) -> None:
+    """Run a selection to its report; Ctrl-C and SIGTERM end it in order, with what was measured kept."""
     from precision_eval.core.files import check_own_folder
     from precision_eval.core.records import RecordFile
 
-    check_own_folder(request.out, "records.jsonl")
-    console = console or Console(emoji=False)
-    records = RecordFile(request.out / "records.jsonl")
+    out, console = execution.out, execution.printing.notes()
+    check_own_folder(out, "records.jsonl")
+    records = RecordFile(out / "records.jsonl")
     try:
         with _terminable():
-            checked_device(request.device)
-            request = with_plugins(request)
-            own = admit(request, console)
-            draft = plan_of(request, request.device, own)  # bad names end here, before anything is started
+            selection, candidates = with_plugins(selection, execution.candidates)
+            plan_without = partial(plan_of, selection, tier, checkpoint_dtype, selection.device)
+            own = admit(
+                selection,
+                candidates,
+                console,
+                plan_without=plan_without,
+                timeout_s=execution.timeout_s,
+            )
+            plan_on = partial(plan_of, selection, tier, checkpoint_dtype, own=own)
+            draft = plan_on(selection.device)  # bad names end here, before anything is started
             with records.claimed():
-                _run_to_report(request, draft, own, records, console)
+                _run_to_report(draft, plan_on, execution, records, console)
     except KeyboardInterrupt as stop:
         _tell_how_to_resume(records, console)
         raise typer.Exit(EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED) from None
     except OSError as error:
         raise _unwritable(error, records.path) from error
-
-
-def _run_to_report(request: RunRequest, draft: Plan, own: Admitted, records: RecordFile, console: Console) -> None:
-    """Measure what is missing, then write the report."""
-    _check_fits(draft)
-    if any(cell.case == "voice" for cell in draft.cells):
-        from precision_eval.cases.voice.assets import check_files
-
-        check_files()
-    from precision_eval.core.files import remove_unfinished
-
-    remove_unfinished(request.out)
-    reading = records.read()
-    if reading.torn_bytes:
-        line = f"{records.path}: a torn last line ({reading.torn_bytes} bytes) is dropped; its cell is measured again"
-        console.print(line, markup=False)
-    for fault in reading.faults:
-        console.print(fault, highlight=False, markup=False)
-    settled = _measure(request, draft, own, records, console)
-    remove_unfinished(request.out)
-    from precision_eval.cli.report import write_reports
-
-    if settled:
-        write_reports(request.out, console=console)
-
-
-def _check_fits(draft: Plan) -> None:
-    """Refuse sizes that cannot be built here."""
-    import psutil
-
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.fixes.catalog import FIXES
-
-    available_bytes = psutil.virtual_memory().available
-    storages = {fix.id: fix.storage for fix in FIXES}
-    for cell in draft.cells:
-        case = case_by_id(cell.case)
-        case.check_fits(cell.size, available_bytes=available_bytes)
-        if cell.device == "cpu":
-            case.check_fits(
-                cell.size,
-                available_bytes=int(available_bytes * _MEMORY_SHARE),  # a worker may take no more
-                copies=_copies(cell, case.bytes_per_parameter, storages),
-                holder=f"{cell.measure} of {' and '.join(cell.fixes)}",
-                remedy="--size cpu, leave that out with --fix and --measure",
-            )
-
-
-def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
-    """Return the bytes per parameter that a cell holds at least beside the model as shipped, all on the CPU."""
-    widths = [_WIDTHS.get(storages.get(fix, ""), 0.0) for fix in cell.fixes]
-    wider = [width if width > shipped else 0.0 for width in widths]
-    if cell.measure == "latency":
-        return sum(wider) + shipped * len(wider)  # each candidate has a model of its own
-    twins = _TWINS.get(cell.measure, 0.0)
-    return max(wider) + twins + (2 * shipped if twins else 0.0)  # the fix has a copy, and the twin is made from one
 
 
 def evaluate(
@@ -201,27 +308,176 @@ def evaluate(
     ParameterError
         The case or a candidate cannot be measured, and why.
     """
-    from rich.console import Console
-
+    from precision_eval.core.cells import Options
+    from precision_eval.core.targets import target_of
     from precision_eval.report.loading import load
+    from precision_eval.run.plan import Selection
 
-    request = RunRequest(
-        out=Path(out),
+    selection = Selection(
         cases=(case if isinstance(case, str) else target_of(case),),
         fixes=tuple(fixes),
         measures=tuple(measures),
-        modes=None,
-        sizes=None,
         device=device,
         threads=threads,
+        options=Options(budget_s=budget_s, processes=processes, seed=seed),
+    )
+    execution = Execution(
+        out=Path(out),
         workers=None,
         timeout_s=timeout_s,
-        checkpoint_dtype="float32",
-        options=Options(budget_s=budget_s, processes=processes, seed=seed),
+        printing=Printing(silent=True),
         candidates=tuple(candidates),
     )
-    run_command(request, Console(quiet=True))
+    run_selection(selection, execution, tier=THOROUGH)
     return load(Path(out))
+
+
+def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str, own: Admitted | None = None) -> Plan:
+    """Work a selection out into cells on a device; a tier or a checkpoint decides the sizes where none was named."""
+    from precision_eval.cases.own import case_of
+    from precision_eval.cases.systems import all_cases
+    from precision_eval.fixes.catalog import FIXES, Fix
+    from precision_eval.run.plan import make_plan
+
+    size = _CHECKPOINT_SIZES.get(checkpoint_dtype)
+    if size is not None and selection.sizes is not None:
+        raise ParameterError(f"--checkpoint-dtype {checkpoint_dtype} is --size {size}; give one of the two")
+    own = own or Admitted()
+    cases = [*all_cases(), *(case_of(case.case, digest=case.digest) for case in own.cases)]
+    entries = [
+        replace(entry, default_sizes=(size,) if size in entry.sizes else _sizes(entry.default_sizes, tier))
+        for entry in cases
+    ]
+    candidates = {candidate.fix: candidate.digest for candidate in own.candidates}
+    fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
+    chosen = replace(selection, device=device, fixes=(*selection.fixes, *candidates))
+    return make_plan(chosen, cases=entries, fixes=fixes, candidates=candidates)
+
+
+def _sizes(default_sizes: tuple[str, ...], tier: Tier) -> tuple[str, ...]:
+    return default_sizes if tier.all_sizes else default_sizes[:1]
+
+
+def _run_to_report(
+    draft: Plan, plan_on: Callable[[str], Plan], execution: Execution, records: RecordFile, console: Console
+) -> None:
+    """Measure what is missing, then write the report."""
+    from precision_eval.cli.report import write_reports
+    from precision_eval.core.files import remove_unfinished
+
+    _check_fits(draft)
+    if any(cell.case == "voice" for cell in draft.cells):
+        from precision_eval.cases.voice.assets import check_files
+
+        check_files()
+    remove_unfinished(execution.out)
+    reading = records.read()
+    if reading.torn_bytes:
+        line = f"{records.path}: a torn last line ({reading.torn_bytes} bytes) is dropped; its cell is measured again"
+        console.print(line, markup=False)
+    for fault in reading.faults:
+        console.print(fault, highlight=False, markup=False)
+    began = time.monotonic()
+    settled = _measure(draft, plan_on, execution, records, console)
+    remove_unfinished(execution.out)
+    if settled:
+        write_reports(execution.out, execution.printing, measured_s=round(time.monotonic() - began, 1))
+
+
+def _measure(
+    draft: Plan, plan_on: Callable[[str], Plan], execution: Execution, records: RecordFile, console: Console
+) -> tuple[Record, ...]:
+    """Start workers, describe the environment, and run the plan."""
+    from precision_eval.cli.progress import progress_on
+    from precision_eval.core.environment import collect, store_environment
+    from precision_eval.run.executor import IsolatedExecutor
+    from precision_eval.run.runner import run_plan
+
+    workers = execution.workers or _default_workers(draft)
+    with IsolatedExecutor(workers, timeout_s=execution.timeout_s, preload=_preload(draft)) as executor:
+        environment = _described(executor, collect, draft.cells[0].device, console)
+        device = str(environment["device"]["name"])
+        executor.memory_limit_bytes = _memory_limit_bytes(device)
+        plan = plan_on(device)
+        _check_fits(plan)  # once more: what fits depends on the device
+        sha = store_environment(environment, execution.out)
+        with progress_on(console, plan, verbose=execution.printing.verbose) as progress:
+            return run_plan(
+                plan,
+                executor,
+                records,
+                progress,
+                environment=sha,
+                max_parallel=workers if device == "cpu" else 1,
+                timeout_s=execution.timeout_s,
+            )
+
+
+def _described(executor: IsolatedExecutor, collect: Any, device: str, console: Console) -> dict[str, Any]:
+    """Describe the environment in a worker, so that this process never loads torch."""
+    from precision_eval.core.environment import check_device
+
+    with console.status("starting workers"):
+        executor.submit(check_device, device).result()
+        environment: dict[str, Any] = executor.submit(collect, device).result()
+    return environment
+
+
+def _preload(draft: Plan) -> tuple[str, ...]:
+    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
+    if Path("/dev/nvidiactl").exists():
+        return ("torch",)
+    return ("torch", "torch._dynamo", *(("precision_eval.run.warm_compiler",) if draft.compiled else ()))
+
+
+def _default_workers(draft: Plan) -> int:
+    """Return how many cells may run at a time; one at full size, where two would share the memory."""
+    from precision_eval.core.environment import usable_cores
+
+    if any(cell.size == "full" for cell in draft.cells):
+        return 1
+    return max(1, usable_cores() // draft.cells[0].threads)
+
+
+def _memory_limit_bytes(device: str) -> int | None:
+    """Limit a worker to most of what is available; a CUDA process maps far more than it uses, so it has no limit."""
+    if device != "cpu":
+        return None
+    import psutil
+
+    return int(psutil.virtual_memory().available * _MEMORY_SHARE)
+
+
+def _check_fits(draft: Plan) -> None:
+    """Refuse sizes that cannot be built here."""
+    import psutil
+
+    from precision_eval.cases.systems import case_by_id
+    from precision_eval.fixes.catalog import FIXES
+
+    available_bytes = psutil.virtual_memory().available
+    storages = {fix.id: fix.storage for fix in FIXES}
+    for cell in draft.cells:
+        case = case_by_id(cell.case)
+        case.check_fits(cell.size, available_bytes=available_bytes)
+        if cell.device == "cpu":
+            case.check_fits(
+                cell.size,
+                available_bytes=int(available_bytes * _MEMORY_SHARE),  # a worker may take no more
+                copies=_copies(cell, case.bytes_per_parameter, storages),
+                holder=f"{cell.measure} of {' and '.join(cell.fixes)}",
+                remedy="--size cpu, leave that out with --fix and --measure",
+            )
+
+
+def _copies(cell: Cell, shipped: float, storages: Mapping[str, str]) -> float:
+    """Return the bytes per parameter that a cell holds at least beside the model as shipped, all on the CPU."""
+    widths = [_WIDTHS.get(storages.get(fix, ""), 0.0) for fix in cell.fixes]
+    wider = [width if width > shipped else 0.0 for width in widths]
+    if cell.measure == "latency":
+        return sum(wider) + shipped * len(wider)  # each candidate has a model of its own
+    twins = _TWINS.get(cell.measure, 0.0)
+    return max(wider) + twins + (2 * shipped if twins else 0.0)  # the fix has a copy, and the twin is made from one
 
 
 class _Terminated(KeyboardInterrupt):
@@ -256,146 +512,6 @@ def _unwritable(error: OSError, records: Path) -> RecordError:
         f"cannot write {what}: {error.strerror or error}; what was already recorded in {records} is intact, "
         f"{remedy} and run the same command again"
     )
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """What has been seen of cases and candidates from outside."""
-
-    cases: tuple[AdmittedCase, ...] = ()
-    candidates: tuple[AdmittedCandidate, ...] = ()
-
-
-def admit(request: RunRequest, console: Console) -> Admitted:
-    """Call what comes from outside once, in a process of its own, and say what cannot be measured of it."""
-    targets = tuple(name for name in request.cases or () if is_target(name))
-    if not targets and not request.candidates:
-        return Admitted()
-    from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
-
-    subject = (targets[0], SIZE) if targets else _first_cell(request)
-    with console.status("calling the factory"):
-        try:
-            cases, candidates = call_isolated(
-                _admitted,
-                targets,
-                request.candidates,
-                subject,
-                request.device,
-                request.options.seed,
-                timeout_s=request.timeout_s,
-            )
-        except WorkerRaisedError as error:
-            raise error.__cause__ or error from None
-        except WorkerError as error:
-            names = " and ".join((*targets, *request.candidates))
-            raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
-    return Admitted(tuple(cases), tuple(candidates))
-
-
-def with_plugins(request: RunRequest) -> RunRequest:
-    """Put places in the stead of names that installed packages have given to cases and fixes."""
-    cases, fixes = plugins("precision_eval.cases"), plugins("precision_eval.fixes")
-    own = tuple(fixes[name] for name in request.fixes if name in fixes)
-    return replace(
-        request,
-        cases=None if request.cases is None else tuple(cases.get(name, name) for name in request.cases),
-        fixes=tuple(name for name in request.fixes if name not in fixes),
-        candidates=(*own, *(fixes.get(name, name) for name in request.candidates)),
-    )
-
-
-def _admitted(*arguments: Any) -> Any:
-    from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
-
-    return admitted(*arguments)
-
-
-def _first_cell(request: RunRequest) -> tuple[str, str]:
-    cell = make_plan(replace(request, candidates=()).selection(request.device)).cells[0]
-    return cell.case, cell.size
-
-
-def plan_of(request: RunRequest, device: str, own: Admitted | None = None) -> Plan:
-    """Work a request out into cells."""
-    from precision_eval.cases.systems import all_cases
-    from precision_eval.fixes.catalog import FIXES, Fix
-
-    own = own or Admitted()
-    entries = [*all_cases(), *(case_of(case.case, digest=case.digest) for case in own.cases)]
-    fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
-    digests = {one.fix: one.digest for one in own.candidates}
-    size = _CHECKPOINT_SIZES.get(request.checkpoint_dtype)
-    if size is None:
-        return make_plan(request.selection(device), cases=entries, fixes=fixes, candidates=digests)
-    if request.sizes is not None:
-        raise ParameterError(f"--checkpoint-dtype {request.checkpoint_dtype} is --size {size}; give one of the two")
-    entries = [replace(entry, default_sizes=(size,)) if size in entry.sizes else entry for entry in entries]
-    return make_plan(request.selection(device), cases=entries, fixes=fixes, candidates=digests)
-
-
-def _measure(
-    request: RunRequest, draft: Plan, own: Admitted, records: RecordFile, console: Console
-) -> tuple[Record, ...]:
-    """Start workers, describe the environment, and run the plan."""
-    from precision_eval.cli.progress import progress_on
-    from precision_eval.core.environment import collect, store_environment
-    from precision_eval.run.executor import IsolatedExecutor
-    from precision_eval.run.runner import run_plan
-
-    workers = request.workers or _default_workers(request, draft)
-    with IsolatedExecutor(workers, timeout_s=request.timeout_s, preload=_preload(draft)) as executor:
-        environment = _described(executor, collect, request.device, console)
-        device = str(environment["device"]["name"])
-        executor.memory_limit_bytes = _memory_limit_bytes(device)
-        plan = plan_of(request, device, own)
-        _check_fits(plan)  # once more: what fits depends on the device
-        sha = store_environment(environment, request.out)
-        with progress_on(console, plan) as progress:
-            return run_plan(
-                plan,
-                executor,
-                records,
-                progress,
-                environment=sha,
-                max_parallel=workers if device == "cpu" else 1,
-                timeout_s=request.timeout_s,
-            )
-
-
-def _described(executor: IsolatedExecutor, collect: Any, device: str, console: Console) -> dict[str, Any]:
-    """Describe the environment in a worker, so that this process never loads torch."""
-    from precision_eval.core.environment import check_device
-
-    with console.status("starting workers"):
-        executor.submit(check_device, device).result()
-        environment: dict[str, Any] = executor.submit(collect, device).result()
-    return environment
-
-
-def _preload(draft: Plan) -> tuple[str, ...]:
-    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
-    if Path("/dev/nvidiactl").exists():
-        return ("torch",)
-    return ("torch", "torch._dynamo", *(("precision_eval.run.warm_compiler",) if draft.compiled else ()))
-
-
-def _default_workers(request: RunRequest, draft: Plan) -> int:
-    """Return how many cells may run at a time; one at full size, where two would share the memory."""
-    from precision_eval.core.environment import usable_cores
-
-    if any(cell.size == "full" for cell in draft.cells):
-        return 1
-    return max(1, usable_cores() // request.threads)
-
-
-def _memory_limit_bytes(device: str) -> int | None:
-    """Limit a worker to most of what is available; a CUDA process maps far more than it uses, so it has no limit."""
-    if device != "cpu":
-        return None
-    import psutil
-
-    return int(psutil.virtual_memory().available * _MEMORY_SHARE)
 
 
 def _tell_how_to_resume(records: RecordFile, console: Console) -> None:

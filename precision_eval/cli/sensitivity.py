@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_eval.cli import EXIT_INTERRUPTED
-from precision_eval.cli.application import app, flowing, split
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing, split
+from precision_eval.cli.exit_codes import EXIT_INTERRUPTED
 from precision_eval.core.files import check_own_folder
 
 if TYPE_CHECKING:
@@ -35,32 +36,30 @@ Runs are appended to OUT/runs.jsonl; the same command goes on from there.
 
 [cyan]precision-eval sensitivity --out runs/sensitivity[/cyan]  the voice, and transformers' T5 and Dia
 
-[cyan]precision-eval sensitivity --targets voice --formats bfloat16 --no-policies --out runs/voice-map[/cyan]
+[cyan]precision-eval sensitivity --target voice --format bfloat16 --no-policies --out runs/voice-map[/cyan]
 
 [cyan]precision-eval sensitivity --report-only --out results/sensitivity[/cyan]
 """
 
 
-@app.command(help=flowing(_HELP))
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
 def sensitivity(
-    out: Annotated[Path, typer.Option(help="Folder of runs, tables and figures.")] = Path("runs/sensitivity"),
-    targets: Annotated[
+    out: options.Out = Path("runs/sensitivity"),
+    target: Annotated[
         list[str] | None, typer.Option(help="voice, t5-encoder, dia-encoder, dia-decoder, attention-decode.")
     ] = None,
-    formats: Annotated[list[str] | None, typer.Option(help="bfloat16, float16.")] = None,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="bfloat16, float16.")] = None,
     size: Annotated[str, typer.Option(help="tiny or cpu.")] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, help="Of drawn weights and of inputs.")] = 0,
+    seed: options.Seed = 0,
     policies: Annotated[bool, typer.Option("--policies/--no-policies", help="Also search and prove policies.")] = True,
-    processes: Annotated[int, typer.Option(min=1, help="Fresh processes that time each target.")] = 6,
-    budget: Annotated[float, typer.Option(min=0.05, help="Seconds of timing per process and policy.")] = 1.5,
-    report_only: Annotated[
-        bool, typer.Option("--report-only", help="Run nothing; write tables and figures from what is there.")
-    ] = False,
+    processes: options.Processes = 6,
+    budget: options.Budget = 1.5,
+    report_only: options.ReportOnly = False,
 ) -> None:
     """Map sensitivities."""
     from precision_eval.studies.sensitivity.campaign import SensitivityPlan
 
-    given: dict[str, Any] = {"targets": split(targets or []), "formats": split(formats or [])}
+    given: dict[str, Any] = {"targets": split(target), "formats": split(format_)}
     plan = SensitivityPlan(
         size=size,
         seed=seed,
@@ -78,7 +77,7 @@ def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = Fal
 
     check_own_folder(out, "runs.jsonl")
     plan.checked()  # bad names end here, before anything heavy is loaded
-    console = Console()
+    console = Console(emoji=False)
     if not report_only:
         try:
             _run(plan, out, console)

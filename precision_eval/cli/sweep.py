@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from precision_eval.cli import EXIT_INTERRUPTED
-from precision_eval.cli.application import app, flowing, split
+from precision_eval.cli import options
+from precision_eval.cli.application import MODEL, app, flowing, split
+from precision_eval.cli.exit_codes import EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.files import check_own_folder
 
@@ -36,41 +37,42 @@ is none in the range. Lines are appended to OUT/lengths.jsonl; the same command 
 
 [cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
 
-[cyan]precision-eval sweep --quick --shapes dia --modes eager --out runs/sweep-dia[/cyan]
+[cyan]precision-eval sweep --quick --shape dia --mode eager --out runs/sweep-dia[/cyan]
 """
 
 
-@app.command(help=flowing(_HELP))
+@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
 def sweep(
-    out: Annotated[Path, typer.Option(help="Folder of lines, figure and summary.")] = Path("runs/sweep"),
-    shapes: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
-    lengths: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
-    modes: Annotated[Names | None, typer.Option(help="eager, compiled.")] = None,
+    out: options.Out = Path("runs/sweep"),
+    shape: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
+    length: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
+    mode: options.Mode = None,
     threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
-    cache_dtypes: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
+    cache_dtype: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
     memory: Annotated[
         Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
-    budget: Annotated[float | None, typer.Option(min=0.05, help="Seconds of timing per point.")] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes per point.")] = None,
+    budget: options.Budget = None,
+    processes: options.Processes = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
     refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
-    minutes: Annotated[
-        float | None, typer.Option(help="Start no job that would end later; the same command goes on.")
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="Start no job that would end later; the same command goes on."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer lengths, less time.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Measure nothing; read the lines that are there.")] = False,
+    quick: options.Quick = False,
+    report_only: options.ReportOnly = False,
 ) -> None:
     """Sweep lengths."""
     from precision_eval.studies.sweep.plan import FULL, QUICK
 
     given: dict[str, Any] = {
-        "shapes": shapes and split(shapes),
-        "lengths": lengths and whole_numbers("lengths", lengths),
-        "modes": modes and split(modes),
+        "shapes": shape and split(shape),
+        "lengths": length and whole_numbers("length", length),
+        "modes": mode and split(mode),
         "threads": threads and whole_numbers("threads", threads),
-        "cache_dtypes": cache_dtypes and split(cache_dtypes),
+        "cache_dtypes": cache_dtype and split(cache_dtype),
         "memory": memory and split(memory),
         "batch": batch,
         "budget_s": budget,
@@ -79,7 +81,7 @@ def sweep(
     }
     changes = {name: value for name, value in given.items() if value is not None}
     plan = replace(QUICK if quick else FULL, **changes)  # bad names end here, before anything is started
-    run_sweep(plan, out, refine=refine, minutes=minutes, report_only=report)
+    run_sweep(plan, out, refine=refine, minutes=stop_after, report_only=report_only)
 
 
 def run_sweep(
@@ -92,8 +94,8 @@ def run_sweep(
 
     check_own_folder(out, "lengths.jsonl")
     if minutes is not None and not 0.0 < minutes < math.inf:
-        raise ParameterError(f"--minutes {minutes:g}; give a finite number above 0, or leave it out")
-    console, file = Console(), TrialFile(out / "lengths.jsonl")
+        raise ParameterError(f"--stop-after {minutes:g}; give a finite number above 0, or leave it out")
+    console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
     if not report_only:
         try:
             left = _measure(plan, file, console, refine=refine, minutes=minutes)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from precision_eval.cli.application import app, flowing, split
+from precision_eval.cli import options
+from precision_eval.cli.application import TRACK, app, flowing, split
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -39,16 +40,18 @@ terminal, Markdown in a pipe.
 """
 
 
-@app.command(help=flowing(_HELP))
+@app.command(help=flowing(_HELP), rich_help_panel=TRACK)
 def versions(
-    results: Annotated[Path, typer.Option(help="asv's results_dir.")] = Path("results/torch-versions"),
-    case: Annotated[list[str], typer.Option(help="Names or globs.")] = ["*"],  # noqa: B006
-    metric: Annotated[list[str], typer.Option(help="status, drift, latency_ratio, peak_bytes, …, or globs.")] = ["*"],  # noqa: B006
-    machine: Annotated[str | None, typer.Option(help="Of asv, where the folder holds several.")] = None,
+    results: options.AsvResults = None,
+    case: options.Case = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="status, drift, latency_ratio, peak_bytes, …, or globs.")
+    ] = None,
+    machine: options.Machine = None,
     by: Annotated[str, typer.Option(help="The axis: torch or commit.")] = "torch",
     commit: Annotated[str | None, typer.Option(help="By torch: the commit to take, of several.")] = None,
     torch: Annotated[str | None, typer.Option(help="By commit: the torch version to take, of several.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print strict JSON.")] = False,
+    as_json: options.Json = False,
     html: Annotated[Path | None, typer.Option(help="Also write a page with figures to this folder.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write every value to this file.")] = None,
 ) -> None:
@@ -57,14 +60,17 @@ def versions(
 
     from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.history import HistoryChoice, history_of
-    from precision_eval.studies.versions.output import as_json, markdown, write_csv
+    from precision_eval.studies.versions.output import as_json as json_text
+    from precision_eval.studies.versions.output import markdown, write_csv
 
     _check(html=html, by=by, torch=torch, commit=commit)
-    choice = HistoryChoice(axis=by, cases=split(case), metrics=split(metric), commit=commit, torch=torch)
-    history = history_of(read_results(results, machine=machine), choice)
-    console, notes = Console(), Console(stderr=True)
-    if json:
-        typer.echo(as_json(history), nl=False)
+    choice = HistoryChoice(
+        axis=by, cases=split(case, ("*",)), metrics=split(metric, ("*",)), commit=commit, torch=torch
+    )
+    history = history_of(read_results(results or Path("results/torch-versions"), machine=machine), choice)
+    console, notes = Console(emoji=False), Console(stderr=True)
+    if as_json:
+        typer.echo(json_text(history), nl=False)
     elif console.is_terminal:
         print_history(history, console)
     else:

@@ -188,28 +188,34 @@ def to_text(table: Table) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def print_table(table: Table, console: Console, *, styles: Mapping[str, str] | None = None) -> None:
+def print_table(
+    table: Table, console: Console, *, styles: Mapping[str, str] | None = None, compact: bool = False
+) -> None:
     """Print the title, the rows in as many parts as the width asks for, and the notes."""
     if table.title:
         console.print(one_line(table.title), style="bold", highlight=False, markup=False)
-    for part in rich_tables(table, width=console.width, styles=styles):
+    for part in rich_tables(table, width=console.width, styles=styles, compact=compact):
         console.print(part)
     for note in table.notes:
         console.print(f"  {one_line(note)}", style="dim", highlight=False, markup=False)
 
 
-def rich_tables(table: Table, *, width: int, styles: Mapping[str, str] | None = None) -> list[RichTable]:
+def rich_tables(
+    table: Table, *, width: int, styles: Mapping[str, str] | None = None, compact: bool = False
+) -> list[RichTable]:
     """Return the rows as tables of rich that fit into `width` characters; each repeats the first column.
 
-    `styles` maps the text of a cell to its style, for words such as ``passed``.
+    `styles` maps the text of a cell to its style, for words such as ``passed``; `compact` leaves out rules and blanks.
     """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
     parts = []
-    for columns in _column_parts(table, width=width):
-        part = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for columns in _column_parts(table, width=width, gap=2 if compact else _GAP):
+        part = RichTable(
+            box=None if compact else box.SIMPLE_HEAD, pad_edge=False, header_style="dim" if compact else "bold"
+        )
         for column in columns:
             heading = Text(one_line(table.columns[column]))
             part.add_column(
@@ -228,13 +234,13 @@ def _cell_style(cell: str, styles: Mapping[str, str] | None) -> str:
     return (styles or {}).get(cell, "bold" if isinstance(cell, Strong) else "")
 
 
-def _column_parts(table: Table, *, width: int) -> list[list[int]]:
+def _column_parts(table: Table, *, width: int, gap: int) -> list[list[int]]:
     """Group the columns after the first so that each group fits to the right of it."""
     parts: list[list[int]] = [[0]]
-    first = used = _width(table, 0) + _GAP
+    first = used = _width(table, 0) + gap
     for column in range(1, len(table.columns)):
-        needed = _width(table, column) + _GAP
-        if len(parts[-1]) > 1 and used + needed > width:
+        needed = _width(table, column) + gap
+        if len(parts[-1]) > 1 and used + needed - gap > width:
             parts.append([0])
             used = first
         parts[-1].append(column)

@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 __all__ = ["write_report"]
 
 
-def write_report(run_dir: Path, *, console: Console) -> list[Path]:
-    """Print the report of a run and write its files into the run's folder.
+def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]:
+    """Write the files of a run's report into its folder, and print it where a console is given.
 
     Parameters
     ----------
     run_dir : Path
         Folder with ``records.jsonl``.
-    console : rich.console.Console
-        Where tables, findings and the reading guide are printed.
+    console : rich.console.Console, optional
+        Where every table, the findings and the reading guide are printed.
 
     Returns
     -------
     list of Path
         ``report.md``, ``results.csv``, then figures as PNG and SVG under ``figures/``. A figure whose measure is
-        missing is left out, and a printed line says why.
+        missing is left out; report.md says why.
 
     Raises
     ------

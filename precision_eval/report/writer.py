@@ -25,8 +25,8 @@ TIMED_CASE = "voice"
 """The case that runs over time; only for it a missing figure over time is worth a line."""
 
 
-def write_files(run_dir: Path, *, console: Console) -> list[Path]:
-    """Write and print the report of `run_dir`; see :func:`precision_eval.report.write_report`."""
+def write_files(run_dir: Path, *, console: Console | None = None) -> list[Path]:
+    """Write the report's files, and print it where a console is given."""
     run = load_run(run_dir)
     with TemporaryDirectory(prefix=".report-", suffix=PARTIAL, dir=run_dir) as name:  # a kill leaves no half report
         unfinished = Path(name)
@@ -40,9 +40,10 @@ def write_files(run_dir: Path, *, console: Console) -> list[Path]:
         (run_dir / FIGURES_NAME).mkdir(exist_ok=True)
         for path in (*figures, csv_path, report):
             move_whole(unfinished / path.relative_to(run_dir), path)
-    print_report(run, console=console, files=[report, csv_path, *pngs])
-    for line in left_out:
-        console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)
+    if console is not None:
+        print_report(run, console=console, files=[report, csv_path, *pngs])
+        for line in left_out:
+            console.print(f"Left out: {line}", style="yellow", highlight=False, markup=False)
     return [report, csv_path, *figures]
 
 

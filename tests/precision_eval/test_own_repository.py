@@ -12,7 +12,7 @@ import pytest
 
 from precision_eval import ParameterError
 from precision_eval.asv import benchmarks_for
-from precision_eval.cli.run import with_plugins
+from precision_eval.cli.admission import with_plugins
 from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case
 from precision_eval.studies.starter import FILES, write_files
@@ -75,21 +75,17 @@ def test_the_pytest_file_passes_and_a_harm_fails(tmp_path):
 
 
 def test_entry_points_name_cases_and_fixes(monkeypatch):
-    from precision_eval.cli.run import RunRequest
-    from precision_eval.core.cells import Options
+    from precision_eval.run.plan import Selection
 
     entries = {
         "precision_eval.cases": [importlib.metadata.EntryPoint("mine", "pkg.cases:factory", "precision_eval.cases")],
         "precision_eval.fixes": [importlib.metadata.EntryPoint("ours", "pkg.fixes:half", "precision_eval.fixes")],
     }
     monkeypatch.setattr("precision_eval.core.targets.entry_points", lambda group: entries[group])
-    request = RunRequest(
-        out=Path("out"), cases=("mine", "voice"), fixes=("float16", "ours"), measures=("*",), modes=None, sizes=None,
-        device="cpu", threads=1, workers=None, timeout_s=1.0, checkpoint_dtype="float32", options=Options(),
-    )  # fmt: skip
-    named = with_plugins(request)
+    selection = Selection(cases=("mine", "voice"), fixes=("float16", "ours"))
+    named, candidates = with_plugins(selection, ())
     assert (named.cases, named.fixes) == (("pkg.cases:factory", "voice"), ("float16",))
-    assert named.candidates == ("pkg.fixes:half",)
+    assert candidates == ("pkg.fixes:half",)
 
 
 def test_a_function_is_named_by_where_it_is_written(tmp_path):

@@ -217,7 +217,7 @@ def _alike(
         batched, flag = ("", "") if rows is None else (f", batch {rows}", f"--batch {rows} ")
         raise RecordError(
             f"{folder} has no sweep of {shape} {CACHE_DTYPE}{batched}, {group.mode}, {group.threads} threads on "
-            f"{group.device}; add it: precision-eval sweep --shapes {shape} --modes {group.mode} "
+            f"{group.device}; add it: precision-eval sweep --shape {shape} --mode {group.mode} "
             f"--threads {group.threads} {flag}--out {folder}"
         )
     return []
@@ -253,7 +253,7 @@ def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> 
     if not below or not above:
         raise RecordError(
             f"{folder} sweeps lengths {lengths[0]:,} to {lengths[-1]:,} of {configuration['id']}, asked for "
-            f"{length:,}; add it: precision-eval sweep --lengths {length} --out {folder}"
+            f"{length:,}; add it: precision-eval sweep --length {length} --out {folder}"
         )
     return below[-1], above[0]
 

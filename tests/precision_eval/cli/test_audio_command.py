@@ -13,7 +13,8 @@ import typer
 
 from audio_metrics import compare_files, inspect_file
 from audio_metrics.errors import AudioMetricsError
-from precision_eval.cli.audio import audio_command, check_plot_path
+from precision_eval.cli.audio import audio as audio_command
+from precision_eval.cli.audio import check_plot_path
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import significant, title_of
 from precision_eval.report.figures.pair import (

@@ -9,9 +9,8 @@ import made_groups as made
 import pytest
 import typer
 
-import precision_eval.cli.app_choose
-from precision_eval.cli import main
-from precision_eval.cli.commands import app
+from precision_eval.cli.choose import _HELP
+from precision_eval.cli.commands import app, main
 from precision_eval.core.records import RecordFile
 
 SCREEN_LINES = 24
@@ -88,7 +87,7 @@ def test_several_groups_are_one_answer(choose, run_dir):
         (("--size", "huge"), "unknown size 'huge'"),
         (("--device", "cuda"), "the run holds nothing of device 'cuda', only cpu"),
         (("--length", "64", "--sweep", "{run}"), "precision-eval sweep --out"),
-        (("--plan", "{run}/records.jsonl"), "precision-eval plan --json"),
+        (("--memory-plan", "{run}/records.jsonl"), "precision-eval plan --json"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(choose, run_dir, arguments, text):
@@ -138,9 +137,9 @@ def test_records_that_cannot_be_compared_are_named_with_the_answer(choose, run_d
 
 def test_choosing_loads_no_torch(run_dir):
     code = (
-        "import sys, precision_eval.cli.app_choose\n"
+        "import sys, precision_eval.cli.commands\n"
         "assert not {'numpy', 'torch'} & set(sys.modules)\n"
-        "from precision_eval.cli import main\n"
+        "from precision_eval.cli.commands import main\n"
         f"sys.argv = ['precision-eval', 'choose', {str(run_dir)!r}, '--mode', 'eager']\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code, ended.code\n"
         "assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
@@ -149,8 +148,7 @@ def test_choosing_loads_no_torch(run_dir):
 
 
 def test_the_examples_of_the_help_parse():
-    text = precision_eval.cli.app_choose._CHOOSE_HELP
-    commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in text.splitlines() if line.startswith("[cyan]")]
+    commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in _HELP.splitlines() if line.startswith("[cyan]")]
     assert len(commands) == 4
     for line in commands:
         _, name, *arguments = shlex.split(line)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cli import main
+from precision_eval.cli.commands import main
 
 COMMAND = [sys.executable, "-m", "precision_eval.cli"]
 HEAVY = ("torch", "numpy", "scipy", "librosa", "matplotlib", "numba")
@@ -27,7 +27,7 @@ def run(*arguments, check=False, cwd=None):
 def test_help_loads_nothing_heavy_and_a_bad_name_ends_before_torch_is_loaded(tmp_path):
     lines = [["--help"], *([name, "--help"] for name in ("run", "list", "gate", "audio", "choose"))]
     code = (
-        "import sys\nfrom precision_eval.cli import main\n"
+        "import sys\nfrom precision_eval.cli.commands import main\n"
         "def run(arguments):\n"
         "    sys.argv = ['precision-eval', *arguments]\n"
         "    try:\n        main()\n    except SystemExit as end:\n        return end.code or 0\n"

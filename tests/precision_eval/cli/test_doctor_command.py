@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from precision_eval.cli import doctor, main
+from precision_eval.cli import doctor
+from precision_eval.cli.commands import main
 
 FACTORIES = """import torch
 from torch import nn

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cli import run_application
+from precision_eval.cli.application import run_application
 from precision_eval.core.errors import ParameterError
 
 PROGRAM = """
 import sys, typer
-from precision_eval.cli import run_application
+from precision_eval.cli.application import run_application
 app = typer.Typer(pretty_exceptions_enable=False)
 @app.command()
 def command() -> None:

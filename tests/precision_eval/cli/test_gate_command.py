@@ -7,8 +7,7 @@ from pathlib import Path
 import made_results
 import pytest
 
-import precision_eval.cli.app_gate  # noqa: F401 - registers the command
-from precision_eval.cli import main
+from precision_eval.cli.commands import main
 
 MADE = vars(made_results)
 SLOWER = (1.6, 1.601, 1.599, 1.6002, 1.5998)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, progress_on
+from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, clock, progress_on
 from precision_eval.core.records import Record
 from precision_eval.run.plan import Selection, make_plan
 
@@ -47,6 +48,11 @@ def settle(progress, cell, status="passed"):
     progress.finished(cell, tuple(record_of(cell, fix, status) for fix in cell.fixes), resumed=False)
 
 
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3661, "1:01:01")])
+def test_clock(seconds, text):
+    assert clock(seconds) == text
+
+
 def test_time_left_follows_the_pace(plan, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -77,21 +83,23 @@ def test_time_left_of_cells_that_run_side_by_side_and_of_one_that_does_not(plan,
     assert tally.left() == "0:10 elapsed, about 0:15 left"  # 10 s of latency alone, 10 s of a trace beside another
 
 
-def test_plain_lines(plan):
+@pytest.mark.parametrize(("verbose", "lines"), [(False, 2), (True, 8)])
+def test_a_pipe_gets_a_few_lines_or_one_for_each_record(plan, verbose, lines):
     file = io.StringIO()
     console = Console(file=file)
-    with progress_on(console, plan) as progress:
+    with progress_on(console, plan, verbose=verbose) as progress:
         assert isinstance(progress, PlainProgress)
         for cell in plan.cells:
             settle(progress, cell, "raised")
     text = file.getvalue()
-    assert "[1/4] attention-decode/kv_to_query/eager@cpu:tiny#trace raised (1.0 s): [why]" in text
-    assert "done in 0:0" in text
+    assert len(text.splitlines()) == lines
+    assert ("attention-decode/kv_to_query/eager@cpu:tiny#trace raised (1.0 s): [why]" in text) == verbose
+    assert "[4/4] done in 0:00" in text
 
 
-def test_table_on_a_terminal(plan):
+def test_a_terminal_gets_one_bar_that_stands_still_while_something_is_timed_and_goes_away(plan):
     file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=120)
+    console = Console(file=file, force_terminal=True, width=80)
     with progress_on(console, plan) as progress:
         assert isinstance(progress, LiveProgress)
         settle(progress, plan.cells[0])
@@ -102,5 +110,15 @@ def test_table_on_a_terminal(plan):
         assert file.tell() == before  # nothing is drawn while something is timed
         settle(progress, plan.cells[2])
     text = file.getvalue()
-    assert "1 timed out" in text
+    assert "latency of 2 fixes on attention-decode" in text
     assert "4/4" in text
+    assert text.splitlines()[-1].endswith("0 of 4 already measured; done in 0:01")
+
+
+def test_a_running_untimed_cell_is_redrawn(plan):
+    file = io.StringIO()
+    with progress_on(Console(file=file, force_terminal=True, width=120), plan) as progress:
+        progress.started(replace(plan.cells[0]))
+        before = file.tell()
+        time.sleep(1.2)
+        assert file.tell() > before

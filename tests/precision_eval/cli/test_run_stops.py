@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cli import run_application
+from precision_eval.cli.application import run_application
 from precision_eval.cli.run import _unwritable
 from precision_eval.core.errors import RecordError
 
@@ -37,7 +37,7 @@ def run(out, **kwargs):
     [
         ("precision_eval.cli.commands", ["run"]),
         ("precision_eval.cli.commands", ["sweep"]),
-        ("precision_eval.cli.commands", ["sweep", "--report"]),
+        ("precision_eval.cli.commands", ["sweep", "--report-only"]),
         ("precision_eval.cli.commands", ["sensitivity"]),
         ("validation.__main__", ["prove"]),
     ],

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from precision_eval.cli import main
+from precision_eval.cli.commands import main
 
 
 def run(monkeypatch, capsys, *arguments):
@@ -22,12 +22,12 @@ def run(monkeypatch, capsys, *arguments):
         (("explain", " "), "the message is empty; give the message in quotes"),
         (("plan", "--model", "metavoice-2b"), "unknown model 'metavoice-2b'"),
         (("plan", "--fix", "kv_to_qery"), "did you mean kv_to_query"),
-        (("plan", "--fix", ","), "--fix names nothing; give ids, or all"),
+        (("plan", "--fix", ","), "--fix names nothing; give names or globs"),
         (("plan", "--fix", "all,nope"), "unknown fix 'nope'"),
         (("plan", "--device-memory", "lots"), "lots"),
         (("plan", "--device", "t5"), "unknown device 't5'"),
-        (("sweep", "--lengths", "64,many"), "--lengths: many is no whole number above 0"),
-        (("sweep", "--shapes", "bark", "--out", "{tmp}"), "unknown shape 'bark'"),
+        (("sweep", "--length", "64,many"), "--length: many is no whole number above 0"),
+        (("sweep", "--shape", "bark", "--out", "{tmp}"), "unknown shape 'bark'"),
         (("expect", "--case", "nothing-*"), "unknown case 'nothing-*'"),
         (("expect", "--changes", "--record"), "--changes runs nothing and --record needs a run"),
         (("expect", "--changes", "--table", "{tmp}"), "is no file; give a table"),
@@ -45,7 +45,7 @@ def test_explain_knows_and_does_not_know(monkeypatch, capsys):
     code, out, _ = run(monkeypatch, capsys, "explain", message, "--json")
     assert (code, json.loads(out)["known"]) == (0, True)
     code, out, _ = run(monkeypatch, capsys, "explain", "CUDA out of memory")
-    assert code == 1
+    assert code == 4
     assert out.startswith("Not a member of this family")
 
 

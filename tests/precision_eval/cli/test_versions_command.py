@@ -7,8 +7,7 @@ import made_versions
 import pytest
 from typer.testing import CliRunner
 
-from precision_eval.cli import main
-from precision_eval.cli.commands import app
+from precision_eval.cli.commands import app, main
 
 MADE_UP = vars(made_versions)
 CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}

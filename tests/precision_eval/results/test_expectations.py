@@ -9,7 +9,7 @@ from torch import nn
 
 from precision_eval.cases.base import BuiltCase, Case
 from precision_eval.cases.systems import CASES
-from precision_eval.cli.expect import ExpectRequest, expect_command
+from precision_eval.cli.expect import expect
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.expectations import (
@@ -182,28 +182,17 @@ def test_an_inductor_that_cannot_compile_at_all_is_no_result_of_a_fix(monkeypatc
         observe(("compiled-inductor",), cases=[TOY])
 
 
-def request(path, **changed):
-    given = {
-        "modes": ("eager",),
-        "cases": ("attention-decode",),
-        "record": False,
-        "show_changes": False,
-        "table": path,
-    }
-    return ExpectRequest(**given | changed)
-
-
 def test_the_command_records_compares_and_ends_with_1_where_something_differs(tmp_path, capsys):
     path = tmp_path / "table.json"
-    expect_command(request(path, record=True))
-    expect_command(request(path))
+    expect(case=["attention-decode"], table=path, record=True)
+    expect(case=["attention-decode"], table=path)
     assert "as recorded" in capsys.readouterr().out
     content = json.loads(path.read_text())
     column = content["columns"][release(torch.__version__)]
     column["cells"]["attention-decode/as_shipped/eager"] = ["passed", None]  # planted
     path.write_text(json.dumps(content))
     with pytest.raises(typer.Exit) as end:
-        expect_command(request(path))
+        expect(case=["attention-decode"], table=path)
     assert end.value.exit_code == 1
     out = "".join(capsys.readouterr().out.split())
     assert "1differ" in out

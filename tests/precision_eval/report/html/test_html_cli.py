@@ -1,10 +1,12 @@
 """``precision-eval report`` writes the page too."""
 
+import json
+
 import made_runs as made
 import made_versions
 import pytest
 
-from precision_eval.cli import main
+from precision_eval.cli.commands import main
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_report_writes_the_page_and_says_where(run_dir, command, capsys):
     assert command("report", run_dir) == 0
     text = (run_dir / "report.html").read_text(encoding="utf-8")
     assert 'href="figures/tradeoff-attention-decode-cpu.svg"' in text  # the saved figures are linked
-    assert f"The HTML report, for a browser: {run_dir / 'report.html'}" in capsys.readouterr().out
+    assert f"HTML report: {run_dir / 'report.html'}" in capsys.readouterr().out
 
 
 def test_versions_beside_the_run_are_told_of(run_dir, command):
@@ -44,6 +46,17 @@ def test_versions_beside_the_run_are_told_of(run_dir, command):
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "precision-eval versions --results torch-versions" in page
     assert "What changed at each version" in page
+
+
+def test_a_script_gets_the_path_or_strict_json_alone(run_dir, command, capsys):
+    assert command("report", run_dir, "--quiet") == 0
+    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
+    assert command("report", run_dir, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["html_report"] == str(run_dir / "report.html")
+    assert {fix["fix"] for group in answer["groups"] for fix in group["fixes"]} >= {"as_shipped", "kv_to_query"}
+    assert command("report", run_dir, "--quiet", "--json") == 2
+    assert "--quiet and --json were given; give one of them" in capsys.readouterr().err
 
 
 def test_versions_beside_the_run_that_are_damaged_cost_it_no_page(run_dir, command, capsys):

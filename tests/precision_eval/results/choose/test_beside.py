@@ -129,7 +129,7 @@ def test_one_process_of_a_sweep_is_one_and_its_interval_is_of_blocks(sweep, bloc
 
 
 def test_a_sweep_that_does_not_reach_is_refused(sweep, tmp_path):
-    with pytest.raises(RecordError, match=r"sweeps lengths 64 to 1,024 .*asked for 4,096; .*--lengths 4096"):
+    with pytest.raises(RecordError, match=r"sweeps lengths 64 to 1,024 .*asked for 4,096; .*--length 4096"):
         asked([group()], length=4096, sweep=sweep)
     with pytest.raises(RecordError, match="precision-eval sweep --out"):
         asked([group()], length=64, sweep=tmp_path / "nowhere")

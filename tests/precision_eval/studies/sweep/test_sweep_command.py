@@ -101,7 +101,7 @@ def test_from_end_to_end(tmp_path, capsys):
 
 
 def test_bad_requests_end_before_anything_is_started(tmp_path):
-    refused = CliRunner().invoke(app, ["sweep", "--out", str(tmp_path), "--shapes", "dio"])
+    refused = CliRunner().invoke(app, ["sweep", "--out", str(tmp_path), "--shape", "dio"])
     assert isinstance(refused.exception, UnknownNameError)
     assert "unknown shape 'dio'; did you mean dia" in str(refused.exception)
     with pytest.raises(RecordError, match="holds no lines; run `precision-eval sweep"):
@@ -109,8 +109,8 @@ def test_bad_requests_end_before_anything_is_started(tmp_path):
     for minutes in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ParameterError, match="give a finite number above 0"):
             run_sweep(FULL, tmp_path, minutes=minutes)
-    with pytest.raises(ParameterError, match=r"--lengths: 1e3, 0 is no whole number above 0"):
-        whole_numbers("lengths", ["64,1e3", "0"])
+    with pytest.raises(ParameterError, match=r"--length: 1e3, 0 is no whole number above 0"):
+        whole_numbers("length", ["64,1e3", "0"])
     assert list(tmp_path.iterdir()) == []
 
 

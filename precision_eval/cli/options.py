@@ -1,0 +1,48 @@
+"""The options that several commands share, each declared once, so that a name means the same everywhere.
+
+Names that take several values are singular, may be repeated, and take commas; ``split`` reads them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_SEVERAL = "names or globs; repeat or separate by commas"
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; holds records.jsonl.")]
+Case = Annotated[list[str] | None, typer.Option("--case", help=f"Cases: {_SEVERAL}.")]
+Fix = Annotated[list[str] | None, typer.Option("--fix", help=f"Fixes: {_SEVERAL}; [dim]default: all[/dim]")]
+Size = Annotated[
+    list[str] | None,
+    typer.Option("--size", help=f"Sizes of the cases: {_SEVERAL}; [dim]default: each case's own[/dim]"),
+]
+Mode = Annotated[list[str] | None, typer.Option("--mode", help="eager, compiled, or both by commas.")]
+Device = Annotated[
+    str, typer.Option("--device", help="auto, cpu, cuda, cuda:i or mps; auto is CUDA where there is one.")
+]
+Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads per worker, as torch uses them.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of everything that is drawn: weights, inputs, noise, order.")]
+Budget = Annotated[
+    float | None, typer.Option("--budget", min=0.05, help="Seconds of timing per group of fixes that are compared.")
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        help="Processes that time each group. One draws its memory layout once, worth a few per cent; with 5 or more "
+        "that is part of the intervals.",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the results; the same command goes on from what is there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print strict JSON instead.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Measure nothing; report what is there.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Less of everything, for a first look.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print every table, finding and note.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the path of the HTML report alone.")]
+OpenReport = Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")]
+AsvResults = Annotated[Path | None, typer.Option("--results", help="Folder of asv's results, its results_dir.")]
+Machine = Annotated[str | None, typer.Option("--machine", help="Name of the machine in asv's results, of several.")]

@@ -1,0 +1,222 @@
+"""The short answer of a run: per group one table with the pick on top, then what raised and what is undecided.
+
+It fits a terminal of 80 columns. Times are ratios to the group's baseline, and a verdict is the record's; a tie (≈) is
+what :mod:`precision_eval.results.choose` does not tell apart from the pick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from precision_eval.core.formatting import (
+    MISSING,
+    counted,
+    fixed,
+    join,
+    memory_text,
+    ratio_text,
+    scientific,
+    status_text,
+)
+from precision_eval.core.table import Strong, Table, without_empty_columns
+from precision_eval.report.tables import confidence_text
+from precision_eval.results.choose import Choice, MissingMeasureError, choose_from
+from precision_eval.results.messages import short_reason
+from precision_eval.results.model import SAME_TIME, Group, Row, figure_of
+from precision_eval.results.reading import Run
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LONGEST_BUDGET_S = 120.0
+"""Seconds of timing per group above which no command is offered for what is undecided."""
+
+_WORDS = {"equivalent": "same", "noise floor off": "noisy"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupSummary:
+    """A group with the fix to take in it; without a choice where nothing cures, or a measure is missing."""
+
+    group: Group
+    choice: Choice | None
+
+    @property
+    def pick(self) -> str | None:
+        """The fix to take."""
+        return None if self.choice is None else self.choice.fix
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """What is not told apart from the pick."""
+        return () if self.choice is None or self.choice.fix is None else self.choice.tied[1:]
+
+    @property
+    def headline(self) -> str:
+        """Where, and what to take there."""
+        group = self.group
+        where = group.title.replace(" · ", " ", 2)
+        if group.fault:
+            return f"{where}: {group.fault}"
+        if self.pick is None:
+            return where
+        ties = f" ≈ {' ≈ '.join(self.ties)}" if self.ties else ""
+        return f"{where}: take {self.pick}{ties}"
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The fixes that run, in order of preference."""
+        ranked: tuple[str, ...] = ()
+        if self.choice is not None:
+            ranked = (*self.choice.tied, *self.choice.contested, *self.choice.runners_up)
+        order = {fix: number for number, fix in enumerate(ranked)}
+        return tuple(sorted(self.group.curing, key=lambda row: order.get(row.fix, len(order))))
+
+    def table(self) -> Table:
+        """Return one row per fix that runs, and one per status for those that do not."""
+        rows = [self._cells(row) for row in self.rows]
+        kinds = ["chosen" if row.fix == self.pick else "passed" for row in self.rows]
+        for status, fixes in failing_by_status(self.group).items():
+            rows += [(fix, status_text(status), *[MISSING] * 4) for fix in fixes]
+            kinds += ["failed"] * len(fixes)
+        columns = ("fix", "result", f"time ratio {confidence_text(self.group)}", "memory", "drift", "sound")
+        return without_empty_columns(
+            Table(columns=columns, rows=tuple(rows), kinds=tuple(kinds), align="llrrrr", title=self.headline)
+        )
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        mark = "≈ " if row.fix in self.ties else ""
+        name = Strong(row.fix) if row.fix == self.pick else f"{mark}{row.fix}"
+        time = MISSING if row.time is None else ratio_text(row.time.value, row.time.low, row.time.high)
+        drift = MISSING if row.drift is None else scientific(row.drift.value)
+        sound = MISSING if row.sound is None else f"× {fixed(row.sound.value, decimals=2)}"
+        is_baseline = self.group.is_baseline(row)
+        result = "baseline" if is_baseline else self._verdict(row)
+        return name, result, "1" if is_baseline else time, memory_text(row.memory_bytes), drift, sound
+
+    def _verdict(self, row: Row) -> str:
+        verdict = self.group.verdict_of(row) or "passed"
+        return _WORDS.get(verdict, verdict) + (" *" if row.incomplete else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        group = self.group
+        names = ("case", "size", "mode", "device", "threads", "pins", "baseline", "fault")
+        fixes = [
+            row.to_dict() | {"verdict": group.verdict_of(row), "budget_to_decide_s": budget_to_decide(group, row)}
+            for row in group.fixes
+        ]
+        return {name: getattr(group, name) for name in names} | {
+            "pick": self.pick,
+            "ties": list(self.ties),
+            "fixes": fixes,
+        }
+
+
+def summaries_of(run: Run) -> tuple[GroupSummary, ...]:
+    """Return one summary per group of a run that has a fix."""
+    return tuple(GroupSummary(group=group, choice=_choice(group)) for group in run.sections if group.fixes)
+
+
+def _choice(group: Group) -> Choice | None:
+    if group.fault or not group.curing:
+        return None
+    try:
+        return choose_from(group)
+    except MissingMeasureError:
+        return None
+
+
+def failing_by_status(group: Group) -> dict[str, list[str]]:
+    """Return the fixes that do not run, by status."""
+    failing: dict[str, list[str]] = {}
+    for row in group.failing:
+        failing.setdefault(row.status, []).append(row.fix)
+    return failing
+
+
+def budget_to_decide(group: Group, row: Row) -> float | None:
+    """Return the seconds of timing per group after which an undecided time would probably be called.
+
+    The detectable effect shrinks with the square root of the time measured: either the effect seen is called, or, as
+    the record estimates itself, everything beyond twice the margin. None where nothing is undecided, where the baseline
+    is told apart from itself, or where neither follows from the record.
+    """
+    data = row.data("latency")
+    if group.noise_floor_off or group.verdict_of(row) != "undecided" or row.time is None or data is None:
+        return None
+    spent_s = figure_of(data, "elapsed_s") or figure_of(row.records["latency"].options, "budget_s")
+    effect, settling_s = figure_of(data, "minimum_detectable_effect"), figure_of(data, "settling_s")
+    seen = abs(math.log(row.time.value))
+    needed = [] if settling_s is None else [settling_s]
+    if effect is not None and spent_s is not None and math.log1p(SAME_TIME) < seen < math.log1p(effect):
+        needed.append(spent_s * (math.log1p(effect) / seen) ** 2)
+    return float(math.ceil(min(needed))) if needed else None
+
+
+def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
+    """Say what is undecided, and the budget that would decide it where the records tell; empty where nothing is."""
+    undecided = [
+        (summary.group, row, budget_to_decide(summary.group, row))
+        for summary in summaries
+        for row in summary.group.curing
+        if not summary.group.is_baseline(row) and summary.group.verdict_of(row) == "undecided"
+    ]
+    if not undecided:
+        return ""
+    known = [(group, row, budget) for group, row, budget in undecided if budget and budget <= LONGEST_BUDGET_S]
+    line = f"Undecided: {counted(len(undecided), 'time')} of fixes against the baseline"
+    if not known:
+        return f"{line}; no budget that the records tell of would decide."
+    budget = max(budget for _, _, budget in known if budget)
+    groups = {group.slug for group, _, _ in known}
+    return (
+        f"{line}; {len(known)} of them would probably be decided by --budget {budget:g} "
+        f"(about {budget * len(groups):.0f} s of timing)."
+    )
+
+
+def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
+    """Name the groups in which nothing cures; empty where there is none."""
+    groups = [summary.group for summary in summaries if not summary.group.curing and not summary.group.fault]
+    names = list(dict.fromkeys(f"{group.case} {group.mode}" for group in groups))
+    return f"Nothing measured cures {join(names)}." if names else ""
+
+
+def failure_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:
+    """Yield each message once, with the fixes that it is of."""
+    messages: dict[tuple[str, str], dict[str, None]] = {}
+    for summary in summaries:
+        for row in summary.group.failing:
+            message = short_reason(row.reason).partition(", but got")[0].rstrip(".")
+            mode = "" if summary.group.mode == "eager" else f" ({summary.group.mode})"
+            messages.setdefault((row.status, message), {})[row.fix + mode] = None
+        for row in summary.group.curing:
+            for measure, (status, reason) in row.incomplete.items():
+                what = f"{measure} {status}"
+                messages.setdefault((f"* {what}", short_reason(reason)), {})[row.fix] = None
+    for (status, message), fixes in messages.items():
+        yield f"{status_text(status)}: {join(list(fixes))}: {message or 'no message'}"
+
+
+def print_summary(run: Run, console: Console) -> None:
+    """Print every group's table, then what raised and what is undecided."""
+    from precision_eval.core.table import print_table
+
+    summaries = summaries_of(run)
+    for summary in summaries:
+        if not summary.group.curing:
+            continue
+        print_table(summary.table(), console, compact=True)
+    notes = [
+        *(summary.headline for summary in summaries if summary.group.fault),
+        not_cured_line(summaries),
+        *failure_lines(summaries),
+        "Bold: best balance of time and drift; ≈ not told apart from it. Ratio below 1 is faster.",
+        undecided_line(summaries),
+    ]
+    for line in filter(None, notes):
+        console.print(line, highlight=False, markup=False)

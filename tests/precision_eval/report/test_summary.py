@@ -1,0 +1,87 @@
+"""The short answer of a run: few lines of 80 columns, each message once, and what would decide an undecided time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from precision_eval.report.summary import budget_to_decide, print_summary, summaries_of, undecided_line
+from precision_eval.results.model import exact
+from precision_eval.results.reading import load_run
+
+CPU = Path(__file__).resolve().parents[3] / "results" / "cpu"
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A run as the default tier makes it: one size of each case."""
+    whole = load_run(CPU)
+    records = tuple(record for record in whole.records if record.size in ("default", "dia"))
+    return replace(whole, records=records)
+
+
+@pytest.fixture(scope="module")
+def lines(run):
+    file = StringIO()
+    print_summary(run, Console(file=file, width=80))
+    return file.getvalue().splitlines()
+
+
+def test_it_fits_a_screen_and_cuts_nothing(run, lines):
+    assert len(lines) <= 38  # progress and the path come on top
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    for group in run.sections:
+        assert all(any(row.fix in line for line in lines) for row in group.fixes)
+
+
+def test_each_message_is_said_once_with_its_fixes(lines):
+    text = " ".join(" ".join(lines).split())
+    assert text.count("Expected query, key, and value") == 1
+    assert "raised: as_shipped, as_shipped (compiled) and dynamo_fallback (compiled): Expected query" in text
+    assert "Nothing measured cures attention-decode compiled, attention-prefill compiled and voice compiled." in text
+
+
+def test_the_pick_stands_first_and_a_tie_is_marked(run):
+    summaries = [summary for summary in summaries_of(run) if summary.group.curing]
+    for summary in summaries:
+        assert summary.table().rows[0][0] == summary.pick
+        assert summary.table().kinds[0] == "chosen"
+        marked = {row[0].removeprefix("≈ ") for row in summary.table().rows if row[0].startswith("≈")}
+        assert marked == set(summary.ties)
+        json.dumps(summary.to_dict(), allow_nan=False)
+    tied = replace(summaries[0], choice=replace(summaries[0].choice, tied=(summaries[0].pick, "kv_to_query")))
+    assert tied.headline.endswith(f"take {summaries[0].pick} ≈ kv_to_query")
+    assert "≈ kv_to_query" in [row[0] for row in tied.table().rows]
+
+
+def undecided(run, *, ratio, **data):
+    """A row of the voice whose time is undecided at `ratio`, with a record that says `data`."""
+    (group,) = (group for group in run.sections if group.case == "voice" and group.mode == "eager")
+    row = group.row("kv_to_query")
+    record = row.records["latency"]
+    record = replace(record, data=dict(record.data) | data)
+    changed = replace(row, time=exact(ratio), verdict="undecided", records=dict(row.records) | {"latency": record})
+    return replace(group, noise_floor_off=False, rows=(changed,)), changed
+
+
+@pytest.mark.parametrize(
+    ("ratio", "data", "budget_s"),
+    [
+        (1.01, {"minimum_detectable_effect": 0.04, "elapsed_s": 2.0}, 32.0),  # (ln 1.04 / ln 1.01)² × 2 s, rounded up
+        (1.01, {"minimum_detectable_effect": 0.04, "elapsed_s": 2.0, "settling_s": 20.0}, 20.0),
+        (1.001, {"minimum_detectable_effect": 0.04, "elapsed_s": 2.0}, None),  # within the margin
+        (1.05, {"minimum_detectable_effect": 0.04, "elapsed_s": 2.0}, None),  # should have been seen
+    ],
+)
+def test_what_would_decide_follows_from_the_detectable_effect(run, ratio, data, budget_s):
+    group, row = undecided(run, ratio=ratio, **data)
+    assert budget_to_decide(group, row) == budget_s
+    assert budget_to_decide(replace(group, noise_floor_off=True), row) is None
+    line = undecided_line((replace(summaries_of(run)[0], group=group),))
+    assert (f"--budget {budget_s:g} " in line) if budget_s else ("no budget that the records tell of" in line)
