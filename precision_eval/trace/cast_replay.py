@@ -131,6 +131,7 @@ class _Player(ABC):
     def __init__(self, tape: CastTape | None) -> None:
         self.tape = tape
         self.played = 0
+        self._within: Site | None = None
 
     @abstractmethod
     def changed(self, site: Site, operands: dict[str, torch.Tensor], casts: list[Cast]) -> dict[str, torch.Tensor]:
@@ -140,6 +141,8 @@ class _Player(ABC):
         """Wrap a site's original."""
 
         def play(*args: Any, **kwargs: Any) -> Any:
+            if self._within is site:  # a function mode looks a method up by name, so it comes here once more
+                return original(*args, **kwargs)
             operands = site_operands(site, args, kwargs)
             slots, positional, keyword = slots_of(site, args, kwargs), list(args), dict(kwargs)
             for name, tensor in self.changed(site, operands, self._next_casts(_site_call(site, operands))).items():
@@ -148,7 +151,11 @@ class _Player(ABC):
                     positional[at] = tensor
                 else:
                     keyword[at] = tensor
-            return original(*positional, **keyword)
+            outer, self._within = self._within, site
+            try:
+                return original(*positional, **keyword)
+            finally:
+                self._within = outer
 
         return play
 
