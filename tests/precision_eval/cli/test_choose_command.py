@@ -99,7 +99,7 @@ def test_bad_input_is_one_line_and_exit_code_2(choose, run_dir, arguments, text)
 def test_a_folder_without_records_says_so(choose, tmp_path):
     (empty := tmp_path / "empty").mkdir()
     code, _, err = choose(folder=empty)
-    assert (code, "holds no records.jsonl" in err) == (2, True)
+    assert (code, "records.jsonl does not exist; measure first" in err) == (2, True)
     (empty / "records.jsonl").touch()
     code, _, err = choose(folder=empty)
     assert (code, "holds no record; measure first" in err) == (2, True)
