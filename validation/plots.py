@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ class RuleLook:
     label: str
     colour: str
     marker: str = "o"
-    line: Literal["-", "--", ":"] = "-"
+    line: str = "-"
 
 
 def draw_shares(
@@ -56,13 +56,13 @@ def share_legend(figure: Figure, panels: Iterable[Axes]) -> None:
 
 def draw_ratios(axes: Axes, ratios: Mapping[str, Mapping[str, Any]], target: float) -> None:
     """Draw bars from 1 with intervals, and the target as a line."""
-    for row, ratio in enumerate(reversed(ratios.values())):
+    for row, ratio in enumerate(reversed(list(ratios.values()))):
         colour = "#009E73" if ratio["high"] <= target else "#D55E00"
         axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
         if math.isfinite(ratio["high"]):
             axes.plot([ratio["low"], ratio["high"]], [row, row], color=INK, linewidth=1.2)
     axes.axvline(1.0, color="#999999", linewidth=0.8)
     axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
-    axes.set_yticks(range(len(ratios)), list(reversed(ratios)))
+    axes.set_yticks(range(len(ratios)), list(reversed(list(ratios))))
     axes.ticklabel_format(axis="x", useOffset=False)
     axes.set_xlabel("ratio, 95 % interval; green: all of it within the target", fontsize=9, color=INK)

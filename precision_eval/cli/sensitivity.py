@@ -64,8 +64,8 @@ def sensitivity(
         size=size,
         seed=seed,
         policies=policies,
-        processes=processes,
-        budget_s=budget,
+        processes=processes or 6,
+        budget_s=budget or 1.5,
         **{name: values for name, values in given.items() if values},
     )
     run_sensitivity(plan, out, report_only=report_only)

@@ -67,7 +67,7 @@ def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[st
 
 def _stored(run: Run) -> dict[str, Mapping[str, Any]]:
     """Environments in a run's folder, by the SHA-256 of their file; one that cannot be read counts as missing."""
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for path in sorted(run.directory.glob("environment*.json")):
         content = path.read_bytes()
         try:

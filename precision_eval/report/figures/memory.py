@@ -56,8 +56,8 @@ def draw_bars(axes: Axes, section: Group) -> None:
             continue
         storage, extra = found[0] / scale, found[1] / scale
         axes.barh(number, storage, height=0.62, color=colour, gid=of)
-        striped = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1.0}
-        axes.barh(number, extra, left=storage, height=0.62, gid=of, **striped)
+        bars = axes.barh(number, extra, left=storage, height=0.62, gid=of)
+        bars[0].set(facecolor="white", edgecolor=colour, hatch="////", linewidth=1.0)
         at, text = storage + extra + largest / scale * 0.015, memory_text(sum(found))
         axes.text(at, number, text, va="center", fontsize=8.5, gid=f"text {row.fix}")
         # an unseen bar over the whole width is what a pointer hits

@@ -24,7 +24,7 @@ def shift_panel(axes: Axes, yardstick: Yardstick, shifts: Sequence[tuple[Row, fl
     for number, (row, shift) in enumerate(shifts):
         style = style_of(row.fix)
         axes.plot([shift], [number], style.marker, color=style.colour, markersize=7, zorder=4, gid=f"of {row.fix}")
-        words = {"fontsize": 8.5, "va": "center", "ha": "left", "color": INK}
+        words: dict[str, Any] = {"fontsize": 8.5, "va": "center", "ha": "left", "color": INK}
         axes.text(
             1.02, number, yardstick.text(shift), transform=axes.get_yaxis_transform(), gid=f"text {row.fix}", **words
         )

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -58,7 +59,7 @@ class Chart:
     key: str
     title: str
     svg: Markup
-    tips: tuple[tuple[str, Row, list[tuple[str, Cell]]], ...] = ()
+    tips: tuple[tuple[str, Row, Sequence[tuple[str, Cell]]], ...] = ()
     notes: tuple[str, ...] = ()
     series: str = ""
 
@@ -182,7 +183,7 @@ def drift_charts(place: GroupView) -> tuple[Chart, ...]:
                 _line_chart(
                     drawing,
                     rows,
-                    lambda row, name=name: series_at(record_of(row, "teacher_forced_drift"), "series", value=name),
+                    partial(_series_of, measure="teacher_forced_drift", path=("series",), value=name),
                     key=f"drift-{place.key}-{name}",
                     title=f"{place.label}: {label}",
                     description=f"{place.title}: {label} over time of {_names(rows)}",
@@ -216,7 +217,7 @@ def sound_charts(place: GroupView) -> tuple[Chart, ...]:
             _line_chart(
                 drawing,
                 rows,
-                lambda row, path=(against, metric): series_at(record_of(row, "audio"), *path, "series", value="value"),
+                partial(_series_of, measure="audio", path=(against, metric, "series"), value="value"),
                 key=f"minutes-{place.key}-{against}-{metric}",
                 title=f"{short} {to}, {direction}",
                 description=f"{place.title}: {full} {to} over time of {_names(rows)}",
@@ -273,6 +274,10 @@ def _line_chart(
     return Chart(key=key, title=title, svg=svg, notes=notes, series=text)
 
 
+def _series_of(row: Row, *, measure: str, path: tuple[str, ...], value: str) -> dict[str, Any] | None:
+    return series_at(record_of(row, measure), *path, value=value)
+
+
 def series_at(record: Record | None, *path: str, value: str) -> dict[str, Any] | None:
     """Return cell, pointer, indices, times and values of a recorded series, thinned and without gaps."""
     node: Any = None if record is None else record.data
@@ -303,7 +308,7 @@ def _panel(width_in: float, height_in: float, *, left: float = 0.72, right: floa
     return drawing, drawing.add_axes((left / width_in, bottom / height_in, *size))
 
 
-def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, list[tuple[str, Cell]]], ...]:
+def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, Sequence[tuple[str, Cell]]], ...]:
     return tuple((f"{key}-{number}", row, lines_of(row, place.section)) for number, row in enumerate(rows))
 
 

@@ -83,7 +83,7 @@ def shape_of(name: str) -> Markup:
     marker = MarkerStyle(style_of(name).marker)
     path = marker.get_path().transformed(marker.get_transform())
     parts = [
-        "M" + "L".join(f"{x:.3g} {-y:.3g}" for x, y in corners) + ("Z" if marker.is_filled() else "")
+        "M" + "L".join(f"{x:.3g} {-y:.3g}" for x, y in np.asarray(corners)) + ("Z" if marker.is_filled() else "")
         for corners in path.to_polygons(closed_only=False)
     ]
     return Markup('<path class="{}" d="{}"/>').format("mk" if marker.is_filled() else "mk line", "".join(parts))
@@ -218,7 +218,7 @@ def _on_paper(element: ElementTree.Element) -> None:
 
 def _scales(axes: Axes) -> dict[str, str]:
     box = axes.get_window_extent()
-    height = axes.figure.get_figheight() * _POINTS_PER_INCH
+    height = axes.figure.bbox.height / axes.figure.dpi * _POINTS_PER_INCH
     to_points = _POINTS_PER_INCH / axes.figure.dpi
     ends = {
         "x": (axes.get_xscale(), axes.get_xlim(), box.x0 * to_points, box.x1 * to_points),

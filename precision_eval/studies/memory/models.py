@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -358,7 +358,7 @@ def _part(config: Any, phase: str) -> Any:
 def _layers_of(path: Path, config: Any) -> dict[str, int]:
     kind = config.model_type
     phases = {"t5": ("encode",), "dia": ("encode", "decode")}.get(kind, ("decode",))
-    layers = {phase: getattr(_part(config, phase), "num_hidden_layers", None) for phase in phases}
+    layers: dict[str, Any] = {phase: getattr(_part(config, phase), "num_hidden_layers", None) for phase in phases}
     for phase, count in layers.items():
         if not isinstance(count, int) or not 1 <= count <= MOST_LAYERS:
             raise ParameterError(f"{path}: num_hidden_layers to {phase} is {count!r}; expected 1 to {MOST_LAYERS}")
@@ -403,7 +403,7 @@ def _filled_cache(config: Any, length: int, rows: int, dtype: torch.dtype, *, cr
     width = getattr(config, f"{prefix}head_dim", None) or config.hidden_size // heads
     for layer in cache.layers:
         states = torch.zeros((rows, kept, 1, width), dtype=dtype)
-        layer.lazy_initialization(states, states)
+        cast(Any, layer).lazy_initialization(states, states)
     return cache
 
 
