@@ -7,6 +7,7 @@ sides. Controls must leave it, or the run cannot show a degradation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 
