@@ -98,11 +98,11 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
             outcomes = run_cell(cell, Path(folder)).outcomes
             records += [
                 Record(
-                    **shared, cell=cell.fix_id(one.fix), case_digest=case_by_id(case).digest, measure=cell.measure,
-                    fix=one.fix, role=one.role, status=one.status, reason=one.reason, data=one.data,
+                    **shared, cell=cell.fix_id(outcome.fix), case_digest=case_by_id(case).digest, measure=cell.measure,
+                    fix=outcome.fix, role=outcome.role, status=outcome.status, reason=outcome.reason, data=outcome.data,
                     wall_s=0.0, started_at=started, environment=environment,
                 )
-                for one in outcomes
+                for outcome in outcomes
             ]  # fmt: skip
     return [asdict(record) for record in records]
 
@@ -256,7 +256,7 @@ def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
         "ratio_low": math.exp(middle - half),
         "ratio_high": math.exp(middle + half),
         "verdict": verdict,
-        "process_ratios": [math.exp(one) for one in logs],
+        "process_ratios": [math.exp(log) for log in logs],
         "doubts": [],
     }
 
@@ -310,7 +310,7 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
 def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     drawn = {built: [resampled(one["runs"], rng) for _ in range(made)] for built, one in cases.items()}
-    ours = shares([asked(one, answers) for one in cases.values()], rng=rng)
+    ours = shares([asked(case, answers) for case in cases.values()], rng=rng)
     again = shares([asked(one, answers, made=drawn[built]) for built, one in cases.items()], rng=rng)
     theirs = shares([asked(one, rival_answers) for one in cases.values()], rng=rng)
     runs = sum(len(one["runs"]) for one in cases.values())

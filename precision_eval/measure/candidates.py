@@ -108,7 +108,7 @@ def _copied_call(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, functools.partial):
         return functools.partial(
             _copied_call(value.func, memo),
-            *(_copied_call(one, memo) for one in value.args),
+            *(_copied_call(arg, memo) for arg in value.args),
             **{key: _copied_call(one, memo) for key, one in value.keywords.items()},
         )
     if isinstance(value, MethodType):

@@ -258,7 +258,7 @@ class LoadedRun:
             None is there, or more than one; the message names them.
         """
         asked = (case, size, mode, device)
-        found = [one for one in self.comparisons if _is_of(one.group, asked)]
+        found = [comparison for comparison in self.comparisons if _is_of(comparison.group, asked)]
         if len(found) == 1:
             return found[0]
         there = "; ".join(one.group.title for one in found or self.comparisons)

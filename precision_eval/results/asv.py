@@ -468,8 +468,8 @@ def visit_times(
     times: dict[tuple[str, str], dict[int, float]] = {}
     for visit in visits:
         if (visit.machine, visit.commit, visit.environment) == (machine, commit, environment):
-            for one in visit.benchmarks.items():
-                times.setdefault(one, {})[visit.round] = visit.at_s
+            for item in visit.benchmarks.items():
+                times.setdefault(item, {})[visit.round] = visit.at_s
     found = {}
     for one, by_round in times.items():
         whole = next(number for number in range(1, len(by_round) + 2) if number not in by_round)

@@ -166,12 +166,12 @@ def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
     searched = lowered(text)
     for member in FAMILY:
         for sentence in member.sentences:
-            for one in _matches(member, sentence, text, searched):
-                reason = _not_of_the_family(member, one.dtypes)
+            for match in _matches(member, sentence, text, searched):
+                reason = _not_of_the_family(member, match.dtypes)
                 if reason:
-                    refused.append((one, reason))
+                    refused.append((match, reason))
                 else:
-                    matches.append(one)
+                    matches.append(match)
         for beginning in member.beginnings:
             cut += _matches(member, beginning, text, searched)
     cut = [one for one in cut if not any(whole.start <= one.start < whole.end for whole, _ in refused)]
@@ -204,9 +204,9 @@ def _not_of_the_family(member: Member, dtypes: dict[str, str]) -> str | None:
 def _longest(matches: list[SentenceMatch]) -> list[SentenceMatch]:
     """Keep the longest of overlapping matches, in the order of the text."""
     kept: list[SentenceMatch] = []
-    for one in sorted(matches, key=lambda f: (f.start - f.end, f.start)):
-        if all(one.end <= other.start or one.start >= other.end for other in kept):
-            kept.append(one)
+    for match in sorted(matches, key=lambda f: (f.start - f.end, f.start)):
+        if all(match.end <= other.start or match.start >= other.end for other in kept):
+            kept.append(match)
     return sorted(kept, key=lambda f: f.start)
 
 

@@ -74,7 +74,7 @@ def _cured_elsewhere(group: Group, groups: Sequence[Group]) -> tuple[tuple[str, 
         return ()
     own = {row.fix for row in group.fixes}
     others = [one for one in groups if one.mode != group.mode and one.is_like(group)]
-    cured = ((one.mode, tuple(row.fix for row in one.curing if row.fix not in own)) for one in others)
+    cured = ((other.mode, tuple(row.fix for row in other.curing if row.fix not in own)) for other in others)
     return tuple((mode, fixes) for mode, fixes in cured if fixes)
 
 
@@ -126,7 +126,7 @@ class Run:
     def grids(self) -> Iterator[tuple[str, str, tuple[Group, ...]]]:
         """Yield (case, device and pins, its groups): what belongs into one figure."""
         sections = self.sections
-        for key in dict.fromkeys((one.case, one.device, one.pins, one.threads) for one in sections):
+        for key in dict.fromkeys((section.case, section.device, section.pins, section.threads) for section in sections):
             own = tuple(one for one in sections if (one.case, one.device, one.pins, one.threads) == key)
             threads = "" if key[3] == 1 else f" {key[3]} threads"
             yield key[0], key[1] + key[2].replace(",", " ").replace("=", " ") + threads, own

@@ -131,7 +131,7 @@ def _decision(test: PairedTest, p: float, up: tuple[bool, float], down: tuple[bo
 
 def scatter(tests: Sequence[PairedTest]) -> float:
     """How much more the cells' changes scatter about their median than processes explain: a ratio of spreads."""
-    known = [one for one in tests if one.standard_error > 0.0]
+    known = [test for test in tests if test.standard_error > 0.0]
     if not known:
         return 1.0
     middle = float(np.median([one.estimate for one in known]))

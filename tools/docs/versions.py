@@ -86,7 +86,7 @@ def _link(change: UpstreamChange) -> str:
 
 def _one_of_each(groups: Sequence[ChangeGroup]) -> list[ChangeGroup]:
     """Return the first group of each sort."""
-    return list({_sort_of(one): one for one in reversed(groups)}.values())[::-1]
+    return list({_sort_of(group): group for group in reversed(groups)}.values())[::-1]
 
 
 def _sort_of(group: ChangeGroup) -> tuple[str, ...]:
@@ -111,11 +111,11 @@ def sweep_cost_markdown(folder: Path) -> str:
     head += [*(["of it shared"] if knows_shared else []), "benchmarks", "their time"]
     head += ["the sweep took"] if knows_wall else []
     rows = []
-    for one in costs:
-        row = [f"{one.torch_version}, {one.build}", f"{one.environment_s:.0f} s", _gb(one.bytes)]
-        row += [_gb(one.shared_bytes)] if knows_shared else []
-        row += [f"{one.benchmarks}", f"{one.benchmarks_s / 60:.1f} min"]
-        row += ["–" if one.sweep_s is None else f"{one.sweep_s / 60:.1f} min"] if knows_wall else []
+    for cost in costs:
+        row = [f"{cost.torch_version}, {cost.build}", f"{cost.environment_s:.0f} s", _gb(cost.bytes)]
+        row += [_gb(cost.shared_bytes)] if knows_shared else []
+        row += [f"{cost.benchmarks}", f"{cost.benchmarks_s / 60:.1f} min"]
+        row += ["–" if cost.sweep_s is None else f"{cost.sweep_s / 60:.1f} min"] if knows_wall else []
         rows.append(row)
     note = "Their time is asv's count; its start, its list of benchmarks and the project's install come on top"
     note += ", and are in the sweep's time, all the times that it was run." if knows_wall else "."

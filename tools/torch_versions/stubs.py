@@ -90,7 +90,7 @@ class _Reader:
         start, entry, count = self._head(32), *struct.unpack_from("<HH", data, 54)
         segments = [struct.unpack_from("<IIQQQQQQ", data, start + i * entry) for i in range(count)]
         # segment: type, flags, offset, virtual address, physical address, size in file, size in memory, alignment
-        self.loads = [(one[3], one[5], one[2]) for one in segments if one[0] == _LOAD]
+        self.loads = [(segment[3], segment[5], segment[2]) for segment in segments if segment[0] == _LOAD]
         at, size = next((one[2], one[5]) for one in segments if one[0] == _DYNAMIC)
         self.tags: dict[int, int] = {}
         self.needed_at: list[int] = []

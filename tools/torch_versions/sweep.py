@@ -184,7 +184,7 @@ def plan_sweep(request: Request) -> Sweep:
     if request.results is not None and request.results.exists() and not request.results.is_dir():
         raise ParameterError(f"--results {request.results} is a file; give a folder")
     versions = choose_versions(request.versions, configuration.versions)
-    if any(not re.fullmatch(r"\w+=\S+", one) for one in request.attributes):
+    if any(not re.fullmatch(r"\w+=\S+", attribute) for attribute in request.attributes):
         raise ParameterError(f"--attribute {' '.join(request.attributes)}: give each as name=value, such as rounds=1")
     select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])  # no pattern that is none gets further
     if request.rounds is not None and request.rounds < 1:
@@ -351,7 +351,7 @@ def _asv(sweep: Sweep, configuration: Path, pattern: str, turn: int = 0) -> tupl
     if turn:
         environ[PROCESS_VARIABLE] = str(turn - 1)
         words[-2:-2] = ["--append-samples"] if turn > 1 else []
-    words += [word for one in sweep.request.attributes for word in ("--attribute", one)]
+    words += [word for attribute in sweep.request.attributes for word in ("--attribute", attribute)]
     return _logged([sys.executable, "-m", "asv", *words], environ, sweep)
 
 

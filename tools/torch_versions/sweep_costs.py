@@ -59,14 +59,14 @@ def cost_kept(results: Path, *, version: str, commit: str, folder: Path, on_disk
 
 def read_costs(results: Path) -> tuple[SweepCost, ...]:
     """Return what each version cost, by version."""
-    notes = {one["version"]: one for one in _lines(results / NOTES_NAME, ("version", "seconds", "bytes", "build"))}
+    notes = {line["version"]: line for line in _lines(results / NOTES_NAME, ("version", "seconds", "bytes", "build"))}
     costs = _lines(results / COSTS_NAME, ("version", "seconds", "shared_bytes"))
     found = []
     for version in sorted(notes, key=numbers):
         taken = _asv_seconds(results, version)
         if not taken:
             continue
-        note, own = notes[version], [one for one in costs if one["version"] == version]
+        note, own = notes[version], [cost for cost in costs if cost["version"] == version]
         found.append(
             SweepCost(
                 version=version,

@@ -54,7 +54,7 @@ def read_configuration(path: Path) -> Configuration:
         raise ParameterError(f'{path} is no asv configuration with "matrix": {{"req": {{"torch": [...]}}}}') from error
     if lacking:
         raise ParameterError(f"{path} lacks {', '.join(lacking)}")
-    if not isinstance(versions, list) or not versions or not all(isinstance(one, str) for one in versions):
+    if not isinstance(versions, list) or not versions or not all(isinstance(version, str) for version in versions):
         raise ParameterError(
             f'{path} has {json.dumps(versions)} as torch versions; expected a list of texts, such as ["2.8.0", "2.9.1"]'
         )

@@ -104,8 +104,8 @@ def _figures(content: Data) -> list[Figure]:
     ours = [one for one in content["figures"] if one["rule"] == judged]
     others = _grouped([one for one in content["figures"] if one["rule"] != judged])
     return [
-        *(_figure(one, {name: rates[one["what"]] for name, rates in others.items() if one["what"] in rates})
-          for one in ours),
+        *(_figure(our, {name: rates[our["what"]] for name, rates in others.items() if our["what"] in rates})
+          for our in ours),
         *(_figure(one, {}) for one in content["simulated"]),
     ]  # fmt: skip
 
@@ -120,9 +120,9 @@ def _figure(one: Data, rivals: dict[str, str]) -> Figure:
 def _grouped(rates: list[Data]) -> dict[str, dict[str, str]]:
     """Rates of rules by what they are of; rules that differ in one number are one: ``3 / 5 / 10 processes``."""
     stems: dict[str, dict[str, dict[str, float]]] = {}
-    for one in rates:
-        rules = stems.setdefault(_NUMBER.sub("#", one["rule"]), {})
-        rules.setdefault(one["rule"], {})[one["what"]] = one["rate"]
+    for rate in rates:
+        rules = stems.setdefault(_NUMBER.sub("#", rate["rule"]), {})
+        rules.setdefault(rate["rule"], {})[rate["what"]] = rate["rate"]
     grouped = {}
     for stem, rules in stems.items():
         numbers = " / ".join(number for rule in rules for number in _NUMBER.findall(rule)[:1])

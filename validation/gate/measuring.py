@@ -102,9 +102,9 @@ def _rounds(units: dict[str, Any], seed: int, budget_s: float) -> Any:
         for variant, count in variants().items():
             if fix != BASELINE or variant == PLAIN:
                 candidates[f"{fix}|{variant}"] = Candidate(repeated(unit.call, count), unit.block)
-    for one in candidates.values():
-        with one.block():
-            one.call()
+    for candidate in candidates.values():
+        with candidate.block():
+            candidate.call()
     rounds = Rounds(candidates, HostTimer(), dict.fromkeys(candidates, 1), seed)
     rounds.run_until(budget_s, min_rounds=MIN_ROUNDS)
     return rounds

@@ -103,7 +103,7 @@ def _result(line: dict[str, Any], group: Group, method: str, variant: str) -> An
     return installed("asv.runner").BenchmarkResult(
         result=values,
         samples=samples,
-        number=[None if one is None else 1 for one in samples],
+        number=[None if sample is None else 1 for sample in samples],
         errcode=0,
         stderr="",
         profile=None,
@@ -155,7 +155,7 @@ def read_sets(lines: Sequence[Mapping[str, Any]], folder: Path) -> Sets:
     for number, line in enumerate(lines):
         results |= {(number, variant): one for variant, one in written(dict(line), number, folder).items()}
     conf = finish(folder)
-    by_commit = {one.commit: one for one in read_results(folder)}
+    by_commit = {result.commit: result for result in read_results(folder)}
     keys = [(number, variant) for number in range(len(lines)) for variant in VARIANTS]
     sides = {key: side_of_sets(commit_of(*key), [by_commit[commit_of(*key)]]) for key in keys}
     return Sets(sides, results, conf)

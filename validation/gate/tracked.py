@@ -79,8 +79,8 @@ def figures(cells: Sequence[Mapping[str, Any]], *, margin: float) -> list[dict[s
     import numpy as np
 
     found = []
-    for one in cells:
-        spread = float(np.log(one["ratios"]).std(ddof=1))
+    for cell in cells:
+        spread = float(np.log(cell["ratios"]).std(ddof=1))
         needed = needed_processes(spread, margin=margin, cells=len(cells))
-        found.append({**one, "spread": round(spread, 5), "needed_processes": needed})
+        found.append({**cell, "spread": round(spread, 5), "needed_processes": needed})
     return found

@@ -47,7 +47,7 @@ def _outcomes(lines: list[Data]) -> list[FaultOutcome]:
 
 def _figures(lines: list[Data]) -> list[Figure]:
     outcomes = _outcomes(lines)
-    kept, n = sum(one.kept for one in outcomes), len(outcomes)
+    kept, n = sum(outcome.kept for outcome in outcomes), len(outcomes)
     kinds, stages = len({one.kind for one in outcomes}), len({one.stage for one in outcomes})
     return [
         Figure(
@@ -62,7 +62,7 @@ def _figures(lines: list[Data]) -> list[Figure]:
 
 def _of_kind(kind: str, outcomes: list[FaultOutcome]) -> Figure:
     """Say what the hit cell came to at each stage, and where a promise was broken."""
-    here = sorted((one for one in outcomes if one.kind == kind), key=lambda one: _STAGES.index(one.stage))
+    here = sorted((outcome for outcome in outcomes if outcome.kind == kind), key=lambda one: _STAGES.index(one.stage))
     seen = [f"{one.stage}: {one.seen or 'not seen'}{'' if one.kept else ' (broken)'}" for one in here]
     return Figure(kind.replace("_", " "), "; ".join(seen))
 

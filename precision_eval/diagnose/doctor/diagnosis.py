@@ -474,8 +474,8 @@ def _looked_at(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     for held in diagnosis.held:
         shown = ", ".join(held.modules[:4]) + (f" and {len(held.modules) - 4} more" if len(held.modules) > 4 else "")
         yield _indented(f"held in {held.dtype}: {escape(shown)} ({memory_text(held.stored_bytes)})")
-    for one in diagnosis.backends:
-        yield _indented(f"attention: {one['backend']} on {', '.join(one['operands'])}, {one['count']}×")
+    for backend in diagnosis.backends:
+        yield _indented(f"attention: {backend['backend']} on {', '.join(backend['operands'])}, {backend['count']}×")
     yield from (_indented(line) for line in _autocast(diagnosis))
     yield from (_indented(line) for line in _casts(diagnosis))
     for ranges in diagnosis.ranges:
@@ -503,9 +503,10 @@ def _autocast(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _casts(diagnosis: Diagnosis) -> Iterator[str]:
-    for one in diagnosis.dead_casts:
-        if one["kind"] == "there and back":
-            yield f"dead cast: {one['from']} → {one['to']} → {one['from']} at {one['place']}, {one['count']}×"
+    for dead_cast in diagnosis.dead_casts:
+        if dead_cast["kind"] == "there and back":
+            there_and_back = f"{dead_cast['from']} → {dead_cast['to']} → {dead_cast['from']}"
+            yield f"dead cast: {there_and_back} at {dead_cast['place']}, {dead_cast['count']}×"
     idle = sum(one["count"] for one in diagnosis.dead_casts if one["kind"] == "same dtype")
     if idle:
         yield f"casts to the dtype that was there already, which cost nothing: {idle}"

@@ -437,6 +437,6 @@ def _one_cause(cause: LikelyCause) -> list[str]:
 
 def _fixes(explanation: Explanation) -> list[str]:
     lines = ["Fixes, for the call that raised"]
-    for one in explanation.fixes:
-        lines += _wrapped(f"{one.fix:<16} {_VERDICTS[one.verdict]:<14} {one.reason}", " " * 34, "  ")
+    for fix in explanation.fixes:
+        lines += _wrapped(f"{fix.fix:<16} {_VERDICTS[fix.verdict]:<14} {fix.reason}", " " * 34, "  ")
     return lines

@@ -172,7 +172,9 @@ def operands_of(row: Row) -> str | None:
 def casts_of(row: Row) -> str | None:
     """Return the casts of a call, the first few."""
     casts: Sequence[dict[str, Any]] = (row.data("trace") or {}).get("casts") or ()
-    kinds = [f"{one.get('operand', one.get('site', '?'))} {_dtype(one, 'from')}→{_dtype(one, 'to')}" for one in casts]
+    kinds = [
+        f"{cast.get('operand', cast.get('site', '?'))} {_dtype(cast, 'from')}→{_dtype(cast, 'to')}" for cast in casts
+    ]
     named = list(dict.fromkeys(kinds))
     return ", ".join(named[:_MOST_CASTS]) + (", …" if len(named) > _MOST_CASTS else "") if named else None
 

@@ -138,7 +138,7 @@ def _parts(places: Sequence[GroupView], draw: Any, kind: str, measures: tuple[st
     for place in places:
         charts: tuple[Chart, ...] = draw(place)
         if charts:
-            named = tuple(place.group.measure_of("drift") if one == "drift" else one for one in measures)
+            named = tuple(place.group.measure_of("drift") if measure == "drift" else measure for measure in measures)
             found.append(
                 ChartGroup(
                     place=place,

@@ -198,7 +198,7 @@ class Choice:
 
     def standing_of(self, fix: str) -> Standing | None:
         """Return where a fix stands on the front; None where it has no place there."""
-        return next((one for one in self.standings if one.fix == fix), None)
+        return next((standing for standing in self.standings if standing.fix == fix), None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: the answer, and every figure it rests on."""
@@ -214,8 +214,8 @@ class Choice:
             **{name: list(getattr(self, name)) for name in lists},
             "constraints": self.constraints.to_dict(),
             "left_out": [vars(one) for one in self.left_out],
-            "front": [vars(one) for one in self.standings],
-            "changes": [one.to_dict() for one in self.changes],
+            "front": [vars(standing) for standing in self.standings],
+            "changes": [change.to_dict() for change in self.changes],
             "notes": list(group.notes),
             "fixes": [row.to_dict() for row in group.fixes],
         }

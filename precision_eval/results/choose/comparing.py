@@ -253,7 +253,9 @@ class Standing:
 
 def axes_of(contenders: Sequence[Row]) -> tuple[str, ...]:
     """Return the axes that every contender has a figure for."""
-    return tuple(axis for axis in AXES if contenders and all(one.estimate(axis) is not None for one in contenders))
+    return tuple(
+        axis for axis in AXES if contenders and all(contender.estimate(axis) is not None for contender in contenders)
+    )
 
 
 def standings(group: Group, contenders: Sequence[Row]) -> tuple[Standing, ...]:
@@ -261,7 +263,7 @@ def standings(group: Group, contenders: Sequence[Row]) -> tuple[Standing, ...]:
     axes = axes_of(contenders)
     if not axes:
         return ()
-    return tuple(_standing(group, axes, one, contenders) for one in contenders)
+    return tuple(_standing(group, axes, contender, contenders) for contender in contenders)
 
 
 def point_front(points: Sequence[tuple[float, ...]]) -> tuple[int, ...]:

@@ -180,7 +180,7 @@ def _swept(
     times = {fix: _at_length(chosen, fix, length, folder) for fix in ("query_to_half", "kv_to_query")}
     processes = [found.processes for found in times.values() if found is not None]
     times[_BASELINE] = _SweptTime(exact(1.0), (), max(processes, default=1))
-    points = ", ".join(f"{one:,}" for one in _neighbours(chosen, length, folder))
+    points = ", ".join(f"{neighbour:,}" for neighbour in _neighbours(chosen, length, folder))
     where = f"time at length {length:,} is from the sweep's {points}"
     return replace(
         group,
@@ -207,9 +207,11 @@ def _alike(
     rows = batch if batch is not None else (extent.rows if extent is not None else None)
     place = (shape, CACHE_DTYPE, group.mode, group.threads)
     alike = [
-        one
-        for one in configurations
-        if (one["shape"], one["cache_dtype"], one["mode"], one["threads"]) == place and rows in (None, one["batch"])
+        configuration
+        for configuration in configurations
+        if (configuration["shape"], configuration["cache_dtype"], configuration["mode"], configuration["threads"])
+        == place
+        and rows in (None, configuration["batch"])
     ]
     if alike and group.device == "cpu":
         return alike

@@ -78,7 +78,7 @@ def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
     if not contenders:
         return None
     best = min(contenders, key=lambda one: (value_of(policy, one), *_tie_key(TIE_BREAKS[policy], one)))
-    tied = [one for one in contenders if not _beaten(policy, group, one, contenders)]
+    tied = [contender for contender in contenders if not _beaten(policy, group, contender, contenders)]
     if len(tied) == 1:
         return Pick(fix=best.fix, tied=(best.fix,))
     axes = [axis for axis in TIE_BREAKS[policy] if all(one.estimate(axis) is not None for one in tied)]

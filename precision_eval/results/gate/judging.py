@@ -113,7 +113,7 @@ class GateResult:
 
     def of(self, verdict: Verdict) -> tuple[FigureChange, ...]:
         """Return the changes of one verdict."""
-        return tuple(one for one in self.changes if one.verdict == verdict)
+        return tuple(change for change in self.changes if change.verdict == verdict)
 
     @property
     def failed(self) -> bool:
@@ -284,7 +284,7 @@ def _by_noise(
         doubts += _scatter_doubts(metric, found)
     decided = decide_all(tests)
     changes |= {key: _noisy_change(key, *noisy[key], decided[key], margins) for key in tests}
-    few = sum(1 for one in changes.values() if one.verdict == "shown")
+    few = sum(1 for change in changes.values() if change.verdict == "shown")
     if few:
         doubts.append(
             f"{few} latency figures are of fewer than {LEAST_PROCESSES} processes on a side and were not judged; "

@@ -40,7 +40,7 @@ def markdown(found: GateResult) -> str:
 def verdict_line(found: GateResult) -> str:
     """Say in one line whether the gate passes, what it could not tell and what it did not compare."""
     worse, open_ = found.of("regression"), found.of("undecided")
-    judged = sum(one.verdict != "shown" for one in found.changes)
+    judged = sum(change.verdict != "shown" for change in found.changes)
     if worse:
         cells = len({one.place for one in worse})
         start = f"Regression: {counted(len(worse), 'figure')} of {counted(cells, 'cell')} worse beyond the margin"
@@ -174,7 +174,7 @@ def to_json(found: GateResult) -> str:
         "head": {"name": found.head, **found.head_remarks},
         "margins": asdict(found.margins),
         "gate_error": GATE_ERROR,
-        "changes": [_plain_change(one) for one in found.changes],
+        "changes": [_plain_change(change) for change in found.changes],
         "only_base": _plain_keys(found.only_base),
         "only_head": _plain_keys(found.only_head),
         "set_aside": [{**_plain_key(key), "differs": why} for key, why in found.set_aside],

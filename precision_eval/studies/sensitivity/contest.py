@@ -79,7 +79,7 @@ class Contest:
     @property
     def beats_all(self) -> bool:
         """Whether the policy beats every uniform fix; controls do not count."""
-        return all(one.outcome in BEATS for one in self.versus if one.fix != CONTROL)
+        return all(contest.outcome in BEATS for contest in self.versus if contest.fix != CONTROL)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""

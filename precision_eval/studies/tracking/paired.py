@@ -109,7 +109,7 @@ def over_processes(found: Sequence[Mapping[str, Outcome]]) -> dict[str, Outcome]
 
 
 def _gathered(fix: str, results: Sequence[Outcome]) -> Outcome:
-    broken = next((one for one in results if one.status != "passed"), None)
+    broken = next((result for result in results if result.status != "passed"), None)
     if broken is not None:
         return failed(fix, broken.status, broken.reason or "")
     data: dict[str, Any] = {name: [(one.data or {})[name] for one in results] for name in (results[0].data or {})}

@@ -41,5 +41,5 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
 
 def _not_finite_count(output: object) -> int:
     tensors = output if isinstance(output, tuple | list) else (output,)
-    floating = [one for one in tensors if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    floating = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()]
     return sum(int((~torch.isfinite(one)).sum()) for one in floating)

@@ -119,11 +119,11 @@ def change_points(
     """Find the change points of some series, those of a case together."""
     known, more = (tuple(upstream), tuple(seeds)) if axis == "torch" else ((), ())
     cases: dict[str, list[MetricSeries]] = {}
-    for one in series:
-        cases.setdefault(one.case, []).append(one)
+    for item in series:
+        cases.setdefault(item.case, []).append(item)
     found = []
     for members in cases.values():
-        changes = [change for one in members if one.kind == "exact" for change in _exact_changes(one, more)]
+        changes = [change for member in members if member.kind == "exact" for change in _exact_changes(member, more)]
         changes += _paired_changes(members, margins, turn_margins)
         found += [_explained(change, changes, known) for change in changes]
     return tuple(found)
@@ -144,13 +144,13 @@ def drifts_of_one_seed(
     """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change."""
     called = {(change.key, change.at) for change in changes}
     found = []
-    for one in series:
-        for old, new in (pair for run in one.runs for pair in pairwise(run) if one.metric == "drift"):
+    for item in series:
+        for old, new in (pair for run in item.runs for pair in pairwise(run) if item.metric == "drift"):
             factor = _factor(old, new)
-            if (one.key, new.position) not in called and factor > 0.0 and abs(math.log(factor)) > math.log(SEEDED):
-                step = _over_seeds(one, old, new, seeds)
+            if (item.key, new.position) not in called and factor > 0.0 and abs(math.log(factor)) > math.log(SEEDED):
+                step = _over_seeds(item, old, new, seeds)
                 found.append(
-                    SmallDrift(key=one.key, before=old.position, at=new.position, factor=factor, over_seeds=step)
+                    SmallDrift(key=item.key, before=old.position, at=new.position, factor=factor, over_seeds=step)
                 )
     return tuple(found)
 
@@ -210,10 +210,10 @@ def _change(series: MetricSeries, before: str, at: str, old: float, new: float) 
 def _runs(series: Iterable[MetricSeries]) -> list[_Run]:
     """Return what is tested of the paired series."""
     return [
-        _Run(one, kept)
-        for one in series
-        if one.kind == "paired" and one.noise is not None
-        for run in one.runs
+        _Run(item, kept)
+        for item in series
+        if item.kind == "paired" and item.noise is not None
+        for run in item.runs
         if len(kept := tuple(point for point in run if point.samples)) > 1
     ]
 
@@ -308,14 +308,14 @@ def status_changes(
     """List where the statuses turn over."""
     upstream = tuple(upstream)
     found = []
-    for one in series:
-        if one.kind != "status":
+    for item in series:
+        if item.kind != "status":
             continue
-        run = [(point, status) for point in one.points if (status := status_at(point)) not in (None, "not_applicable")]
+        run = [(point, status) for point in item.points if (status := status_at(point)) not in (None, "not_applicable")]
         for (earlier, old), (later, new) in pairwise(run):
             if old != new and earlier.benchmark_version == later.benchmark_version:
                 found.append(
-                    _status_change(one, earlier.position, later.position, (str(old), str(new)), upstream, axis)
+                    _status_change(item, earlier.position, later.position, (str(old), str(new)), upstream, axis)
                 )
     return tuple(found)
 

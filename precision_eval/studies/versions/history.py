@@ -125,11 +125,11 @@ def history_of(
     chosen, notes = _chosen(sets, choice)
     positions = tuple(_position(one, choice.axis) for one in chosen)
     series = _named(build_series(chosen, positions), choice)
-    known = [one for one in upstream.changes if one.device in ("any", DEVICE)]
+    known = [change for change in upstream.changes if change.device in ("any", DEVICE)]
     seeds = _seeds_beside(chosen) if choice.axis == "torch" else ()
     changes = change_points(series, known, axis=choice.axis, seeds=seeds)
     turned = status_changes(series, known, axis=choice.axis)
-    names = dict.fromkeys(one.case for one in series)
+    names = dict.fromkeys(item.case for item in series)
     cases = tuple(_case(name, series, positions, changes, turned) for name in names)
     return VersionHistory(
         axis=choice.axis,
@@ -151,7 +151,7 @@ def _seeds_beside(sets: Sequence[ResultSet]) -> tuple[SeedDrift, ...]:
     """Return the drifts over seeds that lie beside the results, of the same processor where the results name theirs."""
     folders = dict.fromkeys(one.source.parent.parent for one in sets)
     cpus = {one.hardware.get("cpu") for one in sets} - {None, ""}
-    found = (one for folder in folders for one in read_drift_seeds(folder))
+    found = (drift_seed for folder in folders for drift_seed in read_drift_seeds(folder))
     return tuple(one for one in found if not cpus or one.cpu in cpus)
 
 
@@ -207,7 +207,7 @@ def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: HistoryChoice) ->
     """Return the group to show: the one asked for, else the largest, else the newest."""
     asked = choice.commit if choice.axis == "torch" else choice.torch
     if asked is None:
-        return max(groups, key=lambda name: (len(groups[name]), max(one.date_ms for one in groups[name]), name))
+        return max(groups, key=lambda name: (len(groups[name]), max(group.date_ms for group in groups[name]), name))
     found = (
         [name for name in groups if name.startswith(asked)] if choice.axis == "torch" else [asked] * (asked in groups)
     )
@@ -240,10 +240,10 @@ def _named(series: Sequence[MetricSeries], choice: HistoryChoice) -> list[Metric
             if not any(fnmatchcase(name, glob) for name in known):
                 raise unknown_name(kind, glob, known)
     return [
-        one
-        for one in series
-        if any(fnmatchcase(one.case, glob) for glob in choice.cases)
-        and any(fnmatchcase(one.metric, glob) for glob in choice.metrics)
+        item
+        for item in series
+        if any(fnmatchcase(item.case, glob) for glob in choice.cases)
+        and any(fnmatchcase(item.metric, glob) for glob in choice.metrics)
     ]
 
 
@@ -254,7 +254,7 @@ def _case(
     changes: Iterable[ChangePoint],
     turned: Iterable[StatusChange],
 ) -> CaseHistory:
-    own = tuple(one for one in series if one.case == name)
+    own = tuple(item for item in series if item.case == name)
     places = sorted({(one.mode, one.size) for one in own}, key=lambda place: (place[0] != "eager", place))
     order = {position: number for number, position in enumerate(positions)}
     return CaseHistory(
@@ -268,7 +268,7 @@ def _case(
 
 def _table(mode: str, size: str, series: Sequence[MetricSeries], positions: Sequence[str]) -> FixTable:
     catalogue = [fix.id for fix in FIXES]
-    own = [one for one in series if (one.mode, one.size) == (mode, size)]
+    own = [item for item in series if (item.mode, item.size) == (mode, size)]
     fixes = sorted({one.fix for one in own}, key=lambda fix: (_rank(fix, catalogue), fix))
     cells = {
         (fix, position): _cell({one.metric: one.points[number] for one in own if one.fix == fix})
@@ -308,7 +308,7 @@ def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[st
     notes = []
     if len(positions) == 1:
         notes.append(f"{positions[0]} is all there is; a change needs two versions or commits")
-    bare = sorted({one.metric for one in series if one.kind == "paired" and one.noise is None and one.measured})
+    bare = sorted({item.metric for item in series if item.kind == "paired" and item.noise is None and item.measured})
     if bare:
         notes.append(
             f"{', '.join(bare)} without samples of several processes: changes are not judged; "
@@ -330,7 +330,7 @@ def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[st
 
 def _sessions(series: Sequence[MetricSeries]) -> list[str]:
     """Say what the noise of latencies holds."""
-    judged = [one for one in series if one.metric in PAIRED and one.noise is not None and len(one.points) > 1]
+    judged = [item for item in series if item.metric in PAIRED and item.noise is not None and len(item.points) > 1]
     turned = [all(in_turn([p for p in run if p.samples]) for run in one.runs) for one in judged]
     notes = []
     if not all(turned):
@@ -363,7 +363,7 @@ def _margins(margins: Mapping[str, float]) -> str:
 def _too_few(series: Sequence[MetricSeries]) -> list[str]:
     """Name the cases where a paired change has little or no chance to be called."""
     notes = []
-    for name in dict.fromkeys(one.case for one in series):
+    for name in dict.fromkeys(item.case for item in series):
         found = reach(one for one in series if one.case == name)
         if found is None or not (found.none or found.unsure):
             continue

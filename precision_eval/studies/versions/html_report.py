@@ -109,8 +109,8 @@ def render_html(history: VersionHistory, pictures: Sequence[VersionPicture], *, 
             build=build_words(history.sets),
             hardware=_hardware(history.hardware),
             pythons=", ".join(sorted({one.python for one in history.sets})),
-            statuses=[one for one in pictures if not one.case],
-            cases=[_case(history, one, pictures) for one in history.cases],
+            statuses=[picture for picture in pictures if not picture.case],
+            cases=[_case(history, case, pictures) for case in history.cases],
             every_change=[_row(change) for change in all_changes(history)],
             sources=[
                 (name, one.torch_version, one.commit[:8], one.environment, one.source.name)
@@ -176,7 +176,7 @@ def _case(history: VersionHistory, case: CaseHistory, pictures: Sequence[Version
                 tables.append({"mode": table.mode, "size": table.size, "shows": shows, "rows": rows})
     return {
         "name": case.case,
-        "pictures": [one for one in pictures if one.case == case.case],
+        "pictures": [picture for picture in pictures if picture.case == case.case],
         "tables": tables,
         "count": len(case.changes) + len(case.status_changes),
     }

@@ -107,21 +107,35 @@ def change_text(change: ChangePoint) -> str:
 
 def change_rows(history: VersionHistory, changes: Sequence[ChangePoint]) -> Iterator[tuple[str, ...]]:
     """Yield a row of text per change point; see ``CHANGE_COLUMNS``."""
-    for one in changes:
-        exact = "of its seeds" if one.seeds > 1 else "exact"
-        p_value = exact if one.adjusted_p_value is None else f"{one.adjusted_p_value:.1g}"
-        cause = _cause(history, one.explained_by)
-        if one.with_baseline:
+    for change in changes:
+        exact = "of its seeds" if change.seeds > 1 else "exact"
+        p_value = exact if change.adjusted_p_value is None else f"{change.adjusted_p_value:.1g}"
+        cause = _cause(history, change.explained_by)
+        if change.with_baseline:
             cause = f"float32 itself changed here; {cause}"
-        place = f"{one.mode}, {one.size}"
-        yield (one.metric.replace("_", " "), one.fix, place, _between(history, one), change_text(one), p_value, cause)
+        place = f"{change.mode}, {change.size}"
+        yield (
+            change.metric.replace("_", " "),
+            change.fix,
+            place,
+            _between(history, change),
+            change_text(change),
+            p_value,
+            cause,
+        )
 
 
 def status_rows(history: VersionHistory, changes: Sequence[StatusChange]) -> Iterator[tuple[str, ...]]:
     """Yield a row of text per change of status; see ``STATUS_COLUMNS``."""
-    for one in changes:
-        cause = _cause(history, one.explained_by)
-        yield (one.fix, f"{one.mode}, {one.size}", _between(history, one), f"{one.old} → {one.new}", cause)
+    for change in changes:
+        cause = _cause(history, change.explained_by)
+        yield (
+            change.fix,
+            f"{change.mode}, {change.size}",
+            _between(history, change),
+            f"{change.old} → {change.new}",
+            cause,
+        )
 
 
 def _between(history: VersionHistory, change: ChangePoint | StatusChange) -> str:

@@ -69,7 +69,7 @@ def draw_drift(history: VersionHistory, case: CaseHistory) -> Figure:
     figure, panels = _grid_figure(tables, history.positions, cell_in=(0.52, 0.29))
     changes = False
     for axes, table in zip(panels, tables, strict=True):
-        framed = {(one.fix, one.at) for one in case.changes if _same(one, table, DRIFT)}
+        framed = {(change.fix, change.at) for change in case.changes if _same(change, table, DRIFT)}
         changes |= bool(framed)
         _cells(axes, table, history.positions, norm=norm, framed=framed)
         dress_grid(axes, title=f"{table.mode}, {table.size}")
@@ -94,7 +94,11 @@ def draw_statuses(history: VersionHistory, *, mode: str) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     any_framed = False
     for axes, (case, table) in zip(panels, found, strict=False):
-        framed = {(one.fix, one.at) for one in case.status_changes if _same(one, table)}
+        framed = {
+            (status_change.fix, status_change.at)
+            for status_change in case.status_changes
+            if _same(status_change, table)
+        }
         any_framed |= bool(framed)
         _cells(axes, table, history.positions, norm=None, framed=framed)
         dress_grid(axes, title=f"{case.case}, {table.size}", small=True)
@@ -121,7 +125,7 @@ def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     ends, changes = [], False
     for axes, table in zip(panels, tables, strict=False):
-        changed = {(one.fix, one.at) for one in case.changes if _same(one, table, LATENCY)}
+        changed = {(change.fix, change.at) for change in case.changes if _same(change, table, LATENCY)}
         changes |= bool(changed)
         ends.append(_lines(axes, table, history.positions, changed))
     for axes in panels[len(tables) :]:

@@ -157,15 +157,15 @@ def _with_noise(series: Iterable[MetricSeries]) -> list[MetricSeries]:
         if found is not None and found[0] > 0.0:
             groups.setdefault((mode, case, metric, size), []).append(found[0])
     result = []
-    for one in series:
-        found = own.get(one.key)
+    for item in series:
+        found = own.get(item.key)
         if found is None:
-            result.append(one)
+            result.append(item)
             continue
         scale, degrees = found
-        peers = groups.get((one.mode, one.case, one.metric, one.size), [])
+        peers = groups.get((item.mode, item.case, item.metric, item.size), [])
         noise = _noise(scale, degrees, float(np.median(peers)) if len(peers) > 1 and scale > 0.0 else None)
-        result.append(replace(one, noise=noise, points=tuple(_located(point, noise) for point in one.points)))
+        result.append(replace(item, noise=noise, points=tuple(_located(point, noise) for point in item.points)))
     return result
 
 
@@ -181,7 +181,7 @@ def _noise(own: float, degrees: float, prior: float | None) -> Noise:
 def _own_scale(series: MetricSeries) -> tuple[float, float] | None:
     """Return a paired series' own noise and its degrees of freedom; None without two processes anywhere."""
     logs = [np.log(_positive(series, point)) for point in series.measured if point.samples]
-    if all(one.size < 2 for one in logs):
+    if all(log.size < 2 for log in logs):
         return None
     return float(pair_scale(padded(logs)[None])[0]), float(sum(one.size - 1 for one in logs))
 

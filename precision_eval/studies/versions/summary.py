@@ -71,6 +71,8 @@ def _turning(history: VersionHistory, case: CaseHistory) -> list[Turning]:
         for fix in table.fixes:
             statuses = [table.cells[fix, name].status or "" for name in history.positions]
             if len(set(statuses) - {""}) > 1:
-                titled = tuple((one, STATUS_STYLES[one].title if one in STATUS_STYLES else "") for one in statuses)
+                titled = tuple(
+                    (statuse, STATUS_STYLES[statuse].title if statuse in STATUS_STYLES else "") for statuse in statuses
+                )
                 found.append(Turning(where=f"{case.case}, {table.mode}", fix=fix, statuses=titled))
     return found

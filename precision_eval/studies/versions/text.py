@@ -77,7 +77,7 @@ def changes_of(case: CaseHistory) -> tuple[Change, ...]:
 
 def all_changes(history: VersionHistory) -> tuple[Change, ...]:
     """Return every change of a history."""
-    return tuple(change for one in history.cases for change in changes_of(one))
+    return tuple(change for case in history.cases for change in changes_of(case))
 
 
 def positions_of(history: VersionHistory) -> tuple[ChangesAt, ...]:
@@ -143,7 +143,7 @@ def _change_text(members: Sequence[Change]) -> str:
     if len(points) == 1:
         old, new = (value_text(value, first.metric) for value in (first.old, first.new))
         return f"{old} → {new}, {factor_text(first.factor, first.factor_interval)}{_seeds(points)}"
-    low, high = min(one.factor for one in points), max(one.factor for one in points)
+    low, high = min(point.factor for point in points), max(one.factor for one in points)
     if f"{low:.2g}" == f"{high:.2g}":
         return f"{factor_text(low)}{_seeds(points)}"
     return f"{factor_text(low)} to {factor_text(high)}{_seeds(points)}"
@@ -151,7 +151,7 @@ def _change_text(members: Sequence[Change]) -> str:
 
 def _seeds(points: Sequence[ChangePoint]) -> str:
     """Say over how many seeds, where all are of several."""
-    counts = {one.seeds for one in points}
+    counts = {point.seeds for point in points}
     return f" over {counts.pop()} seeds" if len(counts) == 1 and 1 not in counts else ""
 
 
@@ -186,14 +186,14 @@ def headline(history: VersionHistory) -> str:
 def _unjudged(history: VersionHistory) -> str:
     """Say where paired latencies could not be judged, or only with luck; empty where they could."""
     lines: dict[str, list[str]] = {}
-    for one in history.cases:
-        found, paired = reach(one.series), [series for series in one.series if series.kind == "paired"]
+    for case in history.cases:
+        found, paired = reach(case.series), [series for series in case.series if series.kind == "paired"]
         if found is None and not any(len(run) > 1 for series in paired for run in series.runs):
             continue
         if found is None or found.none:
-            lines.setdefault("could not be judged", []).append(one.case)
+            lines.setdefault("could not be judged", []).append(case.case)
         elif found.unsure:
-            lines.setdefault("could hardly be judged", []).append(one.case)
+            lines.setdefault("could hardly be judged", []).append(case.case)
     return "".join(f" Paired latencies {what}: {_names(names)}." for what, names in lines.items())
 
 

@@ -102,7 +102,7 @@ def explanations(
     statuses: tuple[str, str] | None = None,
 ) -> tuple[UpstreamChange, ...]:
     """Return the upstream changes that explain a difference between two torch versions."""
-    found = [one for one in changes if one.explains(key, before=before, at=at)]
+    found = [change for change in changes if change.explains(key, before=before, at=at)]
     if statuses is not None:
         found = [one for one in found if one.before in (None, statuses[0]) and one.after in (None, statuses[1])]
     return tuple(found)
