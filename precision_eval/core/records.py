@@ -198,9 +198,10 @@ def _misfit(content: dict[str, Any]) -> str:
     for name, known in (("status", STATUSES), ("role", ROLES)):
         if content[name] not in known:
             return f"record.{name} is '{content[name]}'; expected one of {', '.join(known)}"
-    shape = shapes.DATA.get(content["measure"])
-    passed = content["status"] == "passed" and content["data"] is not None
-    return shapes.misfit(content["data"], shape, where="record.data") if shape and passed else ""
+    if content["status"] != "passed" or content["data"] is None:
+        return ""
+    shape = shapes.shape_of(content["measure"], content["data"])
+    return shapes.misfit(content["data"], shape, where="record.data") if shape else ""
 
 
 def _from_version_1(found: dict[str, Any]) -> dict[str, Any]:

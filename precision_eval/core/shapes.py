@@ -137,6 +137,17 @@ DATA: Mapping[str, Any] = {
 }
 """Figures of each measure. A measure of somebody else's has no shape here and is kept as plain data."""
 
+_TRACKED_LATENCY = {
+    **{"ratio_to_baseline!": Maybe(_TIMES), "ratio_to_anchor!": _TIMES, "clock!": [str], "blocks!": [COUNT]},
+    "missing": {"*": str},
+}
+
+
+def shape_of(measure: str, data: Mapping[str, Any]) -> Any:
+    """Return the shape of a measure's figures; what asv follows holds latencies as one ratio per process."""
+    return _TRACKED_LATENCY if measure == "latency" and "ratio_to_baseline" in data else DATA.get(measure)
+
+
 OPTIONS = {
     **dict.fromkeys(("minutes", "budget_s"), AMOUNT),
     **dict.fromkeys(("streams", "steps", "processes", "seed"), COUNT),

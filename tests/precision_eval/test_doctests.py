@@ -8,9 +8,6 @@ import pytest
 MODULES = (
     "precision_eval.measure.assess",
     "precision_eval.measure.latency",
-    "precision_eval.stats.paired",
-    "precision_eval.stats.robust",
-    "precision_eval.stats.sequential",
 )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from precision_eval.core.environment import collect, environment_sha, store_environment
+from precision_eval.core.errors import RecordError
 from precision_eval.core.files import read_json
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
@@ -70,7 +71,10 @@ def outcomes_of(
     recorded = latest(records.read().records)
     if not wanted.keys() <= recorded.keys():
         _run(plan, records, effort)
-        recorded = latest(records.read().records)
+        reading = records.read()
+        recorded = latest(reading.records)
+        if unread := sorted(wanted.keys() - recorded.keys()):
+            raise RecordError(f"{records.path} has no record of {unread[0]} that fits: {'; '.join(reading.faults)}")
     return {fix: recorded[cell] for cell, fix in wanted.items()}
 
 

@@ -80,7 +80,10 @@ def test_the_recording_starts_after_the_prompt_and_ends_with_the_run(run_dir):
     ("harm", "said"),
     [
         (lambda path: path.unlink(), "audio/kv_to_query.wav is missing; the command that made the run makes it again"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-4000]), r"has \d+ bytes, its header promises \d+; write"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-4000]),
+            r"has \d+ bytes, its header promises \d+; it is torn: write",
+        ),
         (lambda path: path.write_bytes(b""), "not a readable audio file"),
         (
             lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"),

@@ -38,7 +38,15 @@ class Canned(Executor):
         if isinstance(status, Exception):
             future.set_exception(status)
             return future
-        data = {"relative_error": 0.5, "ratio_to_baseline": [1.0, 2.0, 3.0]}
+        data = {
+            "latency": {
+                "ratio_to_baseline": [1.0, 2.0, 3.0],
+                "ratio_to_anchor": [1.0, 2.0, 3.0],
+                "clock": ["wall"] * 3,
+                "blocks": [9] * 3,
+            },
+            "divergence": {"streams": 4, "diverged": 1},
+        }.get(cell.measure, {"relative_error": 0.5})
         made = [passed(fix, data) if status == "passed" else failed(fix, status, "because") for fix in cell.fixes]
         future.set_result(CellResult(tuple(made), "2026-01-01T00:00:00+00:00", 0.0))
         return future
