@@ -146,7 +146,7 @@ def minimum_detectable_effect(standard_error: float, *, margin: float, direction
 
 def settling_time(elapsed_s: float, effect: float, *, margin: float) -> float | None:
     """Seconds after which an effect that is detectable after `elapsed_s` falls to twice the margin, as 1/√time."""
-    if margin == 0.0 or elapsed_s <= 0.0:
+    if margin == 0.0 or elapsed_s <= 0.0 or not math.isfinite(effect):
         return None
     return elapsed_s * (math.log1p(effect) / math.log1p(margin) - 1.0) ** 2
 

@@ -41,10 +41,11 @@ def look_errors(alpha: float, looks: Sequence[float] = LOOKS) -> tuple[float, ..
 
 
 def student_quantile(error: float, degrees: float) -> float:
-    """Quantile t with P(|T| > t) = `error` under Student's t."""
+    """Quantile t with P(|T| > t) = `error` under Student's t; infinite where no error is left to spend."""
     from scipy.special import stdtrit
 
-    return float(-stdtrit(max(degrees, 1.0), error / 2.0))
+    quantile = float(-stdtrit(max(degrees, 1.0), error / 2.0))
+    return math.inf if error < 1.0 and quantile < 0.0 else quantile  # scipy's is -inf where the error underflows
 
 
 def decide(

@@ -15,9 +15,11 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.stats import (
     block_bootstrap_mean,
     bootstrap_interval,
+    decide,
     kaplan_meier,
     kendall_trend,
     series_doubts,
+    student_quantile,
     trimmed_mean,
     two_cluster_split,
     wilson_interval,
@@ -236,3 +238,10 @@ class TestSurvival:
             kaplan_meier([1.0], [True], method="exact")
         with pytest.raises(ParameterError, match="one each per unit"):
             kaplan_meier([1.0], [True, False])
+
+
+def test_where_no_error_is_left_nothing_is_beyond_the_quantile():
+    assert student_quantile(0.0, 11.0) == math.inf
+    assert student_quantile(1e-300, 11.0) == math.inf
+    assert student_quantile(0.05, 1e9) == pytest.approx(1.959964, rel=1e-6)
+    assert decide(0.5, 0.01, margin=0.002, direction_t=student_quantile(0.0, 11.0), equivalence_t=2.0) == "undecided"
