@@ -28,7 +28,7 @@ app = typer.Typer(
     help=(
         "Which fix for [bold]Expected query, key, and value to have the same dtype[/bold] should I ship, "
         "and what does it cost in latency, memory, numeric drift and sound?\n\n"
-        "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on a laptop it takes about a minute and ends "
+        "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on two cores it takes some two minutes and ends "
         "with a report. [cyan]precision-eval list fixes[/cyan] says what is compared."
     ),
     epilog=EXIT_CODES_HELP,

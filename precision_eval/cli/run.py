@@ -44,8 +44,8 @@ _HELP = """Measure fixes on cases, record the results, and write the report.
 A run that was stopped goes on where it stopped: give the same command again.
 
 It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
-[cyan]--quick[/cyan] takes some 20 seconds, the default about a minute, [cyan]--thorough[/cyan] half an hour and more:
-every size of each case, ten minutes of audio. What else is given goes before them.
+[cyan]--quick[/cyan] takes about a minute on two cores, the default some two, [cyan]--thorough[/cyan] half an hour and
+more: every size of each case, ten minutes of audio. What else is given goes before them.
 
 A cell that crashes, hangs or runs out of memory costs that cell only and is recorded with its reason.
 
