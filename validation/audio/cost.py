@@ -19,6 +19,7 @@ import soundfile
 
 from audio_metrics import compare, compare_files
 from audio_metrics.frames import BLOCK_WINDOWS, PIECE_FRAMES, FrameGrid
+from precision_eval.core.errors import UnsupportedError
 from validation.audio.ratio import Ratio, ratio_of
 
 Call = Callable[[], object]
@@ -121,9 +122,13 @@ _PEERS = {"STFTLoss": "auraloss STFTLoss", "MR-STFT": "auraloss MR-STFT", "SI-SD
 
 
 def _peer(name: str, reference: np.ndarray, estimate: np.ndarray) -> Call:
-    import auraloss
     import torch
-    from torchmetrics.functional.audio import scale_invariant_signal_distortion_ratio
+
+    try:
+        import auraloss
+        from torchmetrics.functional.audio import scale_invariant_signal_distortion_ratio
+    except ImportError as error:
+        raise UnsupportedError(f"{error.name} is not installed; pip install -e '.[bench]' brings the peers") from error
 
     target, preds = (torch.from_numpy(x)[None, None] for x in (reference, estimate))
     if name == "SI-SDR":
