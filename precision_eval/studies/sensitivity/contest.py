@@ -126,7 +126,7 @@ def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
             found = call(*inputs)
             call_s = _least_s(lambda: call(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
-        return _Fix(fix, "raised", str(error).strip().splitlines()[0][:200], None, 0.0)
+        return _Fix(fix, "raised", (str(error).strip() or type(error).__name__).splitlines()[0][:200], None, 0.0)
     drift = odd(subject.drift(found, reference))
     if not np.isfinite(drift).all():
         return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)
