@@ -1,7 +1,5 @@
 """Signals that the tests of audio_metrics share: made here, seeded, never read from a file of the repository."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

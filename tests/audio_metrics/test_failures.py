@@ -1,7 +1,5 @@
 """Recordings as half precision breaks them: dead, not finite, late; none may score well, and the first line tells."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Conventions: the browser is the Debian package ``chromium``, or what ``CHROMIUM`
 and a resolver that finds nothing but this machine, so that a page that needs another host shows it. Times: seconds.
 """
 
-from __future__ import annotations
-
 import functools
 import http.server
 import json

@@ -1,7 +1,5 @@
 """Calls that worker processes import by name: good, dying, hanging, greedy and raising ones."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A history over torch versions, made up: every figure in it is known, nothing was measured."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

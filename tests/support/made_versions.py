@@ -1,7 +1,5 @@
 """Result folders in asv's own format, made up: what each run found is written out, nothing is measured."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

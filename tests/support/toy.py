@@ -1,7 +1,5 @@
 """Measures that do what their fix is called, for tests of the runner; imported by workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """How the codec and the vocoder are made: what the network learns, its level, and the whole way in miniature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Each degradation does what its name says, by figures worked out by hand; the ladder runs, and its rule is judged."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hazards in closed form, survival from hazards, and the agreement of prediction and observation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is run on the voice: the split of the scripts, and first divergence against streams that really run freely."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

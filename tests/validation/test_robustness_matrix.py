@@ -4,8 +4,6 @@ The matrix is played once, both scenarios side by side; each fault at each stage
 judging can fail is shown on runs whose runner has a planted fault.
 """
 
-from __future__ import annotations
-
 import platform
 from concurrent.futures import ThreadPoolExecutor
 

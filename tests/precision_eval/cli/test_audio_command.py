@@ -1,7 +1,5 @@
 """``precision-eval audio`` as a user meets it: table, JSON, figure, progress, and every bad input in one line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

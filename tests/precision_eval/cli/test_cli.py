@@ -1,7 +1,5 @@
 """The command line as a user meets it: help, bad input, a small run, Ctrl-C, resumption."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Progress: counts, time left, plain lines, and a table on a terminal that stands still while something is timed."""
 
-from __future__ import annotations
-
 import io
 import time
 from dataclasses import replace

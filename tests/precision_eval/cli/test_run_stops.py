@@ -1,7 +1,5 @@
 """A run that cannot write: a folder it may not write to, a full output, said in one line."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import os

@@ -1,7 +1,5 @@
 """What an error stands for: the fix, or what the suite runs on."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """Provenance: plain, repeatable, and stored without losing an older one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

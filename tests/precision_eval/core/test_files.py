@@ -1,7 +1,5 @@
 """Files written whole or not at all: kills, errors, a full disk, files that changed afterwards."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Records: round trip, strictness, torn tails, other schemas, a full disk, several writers."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Pinned settings: what runs is what was pinned, what has no kernel is unsupported, and a record says so."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What cannot be timed is said by name, and no figure is invented."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """The generic measures on a small attention, in this process: data as the records promise, failures as statuses."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """compare_latency: interleaving, blocks, looks, budget, clocks, doubts; a clock that we drive makes figures exact."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

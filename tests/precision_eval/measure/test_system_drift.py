@@ -1,7 +1,5 @@
 """Drift of whole systems on small ones of our own, and on every registered system at size tiny."""
 
-from __future__ import annotations
-
 import copy
 import json
 from contextlib import contextmanager

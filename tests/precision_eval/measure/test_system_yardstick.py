@@ -1,7 +1,5 @@
 """What a system's drift is compared with, and what is left out where that is missing."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

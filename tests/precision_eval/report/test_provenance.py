@@ -1,7 +1,5 @@
 """What a run was measured with, and how sure its latencies are: from records, nothing invented."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

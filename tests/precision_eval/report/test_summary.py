@@ -1,7 +1,5 @@
 """The short answer of a run: few lines of 80 columns, each message once, and what would decide an undecided time."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO

@@ -1,7 +1,5 @@
 """Parts of the drift and the sampler's rounding, in every report of a run."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

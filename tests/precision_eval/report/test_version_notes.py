@@ -1,7 +1,5 @@
 """What depends on the torch version, in a run's own report: from a table, beside what the run found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

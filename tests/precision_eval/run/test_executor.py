@@ -1,7 +1,5 @@
 """The isolated executor, for real: children that kill themselves, hang, or take too much; the others finish."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

@@ -3,8 +3,6 @@
 A few kinds only; the whole matrix of faults and stages is in ``tests/validation``.
 """
 
-from __future__ import annotations
-
 import platform
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Plans: globs, modes, the control, pseudo fixes, what comes after what, and names that do not exist."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

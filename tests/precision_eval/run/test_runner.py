@@ -1,7 +1,5 @@
 """The runner with real workers: statuses, gates, groups, resumption, interruption."""
 
-from __future__ import annotations
-
 import errno
 import sys
 from concurrent.futures import Executor, Future

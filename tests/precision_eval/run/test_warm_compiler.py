@@ -1,7 +1,5 @@
 """What workers inherit of the compiler, and that compiled code from a cache is the code that was compiled."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Where a ratio crosses 1: by hand, by identities, against independent implementations, and its coverage."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Statistics: hand values, identities, scipy as the independent implementation, planted faults, properties."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

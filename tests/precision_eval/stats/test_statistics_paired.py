@@ -1,7 +1,5 @@
 """Paired ratios, their robust location, looks and processes: hand values, scipy, simulation, planted faults."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

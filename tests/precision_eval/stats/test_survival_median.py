@@ -1,7 +1,5 @@
 """Median survival, log-rank test and Holm's adjustment: hand values, identities, scipy, planted faults."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

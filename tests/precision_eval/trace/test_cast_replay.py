@@ -1,7 +1,5 @@
 """Recording the casts of a fix, and applying them to a float64 model."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 

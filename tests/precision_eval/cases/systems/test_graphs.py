@@ -1,7 +1,5 @@
 """Every casting fix is one graph when compiled, as the same casts written into the source would be."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """The codec: mel frames against hand values and librosa, quantisation against hand-made tables and scipy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import librosa

@@ -1,7 +1,5 @@
 """Vector quantisation arithmetic: hand values, scipy's k-means and a general least-squares solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.cluster import vq

@@ -1,7 +1,5 @@
 """The vocoder: the same samples however it is fed, in constant memory, and a spectrum that is the mel's."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Torch's operations with mixed dtypes: what is recorded, and what the torch at hand does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Lines and series made up for tests: known ratios, no measuring."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The plan, the running of jobs on an executor, and the lines on file; nothing is measured here."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import Future
 from dataclasses import replace

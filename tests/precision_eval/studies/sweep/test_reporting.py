@@ -1,7 +1,5 @@
 """What is written of a sweep: sentences, tables, JSON, figure."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A tiny sweep from end to end, and one job in this process."""
 
-from __future__ import annotations
-
 import json
 import platform
 from concurrent.futures import Future
