@@ -84,8 +84,8 @@ def test_competitors_run_one_per_core_and_end_with_the_block():
     with load.under_load("bursty", seed=1) as competitors:
         assert len(competitors) == load.usable_cores() >= 1
         assert all(psutil.pid_exists(competitor.pid) for competitor in competitors)
-        assert all(competitor.poll() is None for competitor in competitors)
-    assert all(competitor.poll() is not None for competitor in competitors)
+        assert all(competitor.is_alive() for competitor in competitors)
+    assert not any(competitor.is_alive() for competitor in competitors)
     with load.under_load("quiet", seed=1) as competitors:
         assert competitors == ()
 
@@ -93,14 +93,14 @@ def test_competitors_run_one_per_core_and_end_with_the_block():
 def test_competitors_end_when_the_block_raises():
     with pytest.raises(ZeroDivisionError), load.under_load("bursty", seed=1) as competitors:
         _ = 1 / 0
-    assert all(competitor.poll() is not None for competitor in competitors)
+    assert not any(competitor.is_alive() for competitor in competitors)
 
 
 def test_competitors_end_with_a_parent_that_is_killed():
     code = (
-        "import time\nfrom validation.latency.load import under_load\n"
-        "with under_load('bursty', seed=1) as found:\n"
-        "    print(*(one.pid for one in found), flush=True)\n    time.sleep(60)"
+        "import time\nfrom validation.latency.load import under_load\nif __name__ == '__main__':\n"
+        "    with under_load('bursty', seed=1) as competitors:\n"
+        "        print(*(competitor.pid for competitor in competitors), flush=True)\n        time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     pids = [int(pid) for pid in parent.stdout.readline().split()]

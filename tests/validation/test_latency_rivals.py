@@ -102,7 +102,7 @@ def test_the_t_test_says_which_way():
 @pytest.mark.parametrize("tool", rivals.TOOLS)
 def test_every_judge_judges_real_calls(tool):
     data = list(range(2000))
-    judged = rivals.judge_of(tool)(lambda: sum(data), lambda: sum(data), budget_s=0.1, seed=1)
+    judged = rivals.TOOLS[tool](lambda: sum(data), lambda: sum(data), budget_s=0.1, seed=1)
     assert set(judged.said) <= set(rivals.RULES)
     assert set(judged.said.values()) <= {"faster", "slower", "same", "equivalent", "undecided"}
     assert judged.ratio > 0

@@ -1,7 +1,5 @@
 """The order of the trials, and running them: resumed, limited, by a worker."""
 
-import io
-import json
 from collections import Counter
 from contextlib import contextmanager
 from itertools import groupby
@@ -14,7 +12,6 @@ from validation import frame
 from validation.frame import Options
 from validation.latency import EXPERIMENT, load, schedule, worker
 from validation.latency.calls import call_by_name
-from validation.latency.rivals import Judged
 from validation.latency.schedule import TrialSpec
 
 FULL = schedule.schedule("full")
@@ -61,55 +58,31 @@ def test_the_order_repeats_and_mixes_tools():
     assert longest < 60
 
 
-def slower_by_one(base, candidate, *, budget_s, seed):
-    return Judged(
-        said={"ours": "slower"}, ratio=1.01234567, base_s=1.23456e-3, low=1.0, high=1.02, extra={"mde": 0.0123456}
-    )
-
-
-def test_the_worker_answers_line_by_line(monkeypatch):
-    monkeypatch.setattr(worker, "_practised", lambda tool: slower_by_one)
-    specs = [TrialSpec(tool="ours", load="quiet", call="30us", delta=0.0, seed=seed) for seed in range(3)]
-    lines = io.StringIO("".join(json.dumps(worker.asdict(spec)) + "\n" for spec in specs))
-    answers = io.StringIO()
-    worker.serve(lines, answers)
-    assert [json.loads(line)["key"] for line in answers.getvalue().splitlines()] == [spec.key for spec in specs]
-
-
 def test_a_worker_that_dies_is_named_with_the_trial(capfd):
     spec = TrialSpec(tool="nope", load="quiet", call="30us", delta=0.0, seed=0)
     with (
-        worker.Worker() as process,
+        worker.measuring_process() as measure,
         pytest.raises(PrecisionEvalError, match="status 1 before nope/quiet/30us/0/0"),
     ):
-        process.measure(spec)
-    assert "unknown tool 'nope'" in capfd.readouterr().err
+        measure(spec)
+    assert "KeyError: 'nope'" in capfd.readouterr().err
 
 
 @pytest.fixture
 def faked(monkeypatch):
     """Replace the load and the worker; record what was measured under which load."""
-    measured = []
+    measured, loads = [], []
 
-    class FakeWorker:
-        def __enter__(self):
-            return self
-
-        def measure(self, spec):
-            measured.append((measured_under[-1], spec))
-            return {"key": spec.key}
-
-        def __exit__(self, *error):
-            return None
-
-    measured_under = []
+    @contextmanager
+    def fake_worker():
+        yield lambda spec: measured.append((loads[-1], spec)) or {"key": spec.key}
 
     @contextmanager
     def fake_load(name, *, seed):
-        measured_under.append(name)
+        loads.append(name)
         yield ()
 
-    monkeypatch.setattr(worker, "Worker", FakeWorker)
+    monkeypatch.setattr(worker, "measuring_process", fake_worker)
     monkeypatch.setattr(load, "under_load", fake_load)
     return measured
 

@@ -23,12 +23,12 @@ def _trials(options: Options) -> list[Trial]:
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure phase by phase: one load and one worker each."""
     from validation.latency.load import under_load
-    from validation.latency.worker import Worker
+    from validation.latency.worker import measuring_process
 
     for number, (load, phase) in enumerate(groupby(trials, key=lambda trial: trial.spec.load)):
-        with under_load(load, seed=number), Worker() as worker:
+        with under_load(load, seed=number), measuring_process() as measure:
             for trial in phase:
-                yield worker.measure(trial.spec)
+                yield measure(trial.spec)
 
 
 def _figures(lines: list[Data]) -> list[Figure]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+
+import torch
 
 from precision_eval.core.errors import ParameterError, unknown_name
 
@@ -43,14 +44,14 @@ CALLS: tuple[CallSpec, ...] = (
     CallSpec(name="1ms", unit="attention", units=200, nominal_s=1e-3),
     CallSpec(name="5ms", unit="matmul", units=200, nominal_s=5e-3),
 )
+_BY_NAME = {spec.name: spec for spec in CALLS}
 
 
 def call_by_name(name: str) -> CallSpec:
-    """Look a call up; raise :class:`~precision_eval.core.errors.UnknownNameError` where there is none."""
-    for spec in CALLS:
-        if spec.name == name:
-            return spec
-    raise unknown_name("call", name, (spec.name for spec in CALLS))
+    """Look a call up."""
+    if name not in _BY_NAME:
+        raise unknown_name("call", name, _BY_NAME)
+    return _BY_NAME[name]
 
 
 def units_of(spec: CallSpec, delta: float) -> int:
@@ -87,31 +88,21 @@ def _is_whole(count: float) -> bool:
     return abs(count - round(count)) < 1e-9
 
 
-def _normal(seed: int, *shape: int) -> Any:
-    import torch
-
+def _normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def _add(seed: int) -> Call:
-    import torch
-
-    left, right = _normal(seed, 2, 64)
-    return partial(torch.add, left, right, out=torch.empty(64))
+    return partial(torch.add, *_normal(seed, 2, 64), out=torch.empty(64))
 
 
 def _attention(seed: int) -> Call:
-    import torch
-
     q, k, v = _normal(seed, 3, 1, 2, 16, 32)  # each (B, H, L, D)
     return partial(torch.nn.functional.scaled_dot_product_attention, q, k, v)
 
 
 def _matmul(seed: int) -> Call:
-    import torch
-
-    left, right = _normal(seed, 2, 104, 104)
-    return partial(torch.mm, left, right, out=torch.empty(104, 104))
+    return partial(torch.mm, *_normal(seed, 2, 104, 104), out=torch.empty(104, 104))
 
 
 _UNITS: dict[str, Callable[[int], Call]] = {"add": _add, "attention": _attention, "matmul": _matmul}

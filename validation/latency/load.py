@@ -1,22 +1,23 @@
 """The load beside a measurement, and how busy other processes really kept the machine.
 
 *Quiet* adds nothing. *Bursty* runs one competitor per core that this process may use, so that the measured process
-cannot escape to a free one. A competitor (``python -m validation.latency.load SEED PARENT_PID``) alternates bursts of
-work over 8 MiB of memory with pauses until its parent is gone. How busy others are is counted in cores: 1.0 is one core
-used fully by anybody but the measured process, time stolen by a hypervisor included.
+cannot escape to a free one. A competitor alternates bursts of work over 8 MiB of memory with pauses until its parent is
+gone. How busy others are is counted in cores: 1.0 is one core used fully by anybody but the measured process, time
+stolen by a hypervisor included.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import BrokenBarrierError
+from typing import Any
 
 from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.workers import context_of
 
 LOADS = ("quiet", "bursty")
 BUSY_S = (0.001, 0.040)
@@ -24,6 +25,7 @@ PAUSE_S = (0.001, 0.060)
 _VALUES = 1 << 20  # float64: 8 MiB, more than a core's second-level cache, so a burst also displaces what lay there
 MEAN_BUSY = sum(BUSY_S) / (sum(BUSY_S) + sum(PAUSE_S))
 """Share of a core that one competitor asks for: 0.40."""
+_START_S = 120.0
 
 
 def usable_cores() -> int:
@@ -34,37 +36,30 @@ def usable_cores() -> int:
 
 
 @contextmanager
-def under_load(load: str, *, seed: int) -> Iterator[tuple[subprocess.Popen[str], ...]]:
-    """Keep a load running while the block runs."""
+def under_load(load: str, *, seed: int) -> Iterator[tuple[Any, ...]]:
+    """Keep a load running while the block runs; yield its processes."""
     if load not in LOADS:
         raise unknown_name("load", load, LOADS)
-    competitors: list[subprocess.Popen[str]] = []
+    cores, context = usable_cores() if load == "bursty" else 0, context_of("spawn")
+    ready = context.Barrier(cores + 1)
+    competitors = tuple(
+        context.Process(target=compete, args=(seed * 1000 + core, os.getpid(), ready), daemon=True)
+        for core in range(cores)
+    )
     try:
-        for core in range(usable_cores() if load == "bursty" else 0):
-            competitors.append(_start_competitor(seed * 1000 + core))
         for competitor in competitors:
-            _await_ready(competitor)
-        yield tuple(competitors)
+            competitor.start()
+        ready.wait(_START_S)
+        yield competitors
+    except BrokenBarrierError as error:
+        raise UnsupportedError(
+            f"a competitor did not start within {_START_S:g} s; its message stands above; no load, no trials"
+        ) from error
     finally:
         for competitor in competitors:
-            competitor.kill()
-        for competitor in competitors:
-            competitor.communicate()
-
-
-def _start_competitor(seed: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "validation.latency.load", str(seed), str(os.getpid())]
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-
-
-def _await_ready(competitor: subprocess.Popen[str]) -> None:
-    assert competitor.stdout is not None  # a pipe was asked for
-    if competitor.stdout.readline().strip() != "ready":
-        raise UnsupportedError(
-            f"a competitor did not start (status {competitor.wait()}); its message stands above; no load, no trials"
-        )
+            if competitor.pid is not None:
+                competitor.kill()
+                competitor.join()
 
 
 class Bystanders:
@@ -93,19 +88,15 @@ def _machine_busy_s() -> float:
 _NOT_BUSY = frozenset({"idle", "iowait", "guest", "guest_nice"})  # guests are inside user and nice
 
 
-def compete(seed: int, parent: int) -> None:
+def compete(seed: int, parent: int, ready: Any) -> None:
     """Burst and pause while `parent` is this process's parent; return within one burst and pause of its end."""
     import numpy as np
 
     rng = random.Random(seed)
     array = np.ones(_VALUES)
-    print("ready", flush=True)
+    ready.wait(_START_S)
     while os.getppid() == parent:
         end = time.perf_counter() + rng.uniform(*BUSY_S)
         while time.perf_counter() < end:
             array += 1.0
         time.sleep(rng.uniform(*PAUSE_S))
-
-
-if __name__ == "__main__":
-    compete(int(sys.argv[1]), int(sys.argv[2]))

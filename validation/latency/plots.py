@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from precision_eval.stats import wilson_interval
 from validation.latency.calls import CALLS, DELTAS
-from validation.latency.figures import OURS, RuleOutcome
+from validation.latency.figures import FIRST_RULES, OURS, RuleOutcome
 from validation.latency.load import LOADS, MEAN_BUSY
 from validation.latency.rivals import RULES
 from validation.latency.schedule import BUDGET_S
@@ -35,7 +35,6 @@ LOOKS = {
     )
 }
 
-_FIRST_RULES = ("ours", "asv_1.1", "pytest_median_2", "torch_iqr", "ttest_0.01")
 _TOOL_NAMES = ("compare_latency", "asv", "pytest-benchmark", "torch.utils.benchmark", "t-test")
 
 
@@ -83,7 +82,7 @@ def draw_estimates(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
     rng = np.random.default_rng(0)  # sideways jitter only
     for axes, load in zip(panels, LOADS, strict=True):
         dress(axes, title=_panel_title(load))
-        for place, rule in enumerate(_FIRST_RULES):
+        for place, rule in enumerate(FIRST_RULES):
             for step, call in enumerate(CALLS):
                 same = [o for o in found if (o.load, o.rule, o.delta, o.call) == (load, rule, 0.0, call.name)]
                 x = place + 0.19 * (step - 1.5) + rng.uniform(-0.06, 0.06, len(same))

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.errors import UnsupportedError
 from validation.latency.calls import Call
 
 RULES: dict[str, str] = {
@@ -50,13 +50,6 @@ class Judge(Protocol):
 
     def __call__(self, base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
         """Time both within the budget, and say whether the candidate is slower or faster."""
-
-
-def judge_of(tool: str) -> Judge:
-    """Look a tool up."""
-    if tool not in TOOLS:
-        raise unknown_name("tool", tool, TOOLS)
-    return TOOLS[tool]
 
 
 def installed(module: str) -> Any:
@@ -109,11 +102,10 @@ _ASV_WARMUP_S = 0.1  # asv's own default on CPython; counted within the budget
 
 def asv(base: Call, candidate: Call, *, budget_s: float, seed: int) -> Judged:
     """Time both with asv, two rounds each, and compare them as ``asv compare`` does; asv takes no seed."""
-    samples: dict[str, list[float]] = {"base": [], "cand": []}
-    calls = {"base": base, "cand": candidate}
-    for name in ("cand", "base", "base", "cand"):
-        samples[name] += _asv_round(calls[name], round_s=budget_s / (2 * _ASV_ROUNDS))
-    return asv_compared(samples["base"], samples["cand"])
+    samples: tuple[list[float], list[float]] = ([], [])
+    for which in (1, 0, 0, 1):
+        samples[which].extend(_asv_round((base, candidate)[which], round_s=budget_s / (2 * _ASV_ROUNDS)))
+    return asv_compared(*samples)
 
 
 def _asv_round(call: Call, *, round_s: float) -> list[float]:

@@ -13,6 +13,7 @@ import random
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from validation.frame import Size
 from validation.latency.calls import CALLS, DELTAS
@@ -59,14 +60,9 @@ def parse_key(key: str) -> TrialSpec:
 
 
 _POWER = DELTAS[1:]
-_FULL = {
-    ("ours", "quiet"): {0.0: 400} | dict.fromkeys(_POWER, 120),
-    ("ours", "bursty"): {0.0: 1000} | dict.fromkeys(_POWER, 120),
-    ("rivals", "quiet"): {0.0: 60} | dict.fromkeys(_POWER, 30),
-    ("rivals", "bursty"): {0.0: 60} | dict.fromkeys(_POWER, 30),
-}
+_OURS_FULL = {load: {0.0: same} | dict.fromkeys(_POWER, 120) for load, same in (("quiet", 400), ("bursty", 1000))}
 """Most of the time goes where errors are likeliest: equal calls under load."""
-
+_RIVALS_FULL = {0.0: 60} | dict.fromkeys(_POWER, 30)
 _QUICK = {True: {0.0: 8, 0.005: 3, 0.01: 3, 0.02: 3, 0.05: 4}, False: {0.0: 1, 0.01: 1, 0.05: 1}}
 
 
@@ -74,17 +70,15 @@ def trials_per_cell(size: Size, tool: str, load: str, delta: float) -> int:
     """Return how many trials a cell has, over all its calls."""
     if size == "quick":
         return _QUICK[tool == _OURS].get(delta, 0)
-    return _FULL["ours" if tool == _OURS else "rivals", load][delta]
+    return (_OURS_FULL[load] if tool == _OURS else _RIVALS_FULL)[delta]
 
 
 def schedule(size: Size) -> list[TrialSpec]:
     """Return every trial of a size, in the order in which they are to run."""
-    ranked: list[tuple[float, TrialSpec]] = []
-    for tool in TOOLS:
-        for load in LOADS:
-            for delta in DELTAS:
-                ranked += _cell(tool, load, delta, trials_per_cell(size, tool, load, delta))
-    return [spec for _, spec in sorted(ranked)]
+    cells = product(TOOLS, LOADS, DELTAS)
+    return [
+        spec for _, spec in sorted(ranked for cell in cells for ranked in _cell(*cell, trials_per_cell(size, *cell)))
+    ]
 
 
 def _cell(tool: str, load: str, delta: float, count: int) -> Iterator[tuple[float, TrialSpec]]:

@@ -1,43 +1,38 @@
-"""The process that measures: one trial per line of its input, one result per line of its output.
+"""The process that measures: it answers one trial after another until its parent closes the pipe or is gone.
 
-Run as ``python -m validation.latency.worker``; it ends when its input does, so it does not outlive its parent. A
-process of its own keeps the parent's progress display out of the timing, and a new one per phase lets trials differ in
-what one process fixes (where code and tensors lie). One intra-op thread. What tools print goes to standard error.
+A process of its own keeps the parent's progress display out of the timing, and a new one per phase lets trials differ
+in what one process fixes (where code and tensors lie). One intra-op thread. What tools print goes to standard error.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, Self, TextIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.workers import context_of
 from validation.latency.calls import CALLS, call_by_name, make_pair
 from validation.latency.load import Bystanders
-from validation.latency.rivals import Judge, Judged, judge_of
+from validation.latency.rivals import TOOLS, Judge
 from validation.latency.schedule import TrialSpec
 
 _PRACTICE_S = 0.05
 
 
 def run_trial(spec: TrialSpec, *, judge: Judge) -> dict[str, Any]:
-    """Run one trial in this process."""
+    """Run one trial in this process; return it as plain data: six decimals for ratios, three digits for times."""
     base, candidate = make_pair(call_by_name(spec.call), spec.delta, seed=spec.seed)
     for call in (base, candidate):
         call()
     bystanders, start_s = Bystanders(), time.perf_counter()
     judged = judge(base, candidate, budget_s=spec.budget_s, seed=spec.seed)
-    elapsed_s = time.perf_counter() - start_s
-    return _line(spec, judged, elapsed_s=elapsed_s, others=bystanders.cores())
-
-
-def _line(spec: TrialSpec, judged: Judged, *, elapsed_s: float, others: float) -> dict[str, Any]:
-    """Return a trial as plain data: six decimals for ratios, three digits for times."""
+    elapsed_s, others = time.perf_counter() - start_s, bystanders.cores()
     interval = {name: round(value, 6) for name in ("low", "high") if (value := getattr(judged, name)) is not None}
     return {
         "key": spec.key,
@@ -56,61 +51,55 @@ def _short(value: Any) -> Any:
     return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
-class Worker:
-    """A worker process, as a context manager."""
+Measure = Callable[[TrialSpec], dict[str, Any]]
 
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        return self
 
-    def measure(self, spec: TrialSpec) -> dict[str, Any]:
-        """Have one trial measured."""
-        process, line = self._process, ""
-        assert process.stdin is not None  # pipes were asked for
-        assert process.stdout is not None
+@contextmanager
+def measuring_process() -> Iterator[Measure]:
+    """Start a process, yield what has one trial measured in it, and end it."""
+    context = context_of("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+
+    def measure(spec: TrialSpec) -> dict[str, Any]:
         try:
-            print(json.dumps(asdict(spec)), file=process.stdin, flush=True)
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            pass  # it has ended, as the empty line says too
-        if not line.endswith("\n"):
+            ours.send(spec)
+            trial: dict[str, Any] = ours.recv()
+        except (EOFError, OSError) as error:
+            process.join()
             raise PrecisionEvalError(
-                f"the measuring process ended with status {process.wait()} before {spec.key} was done; its message "
+                f"the measuring process ended with status {process.exitcode} before {spec.key} was done; its message "
                 "stands above; run again to go on after the last trial on file"
-            )
-        trial: dict[str, Any] = json.loads(line)
+            ) from error
         return trial
 
-    def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+    try:
+        yield measure
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
 
 
 @cache
 def _practised(tool: str) -> Judge:
     """Return a tool's judge once it has judged a pair, so that no trial pays for its imports."""
-    judge = judge_of(tool)
+    judge = TOOLS[tool]
     judge(*make_pair(CALLS[0], 0.0, seed=0), budget_s=_PRACTICE_S, seed=0)
     return judge
 
 
-def serve(lines: TextIO, out: TextIO) -> None:
-    """Answer trials until there are no more lines."""
+def _serve(connection: Connection) -> None:
+    """Answer trials until the other end is closed."""
     import torch
 
-    torch.set_num_threads(1)
-    for line in lines:
-        spec = TrialSpec(**json.loads(line))
-        print(json.dumps(run_trial(spec, judge=_practised(spec.tool))), file=out, flush=True)
-
-
-if __name__ == "__main__":
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(sys.stdin, answers)
+    torch.set_num_threads(1)
+    while True:
+        try:
+            spec: TrialSpec = connection.recv()
+        except EOFError:
+            return
+        connection.send(run_trial(spec, judge=_practised(spec.tool)))
