@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import IO, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
 from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.workers import context_of
 
 _LIBRARY_NAMES = ("libespeak-ng.so.1", "libespeak-ng.1.dylib", "libespeak-ng.dylib")
 _REMEDY = "install it: 'apt install espeak-ng libespeak-ng1' (macOS: 'brew install espeak-ng')"
@@ -154,44 +153,29 @@ def speak(text: str, voice: EspeakVoice) -> Speech:
 def speak_all(texts: Iterable[str], voice: EspeakVoice) -> Generator[Speech, None, None]:
     """Speak texts one after another in a fresh process, lazily: the same texts give the same samples."""
     _library()  # a missing library is said here, not by a dead child
-    command = [sys.executable, "-m", __name__]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
+    context = context_of("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_serve, args=(theirs, voice), daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        for text in texts:
+            ours.send(text)
+            try:
+                yield ours.recv()
+            except (EOFError, OSError) as error:
+                raise UnsupportedError(f"the espeak-ng process ended at {text!r}; its own message is above") from error
+    finally:
+        child.kill()  # it holds nothing worth closing, and may wait for a text
+        child.join()
+        ours.close()
+
+
+def _serve(connection: Connection, voice: EspeakVoice) -> None:
+    """Answer texts until the other end is closed."""
+    while True:
         try:
-            for text in texts:
-                request = {"text": text, "voice": asdict(voice)}
-                child.stdin.write(json.dumps(request).encode() + b"\n")
-                child.stdin.flush()
-                yield _read_reply(child.stdout, text)
-        finally:
-            child.kill()  # it holds nothing worth closing, and may wait for input
-
-
-def _read_reply(stream: IO[bytes], text: str) -> Speech:
-    """Header line, then the samples as float32."""
-    line = stream.readline()
-    if not line:
-        raise UnsupportedError(f"the espeak-ng process ended at {text!r}; its own message is on stderr")
-    header = json.loads(line)
-    audio = np.frombuffer(stream.read(4 * header["n_samples"]), dtype=np.float32)
-    phonemes = [(str(name), int(start)) for name, start in header["phonemes"]]
-    return Speech(audio, int(header["sample_rate_hz"]), phonemes)
-
-
-def _serve() -> None:
-    """Answer requests on stdin until it closes."""
-    for line in sys.stdin:
-        request = json.loads(line)
-        speech = speak(request["text"], EspeakVoice(**request["voice"]))
-        header = {
-            "n_samples": len(speech.audio),
-            "sample_rate_hz": speech.sample_rate_hz,
-            "phonemes": speech.phonemes,
-        }
-        sys.stdout.buffer.write(json.dumps(header).encode() + b"\n" + speech.audio.tobytes())
-        sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    _serve()
+            text = connection.recv()
+        except EOFError:
+            return
+        connection.send(speak(text, voice))

@@ -1,109 +1,36 @@
 """English text without end, from a seeded template grammar.
 
-Three worlds never share a content word or a template: ``train`` for the voice, ``recogniser`` for the recogniser that
-judges it, ``heldout`` for the evaluation. Numbers and function words are common to all. A template is a string with
-slots, ``{verb:past}`` or ``{noun:plural}``; text is plain ASCII, one sentence per item, and the same seed always gives
-the same sentences.
+The worlds never share a content word or a template: ``train`` for the voice, ``recogniser`` for the recogniser that
+judges it, ``heldout`` for the evaluation; so neither of these profits from what the voice was trained on. Numbers and
+function words are common to all. A world is a file of ``worlds/``: templates with slots, ``{verb:past}`` or
+``{noun:plural}``, and words per class, a verb as ``base/past`` where its past form is irregular. Text is plain ASCII,
+one sentence per item, and the same seed always gives the same sentences.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 from precision_eval.core.errors import unknown_name
-from tools.voice.words import WORLD_WORDS, WordClasses
 
 WORLDS: tuple[str, ...] = ("train", "heldout", "recogniser")
+Words = Mapping[str, tuple[str, ...]]
+"""Class of words, which is the name of its slot, to the words."""
 
-TEMPLATES: dict[str, tuple[str, ...]] = {
-    "train": (
-        "The {adjective} {noun} is in the {place}.",
-        "The {person} {verb:past} the {adjective} {noun} near the {place}.",
-        "{name} and {name} {adverb} {verb} the {noun:plural} of the {person}.",
-        "Did the {person} {verb} the {noun} in the {adjective} {place}?",
-        "There are {number} {adjective} {noun:plural} behind the {place}.",
-        "Please {verb} the {noun}, and then {verb} the {adjective} {noun}.",
-        "When the {person} {verb:past} the {noun}, the {person} {adverb} {verb:past} the {noun}.",
-        "{name} will {adverb} {verb} the {noun} before {name} comes to the {place}.",
-        "My {person} said that the {noun} was too {adjective} for the {place}.",
-        "Why did {name} {verb} a {adjective} {noun} and {number} {noun:plural}?",
-        "It was a {adjective} and {adjective} {place}, with a {noun} under every {noun}.",
-        "If you {verb} the {noun}, I shall {verb} the {noun} as well.",
-        "Nobody {adverb} {verb:past} the {adjective} {noun} that {name} {verb:past}.",
-        "From the {place} to the {place} it is {number} steps, said {name}.",
-        "The {noun} and the {noun} were {adjective}, but the {noun} was {adjective}.",
-        "In the year {year}, a {adjective} {person} {verb:past} this {place}.",
-        "Where is the {noun} of the {adjective} {person}? It is by the {place}.",
-        "{name} has {number} {noun:plural}, {number} {noun:plural} and one {adjective} {noun}.",
-        "They {verb:past} the {noun}, {verb:past} the {noun}, and {adverb} {verb:past} the {place}.",
-        "Every {person} in this {place} would like to {verb} a {noun}.",
-        "The {person} with the {adjective} {noun} is the {person} of {name}.",
-        "Can {name} {verb} the {noun:plural}, or must the {person} {verb} them?",
-        "{adverb}, the {person} {verb:past} a {noun} made of {noun}.",
-        "We {verb:past} the {place} at {hour}, and {name} {verb:past} us there.",
-        "Who {verb:past} the {adjective} {noun:plural} from the {place}?",
-        "No, {name}, the {noun} is not {adjective}; it is {adjective} and {adjective}.",
-        "A {person} and a {person} {adverb} {verb:past} the same {noun}.",
-        "I think the {adjective} {noun} on the {noun} belongs to {name}.",
-        "{number} {person:plural} {verb:past} the {adjective} {place} this week.",
-        "Look at the {noun}! The {person} wants to {verb} it {adverb}.",
-        "Between the {place} and the {place} stands a {adjective} {noun}.",
-        "The {noun} costs {number} pounds, which is {adjective}, said the {person}.",
-        "After supper {name} {verb:past} the {noun} for the {adjective} {person}.",
-        "Have you {adverb} seen a {adjective} {noun} inside a {noun}?",
-        "She {verb:past} it, he {verb:past} it, and the {person} {adverb} {verb:past} it.",
-        "At {hour} the {person} must {verb} the {noun} across the {place}.",
-    ),
-    "heldout": (
-        "Our {adjective} {person} could not {verb} that {noun} without {name}.",
-        "Beyond this {place} lies another {place}, full of {adjective} {noun:plural}.",
-        "Although {name} {verb:past} {number} {noun:plural}, none seemed {adjective}.",
-        "Would any {person} {adverb} {verb} such a {adjective} {noun}?",
-        "Either {name} or {name} {verb:past} your {noun} {adverb}.",
-        "Since {hour}, these {person:plural} have been at our {place}, looking for {noun:plural}.",
-        "How {adjective} this {noun} looks beside those {noun:plural}!",
-        "Having {verb:past} her {noun}, {name} {adverb} {verb:past} his {noun} too.",
-        "During {year} some {person:plural} {verb:past} {number} {adjective} {noun:plural}.",
-        "Until {name} {verb:past} our {place}, no {person} had {verb:past} any {noun}.",
-        "What should {name} {verb} first, this {noun} or that {adjective} {noun}?",
-        "Without its {noun}, his {noun} became {adjective}, {adjective} and {adjective}.",
-        "Both {person:plural} hoped to {verb} {name} {adverb}, outside that {place}.",
-        "Only {number} of those {noun:plural} could {verb} our {adjective} {person}.",
-        "Whose {noun} is this? That of {name}, our {adjective} {person}.",
-        "Let us {verb} {name}, {verb} those {noun:plural}, and {verb} that {place}.",
-    ),
-    "recogniser": (
-        "{name} {verb:past} me about some {adjective} {noun:plural}, while you {verb:past} her {noun}.",
-        "Many {person:plural} {adverb} {verb} their {noun:plural} along each {place}.",
-        "Which {person} {verb:past} more than {number} {noun:plural}?",
-        "His {noun} was {adverb} {adjective}, so {name} {verb:past} him.",
-        "Because each {place} has {number} {noun:plural}, {name} should {verb} {adverb}.",
-        "At about {hour} we may {verb} your {adjective} {person}, though {name} might {verb} us.",
-        "To {verb} or to {verb}, thought {name}, over {adjective} {noun} and {noun}.",
-        "You could {verb} my {noun}; then you would {verb} your own {noun} {adverb}.",
-        "Somewhere above their {place}, {number} {adjective} {noun:plural} {verb:past} one {person}.",
-        "Do {person:plural} {adverb} {verb} {adjective} {noun:plural} with both hands?",
-        "{name}, who {verb:past} {name}, was born during {year} around that {place}.",
-        "Such {adjective} {person:plural} cannot {verb} us, whether they {verb} or {verb}.",
-        "{adjective} {noun}, {adjective} {noun}, {adjective} {noun}: these are what {name} {verb:past}.",
-        "How much {noun} can {number} {person:plural} {verb}?",
-        "Her {person} went out of their {place} through one {adjective} {noun}, towards {name}.",
-        "Not {name} but {name} was {adverb} {adjective} among those {person:plural}.",
-    ),
-}
 
+def _read(world: str) -> tuple[tuple[str, ...], Words]:
+    content = tomllib.loads(Path(__file__).with_name("worlds").joinpath(f"{world}.toml").read_text(encoding="utf-8"))
+    return tuple(content["templates"]), {slot: tuple(words.split()) for slot, words in content["words"].items()}
+
+
+_READ = {world: _read(world) for world in WORLDS}
+TEMPLATES = {world: templates for world, (templates, _) in _READ.items()}
+_WORDS = {world: words for world, (_, words) in _READ.items()}
 _SLOT = re.compile(r"\{(\w+)(?::(\w+))?\}")
-_CLASS = {
-    "noun": "nouns",
-    "place": "places",
-    "person": "people",
-    "name": "names",
-    "adjective": "adjectives",
-    "verb": "verbs",
-    "adverb": "adverbs",
-}
 
 
 def _past(verb: str) -> str:
@@ -145,13 +72,13 @@ def _number(rng: random.Random, slot: str) -> str | None:
     return None
 
 
-def _check_world(world: str) -> WordClasses:
-    if world not in WORLD_WORDS:
+def _words_of(world: str) -> Words:
+    if world not in _WORDS:
         raise unknown_name("text world", world, WORLDS)
-    return WORLD_WORDS[world]
+    return _WORDS[world]
 
 
-def _sentence(template: str, words: WordClasses, rng: random.Random) -> str:
+def _sentence(template: str, words: Words, rng: random.Random) -> str:
     """Fill a template; no word stands twice in one sentence."""
     used: set[str] = set()
 
@@ -160,7 +87,7 @@ def _sentence(template: str, words: WordClasses, rng: random.Random) -> str:
         digits = _number(rng, slot)
         if digits is not None:
             return digits
-        known = getattr(words, _CLASS[slot])
+        known = words[slot]
         word = rng.choice(known)
         while word in used:
             word = rng.choice(known)
@@ -174,27 +101,18 @@ def _sentence(template: str, words: WordClasses, rng: random.Random) -> str:
 
 def sentences(*, world: str, seed: int) -> Iterator[str]:
     """Sentences of one world, without end."""
-    words = _check_world(world)
-    return _endless(TEMPLATES[world], words, random.Random(f"{world}/{seed}"))
-
-
-def _endless(templates: tuple[str, ...], words: WordClasses, rng: random.Random) -> Iterator[str]:
+    words, rng = _words_of(world), random.Random(f"{world}/{seed}")
     while True:
-        for template in rng.sample(templates, len(templates)):
+        for template in rng.sample(TEMPLATES[world], len(TEMPLATES[world])):
             yield _sentence(template, words, rng)
 
 
 def content_words(world: str) -> frozenset[str]:
     """Every word form, in lower case, that a slot of this world can produce."""
-    words = _check_world(world)
-    forms = {
-        "nouns": (None, "plural"),
-        "people": (None, "plural"),
-        "verbs": (None, "past"),
-    }
+    forms = {"noun": (None, "plural"), "person": (None, "plural"), "verb": (None, "past")}
     return frozenset(
         _FORMS[form](word).lower()
-        for field in _CLASS.values()
-        for word in getattr(words, field)
-        for form in forms.get(field, (None,))
+        for slot, words in _words_of(world).items()
+        for word in words
+        for form in forms.get(slot, (None,))
     )
