@@ -6,7 +6,6 @@ that results fill.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -119,13 +118,6 @@ asv's page reads its data through a web server, so open it through one; Python's
 """
 
 
-class TorchBuild(StrEnum):
-    """Kind of build of torch."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 @app.command(name="asv-page", help=flowing(_PAGE_HELP))
 def asv_page(
     results: Annotated[
@@ -140,23 +132,13 @@ def asv_page(
     commit: Annotated[
         str | None, typer.Option(help="Take this commit's; [cyan]newest[/cyan]: the newest of each version.")
     ] = None,
-    build: Annotated[TorchBuild | None, typer.Option(help="Take builds of this kind: cpu or cuda.")] = None,
+    build: Annotated[str | None, typer.Option(help="Take builds of this kind: cpu or cuda.")] = None,
     environment: Annotated[str | None, typer.Option(metavar="GLOB", help="Take these environments of asv.")] = None,
 ) -> None:
     """Publish offline."""
-    from tools.torch_versions.publish import Request, asv_page_command
+    from tools.torch_versions.publish import asv_page_command
 
-    asv_page_command(
-        Request(
-            results=results,
-            html=html,
-            out=out,
-            machine=machine,
-            commit=commit,
-            build=None if build is None else build.value,
-            environment=environment,
-        )
-    )
+    asv_page_command(results, html, out, machine=machine, commit=commit, build=build, environment=environment)
 
 
 @app.command(

@@ -11,9 +11,17 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.results.asv import read_results
-from tools.torch_versions.publish import CONFIGURATION, PROJECT, Request, asv_page_command, copy_offline, publish
+from tools.torch_versions.publish import (
+    CONFIGURATION,
+    PROJECT,
+    Choice,
+    asv_page_command,
+    choose,
+    copy_offline,
+    publish,
+    rekey,
+)
 from tools.torch_versions.publish_offline import PageError, remote_tags
-from tools.torch_versions.publish_rekey import Choice, choose, rekey
 
 DATES = {"2.8.0": date(2025, 8, 6), "2.9.0": date(2025, 10, 15), "2.10.0": date(2026, 1, 21)}
 RATIO = "eager.metavoice_decode.track_latency_ratio"
@@ -91,13 +99,13 @@ class TestChoose:
 class TestRekey:
     def test_values_and_samples_stay_and_keys_change(self, folder, tmp_path):
         before = {one.torch_version: one for one in read_results(folder)}
-        done = rekey(chosen(folder), tmp_path / "new", dates=DATES)
-        assert list(done.commits) == ["2.8.0", "2.9.0", "2.10.0"]
+        commits, _ = rekey(chosen(folder), tmp_path / "new", dates=DATES)
+        assert list(commits) == ["2.8.0", "2.9.0", "2.10.0"]
         files = [json.loads(p.read_text()) for p in (tmp_path / "new/results/lab").glob("[!m]*.json")]
-        assert {one["commit_hash"] for one in files} == set(done.commits.values())
-        assert {one["env_name"] for one in files} == {"torch-versions-py3.11"} == {done.environment}
+        assert {one["commit_hash"] for one in files} == set(commits.values())
+        assert {one["env_name"] for one in files} == {"torch-versions-py3.11"}
         for content in files:
-            version = next(name for name, commit in done.commits.items() if commit == content["commit_hash"])
+            version = next(name for name, commit in commits.items() if commit == content["commit_hash"])
             source = json.loads(before[version].source.read_text())
             assert content["results"] == source["results"] or str(content["results"]) == str(source["results"])
             day = DATES[version]
@@ -106,11 +114,11 @@ class TestRekey:
             assert content["params"]["cpu"] == "Testium 1"
 
     def test_the_repository_is_the_same_everywhere(self, folder, tmp_path, monkeypatch):
-        first = rekey(chosen(folder), tmp_path / "a", dates=DATES).commits
+        first, _ = rekey(chosen(folder), tmp_path / "a", dates=DATES)
         monkeypatch.setenv("GIT_AUTHOR_NAME", "somebody")
         monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
         monkeypatch.setenv("TZ", "Asia/Tokyo")
-        assert rekey(chosen(folder), tmp_path / "b", dates=DATES).commits == first
+        assert rekey(chosen(folder), tmp_path / "b", dates=DATES)[0] == first
         monkeypatch.delenv("GIT_DIR")
         command = ["git", "-C", str(tmp_path / "a/releases"), "log", "--reverse", "--format=%H %cs %D"]
         log = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -122,9 +130,9 @@ class TestRekey:
         benchmarks = json.loads((folder / "benchmarks.json").read_text())
         benchmarks[DRIFT]["version"] = "v1"
         (folder / "benchmarks.json").write_text(json.dumps(benchmarks))
-        done = rekey(chosen(folder), tmp_path / "new", dates=DATES)
+        _, notes = rekey(chosen(folder), tmp_path / "new", dates=DATES)
         build = "build.torch_build.track_is_cuda_build, build.torch_build.track_torch_version"
-        assert done.notes == (
+        assert notes == (
             f"{DRIFT}: 1 of 3 versions measured another definition of it and are not drawn",
             f"not in benchmarks.json and not drawn: {build}",  # as this folder was made
         )
@@ -225,7 +233,7 @@ class TestCopyOffline:
     ],
 )
 def test_bad_requests_end_in_one_line(words, message):
-    options = {words[i].removeprefix("--"): words[i + 1] for i in range(0, len(words), 2)}
-    request = Request(**{name: Path(v) if name in ("html", "results") else v for name, v in options.items()})
+    options = {"results": None, "html": None, "out": None}
+    options |= {words[i].removeprefix("--"): words[i + 1] for i in range(0, len(words), 2)}
     with pytest.raises(PrecisionEvalError, match=message):
-        asv_page_command(request)
+        asv_page_command(**{name: Path(v) if v and name in ("html", "results") else v for name, v in options.items()})

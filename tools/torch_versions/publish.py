@@ -1,36 +1,214 @@
 """asv's page with the torch version as x axis: results of one commit under many torch versions, published offline.
 
-Conventions: the folder that is written is asv's own: ``asv.conf.json``, ``results/``, the throw-away repository
-``releases/`` and ``html/``. So ``asv compare v2.13.0 v2.15.0`` and ``asv preview`` work in it as they are. asv runs as
-a program of this Python, never inside this process. Importing this loads neither torch nor numpy.
+asv draws a metric against commits, and compares commits. So a throw-away git repository gets one empty, dated and
+tagged commit per torch release (``v2.13.0``, in order of versions, at the day of the release), and each result file is
+given to the commit of its torch version, in one environment that all of them share. Only keys are rewritten; values,
+samples and intervals stay as asv stored them. The repository depends on versions and dates alone, so its commits have
+the same hashes everywhere. The folder that is written is asv's own: ``asv.conf.json``, ``results/``, the repository
+``releases/`` and ``html/``, so ``asv compare v2.13.0 v2.15.0`` and ``asv preview`` work in it. asv runs as a program of
+this Python, never inside this process. Importing this loads neither torch nor numpy.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time
+from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 
-from precision_eval.core.errors import ParameterError, UnsupportedError
-from precision_eval.results.asv import read_results
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
+from precision_eval.core.files import read_json
+from precision_eval.results.asv import ResultSet, check_one_machine, read_results
+from precision_eval.results.expectations import version_key
+from precision_eval.studies.versions.upstream import load_upstream
 from tools.torch_versions.publish_offline import PageError, make_offline
-from tools.torch_versions.publish_rekey import BRANCH, REPOSITORY, RESULTS, Choice, choose, rekey
 
 HTML = "html"
+RESULTS = "results"
+REPOSITORY = "releases"
+BRANCH = "main"
 CONFIGURATION = "asv.conf.json"
 PROJECT = "precision-eval by torch version"
 UPSTREAM_TREE = "https://github.com/pytorch/pytorch/tree/"
 """A point's link, ending in its tag; asv also makes links that compare two tags from it."""
 TIMEOUT_S = 1800.0
+NEWEST = "newest"
+_BUILDS = {True: "cuda", False: "cpu", None: "unknown"}
+_TORCH = ("torch", "pip+torch")
+_BY = "precision-eval"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which results of a folder to take where there are several for a torch version; None takes what is there.
+
+    `machine` is as asv names it, `commit` the first characters or ``"newest"`` (of each version), `build` ``"cpu"`` or
+    ``"cuda"``, `environment` a glob over asv's names.
+    """
+
+    machine: str | None = None
+    commit: str | None = None
+    build: str | None = None
+    environment: str | None = None
+
+    def takes(self, one: ResultSet) -> bool:
+        """Say whether a result set is among those chosen."""
+        return (
+            self.machine in (None, one.machine)
+            and (self.commit in (None, NEWEST) or one.commit.startswith(str(self.commit)))
+            and self.build in (None, _BUILDS[one.cuda_build])
+            and (self.environment is None or fnmatchcase(one.environment, self.environment))
+        )
+
+
+def choose(sets: Sequence[ResultSet], choice: Choice) -> tuple[ResultSet, ...]:
+    """Return one result set per torch version, by version; a mix of machines, builds, Pythons or commits is refused."""
+    if choice.build not in (None, "cpu", "cuda"):
+        raise ParameterError(f"build '{choice.build}' is none; expected cpu or cuda")
+    left = sorted(filter(choice.takes, sets), key=lambda one: version_key(one.torch_version))
+    if not left:
+        found = ", ".join(sorted({f"{one.machine}: {one.commit[:8]} {one.environment}" for one in sets})) or "nothing"
+        raise ParameterError(f"no result is left of {found}; loosen --machine, --commit, --build or --environment")
+    check_one_machine(left)
+    known = [one for one in left if one.cuda_build is not None]
+    _refuse_mix("builds of torch", known, lambda one: _BUILDS[one.cuda_build], "--build cpu")
+    _refuse_mix("Pythons", left, lambda one: one.python, "--environment '*py3.11*'")
+    if choice.commit == NEWEST:
+        newest = {one.torch_version: one.commit for one in sorted(left, key=lambda one: one.date_ms)}
+        left = [one for one in left if one.commit == newest[one.torch_version]]
+    elif choice.commit is None:
+        latest = max(left, key=lambda one: one.date_ms).commit[:8]
+        remedy = f"--commit {latest}, or --commit {NEWEST} for each version's newest"
+        _refuse_mix("commits", left, lambda one: one.commit[:8], remedy)
+    for version, group in groupby(left, key=lambda one: one.torch_version):
+        names = [f"{one.commit[:8]}-{one.environment}" for one in group]
+        if len(names) > 1:
+            raise ParameterError(
+                f"torch {version} has {len(names)} results: {', '.join(names)}; "
+                "one is needed: name it with --environment GLOB, --commit or --build, or remove the other files"
+            )
+    return tuple(left)
+
+
+def _refuse_mix(what: str, sets: Sequence[ResultSet], kind: Callable[[ResultSet], str], remedy: str) -> None:
+    kinds = {kind(one): one for one in sets}
+    if len(kinds) > 1:
+        examples = ", ".join(f"{name} ({one.environment})" for name, one in sorted(kinds.items()))
+        raise ParameterError(f"the results are of {len(kinds)} {what}: {examples}; take one: {remedy}")
+
+
+def rekey(
+    sets: Sequence[ResultSet], folder: Path, *, dates: Mapping[str, date]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Write result files and repository, one commit per torch version; return the commits by version, and notes."""
+    undated = [one.torch_version for one in sets if one.torch_version not in dates]
+    if undated:
+        raise ParameterError(
+            f"no release date of torch {', '.join(undated)} is known; add it to "
+            f"precision_eval/studies/versions/upstream.json "
+            "(the day of the release on pypi.org), or take other results with --environment"
+        )
+    benchmarks_path = sets[0].source.parent.parent / "benchmarks.json"
+    if not benchmarks_path.is_file():
+        raise RecordError(
+            f"{benchmarks_path} is missing, and asv publishes nothing without it; run `asv run --bench just-discover` "
+            "there, or take it from the folder that the results were copied from"
+        )
+    # all of them were read before, so they are whole; asv writes NaN where a combination does not apply
+    *contents, benchmarks = (json.loads(path.read_text()) for path in (*(one.source for one in sets), benchmarks_path))
+    days = {one.torch_version: datetime.combine(dates[one.torch_version], time(12), tzinfo=UTC) for one in sets}
+    commits = _make_repository(folder / REPOSITORY, days)
+    environment = f"torch-versions-py{sets[0].python}"
+    same, notes = _common(contents)
+    home = folder / RESULTS / sets[0].machine
+    home.mkdir(parents=True)
+    for one, content in zip(sets, contents, strict=True):
+        commit, date_ms = commits[one.torch_version], int(days[one.torch_version].timestamp() * 1000)
+        content |= same | {"commit_hash": commit, "env_name": environment, "date": date_ms}
+        (home / f"{commit[:8]}-{environment}.json").write_text(json.dumps(content), encoding="utf-8")
+    (home / "machine.json").write_bytes((sets[0].source.parent / "machine.json").read_bytes())
+    (folder / RESULTS / "benchmarks.json").write_text(json.dumps(benchmarks), encoding="utf-8")
+    return commits, (*notes, *_other_definitions(contents, benchmarks))
+
+
+def _common(contents: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Return params, requirements and variables that all files share; what differs would split the graphs."""
+    same: dict[str, Any] = {}
+    notes = []
+    for field in ("params", "requirements", "env_vars"):
+        holders = [dict(content.get(field) or {}) for content in contents]
+        same[field] = {}
+        for name in sorted({name for holder in holders for name in holder if name not in _TORCH}):
+            values = [holder.get(name) for holder in holders]
+            if all(value == values[0] for value in values):
+                same[field][name] = values[0]
+            else:
+                found = ", ".join(sorted({str(value) for value in values}))
+                notes.append(f"{name} is not the same in all results ({found}) and is no axis of the graphs")
+    return same, list(dict.fromkeys(notes))
+
+
+def _other_definitions(contents: Sequence[Mapping[str, Any]], benchmarks: Mapping[str, Any]) -> list[str]:
+    """Say which benchmarks asv will leave out: those that ``benchmarks.json`` lacks or defines otherwise."""
+    other: Counter[str] = Counter()
+    for content in contents:
+        for name, row in content["results"].items():
+            version = dict(zip(content["result_columns"], row, strict=False)).get("version")
+            current = benchmarks.get(name, {}).get("version")
+            other[name] += current is not None and version not in (None, current)
+    lacking = sorted(name for name in other if name not in benchmarks)
+    notes = [
+        f"{name}: {count} of {len(contents)} versions measured another definition of it and are not drawn"
+        for name, count in sorted(other.items())
+        if count
+    ]
+    return notes + ([f"not in benchmarks.json and not drawn: {', '.join(lacking)}"] if lacking else [])
+
+
+def _make_repository(path: Path, days: Mapping[str, datetime]) -> dict[str, str]:
+    """Make one empty commit and one tag per version; return the hashes."""
+    path.mkdir(parents=True)
+    _git(path, "init", "--quiet", f"--initial-branch={BRANCH}")
+    commits = {}
+    for version, day in days.items():
+        dated = {"GIT_AUTHOR_DATE": day.isoformat(), "GIT_COMMITTER_DATE": day.isoformat()}
+        _git(path, "commit", "--quiet", "--allow-empty", "--no-verify", "-m", f"torch {version}", **dated)
+        _git(path, "tag", f"v{version}")
+        commits[version] = _git(path, "rev-parse", "HEAD")
+    return commits
+
+
+def _git(path: Path, *words: str, **variables: str) -> str:
+    """Run git in a repository, by no configuration but its own."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | variables
+    environ |= {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CEILING_DIRECTORIES": str(path.parent),
+    }
+    environ |= {f"GIT_{role}_{what}": _BY for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    try:
+        done = subprocess.run(["git", *words], cwd=path, env=environ, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise UnsupportedError(
+            "git is not installed, and asv reads versions from a git repository; install it"
+        ) from error
+    if done.returncode:
+        raise UnsupportedError(f"git {words[0]} failed in {path}: {done.stderr.strip()}; git 2.28 or newer is needed")
+    return done.stdout.strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +227,17 @@ def publish(results: Path, out: Path, *, dates: Mapping[str, date], choice: Choi
     if importlib.util.find_spec("asv") is None:
         raise UnsupportedError(f"asv is not installed for {sys.executable}; run `python -m pip install 'asv>=0.6.4'`")
     sets = choose(read_results(results), choice or Choice())
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
-        folder = Path(name) / out.name
+
+    def make(folder: Path) -> Published:
         folder.mkdir()
-        rekeyed = rekey(sets, folder, dates=dates)
+        commits, notes = rekey(sets, folder, dates=dates)
         _write_configuration(folder / CONFIGURATION, sets[0].python)
         _run_asv(folder)
-        _name_commits(folder / HTML, {commit: f"v{version}" for version, commit in rekeyed.commits.items()})
+        _name_commits(folder / HTML, {commit: f"v{version}" for version, commit in commits.items()})
         scripts = make_offline(folder / HTML)
-        if out.exists():
-            shutil.rmtree(out)
-        folder.rename(out)
-    return Published(html=out / HTML, versions=tuple(rekeyed.commits), notes=rekeyed.notes, scripts=scripts)
+        return Published(html=out / HTML, versions=tuple(commits), notes=notes, scripts=scripts)
+
+    return _made_beside(out, make)
 
 
 def copy_offline(html: Path, out: Path | None) -> Published:
@@ -72,31 +248,38 @@ def copy_offline(html: Path, out: Path | None) -> Published:
         raise PageError(f"{html} holds no index.html; give the folder that `asv publish` wrote, such as .asv/html")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ParameterError(f"--out {out} holds something; give a new folder, or leave --out away to rewrite {html}")
+
+    def make(folder: Path) -> Published:
+        shutil.copytree(html, folder)
+        return Published(html=out, scripts=make_offline(folder))
+
+    return _made_beside(out, make)
+
+
+def _made_beside(out: Path, make: Callable[[Path], Published]) -> Published:
+    """Let a folder be made next to its place, so that a failure leaves what is there, then put it in its place."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
         folder = Path(name) / out.name
-        shutil.copytree(html, folder)
-        scripts = make_offline(folder)
+        published = make(folder)
         if out.exists():
-            out.rmdir()
+            shutil.rmtree(out)
         folder.rename(out)
-    return Published(html=out, scripts=scripts)
+    return published
 
 
 def _refuse_other(out: Path) -> None:
     """Raise where replacing `out` would lose something that is not ours."""
-    if not out.exists():
-        return
-    if not out.is_dir():
+    if out.exists() and not out.is_dir():
         raise ParameterError(f"--out {out} is a file; give a folder")
-    if any(out.iterdir()) and not _is_ours(out / CONFIGURATION):
+    if out.exists() and any(out.iterdir()) and not _is_ours(out / CONFIGURATION):
         raise ParameterError(f"--out {out} holds something else than an earlier site; give a new folder")
 
 
 def _is_ours(configuration: Path) -> bool:
     try:
-        return bool(json.loads(configuration.read_text(encoding="utf-8"))["project"] == PROJECT)
-    except (OSError, ValueError, KeyError, TypeError):
+        return bool(read_json(configuration)["project"] == PROJECT)
+    except (PrecisionEvalError, KeyError, TypeError):
         return False
 
 
@@ -148,49 +331,25 @@ def _name_commits(html: Path, tags: Mapping[str, str]) -> None:
         feed.write_text(text, encoding="utf-8")
 
 
-DEFAULT_OUT = Path("site")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asks for."""
-
-    results: Path | None = None
-    html: Path | None = None
-    out: Path | None = None
-    machine: str | None = None
-    commit: str | None = None
-    build: str | None = None
-    environment: str | None = None
-
-
-def asv_page_command(request: Request) -> None:
-    """Write the page and say how to open it."""
-    from precision_eval.studies.versions.upstream import load_upstream
-    from tools.torch_versions.publish_rekey import Choice
-
-    chosen = {name: getattr(request, name) for name in ("machine", "commit", "build", "environment")}
-    if (request.results is None) == (request.html is None):
-        raise ParameterError("give either --results (asv's results_dir) or --html (what `asv publish` wrote)")
-    console = Console()
-    if request.html is not None:
+def asv_page_command(results: Path | None, html: Path | None, out: Path | None, **chosen: str | None) -> None:
+    """Write the page and say how to open it; `chosen` are the fields of :class:`Choice`."""
+    console = Console(highlight=False, markup=False)
+    if results is not None and html is None:
+        dates = {version: one.date for version, one in load_upstream().releases.items() if one.date is not None}
+        published = publish(results, out or Path("site"), dates=dates, choice=Choice(**chosen))
+        console.print(f"x axis: torch {', '.join(published.versions)}")
+    elif html is not None and results is None:
         given = [f"--{name}" for name, value in chosen.items() if value is not None]
         if given:
             raise ParameterError(f"{', '.join(given)} chooses among results; give --results, or leave it away")
-        published = copy_offline(request.html, request.out)
+        published = copy_offline(html, out)
     else:
-        assert request.results is not None
-        releases = load_upstream().releases
-        dates = {version: one.date for version, one in releases.items() if one.date is not None}
-        published = publish(request.results, request.out or DEFAULT_OUT, dates=dates, choice=Choice(**chosen))
-        console.print(f"x axis: torch {', '.join(published.versions)}", highlight=False)
+        raise ParameterError("give either --results (asv's results_dir) or --html (what `asv publish` wrote)")
     for note in published.notes:
-        console.print(f"note: {note}", style="yellow", highlight=False, markup=False)
+        console.print(f"note: {note}", style="yellow")
     scripts = f"{len(published.scripts)} scripts and style sheets put beside it" if published.scripts else "as it was"
-    console.print(f"{published.html}: loads nothing from another host ({scripts})", highlight=False, markup=False)
-    console.print(f"open it: python -m http.server --directory {published.html}", highlight=False, markup=False)
+    console.print(f"{published.html}: loads nothing from another host ({scripts})")
+    console.print(f"open it: python -m http.server --directory {published.html}")
     if len(published.versions) > 1:
         ends = f"v{published.versions[0]} v{published.versions[-1]}"
-        console.print(
-            f"compare: cd {published.html.parent} && asv compare {ends}", highlight=False, markup=False, soft_wrap=True
-        )
+        console.print(f"compare: cd {published.html.parent} && asv compare {ends}", soft_wrap=True)
