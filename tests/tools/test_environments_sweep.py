@@ -202,5 +202,5 @@ def test_asvs_list_of_benchmarks_is_read(tmp_path):
     (tmp_path / "benchmarks.json").write_text(json.dumps({"a.b.c": {"version": "7"}, "version": 2}))
     assert read_benchmarks(tmp_path) == {"a.b.c": "7"}
     (tmp_path / "benchmarks.json").write_text('{"a": {}}')
-    with pytest.raises(RecordError, match="no list of asv's benchmarks"):
+    with pytest.raises(RecordError, match="remove it, asv writes its list of benchmarks anew"):
         read_benchmarks(tmp_path)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from precision_eval.core.errors import RecordError
-from tools.torch_versions.sweep_costs import cost_kept, read_costs, shared_bytes
+from tools.torch_versions.sweep_notes import cost_kept, read_costs, shared_bytes
 
 
 def blocks(path):
@@ -56,5 +56,5 @@ def test_costs_are_of_measured_versions_in_their_order(tmp_path):
         (1, 5.0, None, None)
     }
     (tmp_path / "vm" / "c-torch-py3.11-torch2.9.1.json").write_text("{}")
-    with pytest.raises(RecordError, match=r"torch2\.9\.1\.json is no result file"):
+    with pytest.raises(RecordError, match=r"torch2\.9\.1\.json does not hold .*run the sweep"):
         read_costs(tmp_path)

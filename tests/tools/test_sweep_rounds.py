@@ -8,7 +8,7 @@ from precision_eval.core.errors import RecordError
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_results, read_visits, visit_times
 from precision_eval.studies.versions.changes import TURN_MARGIN, change_points
 from precision_eval.studies.versions.series import build_series
-from tools.torch_versions.sweep_rounds import (
+from tools.torch_versions.sweep_notes import (
     note_visit,
     rounds_done,
     unfinished,

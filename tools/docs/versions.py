@@ -100,7 +100,7 @@ def _sort_of(group: ChangeGroup) -> tuple[str, ...]:
 
 def sweep_cost_markdown(folder: Path) -> str:
     """Return time and disk per torch version of a sweep; empty where the folder has no notes of environments."""
-    from tools.torch_versions.sweep_costs import read_costs
+    from tools.torch_versions.sweep_notes import read_costs
 
     costs = read_costs(folder)
     if not costs:

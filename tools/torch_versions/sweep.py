@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -37,7 +37,7 @@ from tools.torch_versions.environments import (
     read_note,
     serves,
 )
-from tools.torch_versions.sweep_costs import NOTES_NAME, cost_kept
+from tools.torch_versions.sweep_notes import cost_kept, keep_note, note_visit, order_of, put_back_lost, unfinished
 from tools.torch_versions.sweep_plan import (
     Configuration,
     check_build,
@@ -59,7 +59,6 @@ from tools.torch_versions.sweep_plan import (
     select_benchmarks,
     selection,
 )
-from tools.torch_versions.sweep_rounds import note_visit, order_of, put_back_lost, unfinished
 
 EXIT_INCOMPLETE = 1
 ROUNDS = 3  # as many as a session has processes: the same samples, spread over time
@@ -241,7 +240,7 @@ def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
             tally.not_installed[version] = str(error)
             print(f"precision-eval: {'' if version in str(error) else f'torch {version}: '}{error}", file=sys.stderr)
             continue
-        _record(sweep, note)
+        keep_note(sweep.results, note)
         started = time.monotonic()
         folder = sweep.environment(version).folder
         with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=folder, on_disk=note.bytes):
@@ -292,17 +291,6 @@ def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
     size = gigabytes(note.bytes)
     say(f"{note.torch_version} ({note.build}), numpy {note.numpy}, {size}, made in {note.seconds:.0f} s")
     return note
-
-
-def _record(sweep: Sweep, note: Note) -> None:
-    """Keep the note beside the results, once."""
-    path = sweep.results / NOTES_NAME
-    line = json.dumps(asdict(note), sort_keys=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    there = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    if line not in there:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_first: bool) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
+from precision_eval.core.files import read_json, worked_out_from
 
 LEAST = (2, 6)
 RUN_S = 180.0  # an interruption costs no more than about this, or one class of benchmarks
@@ -38,19 +39,21 @@ class Configuration:
         return (self.root / self.raw[key]).resolve()
 
 
+_PLACES = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
+
+
 def read_configuration(path: Path) -> Configuration:
     """Read ``asv.versions.json``."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        versions = raw["matrix"]["req"]["torch"]
-        wanted = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
-        lacking = [key for key in wanted if key not in raw]
-    except OSError as error:
+    if not path.is_file():
         raise ParameterError(
-            f"{path} cannot be read ({error.strerror}); run in a checkout of the project, or name its "
+            f"{path} cannot be read (there is no such file); run in a checkout of the project, or name its "
             "configuration with --config"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
+        )
+    try:
+        raw = read_json(path)
+        versions = raw["matrix"]["req"]["torch"]
+        lacking = [key for key in _PLACES if key not in raw]
+    except (RecordError, KeyError, TypeError) as error:
         raise ParameterError(f'{path} is no asv configuration with "matrix": {{"req": {{"torch": [...]}}}}') from error
     if lacking:
         raise ParameterError(f"{path} lacks {', '.join(lacking)}")
@@ -65,16 +68,9 @@ def configuration_for(
     configuration: Configuration, version: str, *, python: str, base: Path, results: Path
 ) -> dict[str, Any]:
     """Return the configuration for one version: places made absolute, one entry in the matrix."""
-    return {
-        **configuration.raw,
-        "repo": str(configuration.place("repo")),
-        "pythons": [python],
-        "matrix": {"req": {"torch": [version]}},
-        "benchmark_dir": str(configuration.place("benchmark_dir")),
-        "env_dir": str(base),
-        "results_dir": str(results),
-        "html_dir": str(configuration.place("html_dir")),
-    }
+    places = {key: str(configuration.place(key)) for key in _PLACES}
+    own = {"pythons": [python], "matrix": {"req": {"torch": [version]}}}
+    return {**configuration.raw, **places, **own, "env_dir": str(base), "results_dir": str(results)}
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -107,15 +103,10 @@ def environment_name(version: str, python: str) -> str:
 
 def known_machines(path: Path) -> tuple[str, ...]:
     """Return the machines that asv's own file, ``~/.asv-machine.json``, names; () where there is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that") from error
-    except ValueError as error:
-        raise RecordError(f"{path} is no JSON; remove it, asv writes it anew") from error
-    if not isinstance(found, dict):
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
         raise RecordError(f"{path} is not asv's; remove it, asv writes it anew")
-    return tuple(name for name in found if name != "version")
+    return tuple(name for name in content if name != "version")
 
 
 def machine_name(asked: str | None, known: Sequence[str]) -> str:
@@ -128,13 +119,8 @@ def read_benchmarks(results: Path) -> dict[str, str] | None:
     path = results / "benchmarks.json"
     if not path.is_file():
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {name: str(one["version"]) for name, one in found.items() if isinstance(one, dict)}
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); mend that, or give another --results") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{path} is no list of asv's benchmarks; remove it, it is written anew") from error
+    with worked_out_from(path, remedy="remove it, asv writes its list of benchmarks anew"):
+        return {name: str(one["version"]) for name, one in read_json(path).items() if isinstance(one, dict)}
 
 
 def select_benchmarks(benchmarks: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
@@ -194,19 +180,18 @@ def _content(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    expected = {"result_columns": list, "results": dict}
-    as_written = isinstance(content, dict) and all(isinstance(content.get(key), of) for key, of in expected.items())
+    kinds = {"result_columns": list, "results": dict}
+    as_written = isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
     return content if as_written and isinstance(content.get("env_vars") or {}, dict) else None
 
 
 def result_rows(path: Path) -> dict[str, dict[str, Any]]:
     """Return benchmark → column → value of a result file; empty where it is damaged."""
-    content = _content(path)
-    if content is None:
-        return {}
+    content = _content(path) or {"results": {}}
     try:
-        columns = content["result_columns"]
-        return {name: dict(zip(columns, row or (), strict=False)) for name, row in content["results"].items()}
+        return {
+            n: dict(zip(content["result_columns"], row or (), strict=False)) for n, row in content["results"].items()
+        }
     except TypeError:
         return {}
 
@@ -290,8 +275,8 @@ def check_room(needed: Sequence[int], *, free: int, where: Path, keep: bool) -> 
 
 def check_cache_room(needed: Sequence[int], *, free: int, where: Path) -> None:
     """Refuse where an installer's cache on another disk than the environments would not fit."""
-    peak = sum(needed) + RESERVE_BYTES if needed else 0
-    if peak > free:
+    peak = sum(needed) + RESERVE_BYTES
+    if needed and peak > free:
         raise DiskSpaceError(
             f"uv's cache at {where} is on another disk than the environments and may take {gigabytes(peak)}, "
             f"{gigabytes(free)} are free there; name fewer --versions, or set UV_CACHE_DIR to the environments' disk, "
