@@ -8,7 +8,6 @@ are made from those lines alone.
 from __future__ import annotations
 
 import importlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.core.files import TrialFile, check_own_folder, written_whole
+from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.files import TrialFile, check_own_folder, read_json, worked_out_from, write_json
 
 Size = Literal["quick", "full"]
 SIZES: tuple[Size, ...] = ("quick", "full")
@@ -162,34 +161,29 @@ def content_of(experiment: Experiment, options: Options) -> Any:
     if experiment.summary is None:
         return lines or None
     path = experiment.stored_path(options.out)
-    if lines:
-        content = experiment.summary(lines, options)
-        if content is not None:
-            content = {**content, **_environment(path, options)}
-            write_json(content, path)
-        return content
-    return read_json(path) if path.exists() else None
+    stored = read_json(path) if path.exists() else None
+    if not lines:
+        return stored
+    content = experiment.summary(lines, options)
+    if content is not None:
+        content = {**content, **_environment(stored or {}, options)}
+        write_json(path, content)
+    return content
 
 
-def _environment(path: Path, options: Options) -> Data:
+def _environment(stored: Data, options: Options) -> Data:
     """Return where the trials ran: here where they ran just now, else what an earlier summary says, if any."""
     from precision_eval.core.environment import collect
 
     if not options.report:
         return {"environment": collect("cpu")}
-    earlier = read_json(path) if path.exists() else {}
-    return {"environment": earlier["environment"]} if "environment" in earlier else {}
+    return {"environment": stored["environment"]} if "environment" in stored else {}
 
 
 def figures_of(experiment: Experiment, content: Any, path: Path) -> list[Figure]:
     """Make the figures; trials that are not this experiment's are refused in one line."""
-    try:
+    with worked_out_from(path, remedy=f"give another file or --out with trials of {experiment.name}"):
         return [] if content is None else experiment.figures(content)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise RecordError(
-            f"{path} does not hold trials of {experiment.name} as they are written today ({error!r}); "
-            "give another file or --out"
-        ) from error
 
 
 def report(experiment: Experiment, options: Options) -> tuple[list[Figure], list[Path]]:
@@ -198,18 +192,3 @@ def report(experiment: Experiment, options: Options) -> tuple[list[Figure], list
     path = experiment.path(options.out)
     figures = figures_of(experiment, content, path if path.exists() else experiment.stored_path(options.out))
     return figures, experiment.plots(content, options.out) if figures else []
-
-
-def write_json(content: Any, path: Path) -> None:
-    """Write a JSON file whole or not at all."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    with written_whole(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; one that is none is named in one line."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RecordError(f"{path} is no JSON file ({error}); remove it or give another --out") from error

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.environment import environment_sha
+from precision_eval.core.files import read_json, write_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Strong, Table, make_table, to_markdown
 from precision_eval.stats import wilson_interval
-from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of, read_json, write_json
+from validation.frame import NAMES, Data, Figure, experiment_by_name, figures_of
 
 _HEAD = ("figure", "target", "found", "met")
 _SHORT_SHA = 12
@@ -44,10 +45,8 @@ def span(values: Sequence[float], form: str) -> str:
 
 def figure_table(figures: Sequence[Figure], *, title: str = "") -> Table:
     """Return all figures as one table, the rivals of each in one cell."""
-    rows = [
-        (*_cells(figure), "; ".join(f"{name}: {value}" for name, value in figure.rivals.items()) or MISSING)
-        for figure in figures
-    ]
+    rivals = ("; ".join(f"{name}: {value}" for name, value in figure.rivals.items()) for figure in figures)
+    rows = [(*_cells(figure), text or MISSING) for figure, text in zip(figures, rivals, strict=True)]
     return make_table((*_HEAD, "others, same trials"), rows, title=title)
 
 
@@ -60,13 +59,9 @@ def rival_tables(figures: Sequence[Figure]) -> list[Table]:
         groups.setdefault(home, []).append(figure)
     return [
         make_table(
-            (*_HEAD, *rivals),
-            [
-                (*_cells(figure), *(_without_interval(figure.rivals.get(name, MISSING)) for name in rivals))
-                for figure in members
-            ],
+            (*_HEAD, *names), [(*_cells(f), *(_short(f.rivals.get(name, MISSING)) for name in names)) for f in rows]
         )
-        for rivals, members in groups.items()
+        for names, rows in groups.items()
     ]
 
 
@@ -75,7 +70,7 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     return figure.name, figure.target or MISSING, figure.found, met
 
 
-def _without_interval(text: str) -> str:
+def _short(text: str) -> str:
     """Keep a value's estimate and count: ``"33.3 % [6.1, 79.2], 1 of 3"`` → ``"33.3 %, 1 of 3"``."""
     head, _, count = text.rpartition("], ")
     return f"{head.split(' [')[0]}, {count}" if head and " of " in count else text.split(" [")[0].split(", ")[0]
@@ -87,7 +82,7 @@ def write_report(figures: Mapping[str, Sequence[Figure]], out: Path) -> None:
     known = read_json(path) if path.exists() else {}
     known |= {name: [asdict(figure) for figure in rows] for name, rows in figures.items() if rows}
     ordered = {name: known[name] for name in NAMES if name in known}
-    write_json(ordered, path)
+    write_json(path, ordered)
     parts = ["# How far the measuring can be trusted"]
     for name, rows in ordered.items():
         parts.append(f"## {experiment_by_name(name).title}")
@@ -123,9 +118,9 @@ def _machines(content: Data, path: Path) -> list[str]:
     """Return the machines of a summary: its own, those of its runs, or the one that its campaign is named after."""
     environments = [content.get("environment"), *(run.get("environment") for run in content.get("runs", ()))]
     campaign = str(content.get("campaign", "-")).partition("/")[0]
-    for beside in sorted(path.parent.glob("environment*.json")):
-        if hashlib.sha256(beside.read_bytes()).hexdigest().startswith(campaign):
-            environments.append(read_json(beside))
+    for file in sorted(path.parent.glob("environment*.json")):
+        if hashlib.sha256(file.read_bytes()).hexdigest().startswith(campaign):
+            environments.append(read_json(file))
     return list(dict.fromkeys(_machine(environment) for environment in environments if environment))
 
 

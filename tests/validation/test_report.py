@@ -129,7 +129,7 @@ def test_a_campaign_is_found_beside_its_file(tmp_path):
 def test_a_spoilt_summary_is_an_error_and_no_half_a_block(tmp_path, request, name, spoil):
     content = copy.deepcopy(request.getfixturevalue(name))
     spoil(content)
-    with pytest.raises(RecordError, match=rf"found\.json does not hold trials of {name}"):
+    with pytest.raises(RecordError, match=rf"found\.json does not hold .*trials of {name}"):
         stored_markdown(name, write(tmp_path / "found.json", content))
 
 
@@ -138,7 +138,7 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
         "Not measured: there is no `gate.json` yet. `python"
     )
     (tmp_path / "gate.json").write_text("{", encoding="utf-8")
-    with pytest.raises(RecordError, match=r"gate\.json is no JSON file"):
+    with pytest.raises(RecordError, match=r"gate\.json is damaged"):
         stored_markdown("gate", tmp_path / "gate.json")
 
 
