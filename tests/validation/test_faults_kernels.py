@@ -1,3 +1,5 @@
+"""Attention as trials compute it, against arithmetic by hand and torch's own; the families of its operands."""
+
 import math
 from dataclasses import replace
 
@@ -29,22 +31,14 @@ KERNELS = (PLAIN, FUSED, FLASH, replace(FLASH, block=1), replace(FLASH, block=1,
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_two_keys_by_hand(kernel):
+def test_two_keys_by_hand_and_weights_that_sum_to_one(kernel):
     expected = 4.0 / (1.0 + math.e)  # 4·e⁰/(e¹ + e⁰)
     assert attend(tiny(), kernel).flatten().tolist() == pytest.approx([expected, expected], rel=1e-6)
-
-
-def test_the_reference_by_hand_and_in_float64():
-    found = exact(tiny(torch.float16))
-    assert found.dtype is torch.float64
-    assert found.flatten().tolist() == pytest.approx([4.0 / (1.0 + math.e)] * 2, rel=1e-15)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_weights_sum_to_one(kernel):
+    reference = exact(tiny(torch.float16))
+    assert reference.dtype is torch.float64
+    assert reference.flatten().tolist() == pytest.approx([expected, expected], rel=1e-15)
     operands = sample("long_tailed", seed=3, dtype=torch.float32)
-    ones = replace(operands, v=torch.ones_like(operands.v))
-    assert rms(attend(ones, kernel) - 1.0) < 3e-7
+    assert rms(attend(replace(operands, v=torch.ones_like(operands.v)), kernel) - 1.0) < 3e-7
 
 
 @pytest.mark.parametrize("family", FAMILIES)

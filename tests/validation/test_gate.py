@@ -1,17 +1,18 @@
 """The gate's trials: sets become asv's files and come back, rules find what was planted, rates are counted right."""
 
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import TrialFile
+from precision_eval.core.workers import WorkerError
+from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.stats import wilson_interval
+from precision_eval.stats.families import GATE_ERROR, decide_all
+from precision_eval.stats.moderated import upper_tail
 from validation import frame, gate
 from validation.gate import EXPERIMENT, cells, figures, measuring, rules, tracked
 
@@ -21,30 +22,24 @@ SETS, PROCESSES = 4, 6
 def made_line(seed, *, spread=0.001):
     """A set as it is measured, from drawn numbers; slowed calls are slower by exactly their delta."""
     rng = np.random.default_rng(seed)
-    factors = {name: count / cells.UNITS for name, count in cells.variants().items()}
+    factors = {name: count / cells.UNITS for name, count in cells.TIMED.items()}
+    timed = [(f"{case}|{fix}|{name}", factor) for case, fix in cells.CELLS for name, factor in factors.items()]
+
+    def drawn(middle):
+        return middle * math.exp(rng.normal(0, spread))
 
     def process():
-        found = {}
-        for group in cells.GROUPS:
-            found[f"{group.case}|{cells.BASELINE}|plain"] = {"to_anchor": 0.5 * math.exp(rng.normal(0, spread))}
-            for fix in group.fixes:
-                for name, factor in factors.items():
-                    ratio = 1.5 * factor * math.exp(rng.normal(0, spread))
-                    found[f"{group.case}|{fix}|{name}"] = {"to_baseline": ratio, "to_anchor": ratio / 2}
-        return found
-
-    def asv_round():
-        names = [f"{w}|{f}|{name}" for w, f in cells.CELLS for name in factors]
-        return {
-            name: [0.001 * factors[name.split("|")[2]] * math.exp(rng.normal(0, spread)) for _ in range(5)]
-            for name in names
-        }
+        ratios = {f"{case}|{cells.BASELINE}|plain": {"to_anchor": drawn(0.5)} for case in cells.GROUPS}
+        for name, factor in timed:
+            ratio = drawn(1.5 * factor)
+            ratios[name] = {"to_baseline": ratio, "to_anchor": ratio / 2}
+        return ratios
 
     exact = {"drift": 1e-6, "drift_worse": 1.5e-6, "peak_bytes": 1000, "peak_bytes_worse": 1050, "stored_bytes": 99}
     return {
         "processes": [process() for _ in range(PROCESSES)],
-        "asv": [asv_round() for _ in range(2)],
-        "exact": [{f"{w}|{f}": exact for w, f in cells.CELLS}],
+        "asv": [{name: [drawn(0.001 * factor) for _ in range(5)] for name, factor in timed} for _ in range(2)],
+        "exact": [{f"{case}|{fix}": exact for case, fix in cells.CELLS}],
     }
 
 
@@ -77,40 +72,34 @@ def test_the_gate_is_silent_on_like_sets_and_names_the_slowed_cell(sets):
         assert rules.gate_says(sets, 0, 1, (CELL, variant), processes=PROCESSES) == {CELL}
 
 
-def test_asv_is_asked_in_its_own_words(sets):
-    times = next(rule for rule in rules.ASV_RULES if rule.name == "asv continuous, its times")
-    ask = {"sets": sets, "base": 0, "head": 1, "rule": times}
-    assert rules.asv_says(**ask, fault=None, factor=1.1) == set()
-    assert rules.asv_says(**ask, fault=(CELL, "slower_5"), factor=1.1) == set()  # below its default factor
-    assert rules.asv_says(**ask, fault=(CELL, "slower_5"), factor=1.02) == {CELL}
-
-
-@pytest.mark.parametrize(("name", "variant"), [("asv compare, drift", "drift"), ("asv compare, peak bytes", "memory")])
-def test_asv_on_exact_figures(sets, name, variant):
+@pytest.mark.parametrize(
+    ("name", "variant", "least", "most"),
+    [
+        ("asv continuous, its times", "slower_5", 1.02, 1.05),
+        ("asv compare, drift", "drift", 1.1, 2.0),
+        ("asv compare, peak bytes", "memory", 1.01, 1.1),
+    ],
+)
+def test_asv_is_asked_in_its_own_words(sets, name, variant, least, most):
     rule = next(rule for rule in rules.ASV_RULES if rule.name == name)
-    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=1.01) == {CELL}
-    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=1.1) == (
-        {CELL} if variant == "drift" else set()
-    )
+    assert rules.asv_says(sets, 0, 1, None, rule=rule, factor=1.1) == set()
+    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=least) == {CELL}
+    assert rules.asv_says(sets, 0, 1, (CELL, variant), rule=rule, factor=most) == set()
 
 
 def test_rates_are_counted_and_their_intervals_not_too_narrow():
-    calls = []
-
     def says(base, head, fault):
-        calls.append(fault)
         if fault is None:
             return {CELL} if (base, head) == (0, 1) else set()
         return {fault[0]} if base == 0 else {CELL}  # an alarm elsewhere does not find a fault
 
     pairs = [(0, 1), (1, 0), (2, 3), (0, 3)]
-    gates, one_cell = figures._false_alarms("rule", says, pairs, 4, judged=True)
+    gates, one_cell, recall = figures.rates("rule", says, ["slower_2"], pairs, 4, judged=True)
     assert (gates["count"], gates["trials"], gates["met"]) == (1, 4, False)
     assert (gates["low"], gates["high"]) == pytest.approx(wilson_interval(0.25, 2), abs=1e-5)
     assert (one_cell["count"], one_cell["trials"]) == (1, 4 * len(cells.CELLS))
-    found = figures._recall("rule", says, "slower_2", pairs, 4, judged=True)
-    assert found["count"] == 2 * len(cells.CELLS) + 2
-    assert found["by_cell"]["/".join(CELL)] == 1.0
+    assert recall["count"] == 2 * len(cells.CELLS) + 2
+    assert recall["by_cell"]["/".join(CELL)] == 1.0
 
 
 def test_pairs_are_of_unlike_sets_and_drawn_once():
@@ -139,39 +128,31 @@ def test_the_simulated_error_is_counted_and_not_assumed(monkeypatch):
         assert one["trials"] == 40
         assert one["rate"] <= 0.1
         assert one["met"] is (one["rate"] <= 0.01)
-    monkeypatch.setattr(figures, "decide_all", lambda tests: rules_without_multiplicity(tests))
+    monkeypatch.setattr(figures, "decide_all", without_multiplicity)
     assert figures.simulated(gates=40)[2]["rate"] > 0.1
 
 
-def rules_without_multiplicity(tests):
-    from precision_eval.stats.families import decide_all
-
+def without_multiplicity(tests):
     return {key: decide_all({key: one})[key] for key, one in tests.items()}
 
 
 def test_injected_calls_do_what_they_say():
-    import torch
-
     exact = torch.full((4,), 2.0, dtype=torch.float64)
-    worse = cells.Drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
+    worse = cells.drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
     assert worse.tolist() == [3.5] * 4
-    from precision_eval.measure.memory import cpu_allocated_peak_bytes
 
     def grown(x):
         return x + 1
 
-    x = torch.zeros(1000)
-    plain = cpu_allocated_peak_bytes(grown, (x,))
-    assert cpu_allocated_peak_bytes(cells.Holding(grown, 500), (x,)) == plain + 500
-    assert cells.variants() == {"plain": 100, "slower_2": 102, "slower_5": 105}
+    inputs = (torch.zeros(1000),)
+    plain = cpu_allocated_peak_bytes(grown, inputs)
+    assert cpu_allocated_peak_bytes(cells.holding(grown, 500), inputs) == plain + 500
+    assert cells.TIMED == {"plain": 100, "slower_2": 102, "slower_5": 105}
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.01])
 def test_so_many_processes_find_two_per_cent_and_fewer_do_not(spread):
     """Against simulated processes and the gate's own decision, the slowed cell among cells that did not change."""
-    from precision_eval.stats.families import GATE_ERROR
-    from precision_eval.stats.moderated import upper_tail
-
     cells_judged, gates = 4, 4000
     count = tracked.needed_processes(spread, margin=0.01, cells=cells_judged)
     rng = np.random.default_rng(0)
@@ -200,16 +181,15 @@ def measured(given):
 def test_sets_are_kept_one_by_one_and_resumed(tmp_path, monkeypatch):
     asked = []
 
-    def one_set(seed, *, options):
+    def answer(seed):
         asked.append(seed)
-        if seed == 2 and len(asked) < 4:
-            raise PrecisionEvalError("set 2 could not be measured")
-        return {"processes": [], "asv": [], "exact": []}
+        is_lost = seed == 2 and len(asked) < 4
+        return WorkerError("it died") if is_lost else {"processes": [], "asv": [], "exact": []}
 
-    monkeypatch.setattr(gate, "one_set", one_set)
+    monkeypatch.setattr(gate, "measured_sets", lambda seeds, options: list(map(answer, seeds)))
     monkeypatch.setattr(gate, "cpu_model", lambda: "Testium")
     monkeypatch.setattr(gate.metadata, "version", lambda name: "2.13.0")
-    with pytest.raises(PrecisionEvalError, match="set 2"):
+    with pytest.raises(PrecisionEvalError, match=r"set 2 could not be measured \(it died\)"):
         measured(options(tmp_path))
     kept = TrialFile(tmp_path / "gate.jsonl").read()
     assert [line["key"] for line in kept] == [f"set/{n}/2/0.1/1/Testium/2.13.0" for n in (0, 1)]
@@ -228,26 +208,26 @@ def test_no_pair_spans_two_machines_or_versions_of_torch(tmp_path, lines, other)
     assert EXPERIMENT.summary(first + last[:1], options(tmp_path)) is None
     content = EXPERIMENT.summary(first + last, options(tmp_path))
     assert content["conditions"] == here | {"sets": 2, "pairs": 2}
-    assert len(EXPERIMENT.figures(content)) == len(content["figures"]) + len(content["simulated"])
+    judged = [rate for rate in content["figures"] if rate["rule"] == f"gate, {PROCESSES} processes a side"]
+    assert len(EXPERIMENT.figures(content)) == len(judged) + len(content["simulated"])
 
 
 @pytest.mark.slow
-def test_a_set_is_measured_for_real():
-    wanted = '{"seed": 0, "processes": 1, "budget_s": 0.02}'
-    done = subprocess.run(
-        [sys.executable, "-m", "validation.gate.measuring", wanted],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
+def test_a_set_is_measured_for_real(tmp_path):
+    (found,) = gate.measured_sets([0], options(tmp_path, processes="1", budget_s="0.02"))
     assert len(found["processes"]) == 1
     assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
     for case, fix in cells.CELLS:
-        for variant in cells.variants():
+        for variant in cells.TIMED:
             assert set(found["processes"][0][f"{case}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
             assert found["asv"][0][f"{case}|{fix}|{variant}"]
         exact = found["exact"][0][f"{case}|{fix}"]
         assert exact["drift_worse"] / exact["drift"] > 1.4
         assert 1.05 <= exact["peak_bytes_worse"] / exact["peak_bytes"] < 1.06
+
+
+@pytest.mark.slow
+def test_a_tracked_case_is_measured_for_real():
+    ratios = tracked.measured("attention-decode", "metavoice", 2)
+    assert len(ratios) >= 3
+    assert all(len(one["ratios"]) == 2 for one in ratios)

@@ -9,8 +9,7 @@ from precision_eval.stats import change_points as detection
 from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation import frame
 from validation import versions as trials
-from validation.versions import rivals, sessions
-from validation.versions import session_noise as noise
+from validation.versions import rivals, sessions, tables
 
 SOURCE = {"cpu": "Testium", "torch": "2.13.0", "commit": "abc", "source_sha256": "f" * 64, "processes": 3}
 FIXES = ("a", "b", "c", "d")
@@ -37,19 +36,18 @@ def write_sessions(path, ratios, *, source=SOURCE):
 def test_the_scatter_is_taken_apart_by_hand():
     """Means 0, 0.03 and −0.03: variance 9e-4; within: 2 · 0.01² / 1, halved for two processes."""
     logs = np.array([[0.01, -0.01], [0.04, 0.02], [-0.02, -0.04]])
-    found = noise.estimated(np.exp(logs))
+    found = tables.estimated(np.exp(logs))
     assert found.process_sd == pytest.approx(0.01 * np.sqrt(2.0))
     assert found.session_sd == pytest.approx(np.sqrt(9e-4 - 2e-4 / 2))
     assert found.largest_difference == pytest.approx(0.06)
 
 
 @pytest.mark.parametrize("session_sd", [0.0, 0.02])
-def test_the_sessions_scatter_is_found_and_not_that_of_processes(session_sd):
-    ratios = made_ratios(count=4000, session_sd=session_sd, process_sd=0.02)["a"]
-    found = noise.estimated(ratios)
-    assert found.session_sd**2 == pytest.approx(session_sd**2, abs=1.5e-5)  # five standard errors
-    assert found.process_sd == pytest.approx(0.02, rel=0.03)
-    assert found.scale == pytest.approx(0.02, rel=0.05)
+def test_the_sessions_scatter_is_estimated_and_not_that_of_processes(session_sd):
+    noise = tables.estimated(made_ratios(count=4000, session_sd=session_sd, process_sd=0.02)["a"])
+    assert noise.session_sd**2 == pytest.approx(session_sd**2, abs=1.5e-5)  # five standard errors
+    assert noise.process_sd == pytest.approx(0.02, rel=0.03)
+    assert noise.scale == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.fixture
@@ -59,51 +57,44 @@ def few_deals(monkeypatch):
     monkeypatch.setattr(detection, "MANY", 999)
 
 
+SESSIONS = next(condition for condition in tables.CONDITIONS if condition.of_sessions)
+
+
 def measured(**options):
     return [{fix: [np.asarray(row) for row in rows] for fix, rows in made_ratios(**options).items()}]
 
 
-def made(tables, *, steps, seed=0, versions=10):
-    rng = np.random.default_rng(seed)
-    return noise.made_table(tables, rng, versions=versions, sizes=(3.0, 6.0), metric="latency_ratio", steps=steps)
+def made(source, *, steps):
+    return tables.made_table(SESSIONS, np.random.default_rng(0), source, steps=steps)
 
 
 def test_a_table_is_the_sessions_in_another_order_and_steps_lie_beyond_the_margin():
-    tables = measured(session_sd=0.05, process_sd=1e-4)
-    table, injected = made(tables, steps=True)
+    source = measured(session_sd=0.05, process_sd=1e-4)
+    table, injected = made(source, steps=True)
     assert sorted(injected) == ["b", "d"]
-    rows = [row.tolist() for row in tables[0]["a"]]
+    rows = [row.tolist() for row in source[0]["a"]]
     order = [rows.index(row.tolist()) for row in table["a"]]
     assert len(set(order)) == 10, "no session comes twice"
     assert order != sorted(order)
-    assert [row.tolist() for row in table["c"]] == [tables[0]["c"][one].tolist() for one in order], (
-        "alike in all series"
-    )
+    assert [row.tolist() for row in table["c"]] == [source[0]["c"][session].tolist() for session in order]
     for fix, (version, size) in injected.items():
-        moved = [np.log(row / tables[0][fix][one]).mean() for row, one in zip(table[fix], order, strict=True)]
-        wanted = np.log1p(SESSION_MARGIN["latency_ratio"]) + size * noise.estimated(tables[0][fix]).scale
+        moved = [np.log(row / source[0][fix][session]).mean() for row, session in zip(table[fix], order, strict=True)]
+        wanted = np.log1p(SESSION_MARGIN["latency_ratio"]) + size * tables.estimated(source[0][fix]).scale
         assert moved[:version] == pytest.approx([0.0] * version)
         assert np.abs(moved[version:]) == pytest.approx([wanted] * (10 - version))
-    assert made(tables, steps=False)[1] == {}
+    assert made(source, steps=False)[1] == {}
 
 
-def test_the_margin_keeps_sessions_from_being_changes_and_a_large_step_is_still_one(few_deals):
+def test_the_margin_keeps_sessions_from_being_changes_and_is_that_of_the_metric(few_deals, monkeypatch):
     """Sessions of 1 % SD, processes of 0.1 %: every session is significant, and below the margin."""
-    found = measured(session_sd=0.008, process_sd=1e-3)
+    monkeypatch.setattr(tables, "VERSIONS", 6)
+    monkeypatch.setattr(rivals, "SESSION_MARGIN", {"latency_ratio": 0.03, "latency_to_anchor": 0.10})
     rules = rivals.session_rules("latency_ratio")
-    quiet, _ = made(found, steps=False, versions=6)
-    assert sum(map(len, rules[rivals.NO_MARGIN](quiet).values())) > 0
-    assert sum(map(len, rules[rivals.OURS](quiet).values())) == 0
-    beyond = 1.05 * (1.0 + SESSION_MARGIN["latency_ratio"])
-    quiet["b"] = [row * (beyond if number >= 3 else 1.0) for number, row in enumerate(quiet["b"])]
-    assert rules[rivals.OURS](quiet)["b"] == [3]
-
-
-def test_the_margin_is_that_of_the_metric(monkeypatch):
-    monkeypatch.setattr(rivals, "SESSION_MARGIN", {"latency_ratio": 0.02, "latency_to_anchor": 0.10})
-    table, _ = made(measured(process_sd=1e-3), steps=False, versions=6)
-    table["b"] = [row * (1.06 if number >= 3 else 1.0) for number, row in enumerate(table["b"])]
-    assert rivals.session_rules("latency_ratio")[rivals.OURS](table)["b"] == [3]  # beyond 2 %
+    table, _ = made(measured(session_sd=0.008, process_sd=1e-3), steps=False)
+    assert sum(map(len, rules[rivals.NO_MARGIN](table).values())) > 0
+    assert sum(map(len, rules[rivals.OURS](table).values())) == 0
+    table["b"] = [row * (1.08 if number >= 3 else 1.0) for number, row in enumerate(table["b"])]
+    assert rules[rivals.OURS](table)["b"] == [3]
     assert rivals.session_rules("latency_to_anchor")[rivals.OURS](table)["b"] == []  # within 10 %
 
 
@@ -131,7 +122,7 @@ def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch
             raise RecordError("a session could not be measured")
         return {"w/s": {}}
 
-    monkeypatch.setattr(sessions, "_one_session", one_session)
+    monkeypatch.setattr(sessions, "one_session", one_session)
     monkeypatch.setattr(sessions, "_source", lambda: SOURCE)
     options, file = sessions.EXPERIMENT.options({"sessions": "4"}, out=tmp_path), TrialFile(tmp_path / "sessions.jsonl")
     with pytest.raises(RecordError, match="could not be measured"):
@@ -145,8 +136,7 @@ def test_missing_sessions_are_measured_and_kept_one_by_one(tmp_path, monkeypatch
 
 def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
     _, read = sessions.read_sessions(write_sessions(tmp_path / "sessions.jsonl", made_ratios(session_sd=0.01)))
-    condition = next(one for one in trials.CONDITIONS if one.noise == "sessions")
-    found = trials.run_condition(condition, tables=2, noise_floor_tables=1, seed=0, residuals=[], sessions=read)
+    found = trials.run_condition(SESSIONS, tables=2, noise_floor_tables=1, seed=0, residuals=[], sessions=read)
     assert list(found)[:2] == [rivals.OURS, rivals.NO_MARGIN]
     assert len(found) == len(rivals.RULES) + 1
     for scores in found.values():
@@ -157,9 +147,10 @@ def test_a_condition_of_sessions_is_scored_under_all_rules(tmp_path, few_deals):
 @pytest.mark.slow
 def test_a_session_is_measured_for_real(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "CASES", sessions.CASES[:1])
-    found = sessions.measured_session(tmp_path)
-    (metrics,) = found.values()
-    assert set(metrics) == set(sessions.METRICS)
-    for fixes in metrics.values():
-        assert len(fixes) >= 3
-        assert {len(ratios) for ratios in fixes.values()} == {3}
+    session = sessions.one_session(tmp_path)
+    assert list(session) == [f"{case}/{size}" for case, size in sessions.CASES]
+    for metrics in session.values():
+        assert set(metrics) == set(sessions.METRICS)
+        for fixes in metrics.values():
+            assert len(fixes) >= 3
+            assert {len(ratios) for ratios in fixes.values()} == {3}

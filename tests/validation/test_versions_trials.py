@@ -6,23 +6,28 @@ import numpy as np
 import pytest
 
 from validation import versions as trials
-from validation.versions import EXPERIMENT, rivals
+from validation.versions import EXPERIMENT, rivals, tables
+
+NORMAL = tables.Condition(noise="normal", processes=3, unit="process")
 
 
-def a_table(*, steps, seed=0, size="process"):
-    condition = trials.Condition(noise="normal", processes=3, unit=size)
-    return trials._table(condition, np.random.default_rng(seed), [], steps=steps)
+def a_table(*, steps, seed=0):
+    return tables.made_table(NORMAL, np.random.default_rng(seed), [], steps=steps)
 
 
 def test_half_of_the_series_have_a_step_of_the_size_that_is_said():
     table, injected = a_table(steps=True)
-    assert len(table) == trials.SERIES
-    assert len(injected) == trials.SERIES // 2
+    assert len(table) == tables.SERIES
+    assert len(injected) == tables.SERIES // 2
     for name, (version, size) in injected.items():
         logs = np.log(np.array(table[name]))
-        moved = abs(logs[version:].mean() - logs[:version].mean()) / trials.SCALE
+        moved = abs(logs[version:].mean() - logs[:version].mean()) / tables.SCALE
         assert moved == pytest.approx(size, abs=2.5), "means of 3 or more samples lie within 2.5 spreads of their level"
     assert a_table(steps=False)[1] == {}
+    steps = rivals.ours(table)
+    clear = {name: version for name, (version, size) in injected.items() if size == 6.0}
+    assert clear
+    assert all(steps[name] == [version] for name, version in clear.items())
 
 
 def test_scores_by_hand():
@@ -54,14 +59,6 @@ def test_a_rule_that_always_or_never_reports_scores_so():
     assert loud["false_among_reports"][0] == loud["false_among_reports"][1] - 12
 
 
-def test_ours_finds_large_steps_where_they_are():
-    table, injected = a_table(steps=True, seed=4)
-    found = rivals.ours(table)
-    clear = {name: place for name, place in injected.items() if place[1] == 6.0}
-    assert clear
-    assert all(found[name] == [version] for name, (version, _) in clear.items())
-
-
 def test_residuals_are_read_from_records(tmp_path):
     lines = [
         {"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}},
@@ -70,7 +67,7 @@ def test_residuals_are_read_from_records(tmp_path):
     ]
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    ((residuals, spread),) = trials.real_residuals(path)
+    ((residuals, spread),) = tables.noise_on_record(path)
     assert float(np.median(residuals)) == pytest.approx(0.0)
     assert np.ptp(residuals) == pytest.approx(np.log(1.4) * np.sqrt(5 / 4))
     assert spread > 0.0
@@ -82,11 +79,11 @@ def test_a_summary_is_of_the_last_settings(tmp_path):
     lines = [
         {"name": one.name, "settings": {"tables": n}, "condition": {"rules": rules}, "sessions": None}
         for n in (3, 4)
-        for one in reversed(trials.CONDITIONS[:2])
+        for one in reversed(tables.CONDITIONS[:2])
     ]
     content = EXPERIMENT.summary(lines, None)
     assert content["settings"] == {"tables": 4}
-    assert list(content["conditions"]) == [one.name for one in trials.CONDITIONS[:2]]
+    assert list(content["conditions"]) == [one.name for one in tables.CONDITIONS[:2]]
     first, second, *_ = EXPERIMENT.figures(content)
     assert (first.found[:6], first.met, first.rivals["factor 1.1"][:5]) == ("100.0 ", True, "0.0 %")
     assert (second.found[:6], second.met) == ("50.0 %", False)

@@ -1,6 +1,6 @@
 """Calibrates the judge of numeric error on honest computations, and writes the thresholds that it ships with.
 
-seeds from :data:`FIRST_SEED` on and shapes of :data:`SHAPES`, neither of which the experiment or a test
+Seeds are those from :data:`FIRST_SEED` on and shapes of :data:`SHAPES`, neither of which the experiment or a test
 uses. Every honest variation of attention runs on every family and in every dtype, alone and pooled over :data:`POOL`
 neighbouring seeds; linear layers, RMS norms and softmax, computed in a few honest ways, stand beside it. No fault is
 looked at. Ranges are fitted by quantile regression; the limit of the score is the quantile of the largest score that
@@ -27,6 +27,7 @@ from precision_eval.measure.assess.pooled import pool
 from precision_eval.measure.assess.rule import FILE, Range, covariates, key_of, quadratic, transformed
 from precision_eval.measure.assess.sizes import errors_of
 from precision_eval.measure.assess.statistics import STATISTICS, Measured, Statistic, measured
+from precision_eval.trace.operations import short
 from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, sample
 from validation.faults.honest import HONEST
 from validation.faults.kernels import exact, yardstick
@@ -52,32 +53,29 @@ class Sample:
 
     key: str
     seed: int
-    id: str
     found: Measured
 
 
-def _attention(seed: int, dtype: torch.dtype, family: str, shape: tuple[int, int]) -> Iterator[tuple[str, Triple]]:
+def _attention(seed: int, dtype: torch.dtype, family: str, shape: tuple[int, int]) -> Iterator[Triple]:
     operands = sample(family, seed=seed, dtype=dtype, rows=shape[0], keys=shape[1])
     reference, plain = exact(operands), yardstick(operands)
     for variation in HONEST:
         if dtype in variation.dtypes:
-            yield variation.id, (variation.apply(operands), reference, plain)
+            yield variation.apply(operands), reference, plain
 
 
-def _others(seed: int, dtype: torch.dtype, rows: int) -> Iterator[tuple[str, Triple]]:
-    """A linear layer, an RMS norm and a softmax, each computed plainly, in float32 and in float64."""
+def _others(seed: int, dtype: torch.dtype, rows: int) -> Iterator[Triple]:
+    """A linear layer, an RMS norm and a softmax: plain, in float32, in float64, and in another order."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(4, rows, 96, generator=generator, dtype=torch.float64).to(dtype)
     w = (torch.randn(96, 64, generator=generator, dtype=torch.float64) / 8.0).to(dtype)
     for name, function in OTHERS.items():
         reference, plain = function(x.double(), w.double()), function(x, w)
-        yield f"{name}, plain", (plain, reference, plain)
-        yield f"{name}, float32", (function(x.float(), w.float()).to(dtype), reference, plain)
-        yield f"{name}, float64", (reference.to(dtype), reference, plain)
         order = torch.randperm(96, generator=generator)
         moved = function(x[..., order], w[order])
         back = moved if name == "linear" else moved[..., order.argsort()]
-        yield f"{name}, reordered", (back, reference, plain)
+        for candidate in (plain, function(x.float(), w.float()).to(dtype), reference.to(dtype), back):
+            yield candidate, reference, plain
 
 
 OTHERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -96,27 +94,24 @@ def samples(seeds: int, *, progress: Callable[[int], None] = lambda done: None) 
             for number, family in enumerate(FAMILIES):
                 for shapes in (SHAPES, FEW):
                     shape = shapes[(index + number) % len(shapes)]
-                    runs = [dict(_attention(seed, dtype, family, shape)) for seed in block]
-                    found += _judged(runs, block, dtype, f"{family}, ")
+                    found += _judged([_attention(seed, dtype, family, shape) for seed in block], block, dtype)
             for rows in (SHAPES[index % 4][0], FEW[index % 4][0]):
-                runs = [dict(_others(seed, dtype, rows)) for seed in block]
-                found += _judged(runs, block, dtype, "")
+                found += _judged([_others(seed, dtype, rows) for seed in block], block, dtype)
         progress(index + 1)
     return found
 
 
-def _judged(runs: list[dict[str, Triple]], block: range, dtype: torch.dtype, prefix: str) -> Iterator[Sample]:
+def _judged(runs: list[Iterator[Triple]], block: range, dtype: torch.dtype) -> Iterator[Sample]:
     """Each run by itself, and all of them pooled."""
-    for name in runs[0]:
-        triples = [run[name] for run in runs]
-        each = [tuple([tensor] for tensor in triple) for triple in triples]
-        together = tuple([t[part] for t in triples] for part in range(3))
-        for seed, held in (*zip(block, each, strict=True), (block[0], together)):
-            pooled = pool(held[0], held[1], held[2])
+    for triples in zip(*runs, strict=True):
+        alone = [(seed, [triple]) for seed, triple in zip(block, triples, strict=True)]
+        for seed, calls in (*alone, (block[0], triples)):
+            candidates, references, plain = zip(*calls, strict=True)
+            pooled = pool(candidates, references, plain)
             if pooled.judged < pooled.reference.numel():
                 continue  # something overflowed in half: that is counted, not measured
             of = measured(errors_of(pooled))
-            yield Sample(key_of(str(dtype).removeprefix("torch."), of.rows), seed, prefix + name, of)
+            yield Sample(key_of(short(dtype), of.rows), seed, of)
 
 
 @dataclass(frozen=True)
@@ -136,10 +131,9 @@ def _column(statistic: Statistic, kept: Sequence[Sample]) -> _Column:
     return _Column(np.array(x).reshape(len(kept), -1), np.array(t))
 
 
-def _terms(x: Array, low: Array, high: Array) -> Array:
+def _terms(x: Array, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Array:
     """:func:`quadratic` of each row, clipped; (n, terms)."""
-    inside = np.clip(x, low, high)
-    columns = quadratic(list(inside.T))
+    columns = quadratic(list(np.clip(x, low, high).T))
     return np.stack([np.broadcast_to(column, len(x)) for column in columns], axis=1)
 
 
@@ -152,8 +146,7 @@ def fit(column: _Column) -> Range:
     beyond = excess[excess > 0]
     scale = max(float(beyond.mean()), float(beyond.max()) / math.log(len(beyond) + 1.0)) if len(beyond) else 0.0
     scale = max(scale, 0.01)
-    rounded = tuple(float(f"{c:.9g}") for c in coefficients)
-    return Range(rounded, float(f"{scale:.4g}"), _short(low), _short(high))
+    return Range(_digits(coefficients, 9), float(f"{scale:.4g}"), _digits(low, 6), _digits(high, 6))
 
 
 def _quantile_regression(terms: Array, t: Array) -> Array:
@@ -174,8 +167,7 @@ def _quantile_regression(terms: Array, t: Array) -> Array:
 
 
 def _score(column: _Column, held: Range) -> Array:
-    terms = _terms(column.x, np.array(held.low), np.array(held.high))
-    return (column.t - terms @ np.array(held.coefficients)) / held.scale
+    return (column.t - _terms(column.x, held.low, held.high) @ np.array(held.coefficients)) / held.scale
 
 
 def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
@@ -195,8 +187,8 @@ def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
     return {"false_alarms": FALSE_ALARMS, "quantile": QUANTILE, "thresholds": result}
 
 
-def _short(values: Array) -> tuple[float, ...]:
-    return tuple(float(f"{v:.6g}") for v in values)
+def _digits(values: Array, count: int) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{count}g}") for value in values)
 
 
 def main() -> None:

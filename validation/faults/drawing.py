@@ -84,7 +84,7 @@ def _false_alarms(axes: Axes, honest: Judgements) -> None:
 def draw_by_fault(out: Path, faults: Judgements, honest: Judgements) -> list[Path]:
     """Draw ``faults-by-fault.png``: the faults that the suite's rule misses most often, from a quarter on."""
     where = faults.between(0.25, float("inf"))
-    hardest = [pair for pair in faults.by_name(OURS, where) if pair[1].value < 1.0][:_FAULTS_SHOWN]
+    hardest = faults.missed(OURS, where)[:_FAULTS_SHOWN]
     if not hardest:
         return []
     figure = new_figure(8.0, 1.6 + 0.21 * len(hardest))

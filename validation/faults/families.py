@@ -8,16 +8,18 @@ ones in float32) and rounded to the dtype last, so that one seed gives the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from precision_eval.cases.voice.assets import load_model, load_streams
+from precision_eval.cases.voice.model import Positions, sequence_mask
+from precision_eval.cases.voice.synthesis import stacked, teacher_forced_inputs
 from precision_eval.core.errors import ParameterError, unknown_name
 
 FAMILIES = ("gaussian", "outlier_channels", "long_tailed", "voice")
@@ -85,14 +87,17 @@ def _log_uniform(low_high: tuple[float, float], generator: torch.Generator, size
 
 def _drawn(family: str, seed: int, rows: int, keys: int, generator: torch.Generator) -> list[Tensor]:
     """Independent draws, the query scaled to the peakiness of this seed."""
-    sizes = [(1, HEADS, count, WIDTH) for count in (rows, keys, keys)]
-    q, k, v = (torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes)
+    q, k, v = (_normal((1, HEADS, count, WIDTH), generator) for count in (rows, keys, keys))
     if family == "outlier_channels":
         k, v = (_with_outliers(t, generator) for t in (k, v))
-    if family == "long_tailed":
-        q, k, v = (t / _chi_over_root_df(t, generator) for t in (q, k, v))
+    if family == "long_tailed":  # over √(χ²/df) a normal draw is Student's t
+        q, k, v = (t / _normal((STUDENT_DF, *t.shape), generator).square().mean(0).sqrt() for t in (q, k, v))
     logits = q @ k.mT * WIDTH**-0.5
     return [q * (float(_log_uniform(LOGIT_STD, generator)) / float(logits.std())), k, v]
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def _with_outliers(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -102,12 +107,6 @@ def _with_outliers(x: Tensor, generator: torch.Generator) -> Tensor:
         channels = torch.randperm(WIDTH, generator=generator)[:OUTLIER_CHANNELS]
         gain[head, channels] = _log_uniform(OUTLIER_GAIN, generator, OUTLIER_CHANNELS)
     return x * gain[:, None, :]
-
-
-def _chi_over_root_df(x: Tensor, generator: torch.Generator) -> Tensor:
-    """√(χ²/df) per value: what a normal draw is divided by to be Student's t."""
-    squares = torch.randn((STUDENT_DF, *x.shape), generator=generator, dtype=torch.float64).square()
-    return squares.mean(0).sqrt()
 
 
 def _captured(family: str, seed: int, rows: int, keys: int, generator: torch.Generator) -> list[Tensor]:
@@ -130,33 +129,19 @@ def _captured(family: str, seed: int, rows: int, keys: int, generator: torch.Gen
 @cache
 def _voice_operands(*, calibration: bool) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
     """Operands of every layer's attention, float32, on held-out speech, teacher-forced in one pass."""
-    from precision_eval.cases.voice.assets import load_model, load_streams
-    from precision_eval.cases.voice.model import Positions, sequence_mask
-    from precision_eval.cases.voice.synthesis import stacked, teacher_forced_inputs
-
     streams = load_streams(2 * _VOICE_STREAMS, n_frames=_VOICE_FRAMES)[int(calibration) :: 2]
     model = load_model()
     tokens = teacher_forced_inputs(streams, n_frames=_VOICE_FRAMES, empty=model.config.codebook_size)
     frames = stacked([stream.conditioning[:_VOICE_FRAMES] for stream in streams])
     cos, sin = Positions(model.config, dtype=torch.float32)(0, _VOICE_FRAMES)
     mask = sequence_mask(_VOICE_FRAMES, model.config.window_frames)
-    with torch.inference_mode(), _capturing() as seen:
-        model(tokens, *frames, cos, sin, mask, None)
-    return tuple(seen)
-
-
-@contextmanager
-def _capturing() -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
-    """Keep the operands of every eager attention call inside the block."""
-    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    captured: list[tuple[Tensor, Tensor, Tensor]] = []
     call_on = F.scaled_dot_product_attention
 
     def observed(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
-        seen.append((query.clone(), key.clone(), value.clone()))
+        captured.append((query.clone(), key.clone(), value.clone()))
         return call_on(query, key, value, *rest, **options)
 
-    F.scaled_dot_product_attention = cast(Any, observed)
-    try:
-        yield seen
-    finally:
-        F.scaled_dot_product_attention = call_on
+    with torch.inference_mode(), mock.patch.object(F, "scaled_dot_product_attention", observed):
+        model(tokens, *frames, cos, sin, mask, None)
+    return tuple(captured)

@@ -89,24 +89,17 @@ def _flushed(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(near.abs() < _SMALLEST_NORMAL[dtype], torch.zeros_like(near), near)
 
 
-def _int8(x: Tensor) -> Tensor:
-    """Symmetric, one scale per head: 127 is the largest value."""
-    step = x.abs().amax((-1, -2), keepdim=True) / 127.0
-    return (x / step).round() * step
+def _scaled_to(x: Tensor, largest: float, rounding: Function) -> Tensor:
+    """Round with one symmetric scale per head, under which `largest` is the largest value."""
+    step = x.abs().amax((-1, -2), keepdim=True) / largest
+    return rounding(x / step) * step
 
 
 def stored(x: Tensor, how: str, dtype: torch.dtype) -> Tensor:
     """Round float32 as if it had been stored and read again."""
-    if how == "wide":
-        return x
     if how not in _STORAGE:
         raise unknown_name("storage", how, _STORAGE)
     return _STORAGE[how](x, dtype)
-
-
-def _fp8(x: Tensor) -> Tensor:
-    step = x.abs().amax((-1, -2), keepdim=True) / 448.0
-    return (x / step).to(torch.float8_e4m3fn).float() * step
 
 
 _STORAGE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
@@ -115,8 +108,8 @@ _STORAGE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "float16": lambda x, dtype: x.half().float(),
     "bfloat16": lambda x, dtype: x.bfloat16().float(),
     "tf32": lambda x, dtype: kept_bits(x, 11),
-    "fp8": lambda x, dtype: _fp8(x),
-    "int8": lambda x, dtype: _int8(x),
+    "fp8": lambda x, dtype: _scaled_to(x, 448.0, lambda t: t.to(torch.float8_e4m3fn).float()),
+    "int8": lambda x, dtype: _scaled_to(x, 127.0, torch.round),
     "truncated": lambda x, dtype: _directed(x, dtype, up=False),
     "upward": lambda x, dtype: _directed(x, dtype, up=True),
     "stochastic": _stochastic,

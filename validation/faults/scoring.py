@@ -67,39 +67,33 @@ class Judgements:
         """Trials with an effect in [low, high)."""
         return (self.effect >= low) & (self.effect < high) & (self.effect > 0)
 
-    def by_name(self, rule: str, where: Bools) -> list[tuple[str, Rate]]:
-        """Rate of each id that has trials at `where`, lowest first."""
+    def missed(self, rule: str, where: Bools) -> list[tuple[str, Rate]]:
+        """Rate of each id that was not always caught at `where`, lowest first."""
         names = sorted(set(self.id[where].tolist()))
         rates = [(name, self.rate(rule, where & (self.id == name))) for name in names]
-        return sorted(rates, key=lambda pair: (pair[1].value, -pair[1].trials))
+        missed = [pair for pair in rates if pair[1].value < 1.0]
+        return sorted(missed, key=lambda pair: (pair[1].value, -pair[1].trials))
 
 
 def collect(lines: Sequence[dict[str, Any]], kind: str, *, pooled: bool = False) -> Judgements:
     """Bring the lines of a kind together."""
-    rules = (POOLED,) if pooled else RULES
-    size = POOL if pooled else 1
-    kept = [line for line in lines if Key.of(line).kind == kind]
-    keys = [Key.of(line) for line in kept]
-    counts = [key.seeds // size for key in keys]
+    size, rules = (POOL, (POOLED,)) if pooled else (1, RULES)
+    kept = [(Key.of(line), line) for line in lines if Key.of(line).kind == kind]
+    counts = [key.seeds // size for key, _ in kept]
 
-    def spread(name: str) -> NDArray[np.str_]:
-        return np.repeat(np.array([getattr(key, name) for key in keys], dtype=np.str_), counts)
+    def repeated(values: list[Any], dtype: type) -> NDArray[Any]:
+        return np.repeat(np.array(values, dtype=dtype), counts)
 
-    def joined(parts: list[NDArray[Any]], dtype: type) -> NDArray[Any]:
+    def joined(parts: list[Any], dtype: type) -> NDArray[Any]:
         return np.concatenate([np.empty(0, dtype), *parts]).astype(dtype)
 
-    given = [line.get("effect", [0.0] * key.seeds) for line, key in zip(kept, keys, strict=True)]
-    effects = [_pooled(np.asarray(values), size) for values in given]
+    effects = [np.asarray(line.get("effect", [0.0] * key.seeds)) for key, line in kept]
     return Judgements(
-        id=spread("id"),
-        family=spread("family"),
-        dtype=spread("dtype"),
-        held_out=np.repeat(np.array([line["held_out"] for line in kept], dtype=bool), counts),
-        effect=joined(effects, float),
-        alarm={rule: joined([np.array(from_bits(line["alarms"][rule])) for line in kept], bool) for rule in rules},
+        id=repeated([key.id for key, _ in kept], np.str_),
+        family=repeated([key.family for key, _ in kept], np.str_),
+        dtype=repeated([key.dtype for key, _ in kept], np.str_),
+        held_out=repeated([line["held_out"] for _, line in kept], bool),
+        # of a pool, the root of the mean square
+        effect=joined([np.sqrt(np.square(effect).reshape(-1, size).mean(1)) for effect in effects], float),
+        alarm={rule: joined([from_bits(line["alarms"][rule]) for _, line in kept], bool) for rule in rules},
     )
-
-
-def _pooled(effect: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """Root mean square over groups of `size`."""
-    return np.sqrt(np.square(effect).reshape(-1, size).mean(1))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from precision_eval.measure.assess import assess
 from validation.faults.catalog import SEEDS_PER_HOST, Fault
 from validation.faults.families import Operands, sample
 from validation.faults.honest import Variation
@@ -42,7 +43,7 @@ class Reference:
     @cached_property
     def plain_max(self) -> float:
         """Largest error of the yardstick to :attr:`rounded`."""
-        return float((self.yardstick.double() - self.rounded.double()).abs().max())
+        return self.largest_error(self.yardstick)
 
     @cached_property
     def rounding_atol(self) -> float:
@@ -54,67 +55,46 @@ class Reference:
         """RMS error of the yardstick to the reference: the format's own error."""
         return float((self.yardstick.double() - self.reference).square().mean().sqrt())
 
-
-def _flash_2max(candidate: Tensor, reference: Reference) -> bool:
-    error = float((candidate.double() - reference.rounded.double()).abs().max())
-    return not error <= 2.0 * reference.plain_max
-
-
-def _flash_2max_atol(candidate: Tensor, reference: Reference) -> bool:
-    error = float((candidate.double() - reference.rounded.double()).abs().max())
-    return not error <= 2.0 * reference.plain_max + reference.rounding_atol
+    def largest_error(self, candidate: Tensor) -> float:
+        """Largest error to :attr:`rounded`."""
+        return float((candidate.double() - self.rounded.double()).abs().max())
 
 
-def _assert_close(candidate: Tensor, reference: Reference) -> bool:
+def _assert_close(candidate: Tensor, to: Reference) -> bool:
     try:
-        torch.testing.assert_close(candidate, reference.yardstick)
+        torch.testing.assert_close(candidate, to.yardstick)
     except AssertionError:
         return True
     return False
 
 
-def _allclose(candidate: Tensor, reference: Reference) -> bool:
-    return not torch.allclose(candidate, reference.yardstick, rtol=1e-2, atol=1e-2)
-
-
-def _bias_or_rms(candidate: Tensor, reference: Reference) -> bool:
-    noise = candidate.double() - reference.reference
+def _bias_or_rms(candidate: Tensor, to: Reference) -> bool:
+    noise = candidate.double() - to.reference
     rms = float(noise.square().mean().sqrt())
-    if not math.isfinite(rms) or rms > RMS_LIMIT * reference.plain_rms:
+    if not math.isfinite(rms) or rms > RMS_LIMIT * to.plain_rms:
         return True
-    signed = (noise * reference.reference.sign()).flatten()
+    signed = (noise * to.reference.sign()).flatten()
     spread = float(signed.std()) / math.sqrt(len(signed))
     return bool(spread) and abs(float(signed.mean())) > Z_LIMIT * spread
 
 
 RIVALS: dict[str, Callable[[Tensor, Reference], bool]] = {
-    "flash_2max": _flash_2max,
-    "flash_2max_atol": _flash_2max_atol,
+    "flash_2max": lambda x, to: not to.largest_error(x) <= 2.0 * to.plain_max,
+    "flash_2max_atol": lambda x, to: not to.largest_error(x) <= 2.0 * to.plain_max + to.rounding_atol,
     "assert_close": _assert_close,
-    "allclose_1e-2": _allclose,
+    "allclose_1e-2": lambda x, to: not torch.allclose(x, to.yardstick, rtol=1e-2, atol=1e-2),
     "bias_or_rms": _bias_or_rms,
 }
-
-
-def alarms(candidate: Tensor, reference: Reference) -> dict[str, bool]:
-    """Ask every rival."""
-    return {name: rule(candidate, reference) for name, rule in RIVALS.items()}
-
-
 POOL = SEEDS_PER_HOST
 BEYOND = 9.99e9
 OURS, POOLED = "assess", "assess_pooled"
 RULES = (OURS, *RIVALS)
 
 Tensors = Tensor | Sequence[Tensor]
-Judge = Callable[[Tensors, Tensors, Tensors], bool]
-"""Candidate, reference, yardstick (or lists of them) → whether it raises an alarm."""
 
 
 def suite_judge(candidate: Tensors, reference: Tensors, plain: Tensors) -> bool:
     """Whether :func:`precision_eval.measure.assess.assess` finds more than is expected of the format."""
-    from precision_eval.measure.assess import assess
-
     return assess(candidate, reference, plain).verdict != "as expected of the format"
 
 
@@ -151,12 +131,11 @@ class Stand:
             self._hosts[id(kernel)] = attend(self.operands, kernel)
         return self._hosts[id(kernel)]
 
-    def effect(self, found: Tensor, kernel: Kernel) -> float:
+    def effect(self, output: Tensor, kernel: Kernel) -> float:
         """How far a fault moved the output, in units of the format's own error."""
         other = self.host(kernel)
-        same = (found == other) | (found.isnan() & other.isnan())
-        difference = torch.where(same, 0.0, found.double() - other.double())
-        moved = float(difference.square().mean().sqrt())
+        same = (output == other) | (output.isnan() & other.isnan())
+        moved = float(torch.where(same, 0.0, output.double() - other.double()).square().mean().sqrt())
         if moved == 0.0:
             return 0.0
         own = self.reference.plain_rms
@@ -168,12 +147,15 @@ def stands(family: str, dtype: torch.dtype, seeds: int) -> list[Stand]:
     return [Stand(sample(family, seed=seed, dtype=dtype)) for seed in range(seeds)]
 
 
-def fault_trial(fault: Fault, on: Sequence[Stand], *, judge: Judge = suite_judge) -> dict[str, Any]:
-    """Plant a fault on every seed and ask every rule."""
-    where = [stand if fault.on is None else Stand(fault.inputs(stand.operands)) for stand in on]
-    found = [fault.apply(stand.operands) for stand in where]
-    effect = [stand.effect(output, fault.host(stand.operands)) for stand, output in zip(where, found, strict=True)]
-    return {"effect": [_three_digits(value) for value in effect], **_judged(found, where, judge)}
+def trial(candidate: Fault | Variation, on: Sequence[Stand]) -> dict[str, Any]:
+    """Compute a fault or an honest variation on every seed and ask every rule; a fault's effect with it."""
+    if isinstance(candidate, Variation):
+        return _judged([candidate.apply(stand.operands) for stand in on], on)
+    inputs = [candidate.inputs(stand.operands) for stand in on]
+    on = [stand if given is stand.operands else Stand(given) for stand, given in zip(on, inputs, strict=True)]
+    outputs = [candidate.apply(given) for given in inputs]
+    effects = [stand.effect(output, candidate.host(stand.operands)) for stand, output in zip(on, outputs, strict=True)]
+    return {"effect": [_three_digits(value) for value in effects], **_judged(outputs, on)}
 
 
 def _three_digits(value: float) -> float:
@@ -182,29 +164,20 @@ def _three_digits(value: float) -> float:
     return int(short) if short >= 100 else short
 
 
-def honest_trial(variation: Variation, on: Sequence[Stand], *, judge: Judge = suite_judge) -> dict[str, Any]:
-    """Compute an honest variation on every seed and ask every rule; as :func:`fault_trial` without the effect."""
-    return _judged([variation.apply(stand.operands) for stand in on], on, judge)
-
-
-def _judged(found: Sequence[Tensor], on: Sequence[Stand], judge: Judge) -> dict[str, Any]:
-    rivals = [alarms(output, stand.reference) for stand, output in zip(on, found, strict=True)]
+def _judged(outputs: Sequence[Tensor], on: Sequence[Stand]) -> dict[str, Any]:
+    held = [stand.reference for stand in on]
+    pairs = list(zip(outputs, held, strict=True))
+    alarms = {name: to_bits([rule(output, to) for output, to in pairs]) for name, rule in RIVALS.items()}
     started = time.perf_counter()
-    ours = [
-        judge(output, stand.reference.reference, stand.reference.yardstick)
-        for stand, output in zip(on, found, strict=True)
-    ]
-    one_ms = 1e3 * (time.perf_counter() - started) / len(found)
-    started = time.perf_counter()
-    pooled = []
-    for at in range(0, len(found), POOL):
-        held = [stand.reference for stand in on[at : at + POOL]]
-        pooled.append(judge(found[at : at + POOL], [r.reference for r in held], [r.yardstick for r in held]))
-    pool_ms = 1e3 * (time.perf_counter() - started) / len(pooled)
-    kept = {name: to_bits([asked[name] for asked in rivals]) for name in RIVALS}
+    ours = [suite_judge(output, to.reference, to.yardstick) for output, to in pairs]
+    between = time.perf_counter()
+    truths, plain = [to.reference for to in held], [to.yardstick for to in held]
+    pools = [slice(at, at + POOL) for at in range(0, len(outputs), POOL)]
+    pooled = [suite_judge(outputs[pool], truths[pool], plain[pool]) for pool in pools]
+    seconds = ((between - started) / len(ours), (time.perf_counter() - between) / len(pooled))
     return {
-        "alarms": {OURS: to_bits(ours), **kept, POOLED: to_bits(pooled)},
-        "assess_ms": [round(one_ms, 2), round(pool_ms, 2)],
+        "alarms": {OURS: to_bits(ours), **alarms, POOLED: to_bits(pooled)},
+        "assess_ms": [round(1e3 * each, 2) for each in seconds],
     }
 
 

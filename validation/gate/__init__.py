@@ -9,21 +9,21 @@ calls that really have them. Nothing is simulated but what says so.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
 
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import PrecisionEvalError
+from precision_eval.core.workers import WorkerError, call_each
+from precision_eval.results.gate import Margins
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.gate import figures, tracked
+from validation.gate.cells import DESIGN
+from validation.gate.rules import read_sets
 from validation.report import share_text, span
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -31,54 +31,39 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 def conditions_of(options: Options) -> Data:
     """Return what sets of a pair share: settings, processor and torch, so that no pair spans two machines."""
-    from validation.gate.cells import DESIGN
-
     settings = {"processes": options["processes"], "budget_s": options["budget_s"], "design": DESIGN}
     return {**settings, "cpu": cpu_model(), "torch": metadata.version("torch")}
 
 
 def _trials(options: Options) -> list[Trial]:
-    from validation.gate.tracked import tracked_cases
-
     here, count = conditions_of(options), options["tracked"]
     place = f"{here['processes']}/{here['budget_s']:g}/{here['design']}/{here['cpu']}/{here['torch']}"
     sets = [Trial(f"set/{seed}/{place}", seed) for seed in range(options["sets"])]
-    tracked = tracked_cases() if count else []
-    return sets + [Trial(f"tracked/{case}:{size}/{count}/{place}", (case, size)) for case, size in tracked]
+    cases = tracked.tracked_cases() if count else []
+    return sets + [Trial(f"tracked/{case}:{size}/{count}/{place}", (case, size)) for case, size in cases]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure sets, each in an interpreter of its own and ``jobs`` at a time, then the tracked cells."""
-    from validation.gate.tracked import measured
-
     here = conditions_of(options)
-    with ThreadPoolExecutor(options["jobs"]) as pool:
-        while batch := list(islice(trials, options["jobs"])):
-            seeds = [trial for trial in batch if isinstance(trial.spec, int)]
-            sets = pool.map(partial(one_set, options=options), [trial.spec for trial in seeds])
-            for trial, found in zip(seeds, sets, strict=True):
-                yield {"key": trial.key, "conditions": here, **found}
-            for key, spec, _ in (trial for trial in batch if not isinstance(trial.spec, int)):
-                yield {"key": key, "tracked": measured(*spec, options["tracked"])}
+    while batch := list(islice(trials, options["jobs"])):
+        seeds = [trial for trial in batch if isinstance(trial.spec, int)]
+        for trial, found in zip(seeds, measured_sets([trial.spec for trial in seeds], options), strict=True):
+            if isinstance(found, WorkerError):
+                raise PrecisionEvalError(f"set {trial.spec} could not be measured ({found}); run again to go on")
+            yield {"key": trial.key, "conditions": here, **found}
+        for key, spec, _ in (trial for trial in batch if not isinstance(trial.spec, int)):
+            yield {"key": key, "tracked": tracked.measured(*spec, options["tracked"])}
 
 
-def one_set(seed: int, *, options: Options) -> Data:
-    """Measure a set in a fresh interpreter."""
-    wanted = json.dumps({"seed": seed, "processes": options["processes"], "budget_s": options["budget_s"]})
-    command = [sys.executable, "-m", "validation.gate.measuring", wanted]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise PrecisionEvalError(f"set {seed} could not be measured; its message stands above; run again to go on")
-    found: Data = json.loads(done.stdout.splitlines()[-1])
-    return found
+def measured_sets(seeds: list[int], options: Options) -> list[Data | WorkerError]:
+    """Measure sets at once, each in a fresh interpreter."""
+    given = [(seed, options["processes"], options["budget_s"]) for seed in seeds]
+    return call_each("validation.gate.measuring:measured_set", given, start="spawn", at_once=len(given))
 
 
 def _summary(lines: list[Data], options: Options) -> Data | None:
     """Rates over pairs of the last sets' conditions; None where there is no pair."""
-    from precision_eval.results.gate import Margins
-    from validation.gate import figures, tracked
-    from validation.gate.rules import read_sets
-
     sets = [line for line in lines if "conditions" in line]
     here = [line for line in sets if line["conditions"] == sets[-1]["conditions"]]
     if len(here) < 2:
@@ -101,13 +86,13 @@ def _summary(lines: list[Data], options: Options) -> Data | None:
 def _figures(content: Data) -> list[Figure]:
     """The gate with all processes, beside fewer, other margins and asv; then what is simulated."""
     judged = f"gate, {content['conditions']['processes']} processes a side"
-    ours = [one for one in content["figures"] if one["rule"] == judged]
-    others = _grouped([one for one in content["figures"] if one["rule"] != judged])
-    return [
-        *(_figure(our, {name: rates[our["what"]] for name, rates in others.items() if our["what"] in rates})
-          for our in ours),
-        *(_figure(one, {}) for one in content["simulated"]),
-    ]  # fmt: skip
+    others = _grouped([rate for rate in content["figures"] if rate["rule"] != judged])
+    figures = []
+    for rate in content["figures"]:
+        if rate["rule"] == judged:
+            what = rate["what"]
+            figures.append(_figure(rate, {name: rates[what] for name, rates in others.items() if what in rates}))
+    return figures + [_figure(rate, {}) for rate in content["simulated"]]
 
 
 def _figure(one: Data, rivals: dict[str, str]) -> Figure:
@@ -123,13 +108,12 @@ def _grouped(rates: list[Data]) -> dict[str, dict[str, str]]:
     for rate in rates:
         rules = stems.setdefault(_NUMBER.sub("#", rate["rule"]), {})
         rules.setdefault(rate["rule"], {})[rate["what"]] = rate["rate"]
-    grouped = {}
+    grouped: dict[str, dict[str, str]] = {}
     for stem, rules in stems.items():
-        numbers = " / ".join(number for rule in rules for number in _NUMBER.findall(rule)[:1])
-        whats = dict.fromkeys(what for of_rule in rules.values() for what in of_rule)
-        grouped[stem.replace("#", numbers)] = {
-            what: " / ".join(f"{100 * of_rule[what]:.3g}" for of_rule in rules.values()) + " %" for what in whats
-        }
+        numbers = " / ".join(_NUMBER.findall(rule)[0] for rule in rules if _NUMBER.search(rule))
+        texts = grouped.setdefault(stem.replace("#", numbers), {})
+        for what in next(iter(rules.values())):
+            texts[what] = " / ".join(f"{100 * of_rule[what]:.3g}" for of_rule in rules.values()) + " %"
     return grouped
 
 

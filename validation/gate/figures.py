@@ -1,9 +1,9 @@
 """Rates of false alarms and of faults found, over pairs of sets.
 
-A rate is over all pairs drawn (and cells, where a fault is in one); its 95 % Wilson interval is that of
-as many trials as pairs can be formed without a common set, since pairs that share one are not independent. A false
-alarm of a *gate* is any cell called worse in A/A; of a *cell*, one of them. A fault is found where its own cell is
-called worse. Targets are fixed here.
+A rate is over all pairs drawn (and cells, where a fault is in one); its 95 % Wilson interval is that of as many trials
+as pairs can be formed without a common set, since pairs that share one are not independent. A false alarm of a *gate*
+is any cell called worse in A/A; of a *cell*, one of them. A fault is found where its own cell is called worse. Targets
+are fixed here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from precision_eval.results.gate import Margins
 from precision_eval.stats import wilson_interval
 from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
-from validation.gate.cells import CELLS, DELTAS, PLAIN, slowed
+from validation.gate.cells import CELLS, PLAIN, SLOWER, TIMED
 from validation.gate.rules import ASV_RULES, FACTORS, Cell, Fault, Sets, asv_says, gate_says
 
 MOST_FALSE_ALARMS = 0.01
@@ -40,59 +41,43 @@ def drawn_pairs(sets: int, most: int, *, seed: int = 0) -> list[tuple[int, int]]
 
 def all_figures(sets: Sets, count: int, processes: int, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """Return every figure."""
-    found: list[dict[str, Any]] = []
-    for name, says, faults, judged in _rules(sets, processes):
-        found += _false_alarms(name, says, pairs, count, judged=judged)
-        for fault in faults:
-            found.append(_recall(name, says, fault, pairs, count, judged=judged))
-    return found
+    return [
+        figure
+        for name, says, faults, judged in _rules(sets, processes)
+        for figure in rates(name, says, faults, pairs, count, judged=judged)
+    ]
 
 
 def _rules(sets: Sets, processes: int) -> Iterator[tuple[str, Says, tuple[str, ...], bool]]:
     """Yield name, rule, the faults it is asked to find, and whether it is the one with targets."""
-    slower = tuple(slowed(delta) for delta in DELTAS)
-    counts = sorted({*(n for n in PROCESS_COUNTS if n < processes), processes})
-    for n in counts:
-
-        def gate(base: int, head: int, fault: Fault, n: int = n) -> set[Cell]:
-            return gate_says(sets, base, head, fault, processes=n)
-
-        yield f"gate, {n} processes a side", gate, (*slower, "drift", "memory"), n == processes
+    for n in sorted({*(n for n in PROCESS_COUNTS if n < processes), processes}):
+        gate = partial(gate_says, sets, processes=n)
+        yield f"gate, {n} processes a side", gate, (*SLOWER, "drift", "memory"), n == processes
     for margin in OTHER_MARGINS:
-
-        def narrow(base: int, head: int, fault: Fault, margin: float = margin) -> set[Cell]:
-            return gate_says(sets, base, head, fault, processes=processes, margins=Margins(latency=margin))
-
-        yield f"gate, all processes, margin {100 * margin:g} %", narrow, slower, False
+        narrow = partial(gate_says, sets, processes=processes, margins=Margins(latency=margin))
+        yield f"gate, all processes, margin {100 * margin:g} %", narrow, SLOWER, False
     for rule, factor in itertools.product(ASV_RULES, FACTORS):
-
-        def asv(base: int, head: int, fault: Fault, rule: Any = rule, factor: float = factor) -> set[Cell]:
-            return asv_says(sets, base, head, fault, rule=rule, factor=factor)
-
-        faults = {"track_drift": ("drift",), "track_peak_bytes": ("memory",)}.get(rule.method, slower)
-        yield f"{rule.name}, factor {factor:g}", asv, faults, False
+        faults = {"track_drift": ("drift",), "track_peak_bytes": ("memory",)}.get(rule.method, SLOWER)
+        yield f"{rule.name}, factor {factor:g}", partial(asv_says, sets, rule=rule, factor=factor), faults, False
 
 
-def _false_alarms(
-    name: str, says: Says, pairs: Sequence[tuple[int, int]], sets: int, *, judged: bool
+def rates(
+    rule: str, says: Says, faults: Sequence[str], pairs: Sequence[tuple[int, int]], sets: int, *, judged: bool
 ) -> list[dict[str, Any]]:
-    alarms = [len(says(base, head, None)) for base, head in pairs]
-    gates = _rate(name, "false alarms of a gate, A/A", sum(map(bool, alarms)), len(pairs), sets)
-    cells = _rate(name, "false alarms of a cell, A/A", sum(alarms), len(pairs) * len(CELLS), sets)
+    """Return a rule's false alarms, of gates and of cells, and how often it finds each fault."""
+    alarms, in_cells = [len(says(base, head, None)) for base, head in pairs], len(pairs) * len(CELLS)
+    gates = _rate(rule, "false alarms of a gate, A/A", sum(map(bool, alarms)), len(pairs), sets)
     if judged:
         gates |= {"target": f"≤ {MOST_FALSE_ALARMS:g}", "met": gates["rate"] <= MOST_FALSE_ALARMS}
-    return [gates, cells]
-
-
-def _recall(
-    name: str, says: Says, variant: str, pairs: Sequence[tuple[int, int]], sets: int, *, judged: bool
-) -> dict[str, Any]:
-    per_cell = {f"{w}/{f}": sum((w, f) in says(b, h, ((w, f), variant)) for b, h in pairs) for w, f in CELLS}
-    found = _rate(name, f"found, {variant} in one cell", sum(per_cell.values()), len(pairs) * len(CELLS), sets)
-    found["by_cell"] = {cell: round(hits / len(pairs), 4) for cell, hits in per_cell.items()}
-    if judged:
-        found |= {"target": f"≥ {LEAST_RECALL:g}", "met": found["rate"] >= LEAST_RECALL}
-    return found
+    figures = [gates, _rate(rule, "false alarms of a cell, A/A", sum(alarms), in_cells, sets)]
+    for variant in faults:
+        hits = {cell: sum(cell in says(base, head, (cell, variant)) for base, head in pairs) for cell in CELLS}
+        recall = _rate(rule, f"found, {variant} in one cell", sum(hits.values()), in_cells, sets)
+        recall["by_cell"] = {"/".join(cell): round(count / len(pairs), 4) for cell, count in hits.items()}
+        if judged:
+            recall |= {"target": f"≥ {LEAST_RECALL:g}", "met": recall["rate"] >= LEAST_RECALL}
+        figures.append(recall)
+    return figures
 
 
 def _rate(rule: str, what: str, count: int, trials: int, sets: int) -> dict[str, Any]:
@@ -104,24 +89,21 @@ def _rate(rule: str, what: str, count: int, trials: int, sets: int) -> dict[str,
 
 def spreads(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Return per cell and ratio the spread between processes, and how much more sets differ than that explains."""
-    found = {}
-    for case, fix in CELLS:
-        for ratio in ("to_baseline", "to_anchor"):
-            logs = {
-                variant: np.log(
-                    [[one[f"{case}|{fix}|{variant}"][ratio] for one in line["processes"]] for line in lines]
-                )
-                for variant in (PLAIN, *(slowed(delta) for delta in DELTAS))
-            }  # each (sets, processes)
-            plain = logs[PLAIN]
-            within = float(plain.var(axis=1, ddof=1).mean())
-            between = float(plain.mean(axis=1).var(ddof=1)) if len(lines) > 1 else 0.0
-            found[f"{case}/{fix} {ratio}"] = {
-                "process_sd": round(within**0.5, 5),
-                "sets_over_processes": round(plain.shape[1] * between / within, 2),
-                **{name: round(float(np.exp((one - plain).mean())), 4) for name, one in logs.items() if name != PLAIN},
-            }
-    return found
+    result = {}
+    for (case, fix), ratio in itertools.product(CELLS, ("to_baseline", "to_anchor")):
+        logs = {
+            variant: np.log([[one[f"{case}|{fix}|{variant}"][ratio] for one in line["processes"]] for line in lines])
+            for variant in TIMED
+        }  # each (sets, processes)
+        plain = logs.pop(PLAIN)
+        within = float(plain.var(axis=1, ddof=1).mean())
+        between = float(plain.mean(axis=1).var(ddof=1)) if len(lines) > 1 else 0.0
+        result[f"{case}/{fix} {ratio}"] = {
+            "process_sd": round(within**0.5, 5),
+            "sets_over_processes": round(plain.shape[1] * between / within, 2),
+            **{name: round(float(np.exp((slower - plain).mean())), 4) for name, slower in logs.items()},
+        }
+    return result
 
 
 # ---- simulated, and named so
@@ -138,26 +120,17 @@ def simulated(*, seed: int = 0, gates: int) -> list[dict[str, Any]]:
     standard deviations spread over the cells as an inverse χ² does, alike on both sides: what the machine does between
     them is not in it. Three processes a side (asv's default) stand beside five (what the gate asks for).
     """
+    figures = []
     noises = (("normal", None), ("Student's t, 3", 3.0))
-    return [
-        _simulated(name, tails, processes, seed, gates) for processes in SIMULATED_PROCESSES for name, tails in noises
-    ]
-
-
-def _simulated(name: str, tails: float | None, processes: int, seed: int, gates: int) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    fired = sum(_fires(rng, tails, processes) for _ in range(gates))
-    low, high = wilson_interval(fired / gates, gates)
-    return {
-        "what": f"simulated: {SIMULATED_CELLS} cells, {processes} processes a side, {name}, "
-        "all true changes at the margin",
-        "rate": fired / gates,
-        "low": round(low, 5),
-        "high": round(high, 5),
-        "trials": gates,
-        "target": f"≤ {GATE_ERROR:g}",
-        "met": fired / gates <= GATE_ERROR,
-    }
+    for processes, (name, tails) in itertools.product(SIMULATED_PROCESSES, noises):
+        rng = np.random.default_rng(seed)
+        rate = sum(_fires(rng, tails, processes) for _ in range(gates)) / gates
+        low, high = wilson_interval(rate, gates)
+        where = f"{SIMULATED_CELLS} cells, {processes} processes a side, {name}"
+        numbers = {"rate": rate, "low": round(low, 5), "high": round(high, 5), "trials": gates}
+        verdict = {"target": f"≤ {GATE_ERROR:g}", "met": rate <= GATE_ERROR}
+        figures.append({"what": f"simulated: {where}, all true changes at the margin", **numbers, **verdict})
+    return figures
 
 
 def _fires(rng: np.random.Generator, tails: float | None, processes: int) -> bool:

@@ -20,18 +20,18 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from precision_eval.results.asv import read_results
 from precision_eval.results.gate import Margins, Side, compare_sides
 from precision_eval.results.gate.sides import side_of_sets
-from validation.gate.cells import BASELINE, DELTAS, GROUPS, MODE, PLAIN, SIZE, Group, slowed
+from validation.gate.cells import BASELINE, GROUPS, MODE, PLAIN, SIZE, SLOWER
 from validation.latency.rivals import installed
 
 MACHINE = "trial"
 ENVIRONMENT = "virtualenv-py3.11-torch2.13.0"
-VARIANTS = (PLAIN, *(slowed(delta) for delta in DELTAS), "drift", "memory")
-METHODS = {
+VARIANTS = (PLAIN, *SLOWER, "drift", "memory")
+UNITS = {
     "time_call": "seconds",
     "track_latency_ratio": "ratio to full_float32",
     "track_latency_to_anchor": "ratio to the anchor",
@@ -40,6 +40,8 @@ METHODS = {
     "track_stored_bytes": "bytes",
     "track_status": "1 passed, 2 raised",
 }
+"""Benchmarks as asv follows them, with their units."""
+_PAIRED = {"track_latency_ratio": "to_baseline", "track_latency_to_anchor": "to_anchor"}
 
 
 def commit_of(number: int, variant: str) -> str:
@@ -47,61 +49,38 @@ def commit_of(number: int, variant: str) -> str:
     return hashlib.sha1(f"{number}/{variant}".encode(), usedforsecurity=False).hexdigest()
 
 
-def benchmark(group: Group, method: str) -> dict[str, Any]:
-    """Return a benchmark as asv describes it."""
-    fixes = [repr(fix) for fix in (BASELINE, *group.fixes)]
-    return {
-        "name": f"{MODE}.{group.case.replace('-', '_')}.{method}",
-        "params": [fixes, [repr(SIZE)]],
-        "param_names": ["fix", "size"],
-        "version": "1",
-        "unit": METHODS[method],
-        "type": "time" if method.startswith("time") else "track",
-    }
+def _benchmarks() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield case, method, and the benchmark as asv describes it."""
+    for case, fixes in GROUPS.items():
+        for method, unit in UNITS.items():
+            yield case, method, {
+                "name": f"{MODE}.{case.replace('-', '_')}.{method}",
+                "params": [[repr(fix) for fix in (BASELINE, *fixes)], [repr(SIZE)]],
+                "param_names": ["fix", "size"],
+                "version": "1",
+                "unit": unit,
+                "type": "time" if method.startswith("time") else "track",
+            }  # fmt: skip
 
 
-def written(line: dict[str, Any], number: int, folder: Path) -> dict[str, Any]:
-    """Write one set's files and return asv's ``Results`` by variant, as loaded from them."""
+def _written(line: Mapping[str, Any], number: int, variant: str, folder: Path) -> Any:
+    """Write one file of a set and return asv's ``Results`` as loaded from it."""
     results = installed("asv.results").Results
-    found = {}
-    for variant in VARIANTS:
-        one = results(
-            {"machine": MACHINE, "python": platform.python_version(), "torch": "2.13.0"},
-            {"torch": "2.13.0"},
-            commit_of(number, variant),
-            1_700_000_000_000 + number,
-            "3.11",
-            ENVIRONMENT,
-            {},
-        )
-        for group in GROUPS:
-            for method in METHODS:
-                one.add_result(benchmark(group, method), _result(line, group, method, variant), record_samples=True)
-        one.save(str(folder))
-        found[variant] = results.load(str(folder / one._filename), machine_name=MACHINE)
-    return found
+    params = {"machine": MACHINE, "python": platform.python_version(), "torch": "2.13.0"}
+    date_ms = 1_700_000_000_000 + number
+    written = results(params, {"torch": "2.13.0"}, commit_of(number, variant), date_ms, "3.11", ENVIRONMENT, {})
+    for case, method, described in _benchmarks():
+        written.add_result(described, _result(line, case, method, variant), record_samples=True)
+    written.save(str(folder))
+    return results.load(str(folder / written._filename), machine_name=MACHINE)
 
 
-def finish(folder: Path) -> SimpleNamespace:
-    """Write ``machine.json`` and ``benchmarks.json``; return what stands for asv's configuration."""
-    util = installed("asv.util")
-    util.write_json(str(folder / MACHINE / "machine.json"), {"machine": MACHINE, "cpu": "as measured"}, 1)
-    described = {(one := benchmark(group, method))["name"]: one for group in GROUPS for method in METHODS}
-    util.write_json(str(folder / "benchmarks.json"), described, 2)
-    return SimpleNamespace(results_dir=str(folder), benchmark_dir="benchmarks")
-
-
-def _result(line: dict[str, Any], group: Group, method: str, variant: str) -> Any:
+def _result(line: Mapping[str, Any], case: str, method: str, variant: str) -> Any:
     """Return a benchmark's values over its fixes, as asv's runner returns them; NaN where none was measured."""
-    values: list[float] = []
-    samples: list[list[float] | None] = []
-    for fix in (BASELINE, *group.fixes):
-        found = _figure(line, f"{group.case}|{fix}", method, variant)
-        kept = found if isinstance(found, list) else None
-        samples.append(kept)
-        values.append(math.nan if found is None else 0.0 if isinstance(found, list) else found)
+    figures = [_measured(line, f"{case}|{fix}", method, variant) for fix in (BASELINE, *GROUPS[case])]
+    samples = [figure if isinstance(figure, list) else None for figure in figures]
     return installed("asv.runner").BenchmarkResult(
-        result=values,
+        result=[math.nan if one is None else 0.0 if isinstance(one, list) else float(one) for one in figures],
         samples=samples,
         number=[None if sample is None else 1 for sample in samples],
         errcode=0,
@@ -110,26 +89,19 @@ def _result(line: dict[str, Any], group: Group, method: str, variant: str) -> An
     )
 
 
-def _figure(line: dict[str, Any], cell: str, method: str, variant: str) -> float | list[float] | None:
+def _measured(line: Mapping[str, Any], cell: str, method: str, variant: str) -> float | list[float] | None:
     """Return samples, a number, or None where this is not measured of the cell."""
-    timed = f"{cell}|{variant if variant.startswith('slower') else PLAIN}"
-    if cell.endswith(f"|{BASELINE}"):
-        timed = f"{cell}|{PLAIN}"
+    timed = f"{cell}|{variant if variant in SLOWER and not cell.endswith(BASELINE) else PLAIN}"
     if method == "time_call":
-        return [value for one in line["asv"] for value in one.get(timed, [])] or None
-    if method.startswith("track_latency"):
-        name = "to_baseline" if method == "track_latency_ratio" else "to_anchor"
-        return [one[timed][name] for one in line["processes"] if name in one.get(timed, {})] or None
+        return [value for times in line["asv"] for value in times.get(timed, [])] or None
+    if name := _PAIRED.get(method):
+        return [ratios[timed][name] for ratios in line["processes"] if name in ratios.get(timed, {})] or None
     exact = line["exact"][0].get(cell)
-    if exact is None:
-        return None
-    if method == "track_status":
-        return 1.0
-    if method == "track_drift":
-        return float(exact["drift_worse" if variant == "drift" else "drift"])
-    if method == "track_peak_bytes":
-        return float(exact["peak_bytes_worse" if variant == "memory" else "peak_bytes"])
-    return float(exact["stored_bytes"])
+    if exact is None or method == "track_status":
+        return exact and 1.0
+    worse = (method, variant) in (("track_drift", "drift"), ("track_peak_bytes", "memory"))
+    figure: float = exact[method.removeprefix("track_") + ("_worse" if worse else "")]
+    return figure
 
 
 # ---- asking
@@ -151,14 +123,14 @@ class Sets:
 
 def read_sets(lines: Sequence[Mapping[str, Any]], folder: Path) -> Sets:
     """Write all sets as asv's files, and read those back."""
-    results = {}
-    for number, line in enumerate(lines):
-        results |= {(number, variant): one for variant, one in written(dict(line), number, folder).items()}
-    conf = finish(folder)
+    util, keys = installed("asv.util"), [(number, variant) for number in range(len(lines)) for variant in VARIANTS]
+    results = {(number, variant): _written(lines[number], number, variant, folder) for number, variant in keys}
+    util.write_json(str(folder / MACHINE / "machine.json"), {"machine": MACHINE, "cpu": "as measured"}, 1)
+    described = {benchmark["name"]: benchmark for _, _, benchmark in _benchmarks()}
+    util.write_json(str(folder / "benchmarks.json"), described, 2)
     by_commit = {result.commit: result for result in read_results(folder)}
-    keys = [(number, variant) for number in range(len(lines)) for variant in VARIANTS]
     sides = {key: side_of_sets(commit_of(*key), [by_commit[commit_of(*key)]]) for key in keys}
-    return Sets(sides, results, conf)
+    return Sets(sides, results, SimpleNamespace(results_dir=str(folder), benchmark_dir="benchmarks"))
 
 
 def gate_says(
@@ -168,25 +140,24 @@ def gate_says(
     ours, theirs = (sets.sides[number, PLAIN] for number in (base, head))
     figures = dict(theirs.figures)
     if fault is not None:
-        (case, fix), variant = fault
+        cell, variant = fault
         worse = sets.sides[head, variant].figures
-        figures |= {key: one for key, one in worse.items() if (key[0].case, key[0].fix) == (case, fix)}
-    found = compare_sides(
+        figures |= {key: figure for key, figure in worse.items() if (key[0].case, key[0].fix) == cell}
+    verdicts = compare_sides(
         _first(ours, ours.figures, processes), _first(theirs, figures, processes), margins=margins or Margins()
     )
-    return {(one.place.case, one.place.fix) for one in found.of("regression")}
+    return {(one.place.case, one.place.fix) for one in verdicts.of("regression")}
 
 
 def _first(side: Side, figures: Mapping[Any, Any], processes: int) -> Side:
     kept = {
-        key: replace(one, samples=one.samples[:processes]) if key[1].startswith("latency") else one
-        for key, one in figures.items()
+        key: replace(figure, samples=figure.samples[:processes]) if key[1].startswith("latency") else figure
+        for key, figure in figures.items()
     }
     return replace(side, figures=kept)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AsvRule:
+class AsvRule(NamedTuple):
     """A way to use asv."""
 
     name: str
@@ -194,12 +165,12 @@ class AsvRule:
     samples: bool
 
 
-ASV_RULES: tuple[AsvRule, ...] = (
-    AsvRule(name="asv compare, its times", method="time_call", samples=False),
-    AsvRule(name="asv continuous, its times", method="time_call", samples=True),
-    AsvRule(name="asv continuous, our paired ratios", method="track_latency_ratio", samples=True),
-    AsvRule(name="asv compare, drift", method="track_drift", samples=False),
-    AsvRule(name="asv compare, peak bytes", method="track_peak_bytes", samples=False),
+ASV_RULES = (
+    AsvRule("asv compare, its times", "time_call", samples=False),
+    AsvRule("asv continuous, its times", "time_call", samples=True),
+    AsvRule("asv continuous, our paired ratios", "track_latency_ratio", samples=True),
+    AsvRule("asv compare, drift", "track_drift", samples=False),
+    AsvRule("asv compare, peak bytes", "track_peak_bytes", samples=False),
 )
 
 _ROW = re.compile(r"^\|\s*([+!])\s*\|.*\|\s*\w+\.(\w+)\.\w+\('(\w+)', '\w+'\)\s*\|\s*$")
@@ -220,11 +191,8 @@ def asv_says(sets: Sets, base: int, head: int, fault: Fault, *, rule: AsvRule, f
             machine=MACHINE,
             only_changed=True,
         )
-    flagged = {
-        (match.group(2).replace("_", "-"), match.group(3))
-        for line in out.getvalue().splitlines()
-        if (match := _ROW.match(line))
-    }
+    rows = filter(None, map(_ROW.match, out.getvalue().splitlines()))
+    flagged = {(row[2].replace("_", "-"), row[3]) for row in rows}
     if bool(flagged) != worsened:
         raise AssertionError(f"asv says worsened = {worsened}, its table:\n{out.getvalue()}")
     return flagged
@@ -237,20 +205,16 @@ def _rows(sets: Sets, number: int, fault: Fault, rule: AsvRule) -> Iterator[tupl
         if not key.endswith(f".{rule.method}"):
             continue
         params = plain.get_result_params(key)
-        columns = [list(column) for column in _columns(plain, key, params)]
+        columns = _columns(plain, key, params)
         if fault is not None and key.split(".")[1].replace("_", "-") == fault[0][0]:
             index = params[0].index(repr(fault[0][1]))
-            worse = _columns(sets.results[number, fault[1]], key, params)
-            for column, other in zip(columns, worse, strict=True):
-                column[index] = other[index]
+            for column, worse in zip(columns, _columns(sets.results[number, fault[1]], key, params), strict=True):
+                column[index] = worse[index]
         values, stats, samples = columns
         kept = samples if rule.samples else [None] * len(values)
         yield key, params, values, stats, kept, plain.benchmark_version.get(key), MACHINE, ENVIRONMENT
 
 
-def _columns(one: Any, key: str, params: Any) -> tuple[list[Any], list[Any], list[Any]]:
-    return (
-        one.get_result_value(key, params),
-        one.get_result_stats(key, params),
-        one.get_result_samples(key, params),
-    )
+def _columns(result: Any, key: str, params: Any) -> list[list[Any]]:
+    readers = (result.get_result_value, result.get_result_stats, result.get_result_samples)
+    return [list(reader(key, params)) for reader in readers]

@@ -14,7 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.workers import WorkerError, call_each
+from precision_eval.stats.families import GATE_ERROR
+from precision_eval.stats.moderated import upper_quantile
+from precision_eval.studies.tracking import FULL, TrackedCell, preload
+from precision_eval.studies.tracking.paired import over_processes, timed_in_process
+from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
 
 CHANGE, RECALL, MOST_PROCESSES = 0.02, 0.95, 10_000
 LIMIT_S = 240.0
@@ -24,9 +32,6 @@ def needed_processes(
     spread: float, *, margin: float, cells: int, change: float = CHANGE, recall: float = RECALL
 ) -> int:
     """Return how many processes a side the gate needs to call a change a regression that often."""
-    from precision_eval.stats.families import GATE_ERROR
-    from precision_eval.stats.moderated import upper_quantile
-
     beyond = math.log1p(change) - math.log1p(margin)
     if beyond <= 0.0:
         raise ParameterError(
@@ -44,9 +49,6 @@ def needed_processes(
 
 def tracked_cases() -> list[tuple[str, str]]:
     """Return case and size of what asv follows."""
-    from precision_eval.studies.tracking import TrackedCell
-    from precision_eval.studies.tracking.selection import TIMED_CASES, sizes_of
-
     return [
         (case, size)
         for case in TIMED_CASES
@@ -56,11 +58,7 @@ def tracked_cases() -> list[tuple[str, str]]:
 
 def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
     """Time a tracked case in so many processes: one entry per fix, with the ratios of its processes."""
-    from precision_eval.core.workers import WorkerError, call_each
-    from precision_eval.studies.tracking import FULL, TrackedCell, preload
-    from precision_eval.studies.tracking.paired import over_processes, timed_in_process
-
-    preload("latency")
+    preload()
     place, effort = TrackedCell(case=case, mode="eager", size=size), replace(FULL.options, processes=processes)
     fixes = tuple(fix.id for fix in place.fixes(replace(FULL, options=effort)))
     cell = place.cell(fixes, "latency", effort)
@@ -76,8 +74,6 @@ def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
 
 def figures(cells: Sequence[Mapping[str, Any]], *, margin: float) -> list[dict[str, Any]]:
     """Return each cell's spread and the processes a side that 2 % asks for."""
-    import numpy as np
-
     found = []
     for cell in cells:
         spread = float(np.log(cell["ratios"]).std(ddof=1))

@@ -11,109 +11,35 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from precision_eval.core.environment import git_commit
-from precision_eval.core.errors import RecordError
 from precision_eval.studies.versions.changes import SESSION_MARGIN
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import plain_share, share_text, span
-from validation.versions.rivals import NO_MARGIN, OURS, RULES, Table, session_rules
-from validation.versions.session_noise import estimated, made_table, measured_tables
+from validation.versions.rivals import NO_MARGIN, OURS, RULES, Found, Table, session_rules
 from validation.versions.sessions import METRICS, Sessions, read_sessions
-
-Floats = NDArray[np.float64]
-
-VERSIONS = 10
-SERIES = 8
-SIZES = (3.0, 4.0, 6.0)
-SCALE = 0.01
-"""Of made-up noise: 1 % between processes."""
+from validation.versions.tables import (
+    CONDITIONS,
+    SERIES,
+    SIZES,
+    VERSIONS,
+    Condition,
+    Residuals,
+    Steps,
+    estimated,
+    made_table,
+    measured_tables,
+    noise_on_record,
+)
 
 LEAST_RECALL = 0.90
 MOST_FALSE = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Condition:
-    """What the tables are made of."""
-
-    noise: str
-    processes: int
-    unit: str
-    metric: str = "latency_ratio"
-
-    @property
-    def name(self) -> str:
-        """As in the file."""
-        if self.noise == "sessions":
-            margin = f"{100 * SESSION_MARGIN[self.metric]:.0f} %"
-            return f"sessions, {self.metric}, {self.processes} processes, steps in SD of a {self.unit} beyond {margin}"
-        return f"{self.noise} noise, {self.processes} processes, steps in SD of a {self.unit}"
-
-
-CONDITIONS = (
-    Condition(noise="real", processes=3, unit="process"),
-    Condition(noise="normal", processes=3, unit="process"),
-    Condition(noise="heavy", processes=3, unit="process"),
-    Condition(noise="real", processes=5, unit="process"),
-    Condition(noise="normal", processes=3, unit="value"),
-    Condition(noise="real", processes=3, unit="value"),
-    Condition(noise="sessions", processes=3, unit="process"),
-    Condition(noise="sessions", processes=3, unit="process", metric="latency_to_anchor"),
-)
-
-
-def real_residuals(path: Path) -> list[tuple[Floats, float]]:
-    """Return the noise of processes on record, cell by cell."""
-    from precision_eval.stats.robust import pair_scale
-
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        ratios = (json.loads(line).get("data") or {}).get("process_ratios") or ()
-        if len(ratios) < 5 or len(set(ratios)) < 5:
-            continue
-        logs = np.log(np.asarray(ratios))
-        residuals = (logs - np.median(logs)) * math.sqrt(logs.size / (logs.size - 1.0))
-        found.append((residuals, float(pair_scale(logs[None, None])[0])))
-    return found
-
-
-def _series_noise(
-    condition: Condition, rng: np.random.Generator, residuals: Sequence[tuple[Floats, float]]
-) -> tuple[Floats, float]:
-    """Return noise of one series, shape (VERSIONS, processes), and its standard deviation."""
-    shape = (VERSIONS, condition.processes)
-    if condition.noise == "normal":
-        return SCALE * rng.standard_normal(shape), SCALE
-    if condition.noise == "heavy":
-        return SCALE * rng.standard_t(3.0, shape) * (0.6745 / 0.7649), SCALE  # quartiles of normal and t₃
-    pool, scale = residuals[int(rng.integers(len(residuals)))]
-    return rng.choice(pool, shape), scale
-
-
-def _table(
-    condition: Condition, rng: np.random.Generator, residuals: Sequence[tuple[Floats, float]], *, steps: bool
-) -> tuple[Table, dict[str, tuple[int, float]]]:
-    """Return a table, and where its steps are: name to (version, size)."""
-    table: dict[str, list[Floats]] = {}
-    injected = {}
-    for number in range(SERIES):
-        noise, scale = _series_noise(condition, rng, residuals)
-        levels = np.zeros(VERSIONS)
-        if steps and number % 2:
-            version, size = int(rng.integers(1, VERSIONS)), float(rng.choice(SIZES))
-            unit = scale / (math.sqrt(condition.processes) if condition.unit == "value" else 1.0)
-            levels[version:] += float(rng.choice([-1.0, 1.0])) * size * unit
-            injected[f"fix_{number}"] = (version, size)
-        table[f"fix_{number}"] = list(np.exp(levels[:, None] + noise))
-    return table, injected
 
 
 def run_condition(
@@ -122,23 +48,16 @@ def run_condition(
     tables: int,
     noise_floor_tables: int,
     seed: int,
-    residuals: Sequence[tuple[Floats, float]],
-    sessions: Sessions | None = None,
+    residuals: Sequence[Residuals],
+    sessions: Sessions,
 ) -> dict[str, Any]:
     """Run every rule on the same tables."""
     rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
-    rules = RULES
-    if condition.noise == "sessions":
-        rules, metric = session_rules(condition.metric), condition.metric
-        measured = measured_tables(sessions or {}, metric)
-        made = [
-            made_table(measured, rng, versions=VERSIONS, sizes=SIZES, metric=metric, steps=number < tables)
-            for number in range(tables + noise_floor_tables)
-        ]
-    else:
-        made = [
-            _table(condition, rng, residuals, steps=number < tables) for number in range(tables + noise_floor_tables)
-        ]
+    rules, source = RULES, residuals
+    if condition.of_sessions:
+        rules, source = session_rules(condition.metric), measured_tables(sessions, condition.metric)
+    numbers = range(tables + noise_floor_tables)
+    made = [made_table(condition, rng, source, steps=number < tables) for number in numbers]
     return {name: _scored(rule, made, tables) for name, rule in rules.items()}
 
 
@@ -146,79 +65,57 @@ def about_sessions(source: Mapping[str, Any], sessions: Sessions) -> dict[str, A
     """Return what sessions differ by, what is reported of them as they were measured, and the ratios themselves."""
     metrics = {}
     for metric in METRICS:
-        noises = {
-            f"{case}/{fix}": noise
-            for case, members in sessions.items()
-            for fix, noise in ((fix, estimated(ratios)) for fix, ratios in members[metric].items())
-        }
         tables, rules = measured_tables(sessions, metric), session_rules(metric)
-        counted = {
-            word: [sum(bool(places) for table in tables for places in rules[rule](table).values()), len(noises)]
-            for word, rule in (("with", OURS), ("without", NO_MARGIN))
+        noises = {
+            f"{case}/{fix}": estimated(ratios)
+            for case, table in zip(sessions, tables, strict=True)
+            for fix, ratios in table.items()
         }
         metrics[metric] = {
             "session_sd": {name: round(noise.session_sd, 5) for name, noise in noises.items()},
             "process_sd": {name: round(noise.process_sd, 5) for name, noise in noises.items()},
             "largest_difference": round(math.expm1(max(noise.largest_difference for noise in noises.values())), 5),
             "margin": SESSION_MARGIN[metric],
-            "as_measured": counted,
+            "as_measured": {
+                word: [sum(bool(steps) for table in tables for steps in rules[rule](table).values()), len(noises)]
+                for word, rule in (("with", OURS), ("without", NO_MARGIN))
+            },
         }
-    first = next(iter(next(iter(sessions.values())).values()))
-    count = len(next(iter(first.values())))
-    held = {"source": dict(source), "count": count, "cases": list(sessions), "metrics": metrics}
-    return held | {"ratios": sessions}
+    count = len(next(iter(tables[0].values())))
+    return {"source": source, "count": count, "cases": list(sessions), "metrics": metrics, "ratios": sessions}
 
 
-def _scored(rule: Any, made: Sequence[tuple[Table, Mapping[str, tuple[int, float]]]], tables: int) -> dict[str, Any]:
-    outcomes: list[tuple[int, float, bool, bool]] = []
-    reports = false_reports = far_reports = flagged = quiet = 0
-    noise_floor_flagged = 0
-    for number, (table, injected) in enumerate(made):
-        found = rule(table)
-        for name, places in found.items():
-            version, size = injected.get(name, (0, 0.0))
-            if size:
-                near = any(abs(place - version) <= 1 for place in places)
-                outcomes.append((version, size, version in places, near))
-            elif number < tables:
-                quiet, flagged = quiet + 1, flagged + bool(places)
-            reports += len(places) if number < tables else 0
-            wrong = [place for place in places if place != version or not size]
-            false_reports += len(wrong) if number < tables else 0
-            far_reports += sum(not size or abs(place - version) > 1 for place in wrong) if number < tables else 0
-        noise_floor_flagged += number >= tables and any(found.values())
-    noise_floor_tables = len(made) - tables
+def _scored(rule: Callable[[Table], Found], made: Sequence[tuple[Table, Steps]], tables: int) -> Data:
+    """Count (hits, trials): shares are for the reader to divide, so that their uncertainty stays visible."""
+    answers = [(number, injected, rule(table)) for number, (table, injected) in enumerate(made)]
+    series = [
+        (*injected.get(name, (0, 0.0)), places)  # version and size of the step, 0 where there is none
+        for number, injected, found in answers
+        if number < tables
+        for name, places in found.items()
+    ]
+    outcomes = [(version, size, version in places) for version, size, places in series if size]
+    near = [any(abs(place - version) <= 1 for place in places) for version, size, places in series if size]
+    wrong = [(place, at, size) for at, size, places in series for place in places if place != at or not size]
+    reports = sum(len(places) for *_, places in series)
+    versions = range(1, VERSIONS)
     return {
-        "recall": _share([exact for _, _, exact, _ in outcomes]),
-        "recall_near": _share([near for *_, near in outcomes]),
-        "recall_by_size": {f"{s:g}": _share([e for _, z, e, _ in outcomes if z == s]) for s in SIZES},
-        "recall_by_version": {str(v): _share([e for w, _, e, _ in outcomes if w == v]) for v in range(1, VERSIONS)},
+        "recall": _share([exact for *_, exact in outcomes]),
+        "recall_near": _share(near),
+        "recall_by_size": {f"{s:g}": _share([e for _, z, e in outcomes if z == s]) for s in SIZES},
+        "recall_by_version": {str(v): _share([e for w, _, e in outcomes if w == v]) for v in versions},
         "recall_at_3_by_version": {
-            str(v): _share([e for w, z, e, _ in outcomes if w == v and z == SIZES[0]]) for v in range(1, VERSIONS)
+            str(v): _share([e for w, z, e in outcomes if w == v and z == SIZES[0]]) for v in versions
         },
-        "series_without_step_flagged": [flagged, quiet],
-        "false_among_reports": [false_reports, reports],
-        "far_among_reports": [far_reports, reports],
-        "tables_without_steps_flagged": [noise_floor_flagged, noise_floor_tables],
+        "series_without_step_flagged": _share([bool(places) for _, size, places in series if not size]),
+        "false_among_reports": [len(wrong), reports],
+        "far_among_reports": [sum(not size or abs(place - at) > 1 for place, at, size in wrong), reports],
+        "tables_without_steps_flagged": _share([any(f.values()) for number, _, f in answers if number >= tables]),
     }
 
 
 def _share(hits: Sequence[bool]) -> list[int]:
-    """Return (hits, trials): shares are for the reader to divide, so that their uncertainty stays visible."""
     return [sum(hits), len(hits)]
-
-
-def noise_on_record(path: Path) -> list[tuple[Floats, float]]:
-    """Return :func:`real_residuals`; a file that has none is named in one line."""
-    try:
-        residuals = real_residuals(path)
-    except OSError as error:
-        raise RecordError(f"residuals={path} cannot be read: {error.strerror}; name a run's records") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise RecordError(f"residuals={path} is no file of records ({error}); name a run's records") from error
-    if not residuals:
-        raise RecordError(f"residuals={path} has no cell with five processes; name another run's")
-    return residuals
 
 
 def _sessions(options: Options) -> tuple[dict[str, Any], Sessions] | None:
@@ -226,7 +123,7 @@ def _sessions(options: Options) -> tuple[dict[str, Any], Sessions] | None:
     return read_sessions(path) if path.exists() else None
 
 
-def settings_of(options: Options, residuals: Sequence[tuple[Floats, float]]) -> Data:
+def settings_of(options: Options, residuals: Sequence[Residuals]) -> Data:
     """Return what all conditions of a summary share."""
     return {
         **{name: options[name] for name in ("tables", "noise_floor_tables", "seed")},
@@ -238,33 +135,27 @@ def settings_of(options: Options, residuals: Sequence[tuple[Floats, float]]) -> 
 def _trials(options: Options) -> list[Trial]:
     sessions = _sessions(options)
     shared = json.dumps(settings_of(options, noise_on_record(Path(options["residuals"]))), sort_keys=True)
-    keys = {condition: f"{condition.name}@{shared}" for condition in CONDITIONS}
-    if sessions is None:
-        keys = {condition: key for condition, key in keys.items() if not _of_sessions(condition)}
-    else:
-        keys |= {condition: f"{key}@{sessions[0]}" for condition, key in keys.items() if _of_sessions(condition)}
-    return [Trial(key, condition) for condition, key in keys.items()]
-
-
-def _of_sessions(condition: Condition) -> bool:
-    return condition.noise == "sessions"
+    return [
+        Trial(f"{condition.name}@{shared}" + (f"@{sessions[0]}" if condition.of_sessions else ""), condition)
+        for condition in CONDITIONS
+        if sessions or not condition.of_sessions
+    ]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    residuals, sessions = noise_on_record(Path(options["residuals"])), _sessions(options)
+    residuals, measured = noise_on_record(Path(options["residuals"])), _sessions(options)
+    settings, counts = settings_of(options, residuals), ("tables", "noise_floor_tables", "seed")
     for key, condition, _ in trials:
-        rules = run_condition(
-            condition,
-            tables=options["tables"],
-            noise_floor_tables=options["noise_floor_tables"],
-            seed=options["seed"],
-            residuals=residuals,
-            sessions=sessions[1] if sessions else None,
-        )
-        about = about_sessions(*sessions) if sessions and _of_sessions(condition) else None
-        found = {**asdict(condition), "rules": rules, "commit": git_commit()}
-        settings = settings_of(options, residuals)
-        yield {"key": key, "name": condition.name, "settings": settings, "condition": found, "sessions": about}
+        source, sessions = measured if measured and condition.of_sessions else ({}, {})
+        shared = {name: options[name] for name in counts}
+        rules = run_condition(condition, residuals=residuals, sessions=sessions, **shared)
+        yield {
+            "key": key,
+            "name": condition.name,
+            "settings": settings,
+            "condition": {**asdict(condition), "rules": rules, "commit": git_commit()},
+            "sessions": about_sessions(source, sessions) if sessions else None,
+        }
 
 
 def _summary(lines: list[Data], options: Options) -> Data:
@@ -286,30 +177,30 @@ def _figures(content: Data) -> list[Figure]:
     for name, condition in content["conditions"].items():
         rules = condition["rules"]
         ours = rules[OURS]
-        smallest = ours["recall_by_size"][min(ours["recall_by_size"], key=float)]
-        without = (
-            f"series without a step, reported {plain_share(*ours['series_without_step_flagged'])}; tables without any "
+        smallest = plain_share(*ours["recall_by_size"][min(ours["recall_by_size"], key=float)])
+        beyond = (
+            f"; not beside a step {plain_share(*ours['far_among_reports'])}; series without a step, reported "
+            f"{plain_share(*ours['series_without_step_flagged'])}; tables without any "
             f"{plain_share(*ours['tables_without_steps_flagged'])}"
         )
-        figures += [
-            _rate(
-                f"steps found at their version, {name}", rules, "recall",
-                least=LEAST_RECALL, more=f"; of the smallest {plain_share(*smallest)}",
+        rows = [
+            (
+                "steps found at their version",
+                "recall",
+                LEAST_RECALL,
+                1.0,
+                f"; of the smallest {smallest}",
             ),
-            _rate(
-                f"false among reports, {name}", rules, "false_among_reports",
-                most=MOST_FALSE, more=f"; not beside a step {plain_share(*ours['far_among_reports'])}; {without}",
-            ),
-            _rate(f"steps found within one version, {name}", rules, "recall_near"),
-            _rate(f"series without a step, reported, {name}", rules, "series_without_step_flagged"),
-            _rate(f"tables without any step, reported, {name}", rules, "tables_without_steps_flagged"),
-        ]  # fmt: skip
+            ("false among reports", "false_among_reports", 0.0, MOST_FALSE, beyond),
+            ("steps found within one version", "recall_near", 0.0, 1.0, ""),
+            ("series without a step, reported", "series_without_step_flagged", 0.0, 1.0, ""),
+            ("tables without any step, reported", "tables_without_steps_flagged", 0.0, 1.0, ""),
+        ]
+        figures += [_rate(f"{words}, {name}", rules, *row) for words, *row in rows]
     return figures
 
 
-def _rate(
-    name: str, rules: Mapping[str, Data], score: str, *, least: float = 0.0, most: float = 1.0, more: str = ""
-) -> Figure:
+def _rate(name: str, rules: Mapping[str, Data], score: str, least: float, most: float, more: str) -> Figure:
     """A share of this suite's rule, with the others'."""
     rivals = {rule: share_text(*scores[score]) for rule, scores in rules.items() if rule != OURS}
     hits, total = rules[OURS][score]

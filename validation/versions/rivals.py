@@ -36,33 +36,17 @@ def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, f
 def _result_set(table: Table, number: int, metric: str) -> ResultSet:
     points = [_point(name, rows[number], metric) for name, rows in table.items()]
     return ResultSet(
-        machine="trial",
-        commit="0" * 40,
-        environment=str(number),
-        python="3.11",
-        torch_version=f"2.{number}.0",
-        cuda_build=False,
-        date_ms=number,
-        source=Path("trial.json"),
-        hardware={},
+        machine="trial", commit="0" * 40, environment=str(number), python="3.11", torch_version=f"2.{number}.0",
+        cuda_build=False, date_ms=number, source=Path("trial.json"), hardware={},
         points={point.key: point for point in points},
-    )
+    )  # fmt: skip
 
 
 def _point(name: str, samples: Floats, metric: str) -> AsvPoint:
     return AsvPoint(
-        mode="eager",
-        case="trial",
-        metric=metric,
-        fix=name,
-        size="tiny",
-        state="measured",
-        value=float(np.median(samples)),
-        samples=tuple(map(float, samples)),
-        interval_99=None,
-        unit="",
-        benchmark_version="1",
-    )
+        mode="eager", case="trial", metric=metric, fix=name, size="tiny", state="measured", unit="",
+        value=float(np.median(samples)), samples=tuple(map(float, samples)), interval_99=None, benchmark_version="1",
+    )  # fmt: skip
 
 
 def by_factor(table: Table, factor: float) -> Found:
@@ -81,18 +65,13 @@ def by_asv(table: Table) -> Found:
 
     found = {}
     for name, rows in table.items():
-        stats = [compute_stats(list(map(float, row)), 1) for row in rows]
-        weights = [_asv_weight(one) for _, one in stats]
-        whole = None if any(weight is None for weight in weights) else weights
-        steps = detect_steps([value for value, _ in stats], whole)
+        values, stats = zip(*(compute_stats(list(map(float, row)), 1) for row in rows), strict=True)
+        widths = [one["ci_99_b"] - one["ci_99_a"] for one in stats]
+        # as asv's graphs have it: 2 over the width of the interval, and no weights where one is not finite
+        usable = all(math.isfinite(width) and width > 0.0 for width in widths)
+        steps = detect_steps(list(values), [2.0 / width for width in widths] if usable else None)
         found[name] = [int(left) for left, *_ in steps[1:]]
     return found
-
-
-def _asv_weight(stats: Mapping[str, float]) -> float | None:
-    """Weight of a value as asv's graphs have it: 2 over the width of the interval; None where that is not finite."""
-    width = stats["ci_99_b"] - stats["ci_99_a"]
-    return 2.0 / width if math.isfinite(width) and width > 0.0 else None
 
 
 OURS = "precision-eval versions"

@@ -1,7 +1,7 @@
 """Drift over seeds under several torch versions: whether a change of the tracked drift, of one seed, is more than luck.
 
 A *cell* is ``CASE:SIZE``, eager. Each version measures in an interpreter of its own environment, as
-``precision-eval torch-sweep`` makes them, with the packages of this checkout; seeds are 0 to N − 1, seed 0 being the
+``python -m tools torch-sweep`` makes them, with the packages of this checkout; seeds are 0 to N − 1, seed 0 being the
 tracked one. A line per version, cell and fix is appended as it ends.
 """
 
@@ -18,8 +18,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
+from precision_eval.cases.systems import case_by_id
+from precision_eval.core.environment import cpu_model, source_sha256
 from precision_eval.core.errors import ParameterError, RecordError
-from precision_eval.studies.versions.drift_seeds import LEAST_SEEDS, SEEDS_NAME, read_drift_seeds, seed_step
+from precision_eval.measure.registry import run_cell
+from precision_eval.studies.tracking import FULL, TrackedCell, metric_by_id, version_of
+from precision_eval.studies.versions.drift_seeds import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +38,6 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
     """Measure one fix of a cell over seeds, in this process and under its torch."""
-    import torch
-
-    from precision_eval.core.environment import cpu_model, source_sha256
-    from precision_eval.measure.registry import run_cell
-    from precision_eval.studies.tracking import FULL, TrackedCell, version_of
-    from precision_eval.studies.tracking.metrics import metric_by_id
-
     case, _, size = cell.partition(":")
     place, metric = TrackedCell(case=case, mode="eager", size=size), metric_by_id("drift")
     measure = metric.measure_of(place.entry.measures)
@@ -56,18 +55,9 @@ def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
     ran = torch.__version__.partition("+")[0]
     version = version_of(place.entry, "eager", metric)
     return {
-        "key": _key(ran, cell, fix, seeds, version),
-        "mode": "eager",
-        "case": case,
-        "fix": fix,
-        "size": size,
-        "torch_version": ran,
-        "torch_build": torch.__version__,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "benchmark_version": version,
-        "cpu": cpu_model(),
-        "source_sha256": source_sha256(),
-        "drift": drift,
+        **{"key": _key(ran, cell, fix, seeds, version), "mode": "eager", "case": case, "fix": fix, "size": size},
+        **{"torch_version": ran, "torch_build": torch.__version__, "benchmark_version": version, "cpu": cpu_model()},
+        **{"capability": torch.backends.cpu.get_cpu_capability(), "source_sha256": source_sha256(), "drift": drift},
     }
 
 
@@ -77,10 +67,6 @@ def _key(version: str, cell: str, fix: str, seeds: int, benchmark_version: str) 
 
 def _trials(options: Options) -> list[Trial]:
     """Every version, cell and fix, under today's definition of the drift."""
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.studies.tracking import version_of
-    from precision_eval.studies.tracking.metrics import metric_by_id
-
     seeds, metric = options["seeds"], metric_by_id("drift")
     if seeds < LEAST_SEEDS:
         raise ParameterError(f"seeds={seeds} are too few to judge by; give {LEAST_SEEDS} or more")
@@ -117,7 +103,7 @@ def _python(environments: Path, version: str) -> Path:
     found = sorted(environments.glob(f"torch{version}-py*/bin/python"))
     if not found:
         raise RecordError(
-            f"{environments} has no environment of torch {version}; `precision-eval torch-sweep --versions {version} "
+            f"{environments} has no environment of torch {version}; `python -m tools torch-sweep --versions {version} "
             f"--environments {environments}` makes it"
         )
     return found[0].absolute()
@@ -125,15 +111,16 @@ def _python(environments: Path, version: str) -> Path:
 
 def _figures(lines: list[Data]) -> list[Figure]:
     """The factor between neighbouring versions, over seeds."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / SEEDS_NAME
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        found = read_drift_seeds(path.parent)
-    definitions: Mapping[Any, str] = {one.key: one.benchmark_version for one in found}
+    names = [name for name in SeedDrift.__dataclass_fields__ if name != "drift"]
+    drifts = [
+        SeedDrift(**{name: line[name] for name in names}, drift=tuple((int(n), d) for n, d in line["drift"].items()))
+        for line in {line["key"]: line for line in lines}.values()
+    ]
+    definitions: Mapping[Any, str] = {one.key: one.benchmark_version for one in drifts}
     versions = sorted({line["torch_version"] for line in lines}, key=lambda text: tuple(map(int, text.split("."))))
     figures = []
     for (before, at), (key, definition) in itertools.product(itertools.pairwise(versions), definitions.items()):
-        step = seed_step(found, key, before=before, at=at, benchmark_version=definition)
+        step = seed_step(drifts, key, before=before, at=at, benchmark_version=definition)
         if step is not None:
             low, high = step.interval
             name = f"{before} → {at} {key[1]}:{key[4]} {key[3]}"

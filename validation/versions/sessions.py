@@ -10,18 +10,19 @@ file.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from precision_eval.core.environment import cpu_model, git_commit, source_sha256
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
+from precision_eval.core.workers import call_isolated
+from precision_eval.studies.tracking import FULL, TrackedCell, outcomes_of, preload
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (
@@ -38,13 +39,13 @@ Sessions = dict[str, dict[str, dict[str, list[list[float]]]]]
 """Case → metric → fix → one list of ratios, one per process, for each session."""
 
 
-def measured_session(folder: Path) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Measure a session in children of this process."""
-    from precision_eval.studies.tracking import FULL, TrackedCell, outcomes_of
-
+def measured_session(folder: Path, cases: Sequence[tuple[str, str]]) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Measure a session in children of this process, which has imported torch and run nothing."""
+    warnings.simplefilter("ignore")
+    preload()
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     shutil.rmtree(folder / f"run.{FULL.name}", ignore_errors=True)  # records of the last session
-    for case, size in CASES:
+    for case, size in cases:
         place = TrackedCell(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
         found[f"{case}/{size}"] = {
@@ -83,9 +84,6 @@ def _in_all(found: Sequence[dict[str, list[float]]]) -> dict[str, list[list[floa
 
 def _source() -> dict[str, Any]:
     """Return what sessions share."""
-    from precision_eval.core.environment import cpu_model, git_commit, source_sha256
-    from precision_eval.studies.tracking import FULL
-
     return {
         "cpu": cpu_model(),
         "torch": metadata.version("torch"),
@@ -104,16 +102,14 @@ def _trials(options: Options) -> list[Trial]:
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     for key, (source, folder), _ in trials:
-        yield {"key": key, "source": source, "at": datetime.now(UTC).isoformat(), "found": _one_session(folder)}
+        yield {"key": key, "source": source, "at": datetime.now(UTC).isoformat(), "found": one_session(folder)}
 
 
-def _one_session(folder: Path) -> Any:
+def one_session(folder: Path) -> Data:
+    """Measure a session in a fresh interpreter."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-W", "ignore", "-m", "validation.versions.sessions", str(folder)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise RecordError("a session could not be measured; its message stands above; run again to go on")
-    return json.loads(done.stdout.splitlines()[-1])
+    session: Data = call_isolated("validation.versions.sessions:measured_session", folder, CASES, start="spawn")
+    return session
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
@@ -135,9 +131,3 @@ EXPERIMENT = Experiment(
     figures=_figures,
     settings={"sessions": (3, 12)},
 )
-
-if __name__ == "__main__":
-    from precision_eval.studies.tracking import preload
-
-    preload("latency")
-    print(json.dumps(measured_session(Path(sys.argv[1])), allow_nan=False))
