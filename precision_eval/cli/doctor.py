@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,14 +14,16 @@ from precision_eval.cli.exit_codes import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
+    from precision_eval.diagnose.doctor import Diagnosis
     from precision_eval.diagnose.doctor.targets import DoctorTarget
 
 _HELP = """Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.
 
-The model runs once under observation. Told are the first operation at which dtypes split without anybody having asked
-for it, by module and line, with the history of each operand; silent promotions and casts; modules held in another
-dtype; what autocast changed; which attention backend ran; values near overflow. Then every fix is tried on the model
-from outside, and those that cure it are ranked by drift against float64, paired latency and memory.
+The model runs once under observation. The report names the first operation at which dtypes split without anybody having
+asked for it, by module and line, with the history of each operand; a change that mends it, run on a copy; silent
+promotions and casts; modules held in another dtype; what autocast changed; which attention backend ran; values near
+overflow; and where a drift enters that the format does not explain. Then every fix is tried on the model from outside,
+and those that cure it are ranked by drift against float64, paired latency and memory.
 
 FACTORY is a function without arguments that returns (model, inputs), inputs being a tuple or a dict. Mixed dtypes on
 purpose, such as norms and rotations that cast in and out, are no fault. Exit code 0 without a fault, 1 with one.
@@ -32,6 +35,8 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 [cyan]precision-eval doctor --hf ./checkpoint --dtype float16[/cyan]  safetensors only; needs the extra zoo
 
 [cyan]precision-eval doctor --case metavoice-decode --no-latency[/cyan]  one of this suite's own
+
+[cyan]precision-eval doctor mypackage.loading:model_and_inputs --write-patch fix.patch[/cyan]  then git apply fix.patch
 
 [cyan]precision-eval doctor mypackage.loading:model_and_inputs --no-fixes --json > found.json[/cyan]
 """
@@ -53,8 +58,12 @@ def doctor(
     fixes: Annotated[bool, typer.Option(help="Try every fix from outside.")] = True,
     latency: Annotated[bool, typer.Option(help="Time the fixes that cure.")] = True,
     compiled: Annotated[
-        bool, typer.Option("--compile/--no-compile", help="Also under torch.compile, backend aot_eager.")
-    ] = True,
+        bool, typer.Option("--compile/--no-compile", help="Also under torch.compile, backend aot_eager; slow.")
+    ] = False,
+    write_patch: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the suggested change of the source, which git apply takes."),
+    ] = None,
     budget: Annotated[
         float,
         typer.Option(
@@ -77,8 +86,20 @@ def doctor(
         from precision_eval.diagnose.doctor.diagnosis import rendered
 
         Console(highlight=False, emoji=False).print(rendered(diagnosis), crop=False)
+    if write_patch is not None:
+        _write(diagnosis, write_patch)
     if diagnosis.faults:
         raise typer.Exit(EXIT_VERDICT)
+
+
+def _write(diagnosis: Diagnosis, path: Path) -> None:
+    patch = next((patch for patch in diagnosis.patches if patch.diff), None)
+    if patch is None:
+        typer.echo(f"nothing written to {path}: no line of source was found whose change mends the model", err=True)
+        return
+    path.write_text(patch.diff, encoding="utf-8")
+    run = "no fault left when run" if patch.verified else f"left when run: {'; '.join(patch.left[:3])}"
+    typer.echo(f"wrote {path} ({run}); apply it with git apply {path}", err=True)
 
 
 def _target(

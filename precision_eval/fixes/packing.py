@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -60,6 +61,11 @@ class ExaminedModel(Packed):
         args, kwargs = self._rebuild(leaves)
         return args, kwargs
 
+    def objects(self) -> list[tuple[str, Any]]:
+        """List what is neither tensor nor plain value among the inputs, such as caches, by name."""
+        others = zip(self._other_names, self._others, strict=True)
+        return [(name, other[0]) for name, other in others if other and not isinstance(other[0], _PLAIN)]
+
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the model."""
         args, kwargs = self.arguments(tensors)
@@ -107,9 +113,14 @@ def _name(path: tuple[Any, ...], parameters: list[str]) -> str:
 
 
 def floating_leaves(value: Any) -> tuple[torch.Tensor, ...]:
-    """List the floating tensors of what a model returned, in order; attributes of plain objects are not entered."""
-    leaves = pytree.tree_leaves(value)
-    return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+    """List the floating tensors of what a model returned, in order, those in fields of dataclasses too."""
+    tensors: list[torch.Tensor] = []
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            tensors += [leaf] if leaf.is_floating_point() else []
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            tensors += [tensor for entry in fields(leaf) for tensor in floating_leaves(getattr(leaf, entry.name, None))]
+    return tuple(tensors)
 
 
 def packed(model: Any, inputs: tuple[Any, ...]) -> ExaminedModel:

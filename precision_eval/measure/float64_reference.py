@@ -10,8 +10,8 @@ random numbers has none: from one seed, formats draw different numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
         doubts.append("mps has no float64")
     else:
         for name, hold, bytes_ in (
-            ("float64", _whole, ROOM * needed_bytes),
+            ("float64", in_float64, ROOM * needed_bytes),
             ("float64, layer by layer", _by_layer, 0.0),
         ):
             if bytes_ > available_bytes:
@@ -71,11 +71,11 @@ def _first_that_runs(subject: ExaminedModel, available_bytes: int, *, seed: int)
                     "reference is float64 layer by layer"
                 )
                 continue
-            found = _run(subject, hold, seed=seed)
+            found = run_as(subject, hold, seed=seed)
             if _may_serve(subject, found):
                 return Reference(found.outputs, name, tuple(doubts))
             doubts.append(f"no reference in {name}: {_why(found)}")
-    found = _run(subject, _in_float32, seed=seed, wide=torch.float32)
+    found = run_as(subject, in_float32, torch.float32, seed=seed)
     if _may_serve(subject, found):
         doubts.append("drift is held to float32, so what is finer than float32 is not seen")
         return Reference(found.outputs, "float32", tuple(doubts))
@@ -98,14 +98,22 @@ def _why(found: CallOutcome) -> str:
     return "its output is not finite"
 
 
-def _run(subject: ExaminedModel, hold: Any, *, seed: int, wide: torch.dtype = torch.float64) -> CallOutcome:
+def run_as(
+    subject: ExaminedModel,
+    hold: Callable[[ExaminedModel], AbstractContextManager[None]],
+    wide: torch.dtype = torch.float64,
+    *,
+    seed: int = 0,
+    through: Callable[[ExaminedModel, tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]] | None = None,
+) -> CallOutcome:
+    """Call a copy held in a wider format; `through` calls it in another way."""
     twin = copied(subject)
     inputs = tuple(t.to(wide) if t.is_floating_point() else t for t in twin.tensors)
     default = torch.get_default_dtype()
 
     def call() -> tuple[torch.Tensor, ...]:
         with hold(twin):
-            return twin(*inputs)
+            return twin(*inputs) if through is None else through(twin, inputs)
 
     torch.set_default_dtype(wide)
     try:
@@ -126,14 +134,16 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
 
 
 @contextmanager
-def _whole(twin: ExaminedModel) -> Iterator[None]:
+def in_float64(twin: ExaminedModel) -> Iterator[None]:
+    """Hold a copy in float64, in which casts to narrower formats do nothing."""
     _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
     with keeping_float64(factories=True):
         yield
 
 
 @contextmanager
-def _in_float32(twin: ExaminedModel) -> Iterator[None]:
+def in_float32(twin: ExaminedModel) -> Iterator[None]:
+    """Hold a copy in float32."""
     _widen(twin, torch.float32, kinds=("parameter", "buffer", "attribute"))
     yield
 

@@ -24,6 +24,7 @@ from precision_eval.fixes.packing import ExaminedModel, packed
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
 from precision_eval.trace.provenance import ProvenanceMap, named_tensors, tensors_in
+from precision_eval.trace.value_counts import ValueCounts
 
 PREFIX = "model."
 BEYOND = 10.0
@@ -203,9 +204,9 @@ def observe_call(
     inputs: tuple[torch.Tensor, ...],
     *,
     base: torch.dtype,
-    values: bool,
+    values: bool | ValueCounts,
 ) -> tuple[DtypeFlow, CallOutcome]:
-    """Observe one call."""
+    """Observe one call; `values` says whether results are counted, or by what."""
     declared = _declared_wide(model)
     named = dict(zip(model.names, inputs, strict=True))
     stored = [entry for entry in named_tensors(model, named, prefix=PREFIX) if not entry[1].startswith("tensors[")]

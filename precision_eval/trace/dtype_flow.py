@@ -134,14 +134,20 @@ class DtypeFlow(TorchFunctionMode):
     """Follows one call."""
 
     def __init__(
-        self, tensors: ProvenanceMap, base: torch.dtype, paths: dict[int, str], *, watched: frozenset[str], values: bool
+        self,
+        tensors: ProvenanceMap,
+        base: torch.dtype,
+        paths: dict[int, str],
+        *,
+        watched: frozenset[str],
+        values: bool | ValueCounts,
     ) -> None:
         super().__init__()
         self.tensors = tensors
         self.base = base
         self.modules = ModuleCalls(paths)
         self.watched = watched
-        self.numbers = ValueCounts() if values else None
+        self.numbers = values if isinstance(values, ValueCounts) else ValueCounts() if values else None
         self.events: list[Event] = []
         self.uses: dict[str, Event] = {}
         self.raised: list[tuple[BaseException, Event]] = []
@@ -365,6 +371,9 @@ class DtypeFlow(TorchFunctionMode):
             for operand, record in operation.pairs()
             if operand[1].dim() > 0 or kind not in (OperationKind.PLAIN, OperationKind.WRITE)
         ]
+        if operation.kwargs and ("out",) in [key for (key, _), _ in counting]:
+            self._written_out(operation, counting)
+            return event
         if kind is OperationKind.ATTENTION:
             counting = counting[:3]  # masks may be of another dtype
         if len({record.dtype for _, record in counting}) < 2 or kind is OperationKind.BATCH_NORM:
@@ -378,6 +387,24 @@ class DtypeFlow(TorchFunctionMode):
         new = self._event("promotion", operation, result, deliberate=deliberate, counting=counting)
         self.events.append(new)
         return new if event is None or (event.deliberate and not deliberate) else event
+
+    def _written_out(self, operation: Operation, pairs: list[tuple[tuple[Key, torch.Tensor], Provenance]]) -> None:
+        """Note a result that ``out=`` brings to another dtype: a write, whose destination comes first."""
+        destination = next(pair for pair in pairs if pair[0][0] == ("out",))
+        (_, tensor), target = destination
+        mixed = [pair for pair in pairs if pair[1].dtype is not target.dtype]
+        if not mixed:
+            return
+        narrows = any(loses(record.dtype, target.dtype) for _, record in mixed)
+        stored = self.tensors.stored_behind(tensor)
+        wrong = narrows and not all(record.deliberate for _, record in mixed)
+        event = self._event(
+            "downcast" if narrows else "widening", operation, target.dtype, deliberate=not wrong, stored=stored,
+            counting=[destination, *mixed],
+        )  # fmt: skip
+        event.sort = OperationKind.WRITE
+        event.leaked = "the values were cast in silence" if wrong else ""
+        self.events.append(event)
 
     def _write(self, operation: Operation) -> bool:
         """Follow a write in place; returns whether that is all there is to it."""

@@ -187,7 +187,9 @@ def site_operands(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def operand_names(name: str, kind: OperationKind, keys: list[Key]) -> list[str]:
     """Name operands by where they stood among the arguments."""
     by_position: dict[int, str] = {}
-    if kind is OperationKind.ATTENTION:
+    if ("out",) in keys:
+        by_position = {}
+    elif kind is OperationKind.ATTENTION:
         by_position = _by_position("sdpa")
     elif kind is OperationKind.NORM:
         by_position = _by_position("norm")

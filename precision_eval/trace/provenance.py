@@ -18,7 +18,7 @@ from torch import nn
 
 from precision_eval.trace.observer import ModuleCall, TensorMap
 
-DEEPEST = 5  # containers within containers that are searched for tensors
+DEEPEST = 8  # containers within containers that are searched for tensors
 
 
 class Provenance:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Severity = Literal["fault", "risk", "note"]
-Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "widening", "first_non_finite"]
+Kind = Literal["raise", "promotion", "downcast", "mixed_norm", "kept_narrowed", "widening", "first_non_finite", "drift"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,15 +144,44 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """A suggested change of one line."""
+    """A suggested change, which was run on a copy.
+
+    Attributes
+    ----------
+    place : SourceLine
+        Of the fault that the change begins with.
+    diff : str
+        Unified diff of the source, paths below the working directory or below site-packages; may be empty.
+    code : str
+        Lines that store tensors of the model, or give inputs, in another dtype; may be empty.
+    origin : str
+        What brought the stray dtype, in words.
+    verified : bool
+        With the change the model passed, its output was finite, and no fault was left.
+    left : tuple of str
+        What remained where it was not.
+    """
 
     place: SourceLine
     diff: str
+    code: str
     origin: str
+    verified: bool
+    left: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Name of the change in tables."""
+        return "suggested change" if self.diff else "stored otherwise"
 
     def __str__(self) -> str:
-        origin = f"{'or, at its origin: ' if self.diff else ''}{self.origin}" if self.origin else ""
-        return "\n".join(part for part in (self.diff.rstrip("\n"), origin) if part)
+        return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self)) if part)
+
+
+def _state(patch: Patch) -> str:
+    if patch.verified:
+        return "run on a copy: no fault left"
+    return f"run on a copy: left {'; '.join(patch.left[:3]) or 'unknown'}" if patch.diff or patch.code else patch.origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +220,8 @@ class Diagnosis:
         Those that cure first, best first; empty where not asked for.
     reference : str
         What drift is held to: ``"float64"``, ``"float64, layer by layer"``, ``"float32"`` or empty.
-    patch : Patch or None
+    patches : tuple of Patch
+        Changes of the source, and of what is stored, where there is a choice; verified ones first.
     doubts : tuple of str
         What was not, or not fully, looked at, and why.
     torch_version, device : str
@@ -213,7 +243,7 @@ class Diagnosis:
     compiled: Compiled | None
     remedies: tuple[Remedy, ...]
     reference: str
-    patch: Patch | None
+    patches: tuple[Patch, ...]
     doubts: tuple[str, ...]
     torch_version: str
     device: str
@@ -232,6 +262,11 @@ class Diagnosis:
         """Where dtypes first split: the first fault, else the first risk, else None."""
         found = self.faults or self.of("risk")
         return found[0] if found else None
+
+    @property
+    def patch(self) -> Patch | None:
+        """The change that is suggested first; None where there is nothing to change."""
+        return self.patches[0] if self.patches else None
 
     @property
     def raised(self) -> Finding | None:
@@ -282,6 +317,7 @@ _KINDS = {
     "kept_narrowed": "kept in float32 by its class, stored in half",
     "widening": "exact write into a wider tensor",
     "first_non_finite": "first value that is not finite",
+    "drift": "drift beyond the format",
 }
 
 
@@ -332,13 +368,13 @@ def rendered(diagnosis: Diagnosis) -> RenderableType:
 def _parts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     yield from _answer(diagnosis)
     first = diagnosis.first_split
-    rest = [f for f in (*diagnosis.faults, *diagnosis.of("risk")) if f is not first]
+    rest = [f for f in (*diagnosis.faults, *diagnosis.of("risk")) if f is not first and f is not diagnosis.raised]
     if rest:
         yield _title("Also")
         for finding in rest:
-            yield _finding(finding, history=finding.kind == "raise")
-    if diagnosis.patch is not None:
-        yield from _patch(diagnosis.patch)
+            yield _finding(finding, history=False)
+    for patch in diagnosis.patches:
+        yield from _patch(patch)
     if diagnosis.remedies:
         yield from _remedies(diagnosis)
     if diagnosis.compiled is not None:
@@ -371,9 +407,20 @@ def _answer(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         yield Text.from_markup("[green]No fault: every meeting of unlike dtypes is on purpose, or harmless.[/green]")
         return
     yield Text()
-    words = "Dtypes first split" if first.severity == "fault" else "No fault here; a risk elsewhere"
-    yield Text.from_markup(f"[bold {_COLOURS[first.severity]}]{words}[/]")
+    raised = diagnosis.raised
+    if raised is not None and raised is not first:
+        yield Text.from_markup("[bold red]Where it raises[/]")
+        yield _finding(raised, history=False)
+    yield Text.from_markup(f"[bold {_COLOURS[first.severity]}]{_headline(first)}[/]")
     yield _finding(first, history=True)
+
+
+def _headline(first: Finding) -> str:
+    if first.severity != "fault":
+        return "No fault here; a risk elsewhere"
+    if len({operand.dtype for operand in first.operands}) > 1:
+        return "Where dtypes first split"
+    return "What is wrong"
 
 
 def _finding(finding: Finding, *, history: bool) -> RenderableType:
@@ -414,13 +461,15 @@ def _history(operand: OperandHistory) -> Iterator[str]:
 
 
 def _patch(patch: Patch) -> Iterator[RenderableType]:
-    yield _title("Suggested change (not applied, not run)")
-    if patch.diff:
-        for line in patch.diff.rstrip("\n").splitlines():
-            colour = {"+": "green", "-": "red"}.get(line[0], "dim")
-            yield Text(f"  {line}", style=colour, no_wrap=True, overflow="ignore")
+    run = "run on a copy: no fault left" if patch.verified else "run on a copy: it does not cure by itself"
+    yield _title(f"Suggested change ({run}; not applied)" if patch.diff or patch.code else "What to change")
+    for line in (*patch.diff.rstrip("\n").splitlines(), *patch.code.splitlines()):
+        colour = {"+": "green", "-": "red"}.get(line[0], "dim") if patch.diff else "green"
+        yield Text(f"  {line}", style=colour, no_wrap=True, overflow="ignore")
     if patch.origin:
-        yield _indented(f"{'or, at its origin: ' if patch.diff else ''}{escape(patch.origin)}")
+        yield _indented(f"[dim]origin: {escape(patch.origin)}[/dim]")
+    for left in patch.left[:3]:
+        yield _indented(f"[dim]left: {escape(left)}[/dim]")
 
 
 def _remedies(diagnosis: Diagnosis) -> Iterator[RenderableType]:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Finding, Held, Patch
+from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, Excess, excess_drift, finding_of_drift
+from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Held, Patch
 from precision_eval.diagnose.doctor.findings import (
     autocast_of,
     backends_of,
@@ -23,7 +24,8 @@ from precision_eval.diagnose.doctor.findings import (
     ranges_of,
     recast_of,
 )
-from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, suggested, try_fixes
+from precision_eval.diagnose.doctor.remedies import BACKEND, Trials, try_fixes
+from precision_eval.diagnose.doctor.repairs import Repair, origin_text, repairs_of
 from precision_eval.diagnose.doctor.source import source_line
 from precision_eval.diagnose.explain import explain
 from precision_eval.fixes.apply import AppliedFix
@@ -48,8 +50,6 @@ from precision_eval.trace.provenance import named_tensors
 REPEATABLE = 1e-6
 """Relative difference of two calls up to which a model is called repeatable though not bit-identical."""
 
-NONE = Reference(None, "")
-
 _OF_DTYPES = re.compile(r"dtype|scalar type|\bHalf\b|BFloat16|float16|bfloat16|data type", re.IGNORECASE)
 
 
@@ -58,7 +58,7 @@ def examine(
     *inputs: Any,
     fixes: bool = True,
     latency: bool = True,
-    compiled: bool = True,
+    compiled: bool = False,
     budget_s: float = 3.0,
     available_bytes: int | None = None,
 ) -> Diagnosis:
@@ -75,7 +75,7 @@ def examine(
     latency : bool
         Time those that cure.
     compiled : bool
-        Also run under ``torch.compile`` (backend ``aot_eager``).
+        Also run under ``torch.compile`` (backend ``aot_eager``), and try the fix that needs it; takes most of the time.
     budget_s : float
         Seconds for the timing of all fixes together; latency is left out where it would take far longer.
     available_bytes : int, optional
@@ -96,25 +96,26 @@ def examine(
     subject = subject_of(model, inputs)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
-    diagnosis, reference = _diagnosed(subject, repeats, scored=fixes, compiled=compiled, available_bytes=memory)
+    diagnosis, reference, repairs, excess = _diagnosed(subject, repeats, compiled=compiled, available_bytes=memory)
     if not fixes:
         return diagnosis
     trials = Trials(
         reference=reference,
+        most_drift=HARDLY_A_DIGIT if excess is None else max(excess.allowed, excess.drift / 2),
         compiles=compiled,
         times=latency,
         budget_s=budget_s,
         repeats=not repeats.carries_state,
         available_bytes=memory,
     )
-    remedies, more = try_fixes(subject, trials)
+    remedies, more = try_fixes(subject, trials, repairs)
     return replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
 
 
 def _diagnosed(
-    subject: ExaminedModel, repeats: Repeatability, *, scored: bool, compiled: bool, available_bytes: int
-) -> tuple[Diagnosis, Reference]:
-    """Observe one call; return what it says, and the reference where it is needed."""
+    subject: ExaminedModel, repeats: Repeatability, *, compiled: bool, available_bytes: int
+) -> tuple[Diagnosis, Reference, list[Repair], Excess | None]:
+    """Observe one call; return what it says, the reference, the changes that mend it, and a drift without a reason."""
     base = base_dtype(subject)
     fresh = copied(subject)
     with warnings.catch_warnings():
@@ -124,11 +125,13 @@ def _diagnosed(
     if raised is not None:
         assert seen.error is not None
         _check_is_of_dtypes(seen.error, raised)
-    reference = (
-        _reference(subject, repeats, available_bytes=available_bytes) if scored or repeats.outcome.broken()[0] else NONE
-    )
+    reference = _reference(subject, repeats, available_bytes=available_bytes)
     broken, total = repeats.outcome.broken(reference.outputs)
     findings, events = findings_of(observer, seen.outputs or (), raised, broken=bool(broken))
+    clean = raised is None and not any(finding.severity == "fault" for finding in findings)
+    excess = excess_drift(subject, repeats.outcome, reference, base) if clean else None
+    if excess is not None:
+        findings = (*findings, finding_of_drift(subject, excess))
     doubts = (*_doubts(subject, repeats, seen), *_meant(repeats.outcome, broken), *reference.doubts)
     diagnosis = Diagnosis(
         model=type(subject.model).__name__,
@@ -147,13 +150,15 @@ def _diagnosed(
         compiled=_compiled(subject, repeats.outcome, reference) if compiled else None,
         remedies=(),
         reference=reference.name,
-        patch=None,
+        patches=(),
         doubts=doubts,
         torch_version=torch.__version__,
         device=str(next((t.device for t in (*subject.tensors, *subject.parameters())), "cpu")),
     )
-    patch = _patch(diagnosis.first_split, findings, events, raised, base)
-    return replace(diagnosis, patch=patch), reference
+    first = diagnosis.first_split
+    event = None if first is None or first.kind == "drift" else events[findings.index(first)]
+    repairs = repairs_of(subject, reference) if diagnosis.faults and excess is None else []
+    return replace(diagnosis, patches=_patches(event, repairs, base)), reference, repairs, excess
 
 
 def _reference(subject: ExaminedModel, repeats: Repeatability, *, available_bytes: int) -> Reference:
@@ -240,12 +245,13 @@ def _doubts(subject: ExaminedModel, repeats: Repeatability, seen: CallOutcome) -
     return tuple(doubts)
 
 
-def _patch(
-    first: Finding | None, findings: tuple[Finding, ...], events: list[Event], raised: Event | None, base: torch.dtype
-) -> Patch | None:
-    if first is None:
-        return None
-    return suggested(events[findings.index(first)], raised, base)
+def _patches(event: Event | None, repairs: list[Repair], base: torch.dtype) -> tuple[Patch, ...]:
+    if event is None:
+        return ()
+    place, origin = source_line(*(event.caller or event.line)), origin_text(event, base)
+    if not repairs and origin:
+        return (Repair("").as_patch(place, origin),)
+    return tuple(repair.as_patch(place, origin) for repair in repairs)
 
 
 def _compiled(subject: ExaminedModel, eager: CallOutcome, reference: Reference) -> Compiled:

@@ -1,4 +1,4 @@
-"""Tries every fix of ``FIXES`` on the model from outside, ranks those that cure, and writes the patch; imports torch.
+"""Tries every fix of ``FIXES`` on the model from outside, beside the suggested changes, and ranks them; imports torch.
 
 Conventions: a fix *cures* where the model passes under it, its output is finite, and no fault is left: the observer
 runs once more with the fix in force. Each fix is on a copy of its own. Drift is the largest relative error over the
@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from precision_eval.core.errors import PrecisionEvalError, UnsupportedError
 from precision_eval.core.formats import support
-from precision_eval.diagnose.doctor.diagnosis import Patch, Remedy
-from precision_eval.diagnose.doctor.findings import left_faults, owner_of, written_operands
-from precision_eval.diagnose.doctor.source import (
-    called,
-    cast_of,
-    dtype_of,
-    expressions,
-    source_line,
-    with_casts,
-)
+from precision_eval.diagnose.doctor.accuracy import drift_of
+from precision_eval.diagnose.doctor.diagnosis import Remedy
+from precision_eval.diagnose.doctor.findings import left_faults
+from precision_eval.diagnose.doctor.repairs import Repair
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.fixes.packing import ExaminedModel
@@ -38,11 +34,9 @@ from precision_eval.measure.blocks import MANY_CALLS_UP_TO_S, MIN_CALLS
 from precision_eval.measure.float64_reference import Reference
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import call_memory
-from precision_eval.measure.model_calls import attempt, base_dtype, copied, observe_call, relative_error
+from precision_eval.measure.model_calls import attempt, base_dtype, copied, observe_call
 from precision_eval.stats import MIN_BLOCKS, PairedRatio
-from precision_eval.trace.dtype_flow import CodeLine, Event, is_internal
-from precision_eval.trace.operations import OperationKind, short
-from precision_eval.trace.provenance import Provenance, named_tensors, origin_of
+from precision_eval.trace.provenance import named_tensors
 
 BACKEND = "aot_eager"
 BASELINE = "full_float32"
@@ -55,6 +49,7 @@ class Trials:
     """How fixes are tried."""
 
     reference: Reference
+    most_drift: float  # with more, a fix cures nothing
     compiles: bool
     times: bool
     budget_s: float
@@ -62,16 +57,20 @@ class Trials:
     available_bytes: int
 
 
-def try_fixes(subject: ExaminedModel, trials: Trials) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
-    """Try every fix but the control."""
+def try_fixes(
+    subject: ExaminedModel, trials: Trials, repairs: list[Repair]
+) -> tuple[tuple[Remedy, ...], tuple[str, ...]]:
+    """Try every fix but the control, and measure the verified changes beside them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a model's own were shown when it first ran
         remedies = [_tried(fix, subject, trials) for fix in FIXES if fix.id != "as_shipped"]
+        verified = {repair.title: repair for repair in repairs if repair.verified}
+        remedies += [_repaired(repair, subject, trials) for repair in verified.values()]
         doubts: tuple[str, ...] = ()
         if not trials.repeats:
             doubts = ("the model carries state from call to call, so latency and memory were not measured",)
         elif trials.times:
-            remedies, doubts = _timed(subject, remedies, trials)
+            remedies, doubts = _timed(subject, remedies, trials, verified)
     return tuple(_ranked(remedies)), doubts
 
 
@@ -111,9 +110,11 @@ def _tried(fix: Fix, subject: ExaminedModel, trials: Trials) -> Remedy:
     broken, total = outcome.broken(trials.reference.outputs)
     if broken:
         return replace(remedy, status="non_finite", reason=f"{broken} of {total} output values are not finite")
-    left = _left(fix, subject) if mode == "eager" else []
-    error_ = _drift(outcome.outputs, trials.reference)
-    remedy = replace(remedy, status="passed", cures=not left, relative_error=error_, reason="; ".join(left))
+    left = _left(fix, subject)
+    drift = drift_of(outcome.outputs, trials.reference)
+    if drift is not None and drift > trials.most_drift:
+        left.append(f"left: a drift of {drift:.2g}")
+    remedy = replace(remedy, status="passed", cures=not left, relative_error=drift, reason="; ".join(left))
     if trials.repeats and remedy.cures:
         remedy = _with_memory(fix, subject, remedy)
     return remedy
@@ -124,8 +125,15 @@ def _first_line(error: BaseException) -> str:
 
 
 def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
-    """Observe the model under a fix; name the faults that are left."""
+    """Observe the model under a fix; name the faults that are left. The compiler changes no dtype, so that one that
+    only compiles leaves those of the model as it is.
+    """
     model = copied(subject)
+    if _mode(fix) == "compiled":
+        observer, outcome = observe_call(
+            model, lambda: model(*model.tensors), model.tensors, base=base_dtype(model), values=False
+        )
+        return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
     applied = _applied(fix, model)
     with applied:
         inputs = applied.prepare(model.tensors)
@@ -134,23 +142,38 @@ def _left(fix: Fix, subject: ExaminedModel) -> list[str]:
     return [f"left: {fault}" for fault in left_faults(observer, outcome.outputs or ())]
 
 
-def _drift(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
-    truth = reference.outputs
-    if truth is None or [t.shape for t in truth] != [o.shape for o in outputs] or not outputs:
-        return None
-    return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
-
-
 def _with_memory(fix: Fix, subject: ExaminedModel, remedy: Remedy) -> Remedy:
     model = copied(subject)
     with _applied(fix, model) as applied:
-        device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
-        inputs = applied.prepare(model.tensors)
-        memory = call_memory(applied, inputs, model=model, device=str(device))
+        return _with_peak(remedy, applied, applied.prepare(model.tensors), model)
+
+
+def _with_peak(
+    remedy: Remedy, call: Callable[..., Any], inputs: tuple[torch.Tensor, ...], model: ExaminedModel
+) -> Remedy:
+    device = next((t.device for t in (*model.tensors, *floating_tensors(model))), torch.device("cpu"))
+    memory = call_memory(call, inputs, model=model, device=str(device))
     return replace(remedy, allocated_peak_bytes=memory.allocated_peak_bytes, stored_bytes=memory.storage_bytes)
 
 
-def _timed(subject: ExaminedModel, remedies: list[Remedy], trials: Trials) -> tuple[list[Remedy], tuple[str, ...]]:
+def _repaired(repair: Repair, subject: ExaminedModel, trials: Trials) -> Remedy:
+    """Measure a change that was verified."""
+    assert repair.outputs is not None
+    error = drift_of(repair.outputs, trials.reference)
+    remedy = Remedy(
+        fix=repair.title, title="a change of the source or of what is stored", mode="eager", status="passed",
+        cures=True, relative_error=error,
+    )  # fmt: skip
+    if not trials.repeats:
+        return remedy
+    model = repair.copy(subject)
+    with repair.source.running():
+        return _with_peak(remedy, model, model.tensors, model)
+
+
+def _timed(
+    subject: ExaminedModel, remedies: list[Remedy], trials: Trials, repairs: dict[str, Repair]
+) -> tuple[list[Remedy], tuple[str, ...]]:
     """Time those that cure, side by side."""
     cures = [remedy for remedy in remedies if remedy.cures]
     if len(cures) < 2:
@@ -167,7 +190,10 @@ def _timed(subject: ExaminedModel, remedies: list[Remedy], trials: Trials) -> tu
     candidates: dict[str, Candidate] = {}
     with ExitStack() as stack:
         for remedy in cures:
-            candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
+            if remedy.fix in repairs:
+                candidates[remedy.fix], block_s = _repaired_candidate(repairs[remedy.fix], subject)
+            else:
+                candidates[remedy.fix], block_s = _candidate(by_id[remedy.fix], subject, stack)
             least_s += MIN_BLOCKS * block_s
             if least_s > OVER_BUDGET * budget_s:  # before the others are called too
                 return remedies, (
@@ -215,13 +241,21 @@ def _candidate(fix: Fix, subject: ExaminedModel, stack: ExitStack) -> tuple[Cand
     applied = _applied(fix, model)
     stack.enter_context(applied.stored())
     inputs = applied.prepare(model.tensors)
-    with applied.agreeing():
-        applied(*inputs)
+    return _with_duration(Candidate(partial(applied, *inputs), applied.agreeing))
+
+
+def _repaired_candidate(repair: Repair, subject: ExaminedModel) -> tuple[Candidate, float]:
+    model = repair.copy(subject)
+    return _with_duration(Candidate(partial(model, *model.tensors), repair.source.running))
+
+
+def _with_duration(candidate: Candidate) -> tuple[Candidate, float]:
+    with candidate.block():
+        candidate.call()
         started = time.perf_counter()
-        applied(*inputs)
+        candidate.call()
         call_s = time.perf_counter() - started
-    block_s = call_s * (MIN_CALLS if call_s < MANY_CALLS_UP_TO_S else 1)
-    return Candidate(partial(applied, *inputs), applied.agreeing), block_s
+    return candidate, call_s * (MIN_CALLS if call_s < MANY_CALLS_UP_TO_S else 1)
 
 
 def _by_drift(remedy: Remedy) -> float:
@@ -246,85 +280,3 @@ def _ranked(remedies: list[Remedy]) -> list[Remedy]:
     ]
     order = {"passed": 0, "non_finite": 1, "raised": 2, "unsupported": 3}
     return sorted(marked, key=lambda r: (not r.cures, not r.is_best, order[r.status], _by_drift(r)))
-
-
-def suggested(first: Event, raised: Event | None, base: torch.dtype) -> Patch:
-    """Suggest a change."""
-    event = raised if first.sort is OperationKind.WRITE and first.kind == "downcast" and raised is not None else first
-    line = event.caller or event.line
-    return Patch(place=source_line(*line), diff=_diff(event, base), origin=_origin(first, base))
-
-
-def _diff(event: Event, base: torch.dtype) -> str:
-    path = event.call.path if event.call else ""
-    if is_internal((event.caller or event.line)[0].co_filename):
-        return ""  # torch's own modules one after the other: there is no line of anybody's to change
-    if event.caller is not None:
-        return _around_module(event.caller, path="", cast_result=False)
-    if event.sort is OperationKind.NORM and event.kind != "raise" and event.of_module:
-        return _around_module(event.line, path=path, cast_result=True)
-    if event.kind in ("kept_narrowed", "first_non_finite"):
-        return ""
-    if event.of_module:
-        return _around_module(event.line, path=path, cast_result=False)
-    written = written_operands(event)
-    keep = _kept(event, base)
-    name = dtype_of(written[keep]) if written[keep] else f"torch.{short(event.operands[keep][2].dtype)}"
-    casts = {
-        text: cast_of(text, name)
-        for text, (_, _, record) in zip(written, event.operands, strict=True)
-        if text and record.dtype is not event.operands[keep][2].dtype
-    }
-    return with_casts(*event.line, casts) if casts else ""
-
-
-def _around_module(line: CodeLine, *, path: str, cast_result: bool) -> str:
-    """Cast what a module is given to its weight's dtype, or what it returns to its input's."""
-    code, instruction = line
-    (given,) = expressions(code, instruction, "", [(0,)], of_module=True)
-    owner = called(code, instruction)
-    if not given or not owner:
-        return ""
-    if cast_result:
-        whole = f"{owner}({given})"
-        return with_casts(code, instruction, {whole: cast_of(whole, dtype_of(given))})
-    return with_casts(code, instruction, {given: cast_of(given, f"{owner_of(owner, path)}.weight.dtype")})
-
-
-def _kept(event: Event, base: torch.dtype) -> int:
-    """Index of the operand whose dtype the others are cast to."""
-    dtypes = [record.dtype for _, _, record in event.operands]
-    if event.sort is OperationKind.WRITE or event.sort is OperationKind.ATTENTION:
-        return 0
-    if base in dtypes:
-        return dtypes.index(base)
-    return 1 if event.sort is OperationKind.PRODUCT and len(dtypes) > 1 else 0
-
-
-def _origin(event: Event, base: torch.dtype) -> str:
-    """Say what to change where the stray dtype comes from."""
-    records = [record for _, _, record in event.operands]
-    stray = next((record for record in records if record.dtype is not base), None)
-    if event.kind == "downcast" and event.stored is not None:
-        other = next((record for record in records[1:] if record.dtype is not event.stored.dtype), None)
-        if event.stored.dtype is not base and other is not None:
-            return f"make {event.stored.kind} {event.stored.name} in {short(other.dtype)}, or cast it where it is read"
-    if event.kind == "kept_narrowed":
-        return (
-            f"load {records[-1].name} in float32, and do not call .half() or .to(float16) on the whole model afterwards"
-        )
-    return "" if stray is None else _where(origin_of(stray), base)
-
-
-def _where(origin: Provenance, base: torch.dtype) -> str:
-    name = short(base)
-    if origin.kind in ("parameter", "buffer", "attribute"):
-        return f"store {origin.kind} {origin.name} in {name}; it is in {short(origin.dtype)}"
-    if origin.kind == "input":
-        return f"give input {origin.name} in {name}; it is in {short(origin.dtype)}"
-    place = "" if origin.code is None else f" at {source_line(origin.code, origin.instruction)}"
-    if origin.kind == "cast":
-        return f"cast the result back to {name} after the cast to {short(origin.dtype)}{place}"
-    if origin.kind == "made":
-        return f"make it in {name}: {origin.name}{place} makes {short(origin.dtype)}"
-    return f"{origin.name}{place} brings {short(origin.dtype)}"

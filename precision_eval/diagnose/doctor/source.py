@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -179,9 +180,14 @@ def dtype_of(expression: str) -> str:
     return f"{_wrapped(expression)}.dtype"
 
 
-def cast_of(expression: str, dtype: str) -> str:
-    """Write a cast: ``x.to(y.dtype)``."""
-    return f"{_wrapped(expression)}.to({dtype})"
+@dataclass(frozen=True)
+class Insertion:
+    """Text put into a line of a file, before a column counted in bytes."""
+
+    file: str
+    line: int
+    column: int
+    text: str
 
 
 def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tuple[str, ast.expr]]:
@@ -197,31 +203,49 @@ def _parts_to_cast(node: ast.AST, file: str, casts: dict[str, str]) -> list[tupl
     return parts
 
 
-def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> str:
-    """Write a line anew, with casts around some of its operands."""
+def with_casts(code: CodeType, instruction: int, casts: dict[str, str]) -> tuple[Insertion, ...]:
+    """Write casts around some of a line's operands; nothing where one of them does not stand there.
+
+    `casts` holds the text of each operand and that of the dtype it is cast to.
+    """
     node = _node(code, instruction)
-    span = _span(code, instruction)
-    lines = linecache.getlines(code.co_filename)
-    if node is None or span is None or not lines:
-        return ""
-    first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-    before = lines[first - 1 : last]
+    if node is None:
+        return ()
     parts = _parts_to_cast(node, code.co_filename, casts)
     if {text for text, _ in parts} != set(casts):
-        return ""
-    after = list(before)
-    for text, part in sorted(parts, key=lambda entry: (entry[1].lineno, entry[1].col_offset), reverse=True):
-        if part.lineno != part.end_lineno:
-            return ""
-        raw = after[part.lineno - first].encode()
-        after[part.lineno - first] = (
-            raw[: part.col_offset] + casts[text].encode() + raw[part.end_col_offset :]
-        ).decode()
-    file = shortened(code.co_filename)
-    removed, added = (
-        "".join(f"{sign}{line.rstrip()}\n" for line in part) for sign, part in (("-", before), ("+", after))
+        return ()
+    return tuple(inserted for text, part in parts for inserted in _cast(code.co_filename, part, casts[text]))
+
+
+def with_result_cast(code: CodeType, instruction: int, dtype: str) -> tuple[Insertion, ...]:
+    """Write a cast around the whole call or expression of a line."""
+    node = _node(code, instruction)
+    return _cast(code.co_filename, node, dtype) if isinstance(node, ast.expr) else ()
+
+
+def imports_torch(file: str) -> bool:
+    """Whether a file knows torch by its name."""
+    parsed = _tree(file)
+    imports = [node for node in ast.walk(parsed[1]) if isinstance(node, ast.Import)] if parsed else []
+    return any(alias.name == "torch" and alias.asname is None for node in imports for alias in node.names)
+
+
+def _cast(file: str, part: ast.expr, dtype: str) -> tuple[Insertion, ...]:
+    assert part.end_lineno is not None
+    assert part.end_col_offset is not None
+    if isinstance(part, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        return (Insertion(file, part.end_lineno, part.end_col_offset, f".to({dtype})"),)
+    return (
+        Insertion(file, part.lineno, part.col_offset, "("),
+        Insertion(file, part.end_lineno, part.end_col_offset, f").to({dtype})"),
     )
-    return f"--- a/{file}\n+++ b/{file}\n@@ -{first},{len(before)} +{first},{len(after)} @@\n{removed}{added}"
+
+
+def forget_source() -> None:
+    """Forget what was read of files, since one was changed in memory."""
+    _tree.cache_clear()
+    _node.cache_clear()
+    _names_of_torch.cache_clear()
 
 
 def python_frames(error: BaseException) -> list[tuple[CodeType, int, dict[str, object]]]:

@@ -84,7 +84,7 @@ def test_seeds_make_noise_repeat():
             return x + torch.randn_like(x)
 
     before = torch.get_rng_state()
-    assert not any("differ" in doubt for doubt in quick(Noisy(), torch.ones(3)).doubts)
+    assert not any("state differ" in doubt for doubt in quick(Noisy(), torch.ones(3)).doubts)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -238,7 +238,7 @@ def test_the_suggested_line_cures(tmp_path, monkeypatch):
         next(line[1:] for line in found.patch.diff.splitlines() if line.startswith(sign) and line[1] == " ")
         for sign in "-+"
     )
-    assert added.strip() == "x = self.project(x) * 0.5 + self.offset.to((self.project(x) * 0.5).dtype)"
+    assert added.strip() == "x = self.project(x) * 0.5 + self.offset.to(torch.float16)"
     path.write_text(SOURCE.replace(removed, added), encoding="utf-8")
     del sys.modules["patched_model"]
     importlib.invalidate_caches()

@@ -31,7 +31,7 @@ def compared(monkeypatch):
 
 def trials(*, available_bytes=2**30, budget_s=0.5):
     return remedies.Trials(
-        reference=Reference(None, ""), compiles=False, times=True, budget_s=budget_s, repeats=True,
+        reference=Reference(None, ""), most_drift=0.1, compiles=False, times=True, budget_s=budget_s, repeats=True,
         available_bytes=available_bytes,
     )  # fmt: skip
 
@@ -60,11 +60,11 @@ def test_copies_that_do_not_fit_are_not_timed(subject, compared, monkeypatch):
     clock(monkeypatch, 1e-3)
     found = [remedy("full_float32"), remedy("autocast")]
     needed = remedies._needed_bytes(subject, found)
-    same, doubts = remedies._timed(subject, found, trials(available_bytes=needed - 1))
+    same, doubts = remedies._timed(subject, found, trials(available_bytes=needed - 1), {})
     assert (same, compared) == (found, [])
     assert len(doubts) == 1
     assert doubts[0].startswith("latency was not measured: copies of the model for 2 fixes side by side need")
-    remedies._timed(subject, found, trials(available_bytes=needed))
+    remedies._timed(subject, found, trials(available_bytes=needed), {})
     assert compared == [["full_float32", "autocast"]]
 
 
@@ -72,11 +72,11 @@ def test_blocks_far_over_the_budget_are_not_timed(subject, compared, monkeypatch
     found = [remedy("full_float32"), remedy("autocast")]
     most_s = remedies.OVER_BUDGET * 0.5 / (2 * MIN_BLOCKS)  # a call of each, at which the limit is reached
     clock(monkeypatch, 1.01 * most_s)
-    same, doubts = remedies._timed(subject, found, trials())
+    same, doubts = remedies._timed(subject, found, trials(), {})
     assert (same, compared) == (found, [])
     assert doubts == (
         f"latency was not measured: {MIN_BLOCKS} blocks of each fix take 5.05 s or more, 0.5 s are allowed",
     )
     clock(monkeypatch, 0.99 * most_s)
-    remedies._timed(subject, found, trials())
+    remedies._timed(subject, found, trials(), {})
     assert compared == [["full_float32", "autocast"]]

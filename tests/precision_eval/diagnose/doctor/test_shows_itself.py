@@ -48,7 +48,7 @@ def test_html_holds_the_text_and_no_markup_of_ours(diagnosis):
     assert page.endswith("</pre>")
     assert "style=" in page.partition(">")[2]  # colours
     assert "[bold" not in page
-    for line in ("Dtypes first split", "scaled = self.first(x) * self.gain", "kv_to_query"):
+    for line in ("Where dtypes first split", "scaled = self.first(x) * self.gain", "kv_to_query"):
         assert line in page
 
 

@@ -1,0 +1,139 @@
+"""Drift that a model's format does not explain, and the operation where it enters; imports torch.
+
+Conventions: drift is the relative error of the output held to float64. What a format explains is its rounding, times
+what the same model in float32 amplifies float32's rounding by. The operation is found by running the model and its
+float64 copy operation by operation: it is the first whose result is off though what it was given was not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from precision_eval.diagnose.doctor.diagnosis import Finding
+from precision_eval.diagnose.doctor.source import source_line
+from precision_eval.fixes.packing import ExaminedModel
+from precision_eval.measure.float64_reference import Reference, in_float32, in_float64, run_as
+from precision_eval.measure.model_calls import CallOutcome, copied, observe_call, relative_error
+from precision_eval.trace.operations import short
+from precision_eval.trace.provenance import Provenance
+from precision_eval.trace.value_counts import ValueCounts
+
+BEYOND_FORMAT = 32.0
+"""Times its amplified rounding up to which a format explains a drift; shipped and transformers' models stay below 5."""
+
+HARDLY_A_DIGIT = 0.1
+"""A drift beyond which no format explains it: less than one digit of the output is right."""
+
+MOST_BYTES = 1 << 30
+"""Results of a call that are kept to find the operation; with more it is not looked for."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """A drift that a format does not explain."""
+
+    drift: float
+    allowed: float
+    base: torch.dtype
+
+    def __str__(self) -> str:
+        name = short(self.base)
+        return f"the output's relative error to float64 is {self.drift:.2g}; {name} explains up to {self.allowed:.2g}"
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Largest relative error of rounding to a format."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def excess_drift(
+    subject: ExaminedModel, outcome: CallOutcome, reference: Reference, base: torch.dtype
+) -> Excess | None:
+    """Say by how much a model drifts beyond what its format explains; None where it does not, or nothing is known."""
+    drift = drift_of(outcome.outputs or (), reference)
+    if drift is None or reference.name == "float32" or base is torch.float64:
+        return None
+    amplified = rounding(base)
+    if base is not torch.float32:
+        single = run_as(subject, in_float32, torch.float32)
+        amplified *= max(1.0, (drift_of(single.outputs or (), reference) or 0.0) / rounding(torch.float32))
+    allowed = min(BEYOND_FORMAT * amplified, HARDLY_A_DIGIT) if base is not torch.float32 else HARDLY_A_DIGIT
+    return Excess(drift, allowed, base) if drift > allowed else None
+
+
+def drift_of(outputs: tuple[torch.Tensor, ...], reference: Reference) -> float | None:
+    """Largest relative error of outputs held to the reference; None where there is none."""
+    truth = reference.outputs
+    if truth is None or [t.shape for t in truth] != [o.shape for o in outputs] or not outputs:
+        return None
+    return max(relative_error(output, exact) for output, exact in zip(outputs, truth, strict=True))
+
+
+def finding_of_drift(subject: ExaminedModel, excess: Excess) -> Finding:
+    """Name the operation where a drift enters; the model itself where it was not found."""
+    at = _entering(subject, excess)
+    if at is None or at[0].code is None:
+        return Finding(
+            kind="drift", severity="fault", op="", module="", module_class=type(subject.model).__name__, place=None,
+            operands=(), result=short(excess.base), reason=str(excess),
+        )  # fmt: skip
+    record, error = at
+    assert record.code is not None
+    call = record.call
+    return Finding(
+        kind="drift", severity="fault", op=record.name, module=call.path if call else "",
+        module_class=type(call.module).__name__ if call else "", place=source_line(record.code, record.instruction),
+        operands=(), result=short(record.dtype),
+        reason=f"{excess}; it enters here, where what goes in was right and the result is off by {error:.2g}",
+    )  # fmt: skip
+
+
+def _entering(subject: ExaminedModel, excess: Excess) -> tuple[Provenance, float] | None:
+    """The first result that is off beyond what is allowed, of an operation whose operands were not."""
+    exact, rounded = _Results(), _Results()
+    run_as(subject, in_float64, torch.float64, through=lambda twin, inputs: _kept(twin, inputs, torch.float64, exact))
+    model = copied(subject)
+    _kept(model, model.tensors, excess.base, rounded)
+    if exact.full or rounded.full:
+        return None
+    wrong: set[int] = set()
+    for (record, result), (twin, truth) in zip(rounded.kept, exact.kept, strict=False):
+        if record.name != twin.name or result.shape != truth.shape:
+            return None  # the copies took different ways
+        error = relative_error(result, truth)
+        if error > excess.allowed:
+            if not any(id(parent) in wrong for parent in record.parents):
+                return record, error
+            wrong.add(id(record))
+    return None
+
+
+def _kept(
+    model: ExaminedModel, inputs: tuple[torch.Tensor, ...], base: torch.dtype, results: _Results
+) -> tuple[torch.Tensor, ...]:
+    _, outcome = observe_call(model, lambda: model(*inputs), inputs, base=base, values=results)
+    return outcome.outputs or ()
+
+
+class _Results(ValueCounts):
+    """Keeps the result of each operation but casts, which a float64 copy does not make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[tuple[Provenance, torch.Tensor]] = []
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether results were left out."""
+        return self.size_bytes > MOST_BYTES
+
+    def result(self, tensor: torch.Tensor, record: Provenance, *, masks: bool) -> None:
+        """Keep a result."""
+        if record.kind == "cast":
+            return
+        self.size_bytes += tensor.nbytes
+        if not self.full:
+            self.kept.append((record, tensor.detach().clone()))

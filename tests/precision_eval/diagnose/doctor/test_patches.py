@@ -1,0 +1,236 @@
+"""Suggested changes: run on a copy before they are shown, complete, taken by git, and gone from memory afterwards."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from precision_eval.diagnose.doctor import examine
+from precision_eval.diagnose.doctor.patched import PatchedSource
+from precision_eval.diagnose.doctor.source import Insertion
+
+D = 8
+
+SOURCE = """import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+        self.register_buffer("keys", torch.ones(1, 4, 8).half())
+        self.register_buffer("values", torch.ones(1, 4, 8).half())
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(
+            self.query(x),
+            self.keys,
+            self.values,
+        )
+
+
+class Layered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3)).half()
+        for position in (0, 2):
+            self.layers[position].register_buffer("offset", torch.ones(8))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            if hasattr(layer, "offset"):
+                x = x + layer.offset
+        return x
+"""
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    (tmp_path / "patched_models.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield importlib.import_module("patched_models")
+    del sys.modules["patched_models"]
+
+
+def doctor(model, *inputs, fixes=False):
+    return examine(model.eval().requires_grad_(False), *inputs, fixes=fixes, latency=False)
+
+
+def test_all_lines_of_a_fault_are_mended_and_git_applies_them(models, tmp_path):
+    diagnosis = doctor(models.Reader(), torch.ones(1, 2, D))
+    source = next(patch for patch in diagnosis.patches if patch.diff)
+    assert source.verified
+    added = [line[1:].strip() for line in source.diff.splitlines() if line.startswith("+ ")]
+    assert added == ["self.keys.to(torch.float32),", "self.values.to(torch.float32),"]
+    (tmp_path / "fix.patch").write_text(source.diff, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True)
+    del sys.modules["patched_models"]
+    importlib.invalidate_caches()
+    assert doctor(importlib.import_module("patched_models").Reader(), torch.ones(1, 2, D)).faults == ()
+
+
+def test_nothing_stays_edited(models):
+    before = models.Reader.forward.__code__
+    doctor(models.Reader(), torch.ones(1, 2, D))
+    assert models.Reader.forward.__code__ is before
+    with pytest.raises(RuntimeError, match="same dtype"):
+        models.Reader()(torch.ones(1, 2, D))
+
+
+def test_what_is_stored_is_the_other_choice(models):
+    stored = next(patch for patch in doctor(models.Reader(), torch.ones(1, 2, D)).patches if patch.code)
+    assert stored.verified
+    model = models.Reader()
+    exec(stored.code, {"torch": torch, "model": model})
+    assert model(torch.ones(1, 2, D)).dtype is torch.float32
+
+
+def test_layers_are_mended_by_one_line_each_way(models):
+    diagnosis = doctor(models.Layered(), torch.ones(2, D).half())
+    source, stored = sorted(diagnosis.patches, key=lambda patch: not patch.diff)
+    assert [source.verified, stored.verified] == [True, True]
+    assert source.diff.count("\n+ ") == 1
+    model = models.Layered()
+    exec(stored.code, {"torch": torch, "model": model, "re": importlib.import_module("re")})
+    assert {layer.offset.dtype for layer in model.layers if hasattr(layer, "offset")} == {torch.float16}
+
+
+def test_choices_are_measured_beside_the_fixes(models):
+    diagnosis = doctor(models.Reader(), torch.ones(1, 2, D), fixes=True)
+    rows = {remedy.fix: remedy for remedy in diagnosis.remedies}
+    assert rows["suggested change"].cures
+    assert rows["stored otherwise"].stored_bytes > rows["suggested change"].stored_bytes
+    assert rows["suggested change"].relative_error < 1e-3
+
+
+class WritesOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D)
+        self.register_buffer("scratch", torch.zeros(2, D).half())
+
+    def forward(self, x):
+        torch.mul(self.project(x), 2, out=self.scratch)
+        return self.scratch.float()
+
+
+def test_a_destination_is_never_cast():
+    diagnosis = doctor(WritesOut(), torch.ones(2, D))
+    assert diagnosis.first_split.kind == "downcast"
+    assert all(".scratch.to(" not in patch.diff for patch in diagnosis.patches)
+    assert diagnosis.patch.verified
+    assert diagnosis.patch.code == "model.scratch.data = model.scratch.data.to(torch.float32)"
+
+
+def test_a_module_without_a_weight_of_that_name_is_read_by_one_that_it_has():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(D, D, batch_first=True).half()
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    diagnosis = doctor(Recurrent(), torch.ones(1, 3, D))
+    source = next(patch for patch in diagnosis.patches if patch.diff)
+    assert source.verified
+    assert "self.rnn.weight_ih_l0.dtype" in source.diff
+
+
+def test_a_change_that_does_not_cure_says_what_is_left():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D).half()
+            self.project.bias.data = self.project.bias.data.float()
+
+        def forward(self, x):
+            return self.project(x)
+
+    diagnosis = doctor(Mixed(), torch.ones(2, D).half())
+    assert diagnosis.patch.verified
+    assert diagnosis.patch.code.startswith("model.project.bias.data")
+    assert not any(patch.diff for patch in diagnosis.patches)  # no cast of the input mends weights of two dtypes
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_drift_beyond_the_format_is_a_fault_where_it_enters(dtype):
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(64))
+
+        def forward(self, x):
+            squares = x.square()
+            return self.weight * x * torch.rsqrt(squares.mean(-1, keepdim=True))
+
+    x = torch.linspace(-900, 900, 256).reshape(4, 64)
+    diagnosis = doctor(Norm().to(dtype), x.to(dtype), fixes=True)
+    if dtype is torch.bfloat16:  # its range is float32's
+        assert diagnosis.faults == ()
+        return
+    (fault,) = diagnosis.faults
+    assert (diagnosis.status, fault.kind, fault.op) == ("passed", "drift", "square")
+    assert fault.place.text == "squares = x.square()"
+    cures = {remedy.fix for remedy in diagnosis.remedies if remedy.cures}
+    assert {"full_float32", "bfloat16"} <= cures
+    assert "float16" not in cures
+
+
+def test_a_position_that_is_rounded_is_found_where_it_harms():
+    class Clock(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(16, D)
+
+        def forward(self, time):
+            time = time.to(self.project.weight.dtype)
+            angles = time[:, None] * torch.ones(16, dtype=time.dtype)
+            return self.project(angles.sin())
+
+    (fault,) = doctor(Clock().bfloat16(), torch.tensor([981.0])).faults
+    assert (fault.kind, fault.op) == ("drift", "sin")
+    assert doctor(Clock().bfloat16(), torch.tensor([980.0])).faults == ()  # which bfloat16 holds exactly
+
+
+def test_edits_hold_only_while_active_and_need_python(models):
+    source = PatchedSource()
+    line = SOURCE.splitlines().index("            x = layer(x)") + 1
+    source.insert([Insertion(models.__file__, line, len("            x = layer(x)"), ".half()")])
+    model = models.Layered().float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with source.active(), pytest.raises(RuntimeError, match="dtype"):
+            model(torch.ones(2, D))
+    model(torch.ones(2, D))
+    with pytest.raises(SyntaxError):
+        source.insert([Insertion(models.__file__, line, 0, "(")])
+    assert source.size == 1
+
+
+def test_the_command_writes_the_patch(models, tmp_path):
+    from typer.testing import CliRunner
+
+    from precision_eval.cli.commands import app
+
+    (tmp_path / "made.py").write_text(
+        "import torch\nfrom patched_models import Reader\n\n\ndef case():\n"
+        "    return Reader().eval(), (torch.ones(1, 2, 8),)\n",
+        encoding="utf-8",
+    )
+    answer = CliRunner().invoke(app, ["doctor", "made.py:case", "--no-fixes", "--write-patch", "fix.patch"])
+    assert answer.exit_code == 1, answer.output
+    assert "no fault left" in answer.output
+    assert shutil.which("git")
+    subprocess.run(["git", "apply", "--check", "fix.patch"], cwd=tmp_path, check=True)
