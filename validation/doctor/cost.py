@@ -18,7 +18,6 @@ from precision_eval.diagnose.doctor.findings import findings_of
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.model_calls import observe_call
-from precision_eval.stats import PairedRatio
 
 MOST = 3.0
 """Of an unobserved forward."""
@@ -50,18 +49,22 @@ def cost(dtype: str, width: int, length: int, *, budget_s: float) -> list[dict[s
     of_torch = getattr(torch, dtype)
     model = nn.Sequential(*(Block(width) for _ in range(4))).eval().to(of_torch)
     subject = ExaminedModel(model, (torch.randn(1, length, width, dtype=of_torch),), {})
-    ratios = _ratios(subject, of_torch, budget_s)
+    plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
+    ratios = compare_latency(
+        {
+            "forward": Candidate(torch.no_grad()(lambda: plain(*plain.tensors))),
+            "dtypes": Candidate(lambda: _observe(watched, of_torch, values=False)),
+            "dtypes and values": Candidate(lambda: _observe(counted, of_torch, values=True)),
+        },
+        baseline="forward",
+        budget_s=budget_s,
+        check=False,
+    )
     return [
         {
-            "dtype": dtype,
-            "width": width,
-            "length": length,
-            "observing": name,
-            "ratio": ratio.ratio,
-            "low": ratio.ratio_low,
-            "high": ratio.ratio_high,
-            "forward_ms": 1e3 * ratio.baseline_median_s,
-            "is_met": ratio.ratio <= MOST,
+            **{"dtype": dtype, "width": width, "length": length, "observing": name},
+            **{"ratio": ratio.ratio, "low": ratio.ratio_low, "high": ratio.ratio_high},
+            **{"forward_ms": 1e3 * ratio.baseline_median_s, "is_met": ratio.ratio <= MOST},
             "doubts": list(ratio.doubts),
         }
         for name, ratio in ratios.items()
@@ -73,22 +76,3 @@ def _observe(subject: ExaminedModel, dtype: torch.dtype, *, values: bool) -> obj
         subject, lambda: subject(*subject.tensors), subject.tensors, base=dtype, values=values
     )
     return findings_of(observer, outcome.outputs or (), None, broken=False), outcome
-
-
-def _ratios(subject: ExaminedModel, dtype: torch.dtype, budget_s: float) -> dict[str, PairedRatio]:
-    plain, watched, counted = (copy.deepcopy(subject) for _ in range(3))
-
-    def forward() -> object:
-        with torch.no_grad():
-            return plain(*plain.tensors)
-
-    return compare_latency(
-        {
-            "forward": Candidate(forward),
-            "dtypes": Candidate(lambda: _observe(watched, dtype, values=False)),
-            "dtypes and values": Candidate(lambda: _observe(counted, dtype, values=True)),
-        },
-        baseline="forward",
-        budget_s=budget_s,
-        check=False,
-    )

@@ -1,25 +1,28 @@
 """The plants: a clean model, one edit, and where the edited tensor first meets another dtype.
 
 An edit brings to another dtype a *stored* tensor (parameter or buffer, by its path), what is *given* (an
-input, by its index), or what a module *returns* (a cast at the end of its call, by its path). The module is the
-innermost whose call holds the line's operation; the empty path is the model itself.
+input, by its index), or what a module *returns* (a cast at the end of its call, by its path). The line of a plant's
+truth is the one line of the source that matches a pattern: of this package's own models a comment at its end
+(``# @name``), of transformers' an operation. The module is the innermost whose call holds the line's operation; the
+empty path is the model itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
 
-from validation.doctor import small
+from precision_eval.trace.operations import short
+from validation.doctor import library, small
 from validation.doctor.small import Built, Make
 
 Edit = Callable[[Built], Built]
@@ -36,10 +39,10 @@ class Plant:
     line: int
     module: str
 
-
-def is_held_out(name: str) -> bool:
-    """Say whether a plant is not looked at while rules are settled: every second one, by the hash of its name."""
-    return hashlib.sha256(name.encode()).digest()[0] % 2 == 1
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it is not looked at while rules are settled: every second one, by the hash of its name."""
+        return hashlib.sha256(self.name.encode()).digest()[0] % 2 == 1
 
 
 def stored(path: str, dtype: torch.dtype) -> Edit:
@@ -53,13 +56,13 @@ def stored(path: str, dtype: torch.dtype) -> Edit:
     return edit
 
 
-def given(index: int, dtype: torch.dtype) -> Edit:
-    """Bring an input to a dtype."""
+def given(index: int | str, dtype: torch.dtype) -> Edit:
+    """Bring an input to a dtype, by its index or by its name in the dictionary that is the input."""
 
     def edit(built: Built) -> Built:
-        inputs = list(built[1])
+        inputs: Any = {**built[1][0]} if isinstance(index, str) else list(built[1])
         inputs[index] = inputs[index].to(dtype)
-        return built[0], tuple(inputs)
+        return built[0], (inputs,) if isinstance(index, str) else tuple(inputs)
 
     return edit
 
@@ -68,21 +71,17 @@ def returned(path: str, dtype: torch.dtype) -> Edit:
     """Cast what a module returns."""
 
     def edit(built: Built) -> Built:
-        built[0].get_submodule(path).register_forward_hook(partial(_cast, dtype))
+        built[0].get_submodule(path).register_forward_hook(lambda module, args, output: output.to(dtype))
         return built
 
     return edit
 
 
-def _cast(dtype: torch.dtype, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
-    return output.to(dtype)
-
-
-def marked_line(module: ModuleType, marker: str) -> int:
-    """Find the line that ends in ``# @marker``."""
-    lines = inspect.getsource(module).splitlines()
-    (found,) = [number for number, line in enumerate(lines, start=1) if line.endswith(f"# @{marker}")]
-    return found
+def line_of(source: Any, pattern: str) -> int:
+    """Find the one line of a module or class that matches."""
+    lines, first = inspect.getsourcelines(source)
+    (line,) = [number for number, text in enumerate(lines, start=max(first, 1)) if re.search(pattern, text)]
+    return line
 
 
 #: Model, its dtype, what is edited in words, the edit, marker of the line, path of the module.
@@ -159,16 +158,69 @@ _SMALL: tuple[tuple[Make, torch.dtype, str, Edit, str, str], ...] = (
 )  # fmt: skip
 
 
-def small_plants() -> tuple[Plant, ...]:
-    """List the plants in the small models."""
-    return tuple(_plant(*row) for row in _SMALL)
+def _weight(make: Make, dtype: torch.dtype, other: torch.dtype, owner: str, module: str) -> tuple[Any, ...]:
+    """A projection whose weight is in another dtype, met where its owner calls it."""
+    name = module.rpartition(".")[2]
+    edit = stored(f"{module}.weight", other)
+    return make, dtype, f"{name} {short(other)}", edit, owner, rf"self\.{name}\(", module
 
 
-def _plant(make: Make, dtype: torch.dtype, words: str, edit: Edit, marker: str, module: str) -> Plant:
+#: Model, its dtype, what is edited in words, the edit, class of the library, pattern of the line, path of the module.
+_LIBRARY: tuple[tuple[Any, ...], ...] = (
+    _weight(library.t5, HALF, SINGLE, "t5.T5Attention", "encoder.block.1.layer.0.SelfAttention.q"),
+    (library.t5, BRAIN, "norm float32", stored("encoder.block.0.layer.0.layer_norm.weight", SINGLE), "t5.T5Attention",
+     r"self\.q\(", "encoder.block.0.layer.0.SelfAttention.q"),
+    _weight(library.t5, BRAIN, HALF, "t5.T5DenseGatedActDense", "encoder.block.0.layer.1.DenseReluDense.wi_0"),
+    (library.t5_after_half, HALF, "wo float16", lambda built: built, "t5.T5DenseGatedActDense", r"self\.wo\(",
+     "encoder.block.0.layer.1.DenseReluDense.wo"),
+    (library.dia, HALF, "decoder norm float32", stored("model.decoder.layers.0.pre_sa_norm.weight", SINGLE),
+     "dia.DiaRMSNorm", r"self\.weight \*", "model.decoder.layers.0.pre_sa_norm"),
+    (library.dia, BRAIN, "encoder norm float32", stored("model.encoder.layers.0.pre_sa_norm.weight", SINGLE),
+     "dia.DiaRMSNorm", r"self\.weight \*", "model.encoder.layers.0.pre_sa_norm"),
+    _weight(library.dia, HALF, BRAIN, "dia.DiaSelfAttention", "model.decoder.layers.1.self_attention.k_proj"),
+    (library.bark, BRAIN, "positions float32", stored("position_embeds_layer.weight", SINGLE), "bark.BarkCausalModel",
+     r"inputs_embeds \+ position_embeds", ""),
+    _weight(library.bark, HALF, SINGLE, "bark.BarkCausalModel", "lm_head"),
+    _weight(library.bark, HALF, SINGLE, "bark.BarkMLP", "layers.1.mlp.in_proj"),
+    (library.musicgen, HALF, "positions float32", stored("model.decoder.embed_positions.weights", SINGLE),
+     "musicgen.MusicgenDecoder", r"hidden_states = inputs_embeds \+ positions", "model.decoder"),
+    _weight(library.musicgen, BRAIN, SINGLE, "musicgen.MusicgenDecoderLayer", "model.decoder.layers.0.fc1"),
+    (library.whisper, HALF, "positions float32", stored("encoder.embed_positions.weight", SINGLE),
+     "whisper.WhisperEncoder", r"inputs_embeds \+ self\.embed_positions", "encoder"),
+    _weight(library.whisper, BRAIN, SINGLE, "whisper.WhisperAttention", "decoder.layers.0.encoder_attn.v_proj"),
+    (library.whisper, HALF, "features float32", given("input_features", SINGLE), "whisper.WhisperEncoder",
+     r"self\.conv1\(input_features\)", "encoder.conv1"),
+    (library.speecht5, BRAIN, "pe float32", stored("speecht5.encoder.prenet.encode_positions.pe", SINGLE),
+     "speecht5.SpeechT5ScaledPositionalEncoding", r"emb = emb \+ self\.alpha",
+     "speecht5.encoder.prenet.encode_positions"),
+    _weight(library.speecht5, HALF, SINGLE, "speecht5.SpeechT5SpeechDecoderPostnet", "speech_decoder_postnet.prob_out"),
+    (library.hifigan, BRAIN, "mean float32", stored("mean", SINGLE), "speecht5.SpeechT5HifiGan", r"- self\.mean\) /",
+     ""),
+    (library.hifigan, HALF, "spectrogram float32", given(0, SINGLE), "speecht5.SpeechT5HifiGan", r"- self\.mean\) /",
+     ""),
+    _weight(library.vits, BRAIN, SINGLE, "vits.VitsTextEncoder", "text_encoder.project"),
+    (library.vits, BRAIN, "k_proj float32", stored("text_encoder.encoder.layers.0.attention.k_proj.weight", SINGLE),
+     "vits.VitsAttention", r"self\.k_proj\(hidden_states\)", "text_encoder.encoder.layers.0.attention.k_proj"),
+    (library.csm, HALF, "norm float32", stored("layers.1.post_attention_layernorm.weight", SINGLE), "csm.CsmRMSNorm",
+     r"self\.weight \*", "layers.1.post_attention_layernorm"),
+    (library.csm, BRAIN, "embedding float32", stored("embed_tokens.embed_audio_tokens.weight", SINGLE),
+     "csm.CsmRMSNorm", r"self\.weight \*", "layers.0.input_layernorm"),
+    _weight(library.csm, BRAIN, HALF, "csm.CsmAttention", "layers.0.self_attn.o_proj"),
+)  # fmt: skip
+
+
+def plants() -> Iterator[Plant]:
+    """Yield the plants in the small models, then those in transformers' classes."""
+    for make, dtype, words, edit, marker, module in _SMALL:
+        yield _plant(make, dtype, words, edit, small, f"# @{marker}$", module)
+    for make, dtype, words, edit, owner, pattern, module in _LIBRARY:
+        room, name = owner.split(".")
+        source = getattr(importlib.import_module(f"transformers.models.{room}.modeling_{room}"), name)
+        yield _plant(make, dtype, words, edit, source, pattern, module)
+
+
+def _plant(make: Make, dtype: torch.dtype, words: str, edit: Edit, source: Any, pattern: str, module: str) -> Plant:
     function = make.func if isinstance(make, partial) else make
-    name = f"{function.__name__} in {str(dtype).removeprefix('torch.')}: {words}"
-
-    def built() -> Built:
-        return edit(make(dtype))
-
-    return Plant(name, built, Path(small.__file__).name, marked_line(small, marker), module)
+    file = Path(inspect.getfile(source)).name
+    name = f"{function.__name__} in {short(dtype)}: {words}"
+    return Plant(name, lambda: edit(make(dtype)), file, line_of(source, pattern), module)

@@ -359,22 +359,23 @@ class Interleaved(nn.Module):
 # ---- makers, each model with its inputs
 
 
-def _seeded(seed: int) -> torch.Generator:
-    torch.manual_seed(seed)
-    return torch.Generator().manual_seed(seed)
-
-
 def _built(model: nn.Module, dtype: torch.dtype, *inputs: torch.Tensor) -> Built:
     cast = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     return model.to(dtype).eval().requires_grad_(False), cast
 
 
+def _normal(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    """Draw inputs, and seed the weights that are drawn after them."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
 def _maker(name: str, model: Callable[[], nn.Module], seed: int, *shapes: tuple[int, ...]) -> Make:
-    """Make a function that builds a model whose inputs are normal draws; seeds are drawn before the weights are."""
+    """Make a function that builds a model whose inputs are normal draws."""
 
     def make(dtype: torch.dtype) -> Built:
-        generator = _seeded(seed)
-        inputs = [torch.randn(shape, generator=generator) for shape in shapes]
+        inputs = _normal(seed, *shapes)
         return _built(model(), dtype, *inputs)
 
     make.__name__ = name
@@ -383,29 +384,30 @@ def _maker(name: str, model: Callable[[], nn.Module], seed: int, *shapes: tuple[
 
 def decoder(dtype: torch.dtype, *, indexed: bool = False) -> Built:
     """Token ids in, logits out."""
-    generator = _seeded(0)
-    return _built(Decoder(indexed=indexed), dtype, torch.randint(VOCABULARY, (2, L), generator=generator))
+    torch.manual_seed(0)
+    ids = torch.randint(VOCABULARY, (2, L), generator=torch.Generator().manual_seed(0))
+    return _built(Decoder(indexed=indexed), dtype, ids)
 
 
 def diffuser(dtype: torch.dtype) -> Built:
     """Noise, steps and a context in, noise out."""
-    generator = _seeded(2)
-    noise, context = torch.randn(2, 4, 16, generator=generator), torch.randn(2, D, generator=generator)
+    noise, context = _normal(2, (2, 4, 16), (2, D))
     return _built(Diffuser(), dtype, noise, torch.tensor([1, 5]), context)
 
 
 def biased(dtype: torch.dtype) -> Built:
     """Attention by hand, with a causal mask."""
-    generator = _seeded(6)
-    mask = torch.zeros(L, L).masked_fill_(torch.ones(L, L, dtype=torch.bool).triu(1), -1e4)
-    return _built(Biased(), dtype, torch.randn(2, L, D, generator=generator), mask)
+    (x,) = _normal(6, (2, L, D))
+    return _built(Biased(), dtype, x, torch.full((L, L), -1e4).triu(1))
 
 
 def float_island(dtype: torch.dtype) -> Built:
     """Clean; the island is float32."""
-    model, inputs = _built(FloatIsland(), dtype, torch.randn(2, L, D, generator=_seeded(14)))
-    model.island.float()  # type: ignore[operator, union-attr]
-    return model, inputs
+    (x,) = _normal(14, (2, L, D))
+    model = FloatIsland()
+    built = _built(model, dtype, x)
+    model.island.float()
+    return built
 
 
 classifier = _maker("classifier", Classifier, 1, (2, 3, 16, 16))
@@ -418,3 +420,8 @@ vocoder = _maker("vocoder", Vocoder, 12, (2, D, 20), (2, 1, 40))
 cross_reader = _maker("cross_reader", CrossReader, 13, (2, L, D), (2, 9, D), (2, 8))
 wide_residual = _maker("wide_residual", WideResidual, 15, (2, L, D))
 interleaved = _maker("interleaved", Interleaved, 16, (2, L, D))
+
+MODELS: tuple[Make, ...] = (
+    decoder, classifier, diffuser, experts, recurrent, state_space, biased, mel, quantiser, vocoder, cross_reader,
+    float_island, wide_residual, interleaved,
+)  # fmt: skip
