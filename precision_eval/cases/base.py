@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from precision_eval.core.cells import role_of
 from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 SYSTEM_MEASURES = ("trace", "drift", "memory", "latency")
 """What can be measured of any model: it needs nothing but a call."""
+
+DECODING_MEASURES = ("teacher_forced_drift", "streams", "divergence")
+SOUND_MEASURES = ("synthesis", "audio")
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Case:
     upstream : str
         What landed in its project, or that nothing did, with references; empty where the case stands for no one
         project. The fix ``upstream`` is planned only where this says something.
+    controls : tuple of str
+        Pseudo fixes that are known to degrade it.
     """
 
     id: str
@@ -90,6 +96,7 @@ class Case:
     bytes_per_parameter: float = 2.0
     by_default: bool = True
     upstream: str = ""
+    controls: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -98,7 +105,9 @@ class Case:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def takes(self, fix: str) -> bool:
-        """Say whether a fix has a meaning here: what landed upstream has none where no one project is meant."""
+        """Say whether a fix, or a control, has a meaning here: what landed upstream needs one project that is meant."""
+        if role_of(fix) == "control":
+            return fix in self.controls
         return fix != "upstream" or bool(self.upstream)
 
     def check_fits(

@@ -11,13 +11,13 @@ import hashlib
 import inspect
 import random
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.core.errors import ParameterError
+from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
+from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.targets import called, source_digest
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SIZE = "own"
 """The one size of a case from outside."""
+
+TOLERANCES = ("max_drift", "min_speed", "max_memory_bytes", "max_memory_ratio")
 
 _EXPECTED = "expected (model, inputs) with a torch.nn.Module and a tuple or dict, or an OwnCase"
 
@@ -41,19 +43,68 @@ class OwnCase:
         What one call gets, positional or by name; or ``inputs(seed)``, which returns that.
     call : callable, optional
         ``call(model, *args, **kwargs)``, where a call is not ``model(*args, **kwargs)``.
+    decode_step : callable, optional
+        ``decode_step(model, tokens, state)``, which returns ``(logits, state)``, logits (..., V) for tokens (...). With
+        `state`, drift over decode steps under teacher forcing and divergence under shared noise are measured.
+    state : callable, optional
+        ``state(model, seed)``, which returns what decoding begins with: the first tokens, and the caches.
+    sample : callable, optional
+        ``sample(model, inputs, pick, steps)``, in place of these two: a loop of one's own, which calls ``pick(logits)``
+        once a step, so many steps, and goes on with the tokens (...) that it returns for logits (..., V).
+    synthesize : callable, optional
+        ``synthesize(model, script, seed)``, which returns ``(waveform, sample_rate_hz)``. Sound is measured with it.
+        What it draws with torch is drawn alike in every precision.
+    script : object
+        What is said; of a list, each entry in turn, joined.
+    steps_per_s : float
+        Decode steps in a second of time, for axes of time.
+    tolerances : dict of str to float
+        Limits that `choose` keeps to where it is given none: ``max_drift``, ``min_speed``, ``max_memory_bytes`` or
+        ``max_memory_ratio``.
     """
 
     model: nn.Module
     inputs: tuple[Any, ...] | list[Any] | dict[str, Any] | Callable[[int], Any]
     call: Callable[..., Any] | None = None
+    decode_step: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None
+    state: Callable[[Any, int], tuple[Any, Any]] | None = None
+    sample: Callable[[Any, Any, Callable[[Any], Any], int], Any] | None = None
+    synthesize: Callable[[Any, Any, int], tuple[Any, int]] | None = None
+    script: Any = "The quick brown fox jumps over the lazy dog."
+    steps_per_s: float = 50.0
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it has what decoding is measured with."""
+        return self.sample is not None or self.decode_step is not None
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the measures that it supports."""
+        sound = SOUND_MEASURES if self.synthesize is not None else ()
+        return (*SYSTEM_MEASURES, *(DECODING_MEASURES if self.decodes else ()), *sound)
+
+    @property
+    def not_applicable(self) -> tuple[str, ...]:
+        """What cannot be measured of it, each with what to add."""
+        decoding = "drift over decode steps and divergence are not applicable: add decode_step(model, tokens, state) "
+        decoding += "and state(model, seed), or sample(model, inputs, pick, steps), to your OwnCase"
+        sound = "sound is not applicable: add synthesize(model, script, seed) to your OwnCase"
+        lacks = ((self.decodes, decoding), (self.synthesize is not None, sound))
+        return tuple(text for supported, text in lacks if not supported)
 
     def module(self) -> nn.Module:
         """Return the module whose call is the case's call."""
         return self.model if self.call is None else _calling(self.model, self.call)
 
+    def given(self, seed: int = 0) -> Any:
+        """Return the inputs as they were given."""
+        return self.inputs(seed) if callable(self.inputs) else self.inputs
+
     def arguments(self, seed: int = 0) -> tuple[Any, ...]:
         """Return the inputs: positional ones, or a dict alone."""
-        inputs = self.inputs(seed) if callable(self.inputs) else self.inputs
+        inputs = self.given(seed)
         if isinstance(inputs, dict) and all(isinstance(key, str) for key in inputs):
             return (dict(inputs),)
         if isinstance(inputs, tuple | list):
@@ -99,6 +150,15 @@ def checked(target: str, made: Any) -> OwnCase:
         raise ParameterError(f"the factory {target} returns {kind}; {_EXPECTED}")
     if not isinstance(made.model, nn.Module):
         raise ParameterError(f"the factory {target} returns a {type(made.model).__name__} as its model; {_EXPECTED}")
+    for name in ("call", "decode_step", "state", "sample", "synthesize"):
+        if not (getattr(made, name) is None or callable(getattr(made, name))):
+            kind = type(getattr(made, name)).__name__
+            raise ParameterError(f"{name} of {target} is a {kind}; expected a function, which gets the model first")
+    if (made.decode_step is None) != (made.state is None) or (made.sample and made.decode_step):
+        raise ParameterError(f"{target} has to give decode_step and state together, or sample in their place")
+    unknown = [name for name in made.tolerances if name not in TOLERANCES]
+    if unknown:
+        raise unknown_name(f"tolerance of {target}:", unknown[0], TOLERANCES)
     return made
 
 
@@ -134,8 +194,8 @@ def _moved(value: Any, device: str) -> Any:
     return value.to(device) if isinstance(value, torch.Tensor | torch.nn.Module) else value
 
 
-def case_of(target: str, *, digest: str = "") -> Case:
-    """Make a case of a target, without calling it; `digest` is what calling it has shown."""
+def case_of(target: str, *, digest: str = "", measures: tuple[str, ...] = SYSTEM_MEASURES) -> Case:
+    """Make a case of a target, without calling it; `digest` and `measures` are what calling it has shown."""
 
     def make(size: str, *, device: str, seed: int) -> BuiltCase:
         return built(target, size, device=device, seed=seed)
@@ -147,7 +207,7 @@ def case_of(target: str, *, digest: str = "") -> Case:
         source=target,
         sizes=(SIZE,),
         default_sizes=(SIZE,),
-        measures=SYSTEM_MEASURES,
+        measures=measures,
         definition=(digest,),
         make=make,
         by_default=False,

@@ -343,7 +343,7 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
     if size is not None and selection.sizes is not None:
         raise ParameterError(f"--checkpoint-dtype {checkpoint_dtype} is --size {size}; give one of the two")
     own = own or Admitted()
-    cases = [*all_cases(), *(case_of(case.case, digest=case.digest) for case in own.cases)]
+    cases = [*all_cases(), *(case_of(case.case, digest=case.digest, measures=case.measures) for case in own.cases)]
     entries = [
         replace(entry, default_sizes=(size,) if size in entry.sizes else _sizes(entry.default_sizes, tier))
         for entry in cases

@@ -111,6 +111,7 @@ DATA: Mapping[str, Any] = {
     "trace": {
         **dict.fromkeys(("sdpa", "linear", "matmul", "norm", "cache_write"), _CALLS),
         **{"backend": str, "observed": str, "casts": _CASTS, "doubts": [str], "graphs": Maybe(COUNT)},
+        **{"not_applicable": [str], "tolerances": {"*": POSITIVE}},
     },
     "sampler": {
         **dict.fromkeys(("changed_nucleus", "total_variation", "cast_changed_nucleus"), Maybe(AMOUNT)),

@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.own import SIZE, built, digest_of
+from precision_eval.cases.own import SIZE, built, digest_of, own_case
 from precision_eval.cases.systems import case_by_id
+from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import first_line, is_target, source_digest
 from precision_eval.fixes.apply import changed
@@ -34,6 +35,7 @@ class AdmittedCase:
 
     case: str
     digest: str
+    measures: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
             "random are set before it; give what draws numbers in it a fixed seed"
         )
     _check_model(target, case)
-    _check_calls(target, case)
-    return AdmittedCase(target, digest)
+    _check_hooks(target, case, _check_calls(target, case), seed)
+    return AdmittedCase(target, digest, case.own.measures)
 
 
 def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
@@ -109,8 +111,8 @@ def _check_model(target: str, case: BuiltCase) -> None:
         ) from error
 
 
-def _check_calls(target: str, case: BuiltCase) -> None:
-    """Refuse a call that draws random numbers, keeps state or returns nothing, under the first fix that cures."""
+def _check_calls(target: str, case: BuiltCase) -> str | None:
+    """Refuse a call that draws random numbers, keeps state or returns nothing; return the first fix that cures."""
     for fix in FIXES:
         if "eager" not in fix.modes or fix.storage == "per_case":
             continue
@@ -118,7 +120,7 @@ def _check_calls(target: str, case: BuiltCase) -> None:
         if first.outputs is not None:
             break
     else:
-        return  # nothing cures it, which is a result
+        return None  # nothing cures it, which is a result
     if not first.outputs:
         raise ParameterError(f"a call of {target} returns no floating tensor, so there is nothing to compare")
     if difference(first, _tried(case, fix, seed=1)) > REPEAT_TOLERANCE:
@@ -131,6 +133,40 @@ def _check_calls(target: str, case: BuiltCase) -> None:
             f"a call of {target} keeps state: the second call gives another output than the first; reset it in "
             "OwnCase(call=...), which is called as call(model, *inputs)"
         )
+    return fix.id
+
+
+def _check_hooks(target: str, case: BuiltCase, cured: str | None, seed: int) -> None:
+    """Decode two steps twice, and say the script, under a fix that cures; refuse what returns the wrong thing."""
+    if cured is None:
+        return
+    from precision_eval.measure.decoding import Picks, decoding, synthesised
+
+    cell = Cell(
+        case=target, fixes=(cured,), mode="eager", device=case.inputs[0].device.type, size=SIZE, threads=1,
+        measure="streams", options=Options(seed=seed),
+    )  # fmt: skip
+    what = "decoding"
+    try:
+        if case.own.decodes:
+            runs = [Picks(), Picks()]
+            with decoding(cell, cured, own_case(target, seed=seed)) as loop:
+                for picks in runs:
+                    loop(seed, picks, 2)
+            if any(not torch.equal(*pair) for pair in zip(*(picks.logits for picks in runs), strict=True)):
+                raise ParameterError(
+                    "the second run gives other logits than the first; let state(model, seed), or the loop, begin anew"
+                )
+        what = "synthesize"
+        if case.own.synthesize is not None:
+            synthesised(cell, cured, own_case(target, seed=seed))
+    except ParameterError as error:
+        raise ParameterError(f"{what} of {target}: {error}") from error
+    except Exception as error:
+        raise ParameterError(
+            f"{what} of {target} raises {type(error).__name__} under {cured}, which cures its call: "
+            f"{first_line(error)}; expected that it works as the call does"
+        ) from error
 
 
 def _tried(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallOutcome:

@@ -18,7 +18,11 @@ from precision_eval.cases.voice.assets import asset_path, load_streams, original
 from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ
 from precision_eval.cases.voice.recogniser import Recogniser
 from precision_eval.cases.voice.script import Conditioning, segments_of
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.measure.synthesis import PROMPT_FRAMES
+
+SHORTEST_S = 0.1
+"""Less sound than this has too few windows to be compared."""
 
 
 class NonFiniteAudioError(ArithmeticError):
@@ -34,22 +38,50 @@ def spoken_script(n_frames: int) -> np.ndarray:
     )
 
 
-def _read(path: Path) -> np.ndarray:
+def _read(path: Path) -> tuple[np.ndarray, int]:
     import soundfile
 
-    samples, sample_rate_hz = soundfile.read(path, dtype="float32")
-    assert sample_rate_hz == SAMPLE_RATE_HZ
-    return samples
+    return soundfile.read(path, dtype="float32")
+
+
+def _against_reference(
+    audio: np.ndarray, reference: np.ndarray, noise_floor: np.ndarray, *, rate_hz: int
+) -> dict[str, Any]:
+    """Distance of a synthesis from the reference's, with its ratio to that of the noise floor."""
+    distance = audio_metrics.compare(reference, audio, sample_rate_hz=rate_hz)
+    for flag in distance.flags:
+        if flag.kind == "non_finite":
+            raise NonFiniteAudioError(flag.message)
+    compared = distance.against_null(audio_metrics.compare(reference, noise_floor, sample_rate_hz=rate_hz))
+    data = compared.to_dict()
+    for name in SUMMARISED:
+        data[name]["ratio_to_null"] = data["ratio_to_null"][name]
+    return data
+
+
+def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
+    """Measure one synthesis of a case from outside against the reference's; what one lasts longer is left out."""
+    waves = [_read(path) for path in (wav_path, reference_path, null_path)]
+    rate_hz = waves[0][1]
+    lengths = [len(samples) for samples, _ in waves]
+    if min(lengths) < rate_hz * SHORTEST_S:
+        raise UnsupportedError(
+            f"synthesize made {min(lengths) / rate_hz:.3f} s of sound; expected {SHORTEST_S} s or more"
+        )
+    cut = [samples[: min(lengths)] for samples, _ in waves]
+    texts = ", ".join(f"{length / rate_hz:.2f} s" for length in lengths)
+    doubt = f"the sounds of fix, reference and noise floor last {texts}; what they have in common was compared"
+    return {
+        "duration_s": min(lengths) / rate_hz,
+        "against_reference": _against_reference(*cut, rate_hz=rate_hz),
+        **({"doubts": [doubt]} if len(set(lengths)) > 1 else {}),
+    }
 
 
 def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
     """Measure one synthesis against the reference's and against the original speech."""
-    audio, reference, noise_floor = _read(wav_path), _read(reference_path), _read(null_path)
-    distance = audio_metrics.compare(reference, audio, sample_rate_hz=SAMPLE_RATE_HZ)
-    for flag in distance.flags:
-        if flag.kind == "non_finite":
-            raise NonFiniteAudioError(flag.message)
-    noise_floor_distance = audio_metrics.compare(reference, noise_floor, sample_rate_hz=SAMPLE_RATE_HZ)
+    (audio, _), (reference, _), (noise_floor, _) = (_read(path) for path in (wav_path, reference_path, null_path))
+    against_reference = _against_reference(audio, reference, noise_floor, rate_hz=SAMPLE_RATE_HZ)
     original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
     n_samples = min(len(original), len(audio))
     from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
@@ -61,10 +93,6 @@ def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: 
     heard_original = recogniser.phoneme_accuracy(
         original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
     )
-    compared = distance.against_null(noise_floor_distance)
-    against_reference = compared.to_dict()
-    for name in SUMMARISED:
-        against_reference[name]["ratio_to_null"] = against_reference["ratio_to_null"][name]
     return {
         "duration_s": len(audio) / SAMPLE_RATE_HZ,
         "against_reference": against_reference,

@@ -1,7 +1,7 @@
 """What drift is held to: the model in float64, in float64 layer by layer, or in float32; imports torch.
 
 Conventions: stored values are upcast, so that the reference is the same function of the same stored numbers. Casts to
-narrower formats in the model's code do nothing there (:func:`precision_eval.cases.adapters.keeping_float64`), and
+narrower formats in the model's code do nothing there (:class:`.KeepingFloat64`), and
 plain dtype attributes become float64. *Layer by layer* keeps parameters as they are stored and brings each module's
 own to float64 for the time of its call only: the same numbers, in the memory of one layer. Where neither works,
 float32 is the reference, and the distance from it says nothing about what is finer than float32. A model that draws
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from precision_eval.cases.adapters.base import keeping_float64
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.packing import ExaminedModel
 from precision_eval.measure.model_calls import CallOutcome, attempt, copied, difference, is_beyond
@@ -137,7 +137,7 @@ def _widen(model: nn.Module, dtype: torch.dtype, *, kinds: tuple[str, ...]) -> N
 def in_float64(twin: ExaminedModel) -> Iterator[None]:
     """Hold a copy in float64, in which casts to narrower formats do nothing."""
     _widen(twin, torch.float64, kinds=("parameter", "buffer", "attribute"))
-    with keeping_float64(factories=True):
+    with KeepingFloat64(factories=True):
         yield
 
 
@@ -169,7 +169,7 @@ def _by_layer(twin: ExaminedModel) -> Iterator[None]:
         module_hooks.register_module_forward_hook(after, always_call=True),
     ]
     try:
-        with keeping_float64(factories=True):
+        with KeepingFloat64(factories=True):
             yield
     finally:
         for handle in handles:

@@ -58,6 +58,8 @@ def trace(cell: Cell, run_dir: Path) -> list[Outcome]:
             return [broken]
         with _measuring(fix, "trace"):
             found = _observed(cell, call, inputs)
+    if built.own is not None:
+        found |= {"not_applicable": list(built.own.not_applicable), "tolerances": dict(built.own.tolerances)}
     unlike = unlike_pin(cell.options.sdpa_backend, found)
     return [passed(fix, found) if unlike is None else failed(fix, "unsupported", unlike)]
 

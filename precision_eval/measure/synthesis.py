@@ -21,6 +21,7 @@ from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEB
 from precision_eval.cases.voice.conditions import noise_seed, opened
 from precision_eval.cases.voice.synthesis import free_run
 from precision_eval.cases.voice.vocoder import StreamingVocoder
+from precision_eval.core.cells import Cell
 from precision_eval.core.files import UnwritableFileError, written_whole
 
 PROMPT_FRAMES = 200  # 4 s
@@ -65,6 +66,19 @@ def synthesise(
     }
 
 
+def synthesise_own(cell: Cell, condition: str, wav_path: Path) -> dict[str, Any]:
+    """Let a case from outside say its script."""
+    from precision_eval.measure.decoding import synthesised
+
+    cpu_start_s = time.process_time()
+    samples, rate_hz = synthesised(cell, condition)
+    cpu_s = time.process_time() - cpu_start_s
+    with written_whole(wav_path) as partial, _wav(partial, n_samples=len(samples), rate_hz=rate_hz) as wav:
+        _put(wav, samples)
+    duration_s = len(samples) / rate_hz
+    return {"duration_s": duration_s, "real_time_factor": duration_s / cpu_s, "clock": "process CPU"}
+
+
 def _put(wav: Any, samples: np.ndarray) -> None:
     """Append samples; soundfile merely asserts that all were taken."""
     try:
@@ -74,12 +88,12 @@ def _put(wav: Any, samples: np.ndarray) -> None:
 
 
 @contextmanager
-def _wav(path: Path, *, n_samples: int) -> Iterator[Any]:
+def _wav(path: Path, *, n_samples: int, rate_hz: int = SAMPLE_RATE_HZ) -> Iterator[Any]:
     """Open a WAV for writing; after the block it must read as one of `n_samples`, or it was cut short."""
     import soundfile
 
     try:
-        with soundfile.SoundFile(path, "w", SAMPLE_RATE_HZ, 1, subtype="FLOAT", format="WAV") as file:
+        with soundfile.SoundFile(path, "w", rate_hz, 1, subtype="FLOAT", format="WAV") as file:
             yield file
         found = soundfile.info(path).frames
     except soundfile.LibsndfileError as error:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.system import System, in_float64
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes.apply import AppliedFix
@@ -100,7 +100,7 @@ def _model(built: BuiltCase, applied: AppliedFix) -> nn.Module:
 
 def _kept_wide(model: nn.Module) -> AbstractContextManager[Any]:
     """Keep float64 wide in a model that does not do so itself."""
-    return nullcontext() if isinstance(model, System) else keeping_float64(factories=True)
+    return nullcontext() if isinstance(model, System) else KeepingFloat64(factories=True)
 
 
 def _outputs(returned: Any) -> Tensors:

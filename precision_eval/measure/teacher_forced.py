@@ -1,4 +1,4 @@
-"""Teacher-forced drift of the voice: every precision is given the same tokens, and its logits are held to float64's.
+"""Teacher-forced drift: every precision is given the same tokens, and its logits are held to float64's.
 
 Conventions: V codes, K codebooks, B streams. Per token: relative error ``‖l − o‖ / ‖o‖`` of the logits (over the K·V of
 a frame), ``KL(o ‖ l)`` in nats, total variation ``½ Σ|p − q|``, and whether the most likely token flipped; softmax at
@@ -7,6 +7,7 @@ temperature 1. Intervals are 95 % bootstrap intervals over streams, the independ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,13 @@ QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")
 
 
 def score_step(logits: Tensor, reference: Tensor) -> dict[str, np.ndarray]:
-    """Compare the logits of one frame."""
-    candidate = logits.double()
-    log_p, log_q = reference.log_softmax(-1), candidate.log_softmax(-1)
-    p, q = log_p.exp(), log_q.exp()
+    """Compare the logits of one frame; what the reference rules out, at −∞, is ruled out of the comparison."""
+    candidate, out = logits.double(), reference.isneginf()
+    log_p, log_q = (
+        values.masked_fill(out, -math.inf).log_softmax(-1).masked_fill(out, 0.0) for values in (reference, candidate)
+    )
+    p, q = (values.exp().masked_fill(out, 0.0) for values in (log_p, log_q))
+    candidate, reference = candidate.masked_fill(out, 0.0), reference.masked_fill(out, 0.0)
     error = (candidate - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)
     # Σ p(log p − log q) + q − p is the same KL, without the cancellation that makes tiny values negative
     kl = (p * (log_p - log_q) + q - p).sum(-1).mean(-1)

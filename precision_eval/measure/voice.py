@@ -1,4 +1,4 @@
-"""The voice's measures, cell by cell.
+"""The measures of decoding and sound, cell by cell: of the voice, and of cases from outside that support them.
 
 Conventions: each function takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells
 need lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its
@@ -7,6 +7,8 @@ record with its SHA-256; the reference's and the noise floor's are made by cells
 
 from __future__ import annotations
 
+import hashlib
+import re
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from precision_eval.cases.own import own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ
 from precision_eval.core.cells import Cell, Outcome, failed, passed
 from precision_eval.core.files import described, written_whole
+from precision_eval.core.targets import is_target
 
 if TYPE_CHECKING:
     from precision_eval.cases.voice.synthesis import Stream
@@ -32,6 +36,9 @@ def _stem(cell: Cell, condition: str) -> str:
     from precision_eval.cases.voice.conditions import comparator_by_id
 
     mode = "eager" if comparator_by_id(condition) is not None else cell.mode
+    if is_target(cell.case):  # ids hold paths
+        name = re.sub(r"[^\w.+-]+", "_", f"{Path(cell.case).name}.{Path(condition).name}.{mode}")
+        return f"{name}.{hashlib.sha256(f'{cell.case} {condition}'.encode()).hexdigest()[:8]}"
     plain = mode == "eager" and cell.size == "default"
     return condition if plain else f"{condition}.{mode}.{cell.size}"
 
@@ -45,7 +52,7 @@ def _wav_path(cell: Cell, run_dir: Path, condition: str) -> Path:
 
 
 def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Score the original speech under a condition and hold every step to float64's."""
+    """Score the original speech, or of a case from outside the reference's own tokens; hold each step to float64's."""
     from precision_eval.cases.voice.assets import load_streams
     from precision_eval.cases.voice.conditions import opened
     from precision_eval.cases.voice.synthesis import teacher_forced
@@ -53,6 +60,8 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     from precision_eval.trace.attention import AttentionSharpness, probing
 
     (condition,) = cell.fixes
+    if is_target(cell.case):
+        return [_own_drift(cell, run_dir, condition)]
     options, checkpoint = cell.options, CHECKPOINT_DTYPE_OF_SIZE[cell.size]
     voices = load_streams(min(options.streams, MAX_TEACHER_FORCED_STREAMS), n_frames=options.steps)
     truth = _reference_logits(run_dir, voices, n_frames=options.steps, checkpoint_dtype=checkpoint)
@@ -78,6 +87,28 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     return [passed(condition, data)]
 
 
+def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
+    from precision_eval.cases.own import built, digest_of
+    from precision_eval.measure.decoding import forced_logits
+    from precision_eval.measure.teacher_forced import DriftSeries, summarise
+
+    options, streams = cell.options, min(cell.options.streams, MAX_TEACHER_FORCED_STREAMS)
+    case = built(cell.case, cell.size, device=cell.device, seed=options.seed)
+    name = f"reference-logits.{digest_of(cell.case, case)[:12]}.{streams}x{options.steps}.torch{torch.__version__}.npz"
+    path = run_dir / "streams" / name
+    stored = _stored(path)
+    if stored is None:
+        logits, tokens = forced_logits(cell, "reference", None, streams=streams)
+        stored = {"logits": logits, "tokens": tokens}
+        with written_whole(path) as partial, partial.open("wb") as file:
+            np.savez(file, logits=logits, tokens=tokens)
+    logits, _ = forced_logits(cell, condition, stored["tokens"], streams=streams)
+    series = DriftSeries.collect(torch.from_numpy(logits), torch.from_numpy(stored["logits"]))
+    if not series.finite:
+        return failed(condition, "non_finite", "a logit is NaN or infinite")
+    return passed(condition, summarise(series, frame_rate_hz=case.own.steps_per_s, seed=options.seed))
+
+
 def _reference_logits(
     run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str
 ) -> list[torch.Tensor]:
@@ -89,42 +120,46 @@ def _reference_logits(
     weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
-    logits = _stored_logits(path)
-    if logits is None:
+    stored = _stored(path)
+    if stored is None:
         with opened(
             "reference", n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype
         ) as decoder:
             logits = np.stack([step.numpy() for step in teacher_forced(decoder, voices, n_frames=n_frames)])
         with written_whole(path) as partial, partial.open("wb") as file:
             np.savez(file, logits=logits)
-    return list(torch.from_numpy(logits))
+        return list(torch.from_numpy(logits))
+    return list(torch.from_numpy(stored["logits"]))
 
 
-def _stored_logits(path: Path) -> np.ndarray | None:
-    """Read logits back; None where there are none, or where the file is damaged."""
+def _stored(path: Path) -> dict[str, np.ndarray] | None:
+    """Read arrays back; None where there are none, or where the file is damaged."""
     try:
         with path.open("rb") as file:
-            logits: np.ndarray = np.load(file, allow_pickle=False)["logits"]  # the archive's checksum is compared here
-    except (FileNotFoundError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            return dict(np.load(file, allow_pickle=False))  # the archive's checksum is compared here
+    except (FileNotFoundError, EOFError, ValueError, zipfile.BadZipFile):
         return None
-    return logits
 
 
 def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Let the streams run freely and keep their tokens."""
+    from precision_eval.measure.decoding import free_running
     from precision_eval.measure.streams import free_running_tokens
 
     (condition,) = cell.fixes
     path = _tokens_path(cell, run_dir, condition)
-    tokens = free_running_tokens(
-        condition,
-        n_streams=cell.options.streams,
-        n_steps=cell.options.steps,
-        seed=cell.options.seed,
-        mode=cell.mode,
-        device=cell.device,
-        checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
-    )
+    if is_target(cell.case):
+        tokens = free_running(cell, condition, streams=cell.options.streams)
+    else:
+        tokens = free_running_tokens(
+            condition,
+            n_streams=cell.options.streams,
+            n_steps=cell.options.steps,
+            seed=cell.options.seed,
+            mode=cell.mode,
+            device=cell.device,
+            checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
+        )
     with written_whole(path) as partial, partial.open("wb") as file:
         np.save(file, tokens, allow_pickle=False)
     data = {"tokens": str(path.relative_to(run_dir)), "shape": list(tokens.shape), "files": described(run_dir, path)}
@@ -139,15 +174,21 @@ def divergence(cell: Cell, run_dir: Path) -> list[Outcome]:
     tokens, reference = (
         np.load(_tokens_path(cell, run_dir, name), allow_pickle=False) for name in (condition, "reference")
     )
-    return [passed(condition, measure.divergence(tokens, reference, frame_rate_hz=FRAME_RATE_HZ))]
+    rate_hz: float = FRAME_RATE_HZ
+    if is_target(cell.case):
+        rate_hz = own_case(cell.case, seed=cell.options.seed).steps_per_s
+    return [passed(condition, measure.divergence(tokens, reference, frame_rate_hz=rate_hz))]
 
 
 def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
-    """Speak for the run's minutes."""
-    from precision_eval.measure.synthesis import synthesise
+    """Speak for the run's minutes; a case from outside, what its script says."""
+    from precision_eval.measure.synthesis import synthesise, synthesise_own
 
     (condition,) = cell.fixes
     path = _wav_path(cell, run_dir, condition)
+    if is_target(cell.case):
+        data = synthesise_own(cell, condition, path)
+        return [passed(condition, {"wav": str(path.relative_to(run_dir)), "files": described(run_dir, path), **data})]
     data = synthesise(
         condition,
         minutes=cell.options.minutes,
@@ -163,14 +204,15 @@ def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare a condition's audio with the reference's, beside the noise floor, and with the original speech."""
-    from precision_eval.measure.audio import NonFiniteAudioError, compare_with_references
+    from precision_eval.measure.audio import NonFiniteAudioError, compare_own, compare_with_references
 
     (condition,) = cell.fixes
     path, reference_path, null_path = (
         _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
     )
     try:
-        data = compare_with_references(path, reference_path=reference_path, null_path=null_path)
+        compare = compare_own if is_target(cell.case) else compare_with_references
+        data = compare(path, reference_path=reference_path, null_path=null_path)
     except NonFiniteAudioError as error:
         return [failed(condition, "non_finite", str(error))]
     return [passed(condition, data)]

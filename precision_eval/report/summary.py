@@ -217,6 +217,7 @@ def print_summary(run: Run, console: Console) -> None:
         *failure_lines(summaries),
         "Bold: best balance of time and drift; ≈ not told apart from it. Ratio below 1 is faster.",
         undecided_line(summaries),
+        *dict.fromkeys(f"{summary.group.case}: {note}." for summary in summaries for note in summary.group.notes),
     ]
     for line in filter(None, notes):
         console.print(line, highlight=False, markup=False)

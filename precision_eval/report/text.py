@@ -261,6 +261,7 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
     parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
     for section in run.sections:
         parts.append(f"## {section.title}")
+        parts += [f"- {markdown_text(note)}." for note in section.notes]
         for table in tables_of(run, section):
             parts.append(to_markdown(table, heading=table.title != section.title))
     if (versions := version_table(run)) is not None:

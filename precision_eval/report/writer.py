@@ -22,7 +22,7 @@ from precision_eval.results.reading import Run, load_run
 
 FIGURES_NAME = "figures"
 TIMED_CASE = "voice"
-"""The case that runs over time; only for it a missing figure over time is worth a line."""
+"""The shipped case that runs over time; where nothing runs over time a missing figure of it is worth no line."""
 
 
 def write_files(run_dir: Path, *, console: Console | None = None) -> list[Path]:
@@ -67,7 +67,7 @@ def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
         yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)
         yield f"memory-{name}", partial(draw_memory, case, device, sections)
     for section in run.sections:
-        if section.case == TIMED_CASE:
+        if section.case == TIMED_CASE or section.having("teacher_forced_drift", "divergence", "audio"):
             yield f"drift-{section.slug}", partial(draw_drift, run, section)
             yield f"audio-{section.slug}", partial(draw_audio, run, section)
             yield f"survival-{section.slug}", partial(draw_survival, run, section)

@@ -179,9 +179,9 @@ class Group:
     `rows` are of every role, in the order of roles and of ``FIXES``. `baseline` is what times are ratios to, None where
     no time was measured; `noise_floor` is the baseline against itself, which is off where its verdict is faster or
     slower. `run` is the folder, for commands in messages; `pins` are settings of torch as in a cell's id,
-    ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes` say which figures come from elsewhere,
-    `fault` why the records cannot be compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and
-    were not measured in this mode.
+    ``",sdpa=math"``. `doubts` speak against the comparison as a whole, `notes` say which figures come from elsewhere
+    or do not apply, `tolerances` are the limits of a case from outside, `fault` says why the records cannot be
+    compared, and `cured_elsewhere` names (mode, fixes) that cure the case there and were not measured in this mode.
     """
 
     case: str
@@ -197,6 +197,7 @@ class Group:
     pins: str = ""
     doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    tolerances: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
     cured_elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
 

@@ -211,12 +211,15 @@ def _group(key: _Key, records: list[Record], noise_floor: Record | None, run: st
     twin = _data(by_fix.get(baseline or "", {}), "latency")
     noise_floor_data = noise_floor.data if noise_floor is not None and noise_floor.status == "passed" else None
     rows = [_row(fix, own, baseline, noise_floor_data, twin=twin is not None) for fix, own in by_fix.items()]
+    traces = [data for own in by_fix.values() if (data := _data(own, "trace"))]
     group = replace(
         place,
         rows=tuple(sorted(rows, key=row_order)),
         baseline=baseline,
         noise_floor=ratio_estimate(twin) if twin else None,
         noise_floor_off=twin is not None and verdict_in(twin) in ("faster", "slower"),
+        notes=tuple(dict.fromkeys(note for data in traces for note in data.get("not_applicable", ()))),
+        tolerances=next((data["tolerances"] for data in traces if data.get("tolerances")), {}),
         fault=fault,
     )
     return group if fault else _doubted(group, of_fixes)

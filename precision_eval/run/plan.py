@@ -145,7 +145,7 @@ def make_plan(
         for options in _pinned(selection)
         for measure in measures
         if measure.name in wanted and measure.name in case.measures and _knows_pins(measure, options)
-        for cell in _cells_of(measure, case.id, size, _meant_for(case, modes), replace(selection, options=options))
+        for cell in _cells_of(measure, case, size, _meant_for(case, modes), replace(selection, options=options))
     )
     if not cells:
         raise ParameterError("the selection comes to no cell: none of these cases has these measures, fixes and modes")
@@ -227,13 +227,13 @@ def _sizes_of(requested: tuple[str, ...] | None, cases: Sequence[CaseEntry]) -> 
 
 
 def _cells_of(
-    measure: Measure, case: str, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
+    measure: Measure, case: CaseEntry, size: str, modes: dict[str, tuple[str, ...]], selection: Selection
 ) -> Iterator[Cell]:
     """Yield the cells of one measure of one case and size."""
 
     def cell(fixes: tuple[str, ...], mode: str) -> Cell:
         return Cell(
-            case=case,
+            case=case.id,
             fixes=fixes,
             mode=mode,
             device=selection.device,
@@ -243,7 +243,7 @@ def _cells_of(
             options=selection.options,
         )
 
-    yield from (cell((fix,), "eager") for fix in measure.pseudo_fixes)
+    yield from (cell((fix,), "eager") for fix in measure.pseudo_fixes if case.takes(fix))
     for mode, fixes in modes.items():
         yield from (cell(group, mode) for group in ([fixes] if measure.grouped else [(fix,) for fix in fixes]))
 

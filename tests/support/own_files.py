@@ -104,3 +104,63 @@ def held(model): yield
 HALF = Fix(id="half", storage="float16")
 NUMBER = 3
 """
+
+SPEAKER = """
+import math
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from precision_eval import OwnCase
+
+CODES, WIDTH, SLOTS, RATE_HZ, HOP = 48, 32, 40, 16000, 320
+
+
+class Speaker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(CODES, WIDTH), nn.Linear(WIDTH, CODES)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.register_buffer("cache", torch.zeros(2, 1, 4, SLOTS, WIDTH // 4).half())
+
+    def forward(self, tokens, at):
+        q, k, v = self.qkv(self.embed(tokens)).reshape(-1, 1, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
+        self.cache[0, :, :, at : at + 1], self.cache[1, :, :, at : at + 1] = k, v
+        mask = (torch.arange(SLOTS) <= at)[None]
+        attended = scaled_dot_product_attention(q, self.cache[0], self.cache[1], attn_mask=mask)
+        return self.head(attended.transpose(1, 2).reshape(-1, WIDTH)) * 4
+
+
+def state(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(CODES, (1,), generator=generator), 0
+
+
+def decode_step(model, tokens, at):
+    return model(tokens, at), at + 1
+
+
+def synthesize(model, script, seed):
+    tokens, kept = state(model, seed)
+    waves = []
+    for _ in range(len(script)):
+        logits, kept = decode_step(model, tokens, kept)
+        tokens = torch.multinomial(logits.softmax(-1), 1)[:, 0]
+        waves.append(torch.sin(torch.arange(HOP) * (tokens + 4) * math.pi * 100 / RATE_HZ) * 0.3)
+    return torch.cat(waves), RATE_HZ
+
+
+def factory():
+    torch.manual_seed(0)
+    model = Speaker().eval()
+    return OwnCase(
+        model=model,
+        inputs=(torch.tensor([3]), 0),
+        decode_step=decode_step,
+        state=state,
+        synthesize=synthesize,
+        script="x" * 36,
+        tolerances={"max_drift": 1e-5},
+    )
+"""

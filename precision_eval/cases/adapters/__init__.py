@@ -1,19 +1,19 @@
 """Real model classes of transformers and diffusers, with the dtypes split as the systems split them, and no edits.
 
-``ZOO`` lists the entries; ``ZOO_CASES`` offers their tiny cases to a run that asks for them by name. Listing them
-loads neither torch nor the libraries, which the extra ``zoo`` installs.
+``ADAPTERS`` lists the entries; ``ADAPTED_CASES`` offers their tiny cases to a run that asks for them by name. Listing
+them loads neither torch nor the libraries, which the extra ``zoo`` installs.
 """
 
 from __future__ import annotations
 
-from precision_eval.cases.adapters.base import Adapter, keeping_float64
+from precision_eval.cases.adapters.base import Adapter
 from precision_eval.cases.adapters.dia import DIA
 from precision_eval.cases.adapters.svd import SVD_TIME_EMBED
 from precision_eval.cases.adapters.t5 import T5_ENCODER
 from precision_eval.cases.base import Case
 from precision_eval.core.errors import unknown_name
 
-__all__ = ["ZOO", "ZOO_CASES", "Adapter", "adapter_by_id", "keeping_float64"]
+__all__ = ["ADAPTED_CASES", "ADAPTERS", "Adapter", "adapter_by_id"]
 
 ADAPTERS: tuple[Adapter, ...] = (DIA, T5_ENCODER, SVD_TIME_EMBED)
 ADAPTED_CASES: tuple[Case, ...] = tuple(entry.case() for entry in ADAPTERS)

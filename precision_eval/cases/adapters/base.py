@@ -14,7 +14,6 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -229,10 +228,3 @@ def checkpoint_folder(path_or_name: str | Path, subfolder: str = "") -> Path:
             "give a folder, or a model that this machine can fetch"
         ) from error
     return fetched
-
-
-def keeping_float64(*, factories: bool = False) -> AbstractContextManager[Any]:
-    """Keep float64 from being narrowed while a block runs."""
-    from precision_eval.cases.adapters.models import KeepingFloat64
-
-    return KeepingFloat64(factories=factories)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from precision_eval.cases.base import BuiltCase, Case
+from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, BuiltCase, Case
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,16 +85,8 @@ VOICE = Case(
     source="metavoiceio/metavoice-src #108, #128, #187 (fam/llm/inference.py, fam/llm/fast_model.py)",
     sizes=tuple(CHECKPOINT_DTYPE_OF_SIZE),
     default_sizes=("default",),
-    measures=(
-        "trace",
-        "latency",
-        "memory",
-        "teacher_forced_drift",
-        "streams",
-        "divergence",
-        "synthesis",
-        "audio",
-    ),
+    measures=("trace", "latency", "memory", *DECODING_MEASURES, *SOUND_MEASURES),
+    controls=("control_rope_bfloat16", "control_long_window"),
     definition=("width 256, 4 layers, 4 heads, ring 512, cache float16", CHECKPOINT_DTYPE_OF_SIZE, "v1"),
     make=build_voice,
 )

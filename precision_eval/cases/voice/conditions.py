@@ -36,13 +36,13 @@ class Comparator:
 
 
 COMPARATORS: tuple[Comparator, ...] = (
-    Comparator(id="reference", role="reference", dtype=torch.float64, explanation="the voice in float64"),
+    Comparator(id="reference", role="reference", dtype=torch.float64, explanation="the model in float64"),
     Comparator(
         id="noise_floor",
         role="noise_floor",
         dtype=torch.float64,
         noise_seed_offset=1_000_003,
-        explanation="the voice in float64 with another noise seed: an equally good rendering of the same script",
+        explanation="the model in float64 with another noise seed: an equally good rendering of the same script",
     ),
     Comparator(
         id="control_rope_bfloat16",

@@ -226,6 +226,8 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     check_policy(policy)
     if group.fault:
         raise RecordError(group.fault)
+    if constraints == _NOTHING:
+        constraints = Constraints(**dict[str, Any](group.tolerances))
     axes = tuple(dict.fromkeys((*NEEDS[policy], *constraints.axes)))
     failing = tuple(LeftOut(fix=row.fix, why=row.status, reason=row.reason or "") for row in group.failing)
     if not group.curing:

@@ -51,6 +51,7 @@ def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
     assert timed >= {"my_case.py:wide_cache", "float16"}
     assert {r.status for r in first.values() if r.fix == "as_shipped"} == {"raised"}
     assert "my_case.py:factory" in (folder / "out" / "report.html").read_text()
+    assert "add synthesize(model, script, seed)" in " ".join(done.stdout.split())
 
     traces = [*arguments, "--measure", "trace"]
     again = command(folder, *traces)
@@ -64,6 +65,18 @@ def test_from_a_file_to_a_report_and_again_after_an_edit(folder):
     assert "0 of 3 already measured" in edited.stdout
     digests = {r.case_digest for r in records(folder).values() if r.measure == "trace"}
     assert digests.isdisjoint({r.case_digest for r in first.values()})
+
+
+@pytest.mark.slow
+def test_a_case_that_decodes_and_speaks_has_players_and_keeps_to_its_tolerances(folder):
+    (folder / "speaker.py").write_text(own_files.SPEAKER)
+    arguments = ["run", "speaker.py:factory", "--fix", "full_float32,float16", "--mode", "eager"]
+    done = command(folder, *arguments, "--budget", "0.3", "--streams", "3", "--steps", "50", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert "<audio" in (folder / "out" / "report.html").read_text()
+    assert list((folder / "out" / "figures").glob("survival-speaker*.svg"))
+    chosen = command(folder, "choose", "out", "--policy", "speed")
+    assert "Take full_float32" in chosen.stdout, chosen.stdout
 
 
 @pytest.mark.parametrize(

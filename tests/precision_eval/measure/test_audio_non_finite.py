@@ -15,7 +15,7 @@ def test_audio_that_is_not_finite_makes_the_cell_non_finite(tmp_path):
     (tmp_path / "audio").mkdir()
     for name, samples in (("reference", sound), ("noise_floor", sound[::-1]), ("float16", broken)):
         soundfile.write(tmp_path / "audio" / f"{name}.wav", samples, SAMPLE_RATE_HZ, subtype="FLOAT")
-    cell = SimpleNamespace(fixes=("float16",), mode="eager", size="default")
+    cell = SimpleNamespace(case="voice", fixes=("float16",), mode="eager", size="default")
     (outcome,) = voice.audio(cell, tmp_path)
     assert outcome.status == "non_finite"
     assert outcome.reason == f"estimate has {SAMPLE_RATE_HZ} samples that are not finite"

@@ -22,6 +22,7 @@ from audio_metrics.frames import FrameGrid
 from precision_eval.core.drawing import style_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import duration_long
+from precision_eval.core.targets import is_target
 from precision_eval.report.html.facts import Figure, figure
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.coding import (
@@ -222,7 +223,8 @@ def _lines(group: SoundGroup, sound: Sound) -> tuple[Markup, ...]:
 
 
 def _leaving_text(sound: Sound) -> str:
-    if sound.role == "original":
+    # of a case from outside, tokens are not kept with the sound
+    if sound.role == "original" or (sound.measured is not None and is_target(sound.measured.case)):
         return ""
     if sound.leaves_s is None:
         return "its tokens are not there, so it is not known when it leaves the reference's"

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from precision_eval.cases.adapters import ADAPTED_CASES, ADAPTERS, adapter_by_id
 from precision_eval.cases.adapters import base as zoo_base
-from precision_eval.cases.adapters.base import as_dtype, keeping_float64, load_checked
+from precision_eval.cases.adapters.base import as_dtype, load_checked
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems import CASES
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 
@@ -220,7 +221,7 @@ CASTS = [
 @pytest.mark.parametrize("factories", [False, True])
 def test_no_cast_narrows_float64(cast, factories):
     assert cast(WIDE).double() != WIDE or cast(WIDE).dtype is not torch.float64
-    with keeping_float64(factories=factories):
+    with KeepingFloat64(factories=factories):
         kept = cast(WIDE)
     assert kept.dtype is torch.float64
     assert kept == WIDE
@@ -228,13 +229,13 @@ def test_no_cast_narrows_float64(cast, factories):
 
 def test_softmax_in_float32_is_float64s():
     x = torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    with keeping_float64():
+    with KeepingFloat64():
         found = F.softmax(x, dim=-1, dtype=torch.float32).to(torch.float32)
     assert torch.equal(found, x.softmax(-1))
 
 
 def test_all_else_is_as_before():
-    with keeping_float64():
+    with KeepingFloat64():
         assert torch.ones(2).half().dtype is torch.float16
         assert torch.arange(3).float().dtype is torch.float32
         assert torch.arange(3, dtype=torch.float32).dtype is torch.float32
@@ -242,13 +243,13 @@ def test_all_else_is_as_before():
         assert WIDE.long().dtype is torch.int64
         assert WIDE.to(torch.complex64).dtype is torch.complex64
     assert WIDE.float().dtype is torch.float32
-    with pytest.raises(ZeroDivisionError), keeping_float64():
+    with pytest.raises(ZeroDivisionError), KeepingFloat64():
         raise ZeroDivisionError
     assert WIDE.float().dtype is torch.float32
 
 
 def test_factories_make_float64_from_none():
-    with keeping_float64(factories=True):
+    with KeepingFloat64(factories=True):
         assert torch.arange(3, dtype=torch.float32).dtype is torch.float64
         assert torch.full((2,), 1.0, dtype=torch.float16).dtype is torch.float64
         assert torch.arange(3).float().dtype is torch.float64

@@ -5,8 +5,9 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from precision_eval.cases.adapters import adapter_by_id, keeping_float64
+from precision_eval.cases.adapters import adapter_by_id
 from precision_eval.cases.adapters.models import own_decoder, own_encoder
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.dia_model import DiaAttention
 from precision_eval.core.errors import ParameterError, UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
@@ -89,7 +90,7 @@ def test_own_encoder_equals_transformers(built):
     twin = built.model.in_float64()
     in_use = twin.in_use.bool()
     ids = torch.randint(1, 256, in_use.shape, generator=torch.Generator().manual_seed(3)) * in_use
-    with keeping_float64():
+    with KeepingFloat64():
         expected = twin.dia.model.encoder(input_ids=ids, attention_mask=twin.in_use)[0]
     found = own_encoder(twin)(ids, in_use)
     # what padding attends to differs, and nothing reads it

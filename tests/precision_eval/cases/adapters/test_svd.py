@@ -7,8 +7,8 @@ import diffusers
 import pytest
 import torch
 
-from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.cases.adapters.svd import CONFIG, FRAMES, ROWS, SVD_TIME_EMBED
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.imaginairy import IMAGINAIRY_TIME_EMBED, timestep_ticks
 from precision_eval.cases.systems.imaginairy_model import timestep_embedding
 from precision_eval.cases.systems.imaginairy_sizes import LABELS, SIZES, TICKS_PER_STEP
@@ -63,7 +63,7 @@ def inputs_at(ticks):
 def test_our_embedding_agrees_with_the_whole_real_unet_in_float64(row):
     own, unet = own_and_real()
     theirs, ours = inputs_at(timestep_ticks(4)[row])
-    with keeping_float64(factories=True):
+    with KeepingFloat64(factories=True):
         found = embedding_inside(unet, *theirs)
     assert found.dtype is torch.float64
     expected = own(*ours).repeat_interleave(FRAMES, dim=0)

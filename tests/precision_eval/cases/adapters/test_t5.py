@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from precision_eval.cases.adapters.base import keeping_float64
 from precision_eval.cases.adapters.t5 import CONFIG, T5_ENCODER, kept_wide
+from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER_STOCK, SIZES
 from precision_eval.cases.systems.cogvideo_t5_model import FusedNorm, relative_buckets
 from precision_eval.core.errors import UnsupportedError
@@ -72,7 +72,7 @@ def own():
 
 def test_our_encoder_agrees_with_the_real_class_in_float64(own):
     real = real_encoder(own).double()
-    with keeping_float64():
+    with KeepingFloat64():
         found = hidden_of(real, *own.inputs)
     truth = own.model.in_float64()(*own.inputs)
     assert found.dtype is torch.float64
@@ -88,7 +88,7 @@ def test_without_keeping_float64_they_do_not_agree(own):
 def test_a_wrong_weight_is_seen(own, fault):
     real = real_encoder(own).double()
     real.get_parameter(real_name(f"{fault}.weight")).data.mul_(1 + 1e-6)
-    with keeping_float64():
+    with KeepingFloat64():
         found = hidden_of(real, *own.inputs)
     assert (found - own.model.in_float64()(*own.inputs)).abs().max() > 1e-10
 

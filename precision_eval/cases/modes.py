@@ -1,0 +1,99 @@
+"""Modes under which anybody's model runs unedited: one keeps float64 wide, one draws alike in every precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+Function = Callable[..., Any]
+
+#: Casts that name no dtype among their arguments.
+_NAMED_CASTS: frozenset[Function] = frozenset((torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16))
+_CASTS_LIKE: frozenset[Function] = frozenset((torch.Tensor.to, torch.Tensor.type_as))
+_FACTORIES: frozenset[Function] = frozenset(
+    (torch.arange, torch.empty, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+)
+
+
+def _is_narrow(value: Any) -> bool:
+    return isinstance(value, torch.dtype) and value.is_floating_point and value is not torch.float64
+
+
+class KeepingFloat64(TorchFunctionMode):
+    """Turns casts of float64 tensors to narrower floating dtypes into no-ops."""
+
+    def __init__(self, *, factories: bool = False) -> None:
+        super().__init__()
+        self.factories = factories
+
+    def _keeps(self, func: Function, args: tuple[Any, ...]) -> bool:
+        """Whether the narrow dtype that a call asks for is to be float64 instead."""
+        first = args[0] if args else None
+        if isinstance(first, torch.Tensor):
+            return first.dtype is torch.float64 or (self.factories and not first.is_floating_point())
+        return self.factories and func in _FACTORIES
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call with float64 in the place of each narrower dtype, where the first tensor is float64."""
+        kwargs = dict(kwargs or {})
+        if not self._keeps(func, args):
+            return func(*args, **kwargs)
+        if func in _NAMED_CASTS:
+            return args[0].double()
+        if func in _CASTS_LIKE and len(args) > 1 and isinstance(args[1], torch.Tensor) and _is_narrow(args[1].dtype):
+            return args[0].to(args[1].device, torch.float64)
+        wide = tuple(torch.float64 if _is_narrow(value) else value for value in args)
+        return func(*wide, **{name: torch.float64 if _is_narrow(value) else value for name, value in kwargs.items()})
+
+
+_LIKE = (torch.randn_like, torch.rand_like)
+_FRESH = (torch.randn, torch.rand, *_LIKE)
+_IN_PLACE = (torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_)
+_CHOOSING = (torch.multinomial, torch.bernoulli)
+
+
+class SharedNoise(TorchFunctionMode):
+    """Draws what torch is asked to draw in float64 from one seed, so that every precision gets the same, rounded."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.own = torch.Generator().manual_seed(seed)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call, or draw in its place."""
+        kwargs = dict(kwargs or {})
+        if func not in _FRESH and func not in _IN_PLACE and func not in _CHOOSING:
+            return func(*args, **kwargs)
+        given = kwargs.pop("generator", None)
+        generator = given if given is not None and given.device.type == "cpu" else self.own
+        if func is torch.multinomial:
+            return self._multinomial(generator, *args, **kwargs)
+        if func is torch.bernoulli:
+            drawn = torch.rand(args[0].shape, dtype=torch.float64, generator=generator)
+            return (drawn < args[0].cpu()).to(args[0])
+        if func in _IN_PLACE:
+            drawn = torch.empty(args[0].shape, dtype=torch.float64)
+            return args[0].copy_(func(drawn, *args[1:], **kwargs, generator=generator))
+        like = func(*args, **kwargs | {"device": "meta"})
+        draw = torch.randn if func in (torch.randn, torch.randn_like) else torch.rand
+        device = kwargs.get("device") or (args[0].device if func in _LIKE else torch.get_default_device())
+        return draw(like.shape, dtype=torch.float64, generator=generator).to(device, like.dtype)
+
+    @staticmethod
+    def _multinomial(
+        generator: torch.Generator, probabilities: torch.Tensor, num_samples: int, replacement: bool = False
+    ) -> torch.Tensor:
+        """Take the largest of log-probability plus Gumbel noise; with replacement, so many times."""
+        rows = probabilities.detach().to("cpu", torch.float64).log()
+        shape = (*rows.shape, num_samples) if replacement else (*rows.shape, 1)
+        noise = -torch.empty(shape, dtype=torch.float64).exponential_(generator=generator).log()
+        scores = rows[..., None] + noise
+        chosen = scores.argmax(-2) if replacement else scores[..., 0].topk(num_samples).indices
+        return chosen.to(probabilities.device)

@@ -1,0 +1,106 @@
+"""Drift over steps, divergence and sound of a case from outside, through the measures that the voice has."""
+
+import own_files
+import pytest
+import torch
+
+from precision_eval import OwnCase, ParameterError
+from precision_eval.cases.modes import SharedNoise
+from precision_eval.core.cells import Cell, Options
+from precision_eval.measure.admission import admitted_case
+from precision_eval.measure.registry import run_cell
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "speaker.py").write_text(own_files.SPEAKER)
+    return f"{tmp_path / 'speaker.py'}:factory"
+
+
+def measured(target, tmp_path, measure, *fixes, mode="eager"):
+    outcomes = {}
+    for fix in fixes:
+        options = Options(streams=3, steps=12)
+        cell = Cell(
+            case=target, fixes=(fix,), mode=mode, device="cpu", size="own", threads=1, measure=measure, options=options
+        )
+        (outcomes[fix],) = run_cell(cell, tmp_path).outcomes
+    return outcomes
+
+
+def test_drift_over_steps_is_of_each_precision(target, tmp_path):
+    found = measured(target, tmp_path, "teacher_forced_drift", "full_float32", "float16", "as_shipped", "query_to_half")
+    drifts = {fix: outcome.data and outcome.data["relative_error"] for fix, outcome in found.items()}
+    assert drifts["full_float32"] < 1e-6 < 1e-4 < drifts["query_to_half"] < drifts["float16"] < 1e-2
+    assert found["as_shipped"].status == "raised"
+    assert found["float16"].data["streams"] == 3
+
+
+@pytest.mark.slow
+def test_a_step_is_compiled_and_a_loop_of_ones_own_is_not(target, tmp_path):
+    assert measured(target, tmp_path, "teacher_forced_drift", "float16", mode="compiled")["float16"].status == "passed"
+    assert measured(target, tmp_path, "synthesis", "float16", mode="compiled")["float16"].status == "unsupported"
+
+
+def test_streams_share_noise_and_the_noise_floor_does_not(target, tmp_path):
+    measured(target, tmp_path, "streams", "reference", "noise_floor", "full_float32")
+    found = measured(target, tmp_path, "divergence", "noise_floor", "full_float32")
+    assert found["full_float32"].data["diverged"] == 0
+    assert found["noise_floor"].data["diverged"] == 3
+    assert found["noise_floor"].data["frame_rate_hz"] == 50
+
+
+def test_sound_is_held_to_the_reference_beside_the_noise_floor(target, tmp_path):
+    spoken = measured(target, tmp_path, "synthesis", "reference", "noise_floor", "full_float32")
+    assert {outcome.data["duration_s"] for outcome in spoken.values()} == {36 * 320 / 16000}
+    heard = measured(target, tmp_path, "audio", "noise_floor", "full_float32")
+    ratios = {fix: outcome.data["against_reference"]["ratio_to_null"] for fix, outcome in heard.items()}
+    assert ratios["full_float32"]["log_spectral_distance_db"] < 0.01
+    assert ratios["noise_floor"]["log_spectral_distance_db"] == 1
+
+
+def test_what_a_case_lacks_is_named_with_what_to_add(tmp_path):
+    own = OwnCase(model=torch.nn.Linear(2, 2), inputs=(torch.ones(1, 2),))
+    assert own.measures == ("trace", "drift", "memory", "latency")
+    assert [text.partition(":")[0] for text in own.not_applicable] == [
+        "drift over decode steps and divergence are not applicable",
+        "sound is not applicable",
+    ]
+
+
+SLIPS = {
+    "decode_step=lambda model, tokens, at: model(tokens, at)": "decode_step returns a Tensor; expected a pair",
+    "state=lambda model, seed: 3": "state returns a int; expected a pair",
+    "decode_step=lambda model, tokens, at, n=[]: (model(tokens, at) * (n.append(0) or len(n)), at + 1)": "begin anew",
+    "synthesize=lambda model, script, seed: torch.ones(3)": "synthesize returns a Tensor; expected a pair",
+    "synthesize=lambda model, script, seed: (torch.ones(3, 5), 16000)": "give mono",
+    "synthesize=lambda model, script, seed: model.missing": "raises AttributeError under query_to_half",
+    "state=None": "decode_step and state together",
+    "sample=3": "sample of .* is a int; expected a function",
+    "tolerances={'drift': 1.0}": "no tolerance of .* 'drift'|unknown tolerance|max_drift",
+    "decode_step=None, state=None, sample=lambda model, x, pick, steps: pick(torch.ones(4))": "called pick 1 times",
+}
+
+
+@pytest.mark.parametrize(("given", "message"), SLIPS.items())
+def test_a_slip_in_a_hook_is_refused(tmp_path, given, message):
+    text = own_files.SPEAKER.replace('script="x" * 36,', 'script="x" * 2,') + (
+        f"\n\nshipped = factory\ndef factory():\n    return __import__('dataclasses').replace(shipped(), {given})\n"
+    )
+    (tmp_path / "slip.py").write_text(text)
+    with pytest.raises(ParameterError, match=message):
+        admitted_case(f"{tmp_path / 'slip.py'}:factory", "cpu", 0)
+
+
+def test_noise_is_alike_in_every_precision():
+    def drawn(dtype):
+        with SharedNoise(3):
+            draws = [torch.randn(4, dtype=dtype), torch.rand_like(torch.ones(4, dtype=dtype))]
+            draws.append(torch.empty(4, dtype=dtype).normal_(0.0, 2.0))
+            return draws, torch.multinomial(torch.ones(6, dtype=dtype).softmax(0), 4)
+
+    (wide, chosen), (narrow, others) = drawn(torch.float64), drawn(torch.float16)
+    for exact, rounded in zip(wide, narrow, strict=True):
+        torch.testing.assert_close(exact.half(), rounded, rtol=0, atol=0)
+    assert torch.equal(chosen, others)
+    assert chosen.unique().numel() == 4
