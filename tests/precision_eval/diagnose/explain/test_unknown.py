@@ -1,5 +1,8 @@
 """Texts that are no dtype mismatch are not claimed; real shape and device errors of the torch at hand among them."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,41 +10,10 @@ from torch.nn import functional as F
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain import explain
 
-OTHERS = [
-    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
-    "RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1",
-    "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
-    "RuntimeError: Expected query, key, and value to have the same device type, but got query.device: cuda:0 "
-    "key.device: cpu and value.device: cpu instead.",
-    "RuntimeError: Expected query, key, and value to all be  at least 2 dimensional, but got query.dim(): 1",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-    "RuntimeError: result type Float can't be cast to the desired output type Long",
-    "RuntimeError: \"addmm_impl_cpu_\" not implemented for 'Half'",
-    "RuntimeError: CUDA error: device-side assert triggered",
-    "RuntimeError: shape '[2, 3]' is invalid for input of size 5",
-    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
-    "ValueError: Attempting to unscale FP16 gradients.",
-    "RuntimeError: No available kernel. Aborting execution.",
-    "RuntimeError: Unsupported dtype Half",
-    "RuntimeError: mean(): could not infer output dtype. Got: Bool",
-    "RuntimeError: could not create a primitive descriptor for the LSTM forward propagation primitive",
-    "AssertionError: All tensors must have the same shape.",
-    "KeyError: 'model.layers.0.self_attn.q_proj.weight'",
-    "RuntimeError: Expected key.size(1) == value.size(1) to be true, but got false.",
-    "The dtype of query and key should agree, I think; mine are float and half.",
-]
-
-# the sentence is a member's, what it says is not: devices, shapes or integers
-LOOK_ALIKES = [
-    "RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
-    "error: input types 'tensor<1x3x4xf32>' and 'tensor<5xf32>' are not broadcast compatible",
-    "Expected tensor for argument #2 'weight' to have the same type as tensor for argument #1 'input'; but type "
-    "torch.cuda.FloatTensor does not equal torch.FloatTensor (while checking arguments for cudnn_batch_norm)",
-    "RuntimeError: expected scalar type Long but found Int",
-]
+MESSAGES = json.loads(Path(__file__).with_name("messages.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("text", OTHERS)
+@pytest.mark.parametrize("text", MESSAGES["others"])
 def test_other_errors_are_not_claimed(text):
     found = explain(text)
     assert not found.known
@@ -51,8 +23,9 @@ def test_other_errors_are_not_claimed(text):
     assert 0 <= found.nearest.likeness < 1
 
 
-@pytest.mark.parametrize("text", LOOK_ALIKES)
+@pytest.mark.parametrize("text", MESSAGES["look_alikes"])
 def test_a_known_sentence_about_something_else_is_refused_with_its_reason(text):
+    """It is a member's, and speaks of devices, shapes or integers."""
     found = explain(text)
     assert not found.known
     assert found.reason.startswith("the sentence is that of '")
