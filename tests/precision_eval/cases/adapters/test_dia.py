@@ -129,8 +129,26 @@ def shift_channels(own):
     own.head.weight.data = own.head.weight.roll(1, dims=1)
 
 
+def interleave_rotation(own):
+    weight = own.layers[0].self_attention.query.weight
+    weight.data = weight.data.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+
+
+def turn_one_late(own):
+    own.positions += 1
+
+
+def write_into_the_wrong_slot(own):
+    for layer in own.layers:
+        layer.self_attention.position -= 1
+
+
 @pytest.mark.parametrize(
-    "plant", [swap_heads, scale_by_head_dim, rotate_in_cross_attention, exchange_gate_and_up, shift_channels]
+    "plant",
+    [
+        *(swap_heads, scale_by_head_dim, rotate_in_cross_attention, exchange_gate_and_up, shift_channels),
+        *(interleave_rotation, turn_one_late, write_into_the_wrong_slot),
+    ],
 )
 @torch.no_grad()
 def test_a_planted_fault_is_seen(plant, built):

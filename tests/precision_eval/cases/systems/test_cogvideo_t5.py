@@ -10,7 +10,6 @@ from precision_eval.cases.systems.cogvideo_t5 import COGVIDEO_T5_ENCODER, COGVID
 from precision_eval.cases.systems.cogvideo_t5_model import (
     FusedNorm,
     StockNorm,
-    T5Encoder,
     clamped,
     gelu_new,
     relative_buckets,
@@ -41,11 +40,6 @@ def test_published_sizes():
     assert (cpu.head_dim, cpu.vocabulary, cpu.tokens) == (full.head_dim, full.vocabulary, full.tokens)
     assert cpu.hidden / cpu.dim == full.hidden / full.dim
     assert cpu.heads * cpu.head_dim == cpu.dim
-    per_layer = 4 * 4096 * 4096 + 3 * 4096 * 10240 + 2 * 4096
-    total = 24 * per_layer + 32128 * 4096 + 32 * 64 + 4096
-    assert total == pytest.approx(4.76e9, rel=1e-3)
-    with torch.device("meta"):
-        assert sum(p.numel() for p in T5Encoder(full, fused=True).parameters()) == total
 
 
 def test_only_wo_is_kept_in_float32():
@@ -108,6 +102,14 @@ EXPECTED = {
 def test_status_of_every_fix_in_eager(case):
     found = {fix.id: status(case, fix.id) for fix in FIXES if "eager" in fix.modes}
     assert found == EXPECTED[case.id]
+
+
+def test_both_norms_are_one_function_in_float64():
+    """The stock encoder is held to transformers' own class by the tests of the adapters."""
+    fused, stock = build(FUSED), build(STOCK)
+    truth = stock.model.in_float64()(*stock.inputs)
+    assert truth.dtype is torch.float64
+    assert (fused.model.in_float64()(*fused.inputs) - truth).abs().max() < 1e-12
 
 
 def test_upstream_is_the_stock_norm():
@@ -244,52 +246,3 @@ def test_gelu_new():
     assert float(gelu_new(torch.tensor(1.0, dtype=torch.float64))) == pytest.approx(0.8411919906082768, abs=1e-15)
     large = torch.tensor([-100.0, 100.0, 520.0], dtype=torch.float16)
     assert gelu_new(large).tolist() == [0.0, 100.0, 520.0]  # though the cube is infinite
-
-
-# ---- float64, independently
-
-
-def by_hand(built, *, scale=1.0, far=0, minus_mean=False):
-    """The encoder in float64, head by head; the options plant a fault."""
-    weight = {name: p.double() for name, p in built.model.named_parameters()}
-    ids = built.inputs[0][0]
-    length, heads = len(ids), weight["position_bias.weight"].shape[1]
-    bias = torch.zeros(heads, length, length, dtype=torch.float64)
-    for query in range(length):
-        for key in range(length):
-            index = bucket(abs(key - query) + far) + 16 * (key > query)
-            bias[:, query, key] = weight["position_bias.weight"][index]
-
-    def norm(x, name):
-        x = x - x.mean(-1, keepdim=True) if minus_mean else x
-        return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight[f"{name}.weight"]
-
-    x = weight["embedding.weight"][ids]
-    for block in range(len(built.model.blocks)):
-        at = f"blocks.{block}."
-        normed = norm(x, f"{at}attention_norm")
-        q, k, v = ((normed @ weight[f"{at}attention.{p}.weight"].T).chunk(heads, dim=1) for p in "qkv")
-        mixed = [((q[h] @ k[h].T) * scale + bias[h]).softmax(-1) @ v[h] for h in range(heads)]
-        x = x + torch.cat(mixed, dim=1) @ weight[f"{at}attention.o.weight"].T
-        normed = norm(x, f"{at}feed_forward_norm")
-        gate, up = (normed @ weight[f"{at}feed_forward.{p}.weight"].T for p in ("gate", "up"))
-        x = x + (F.gelu(gate, approximate="tanh") * up) @ weight[f"{at}feed_forward.wo.weight"].T
-    return norm(x, "final_norm")[None]
-
-
-@pytest.mark.parametrize("case", [FUSED, STOCK], ids=lambda w: w.id)
-def test_float64_twin_agrees_with_an_independent_one(case):
-    built = build(case)
-    truth = built.model.in_float64()(*built.inputs)
-    assert truth.dtype is torch.float64
-    assert (truth - by_hand(built)).abs().max() < 1e-10
-    assert 0.5 < truth.std() < 2.0
-
-
-@pytest.mark.parametrize("fault", [{"scale": 0.25}, {"far": 1}, {"minus_mean": True}], ids=lambda f: next(iter(f)))
-def test_planted_faults_are_seen(fault):
-    built = build()
-    assert (built.model.in_float64()(*built.inputs) - by_hand(built, **fault)).abs().max() > 1e-3
-
-
-# ---- the frame

@@ -211,8 +211,5 @@ def test_published_size():
     assert (size.dim, size.hidden, size.hidden / size.dim) == (2048, 5632, SIZES["cpu"].hidden / SIZES["cpu"].dim)
     empty = torch.empty(2, 2, 16, 2048, 128, dtype=torch.float16, device="meta")
     model = MetaVoice(size, [StaticCache(*empty.clone(), first_slot=None) for _ in range(24)])
-    per_layer = 4 * 2048**2 + 3 * 2048 * 5632 + 2 * 2048
-    others = 2 * 2562 * 2048 + 2048 * 2048 + 256 * 2048 + 2048
-    assert sum(p.numel() for p in model.parameters()) == 24 * per_layer + others == 1_248_438_272
     cache_bytes = sum(b.numel() * b.element_size() for b in model.buffers() if b.is_floating_point())
     assert cache_bytes == 24 * 2 * (2 * 16 * 2048 * 128) * 2  # 0.8 GB
