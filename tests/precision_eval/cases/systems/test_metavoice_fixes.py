@@ -109,6 +109,7 @@ def test_compiled(case_id, fix_id, compiler):
     check(case_id, fix_by_id(fix_id), "compiled")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed:UserWarning")
 def test_inductor_hides_what_index_put_refuses(compiler):
     """Under autocast the write raises in eager; fused into a kernel, it casts in silence."""
