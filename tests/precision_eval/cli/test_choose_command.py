@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from precision_eval.cli.choose import _HELP
-from precision_eval.cli.commands import app, main
+from precision_eval.cli.commands import app
 from precision_eval.core.records import RecordFile
 
 SCREEN_LINES = 24
@@ -41,16 +41,9 @@ def run_dir(tmp_path):
 
 
 @pytest.fixture
-def choose(run_dir, monkeypatch, capsys):
-    def run(*arguments, folder=run_dir, columns=120):
-        monkeypatch.setattr(sys, "argv", ["precision-eval", "choose", str(folder), *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", str(columns))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    return run
+def choose(run_dir, monkeypatch, program):
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments, folder=run_dir: program("choose", folder, *arguments)
 
 
 EAGER = ("--mode", "eager")
@@ -90,19 +83,14 @@ def test_several_groups_are_one_answer(choose, run_dir):
         (("--memory-plan", "{run}/records.jsonl"), "precision-eval plan --json"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(choose, run_dir, arguments, text):
-    code, out, err = choose(*EAGER, *(one.format(run=run_dir) for one in arguments))
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert text in err
+def test_bad_input_is_one_line_and_exit_code_2(refused, run_dir, arguments, text):
+    refused(text, "choose", run_dir, *EAGER, *(one.format(run=run_dir) for one in arguments))
 
 
-def test_a_folder_without_records_says_so(choose, tmp_path):
-    (empty := tmp_path / "empty").mkdir()
-    code, _, err = choose(folder=empty)
-    assert (code, "records.jsonl does not exist; measure first" in err) == (2, True)
-    (empty / "records.jsonl").touch()
-    code, _, err = choose(folder=empty)
-    assert (code, "holds no record; measure first" in err) == (2, True)
+def test_a_folder_without_records_says_so(refused, tmp_path):
+    refused("records.jsonl does not exist; measure first", "choose", tmp_path)
+    (tmp_path / "records.jsonl").touch()
+    refused("holds no record; measure first", "choose", tmp_path)
 
 
 def test_json_is_strict_and_holds_the_answer(choose):

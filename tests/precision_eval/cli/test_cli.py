@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from precision_eval.cli.commands import main
-
 COMMAND = [sys.executable, "-m", "precision_eval.cli"]
 HEAVY = ("torch", "numpy", "scipy", "librosa", "matplotlib", "numba")
 
@@ -39,20 +37,6 @@ def test_help_loads_nothing_heavy_and_a_bad_name_ends_before_torch_is_loaded(tmp
     assert "BAD 2 False" in done.stdout
 
 
-@pytest.fixture
-def here(monkeypatch, capsys):
-    """Run the program in this process; its exit code, output and errors."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["precision-eval", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -68,30 +52,30 @@ def here(monkeypatch, capsys):
         (["--checkpoint-dtype", "int8"], "int8"),
     ],
 )
-def test_bad_names_and_options_are_code_2(here, tmp_path, arguments, message):
-    code, _, err = here("run", "--out", tmp_path / "run", *arguments)
+def test_bad_names_and_options_are_code_2(program, tmp_path, arguments, message):
+    code, _, err = program("run", "--out", tmp_path / "run", *arguments)
     assert (code, message in " ".join(err.split())) == (2, True)
     assert not message.startswith("unknown") or len(err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_damaged_records_are_one_line_and_code_2(here, tmp_path):
+def test_damaged_records_are_one_line_and_code_2(program, tmp_path):
     (tmp_path / "records.jsonl").write_text('{"schema_version":7}\n')
-    code, _, err = here("run", "--case", "attention-decode", "--size", "tiny", "--out", tmp_path)
+    code, _, err = program("run", "--case", "attention-decode", "--size", "tiny", "--out", tmp_path)
     assert (code, len(err.splitlines())) == (2, 1)
     assert "schema version 7, this precision-eval reads 1 and 2" in err
 
 
-def test_report_without_a_run(here, tmp_path):
-    code, _, err = here("report", tmp_path)
+def test_report_without_a_run(program, tmp_path):
+    code, _, err = program("report", tmp_path)
     assert (code, "holds no records.jsonl" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("what", "expected"), [("fixes", "kv_to_query"), ("cases", "attention-decode"), ("measures", "trace")]
 )
-def test_list(here, what, expected):
-    code, out, _ = here("list", what)
+def test_list(program, what, expected):
+    code, out, _ = program("list", what)
     assert (code, expected in out, "source: " in out) == (0, True, True)
 
 
@@ -121,8 +105,8 @@ def test_small_run_and_its_resumption(tmp_path):
     assert len((out / "records.jsonl").read_bytes()) == len(before) + 6  # nothing to append: still to be mended
 
 
-def test_device_that_is_not_there_is_bad_input(here, tmp_path):
-    code, _, err = here("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
+def test_device_that_is_not_there_is_bad_input(program, tmp_path):
+    code, _, err = program("run", *SMALL[:-2], "--device", "cuda:99", "--fix", "kv_to_query", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert "device cuda:99 is not here" in err
     assert not list((tmp_path / "run").iterdir())

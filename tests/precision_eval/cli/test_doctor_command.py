@@ -6,11 +6,9 @@ import sys
 
 import pytest
 
-from precision_eval.cli import doctor
-from precision_eval.cli.commands import main
-
 FACTORIES = """import torch
 from torch import nn
+
 
 class Split(nn.Module):
     def __init__(self):
@@ -21,51 +19,18 @@ class Split(nn.Module):
     def forward(self, x):
         return self.project(x * self.gain)
 
-def split():
-    return Split(), (torch.ones(2, 8).half(),)
-
-def clean():
-    return nn.Linear(8, 8), {"input": torch.ones(2, 8)}
-
-def bare():
-    return nn.Linear(8, 8)
-
-def three():
-    return nn.Linear(8, 8), torch.ones(2, 8), None
-
-def number():
-    return nn.Linear(8, 8), 3
-
-def unnamed():
-    return nn.Linear(8, 8), {1: torch.ones(2, 8)}
-
-def function():
-    return torch.relu, (torch.ones(2),)
-
-def raising():
-    raise RuntimeError("no weights here")
-
-def needing(path):
-    return path
-
-def short():
-    return nn.Linear(8, 8), ()
-
-def eight():
-    return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
-
-def leaving():
-    import sys
-    sys.exit(0)
 
 class Leaving(nn.Module):
     def forward(self, x):
         raise SystemExit(0)
 
-def left():
-    return Leaving(), (torch.ones(2),)
 
-constant = 3
+def split(): return Split(), (torch.ones(2, 8).half(),)
+def clean(): return nn.Linear(8, 8), {"input": torch.ones(2, 8)}
+def number(): return nn.Linear(8, 8), 3
+def unnamed(): return nn.Linear(8, 8), {1: torch.ones(2, 8)}
+def eight(): return nn.Linear(8, 8), (torch.ones(2, 8).to(torch.float8_e4m3fn),)
+def left(): return Leaving(), (torch.ones(2),)
 """
 
 
@@ -79,74 +44,48 @@ def factories(tmp_path, monkeypatch):
     sys.modules.pop("doctor_factories", None)
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["precision-eval", "doctor", *arguments])
-    assert doctor.app.registered_commands
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 FAST = ("--no-fixes", "--no-compile")
 
 
-def test_a_split_is_told_and_exits_with_1(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "doctor_factories:split", *FAST)
+def test_a_split_is_told_and_exits_with_1(program):
+    code, out, _ = program("doctor", "doctor_factories:split", *FAST)
     assert code == 1
-    assert "doctor_factories.py:11" in out
+    assert "doctor_factories.py:12" in out
     assert "parameter gain" in out
 
 
-def test_a_clean_model_exits_with_0_and_json_is_strict(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "doctor_factories:clean", *FAST, "--json")
+def test_a_clean_model_exits_with_0_and_json_is_strict(program):
+    code, out, _ = program("doctor", "doctor_factories:clean", *FAST, "--json")
     data = json.loads(out)
     assert (code, data["is_clean"], data["target"]) == (0, True, "doctor_factories:clean")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("factory", "message"),
     [
-        ((), "doctor was given nothing; give one of"),
-        (("a:b", "--case", "dia-decode"), "factory and case; give one of"),
-        (("doctor_factories",), "names no factory; write package.module:function"),
-        (("doctor_nowhere:split",), "doctor_nowhere does not import: ModuleNotFoundError"),
-        (("doctor_broken:split",), "doctor_broken does not import: ModuleNotFoundError: No module named 'nothing_of"),
-        (("doctor_factories:splt",), "has no 'splt'; it has: Split, split, clean"),
-        (("doctor_factories:constant",), "is a int; expected a callable"),
-        (("doctor_factories:needing",), "needs path; give one that is called without arguments"),
-        (("doctor_factories:raising",), "raises RuntimeError: no weights here"),
-        (("doctor_factories:bare",), "returns a model without inputs"),
-        (("doctor_factories:three",), "returns 3 things"),
-        (("doctor_factories:number",), "returns a int as its inputs"),
-        (("doctor_factories:unnamed",), "keys that are no names"),
-        (("doctor_factories:function",), "as its model"),
-        (("doctor_factories:short",), "missing a required argument: 'input'"),
-        (("doctor_factories:eight",), "the input 'input' is float8_e4m3fn; expected float16"),
-        (("--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
-        (("--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
-        (("doctor_factories:leaving",), "ends the program; expected that it returns (model, inputs)"),
-        (("doctor_factories:left",), "the model ends the program when it is called"),
-        (("--hf", "./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
+        ("doctor_factories", "names no factory; write package.module:function"),
+        ("doctor_nowhere:split", "doctor_nowhere does not import: ModuleNotFoundError"),
+        ("doctor_broken:split", "doctor_broken does not import: ModuleNotFoundError: No module named 'nothing_of"),
+        ("doctor_factories:splt", "has no 'splt'; it has: Split, Leaving, split"),
+        ("doctor_factories:number", "returns a int as its inputs"),
+        ("doctor_factories:unnamed", "keys that are no names"),
+        ("doctor_factories:eight", "the input 'input' is float8_e4m3fn; expected float16"),
+        ("doctor_factories:left", "the model ends the program when it is called"),
     ],
 )
-def test_bad_input_is_one_line_and_exits_with_2(monkeypatch, capsys, arguments, message):
-    code, out, err = run(monkeypatch, capsys, *arguments, *FAST)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+def test_a_slip_is_one_line_and_exits_with_2(refused, factory, message):
+    """Others are those of an own case: see ``test_admission``."""
+    refused(message, "doctor", factory, *FAST)
 
 
-def test_a_checkpoint_folder(monkeypatch, capsys, tmp_path):
+def test_a_checkpoint_folder(program, tmp_path):
     import torch
     import transformers
 
     torch.manual_seed(0)
     config = transformers.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
     transformers.T5EncoderModel(config).save_pretrained(tmp_path / "t5")
-    code, out, _ = run(monkeypatch, capsys, "--hf", str(tmp_path / "t5"), "--dtype", "float16", *FAST, "--json")
+    code, out, _ = program("doctor", "--hf", str(tmp_path / "t5"), "--dtype", "float16", *FAST, "--json")
     data = json.loads(out)
     assert (code, data["is_clean"], data["base_dtype"]) == (0, True, "float16")
     assert [held["modules"] for held in data["held"]] == [["encoder.block.0.layer.1.DenseReluDense.wo"]]
@@ -175,12 +114,12 @@ def checkpoint(tmp_path):
     ],
 )
 def test_a_checkpoint_is_data_that_neither_runs_nor_asks_for_more_than_there_is(
-    edit, message, checkpoint, monkeypatch, capsys
+    edit, message, checkpoint, monkeypatch, program
 ):
     (checkpoint / "evil.py").write_text("raise SystemExit('the code of a checkpoint ran')\n", encoding="utf-8")
     path = checkpoint / "config.json"
     path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked whether the checkpoint's code may run"))
-    code, out, err = run(monkeypatch, capsys, "--hf", str(checkpoint), *FAST)
+    code, out, err = program("doctor", "--hf", str(checkpoint), *FAST)
     assert (code, out) == (2, "")
     assert re.search(message, " ".join(err.split()))

@@ -1,19 +1,8 @@
-"""explain, plan, sweep and expect from the command line: answers, and bad input as one line with exit code 2."""
+"""explain, plan, sweep, expect and doctor from the command line: answers, and bad input as one line with code 2."""
 
 import json
-import sys
 
 import pytest
-
-from precision_eval.cli.commands import main
-
-
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["precision-eval", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
 
 
 @pytest.mark.parametrize(
@@ -31,25 +20,27 @@ def run(monkeypatch, capsys, *arguments):
         (("expect", "--case", "nothing-*"), "unknown case 'nothing-*'"),
         (("expect", "--changes", "--record"), "--changes runs nothing and --record needs a run"),
         (("expect", "--changes", "--table", "{tmp}"), "is no file; give a table"),
+        (("doctor",), "doctor was given nothing; give one of"),
+        (("doctor", "a:b", "--case", "dia-decode"), "factory and case; give one of"),
+        (("doctor", "--case", "dia-decod"), "unknown case 'dia-decod'; did you mean dia-decode"),
+        (("doctor", "--case", "dia-decode", "--size", "huge"), "unknown size of the case 'dia-decode': 'huge'"),
+        (("doctor", "--hf", "./nowhere"), "no folder ./nowhere; give one with config.json and safetensors files"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, arguments, text):
-    code, _, err = run(monkeypatch, capsys, *(argument.format(tmp=tmp_path) for argument in arguments))
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("precision-eval: ")
-    assert text in err
+def test_bad_input_is_one_line_and_exit_code_2(refused, tmp_path, arguments, text):
+    refused(text, *(argument.format(tmp=tmp_path) for argument in arguments))
 
 
-def test_explain_knows_and_does_not_know(monkeypatch, capsys):
+def test_explain_knows_and_does_not_know(program):
     message = "mat1 and mat2 must have the same dtype, but got Float and Half"
-    code, out, _ = run(monkeypatch, capsys, "explain", message, "--json")
+    code, out, _ = program("explain", message, "--json")
     assert (code, json.loads(out)["known"]) == (0, True)
-    code, out, _ = run(monkeypatch, capsys, "explain", "CUDA out of memory")
+    code, out, _ = program("explain", "CUDA out of memory")
     assert code == 4
     assert out.startswith("Not a member of this family")
 
 
-def test_a_plan_warns_of_what_float16_stores(monkeypatch, capsys):
-    code, out, _ = run(monkeypatch, capsys, "plan", "--model", "t5-xxl", "--device", "t4")
+def test_a_plan_warns_of_what_float16_stores(program):
+    code, out, _ = program("plan", "--model", "t5-xxl", "--device", "t4", "--fix", "float16")
     assert code == 0
     assert "which the source keeps in float32 because it overflows" in out

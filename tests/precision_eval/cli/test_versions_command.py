@@ -1,22 +1,20 @@
 """``precision-eval versions`` from its command line: tables, Markdown, JSON, CSV, and one line for bad input."""
 
 import json
-import sys
 
 import made_versions
 import pytest
 from typer.testing import CliRunner
 
-from precision_eval.cli.commands import app, main
+from precision_eval.cli.commands import app
 
-MADE_UP = vars(made_versions)
 CELLS = {("as_shipped", "tiny"): (2, 1), ("kv_to_query", "tiny"): (1, 1)}
 
 
 @pytest.fixture
 def folder(tmp_path):
     runs = [
-        MADE_UP["Run"](
+        made_versions.Run(
             torch=version,
             values={
                 "eager.dia_decode.track_status": {cell: statuses[number] for cell, statuses in CELLS.items()},
@@ -25,7 +23,7 @@ def folder(tmp_path):
         )
         for number, version in enumerate(("2.6.0", "2.8.0"))
     ]
-    return MADE_UP["write_runs"](tmp_path / "results", runs)
+    return made_versions.write_runs(tmp_path / "results", runs)
 
 
 def run(*arguments):
@@ -61,15 +59,8 @@ def test_json_and_csv(folder, tmp_path):
         (("--results", "{}", "--html", "{}/benchmarks.json"), "is a file; give a folder"),
     ],
 )
-def test_bad_input_is_one_line(folder, monkeypatch, capsys, arguments, message):
-    given = [one.replace("{}", str(folder)) for one in arguments]
-    monkeypatch.setattr(sys, "argv", ["precision-eval", "versions", *given])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_bad_input_is_one_line(folder, refused, arguments, message):
+    refused(message, "versions", *(one.replace("{}", str(folder)) for one in arguments))
 
 
 def test_the_page_is_written_beside_the_tables(folder, tmp_path):
