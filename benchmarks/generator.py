@@ -143,7 +143,7 @@ def _timed(case: Case, mode: str, metric: TrackedMetric) -> Any:
     def setup(fix: str, size: str) -> None:
         if (fix, size) not in held:  # asv sets up again before each sample
             place = TrackedCell(case=case.id, mode=mode, size=size)
-            from precision_eval.studies.tracking.ready import ready
+            from precision_eval.studies.tracking.timing import ready
 
             try:
                 held[fix, size] = ready(place, fix, stack=stack, effort=effort_asked_for())

@@ -12,8 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from precision_eval.studies.tracking import FixFailedError, NotApplicableError, TrackedCell
-from precision_eval.studies.tracking.effort import THREADS
-from precision_eval.studies.tracking.place import fix_of_label
+from precision_eval.studies.tracking.definitions import THREADS, fix_of_label
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile warns on its own account
 
@@ -31,7 +30,7 @@ def one_thread():
 def test_call(benchmark, results, place: TrackedCell, label: str):
     import torch
 
-    from precision_eval.studies.tracking.ready import ready
+    from precision_eval.studies.tracking.timing import ready
 
     measured, fix = results[place], fix_of_label(label).id
     trace = measured.trace[fix]

@@ -28,6 +28,6 @@ def compare(
     seed: options.Seed = 0,
 ) -> None:
     """Compare calls."""
-    from precision_eval.studies.own import compared_factories
+    from precision_eval.studies.compare import compared_factories
 
     print(compared_factories(factory, budget_s=budget or 2.0, seed=seed))

@@ -109,8 +109,7 @@ def _report(out: Path, console: Console) -> None:
     from precision_eval.core.formatting import one_line, visible
     from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
-    from precision_eval.studies.sensitivity.plots import draw
-    from precision_eval.studies.sensitivity.text import answer, csv_text, markdown
+    from precision_eval.studies.sensitivity.report import answer, csv_text, draw, markdown
 
     with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
         summary = write_summary(out)
@@ -129,7 +128,7 @@ def _report(out: Path, console: Console) -> None:
 def _table(one: dict[str, Any]) -> Table:
     """Return the first ranks of a map."""
     from precision_eval.core.table import make_table
-    from precision_eval.studies.sensitivity.text import number, percent
+    from precision_eval.studies.sensitivity.report import number, percent
 
     rows = []
     for effect in [effect for effect in one["effects"] if effect["kind"] == "site"][:SITES_SHOWN]:

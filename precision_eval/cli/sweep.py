@@ -157,9 +157,8 @@ def _report(out: Path, file: TrialFile, console: Console) -> None:
         raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
     from precision_eval.core.files import worked_out_from
     from precision_eval.core.formatting import one_line, visible
-    from precision_eval.studies.sweep.curves import curves_of
-    from precision_eval.studies.sweep.plots import draw
-    from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
+    from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
+    from precision_eval.studies.sweep.running import curves_of
 
     with worked_out_from(file.path, remedy="remove the lines that were edited, or sweep into a new --out"):
         curves = curves_of(lines)

@@ -60,8 +60,8 @@ def versions(
 
     from precision_eval.results.asv import read_results
     from precision_eval.studies.versions.history import HistoryChoice, history_of
-    from precision_eval.studies.versions.output import as_json as json_text
-    from precision_eval.studies.versions.output import markdown, write_csv
+    from precision_eval.studies.versions.text import as_json as json_text
+    from precision_eval.studies.versions.text import markdown, write_csv
 
     _check(html=html, by=by, torch=torch, commit=commit)
     choice = HistoryChoice(
@@ -101,7 +101,7 @@ def print_history(history: VersionHistory, console: Console) -> None:
     from rich.markup import escape
 
     from precision_eval.core.table import print_table
-    from precision_eval.studies.versions.output import heading, tables
+    from precision_eval.studies.versions.text import heading, tables
 
     console.print(heading(history), highlight=False, markup=False)
     for case in history.cases:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -150,6 +151,15 @@ def to_json(data: Any, *, what: str, indent: int | None = None) -> str:
         return json.dumps(data, allow_nan=False, separators=separators, indent=indent)  # a lone surrogate, as \udc80
     except (TypeError, ValueError) as error:
         raise RecordError(f"{what} is not strict JSON: {error}; give plain finite numbers") from error
+
+
+def null_where_not_finite(value: Any) -> Any:
+    """Return data as JSON has it: dicts and lists, with None for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {str(name): null_where_not_finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [null_where_not_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def from_json(text: str | bytes, *, where: str) -> Any:

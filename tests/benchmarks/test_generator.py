@@ -12,8 +12,15 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import Case, case_by_id
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
-from precision_eval.studies.tracking import FULL, QUICK, FixFailedError, NotApplicableError, metric_by_id, outcomes
-from precision_eval.studies.tracking import place as places
+from precision_eval.studies.tracking import (
+    FULL,
+    QUICK,
+    FixFailedError,
+    NotApplicableError,
+    definitions,
+    metric_by_id,
+    outcomes,
+)
 
 QUICK_BY_ASV = {"number": 1, "repeat": 1, "warmup_time": 0, "rounds": 1}
 
@@ -55,7 +62,7 @@ def toy_case(monkeypatch):
     """Return a function that puts a toy in the place of every case and builds its class."""
 
     def put(error=None):
-        monkeypatch.setattr(places, "case_by_id", lambda name: toy(error))
+        monkeypatch.setattr(definitions, "case_by_id", lambda name: toy(error))
         monkeypatch.setattr(generator, "metrics_of", lambda case, mode: metrics)
         made.append(generator._class_of(toy(error), "eager", "benchmarks.eager"))
         return made[-1]

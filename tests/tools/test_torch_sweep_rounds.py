@@ -7,7 +7,7 @@ import fake_machine
 import pytest
 
 from precision_eval.results.asv import read_visits
-from precision_eval.studies.tracking.effort import PROCESS_VARIABLE
+from precision_eval.studies.tracking.definitions import PROCESS_VARIABLE
 from tools.torch_versions import sweep as torch_sweep
 from tools.torch_versions.sweep import plan_sweep, run_sweep
 

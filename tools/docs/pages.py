@@ -18,7 +18,7 @@ from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
 from precision_eval.results.reading import Run, load_run
-from precision_eval.studies.sensitivity.text import brief
+from precision_eval.studies.sensitivity.report import brief
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
 from tools.docs.versions import versions_markdown
 from validation.report import reported_markdown, stored_markdown

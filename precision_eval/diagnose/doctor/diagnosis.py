@@ -21,6 +21,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from precision_eval.core.files import null_where_not_finite
 from precision_eval.core.formatting import memory_text
 
 if TYPE_CHECKING:
@@ -276,8 +277,8 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for strict JSON, with the first split and whether the model is clean beside the fields."""
         first = self.first_split
-        data = _finite(asdict(self))
-        return {**data, "first_split": None if first is None else _finite(asdict(first)), "is_clean": not self.faults}
+        data = null_where_not_finite(asdict(self))
+        return {**data, "first_split": None if first is None else null_where_not_finite(asdict(first)), "is_clean": not self.faults}
 
     def __str__(self) -> str:
 
@@ -294,15 +295,6 @@ class Diagnosis:
     def __rich__(self) -> RenderableType:
 
         return rendered(self)
-
-
-def _finite(value: Any) -> Any:
-    """Put None in the place of numbers that JSON has no word for."""
-    if isinstance(value, dict):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 WIDTH = 110

@@ -89,9 +89,8 @@ def run_campaign(
 
 def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: str, progress: Progress) -> None:
     """Search a target's policies and hold the finalists against the fixes, where that is not done yet."""
-    from precision_eval.studies.sensitivity.contest import contest
     from precision_eval.studies.sensitivity.mapping import VERSION, prepare
-    from precision_eval.studies.sensitivity.search import finalists, search
+    from precision_eval.studies.sensitivity.search import contest, finalists, search
 
     digest = target_by_id(name).digest(plan.size)
     common = {
@@ -149,7 +148,7 @@ def _policies(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary_of(file: TrialFile) -> dict[str, Any]:
     """Summarise the lines of a run."""
-    from precision_eval.studies.sensitivity.ranking import summarise
+    from precision_eval.studies.sensitivity.report import summarise
 
     trials = file.read()
     if not trials:

@@ -9,16 +9,26 @@ only what turns no matrix product wide, and caches kept narrow beside float32 ar
 
 from __future__ import annotations
 
+import copy
 import math
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
-from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.core.workers import call_isolated
+from precision_eval.fixes.catalog import fix_by_id
+from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
+from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes, paired_ratio
 from precision_eval.studies.sensitivity.mapping import Mapped
 from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
+from precision_eval.studies.sensitivity.subjects import MapSubject
+from precision_eval.studies.sensitivity.targets import target_by_id
 
 EQUAL_SPEED = 0.05
 """Relative difference in time up to which two are as fast as each other."""
@@ -181,3 +191,279 @@ def finalists(points: Sequence[PolicyRun]) -> dict[str, MixedPolicy]:
 
 def _balance(point: PolicyRun) -> float:
     return math.log2(point.time_ratio) + math.log2(max(point.drift, 1e-300)) / BITS_PER_DOUBLING
+
+
+UNIFORM = ("full_float32", "bfloat16", "float16", "autocast", "query_to_half", "kv_to_query")
+"""The uniform fixes; those of a compiler or of one project alone are none."""
+SLOW = 2.5
+SLOW_PAIRS = 3
+SEED = 31
+UNBOUNDED = 1e9
+"""Stands for a bound that the blocks do not give, as strict JSON has no infinity."""
+CONTROL = "control: float32 in blocks"
+"""The policy's own loop on a float32 cache: what of its speed is the loop's and not the format's."""
+
+BEATS = ("better in both", "lower drift at equal speed", "faster at equal drift", "no cure")
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Versus:
+    """A policy against one fix; ratios are policy over fix, below 1 is better."""
+
+    fix: str
+    status: str
+    message: str = ""
+    fix_drift: float | None = None
+    drift_ratio: float | None = None
+    drift_low: float | None = None
+    drift_high: float | None = None
+    time_ratio: float | None = None
+    time_low: float | None = None
+    time_high: float | None = None
+    fix_median_s: float | None = None
+    doubts: tuple[str, ...] = ()
+    outcome: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """A policy against all uniform fixes."""
+
+    target: str
+    size: str
+    rule: str
+    policy: MixedPolicy
+    units: int
+    drift: float
+    processes: int
+    median_s: float
+    versus: tuple[Versus, ...]
+
+    @property
+    def beats_all(self) -> bool:
+        """Whether the policy beats every uniform fix; controls do not count."""
+        return all(contest.outcome in BEATS for contest in self.versus if contest.fix != CONTROL)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {**asdict(self), "policy_id": self.policy.id, "beats_all": self.beats_all}
+
+
+def outcome_of(
+    drift: tuple[float, float], time_s: tuple[float, float], *, speed: float = EQUAL_SPEED, margin: float = EQUAL_DRIFT
+) -> str:
+    """Decide by intervals."""
+    lower, no_more = drift[1] < 1.0, drift[1] <= 1.0 + margin
+    higher = drift[0] > 1.0
+    faster, no_slower = time_s[1] < 1.0, time_s[1] <= 1.0 + speed
+    slower = time_s[0] > 1.0
+    if lower and faster:
+        return "better in both"
+    if lower and no_slower:
+        return "lower drift at equal speed"
+    if faster and no_more:
+        return "faster at equal drift"
+    if faster and higher:
+        return "faster, more drift"
+    if slower and lower:
+        return "slower, less drift"
+    return "worse" if slower and higher else "undecided"
+
+
+@dataclass(frozen=True)
+class _Fix:
+    """A uniform fix on a subject: its drift, or why there is none."""
+
+    id: str
+    status: str
+    message: str
+    drift: np.ndarray | None
+    call_s: float
+
+
+def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
+    """Run a fix on a copy of the model."""
+    try:
+        with fix_by_id(fix).applied(copy.deepcopy(subject.model)) as call:
+            inputs = call.prepare(subject.inputs)
+            found = call(*inputs)
+            call_s = _least_s(lambda: call(*inputs))
+    except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
+        return _Fix(fix, "raised", (str(error).strip() or type(error).__name__).splitlines()[0][:200], None, 0.0)
+    drift = odd(subject.drift(found, reference))
+    if not np.isfinite(drift).all():
+        return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)
+    return _Fix(fix, "passed", "", drift, call_s)
+
+
+def contest(
+    target: str,
+    policies: dict[str, MixedPolicy],
+    *,
+    size: str,
+    seed: int,
+    processes: int = 6,
+    budget_s: float = 1.5,
+    fixes: Sequence[str] = UNIFORM,
+    progress: Progress = lambda done, total, what: None,
+) -> list[Contest]:
+    """Hold policies against every uniform fix of a target."""
+    subject = target_by_id(target).build(size, seed=seed)
+    reference = subject.reference()
+    tried = [_tried(subject, reference, fix) for fix in fixes]
+    drifts, calls_s = _policy_runs(subject, reference, policies)
+    if any(policy.in_blocks for policy in policies.values()):
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
+        with control.agreeing():
+            tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
+    cured = [one for one in tried if one.drift is not None]
+    slow = tuple(one.id for one in cured if one.call_s > SLOW * min(calls_s))
+    fast = tuple(one.id for one in cured if one.id not in slow)
+    session = partial(
+        timed, target, tuple(policies.values()), size=size, seed=seed, fast=fast, slow=slow, budget_s=budget_s
+    )
+    found: list[list[dict[str, PairedRatio]]] = []
+    for index in range(processes):
+        progress(index, processes, f"{target}: timing, process {index + 1}")
+        found.append(call_isolated(session, index, start="spawn"))
+    progress(processes, processes, f"{target}: timed")
+    return [
+        _contest(target, size, rule, policy, drifts[at], tried, [process[at] for process in found])
+        for at, (rule, policy) in enumerate(policies.items())
+    ]
+
+
+def _policy_runs(
+    subject: MapSubject, reference: torch.Tensor, policies: dict[str, MixedPolicy]
+) -> tuple[list[np.ndarray], list[float]]:
+    drifts, calls_s = [], []
+    for policy in policies.values():
+        applied = put_on(subject, policy)
+        with applied.agreeing():
+            drifts.append(odd(subject.drift(applied(), reference)))
+            calls_s.append(_least_s(applied))
+    return drifts, calls_s
+
+
+def _least_s(call: Callable[[], object]) -> float:
+    """Return the least time of three calls, to tell the slow ones."""
+    times_s = []
+    for _ in range(3):
+        started = time.perf_counter()
+        call()
+        times_s.append(time.perf_counter() - started)
+    return min(times_s)
+
+
+def timed(
+    target: str,
+    policies: Sequence[MixedPolicy],
+    index: int,
+    *,
+    size: str,
+    seed: int,
+    fast: Sequence[str],
+    slow: Sequence[str],
+    budget_s: float,
+) -> list[dict[str, PairedRatio]]:
+    """Time each policy and the fixes in this process."""
+    torch.set_num_threads(1)
+    padding = take_random_memory(index)
+    subject = target_by_id(target).build(size, seed=seed)
+    with ExitStack() as stack:
+        ready = {fix: _candidate(subject, fix, stack) for fix in (*fast, *slow)}
+        found = []
+        for policy in policies:
+            applied = put_on(subject, policy)
+            own = Candidate(applied, applied.agreeing)
+            ratios = compare_latency(
+                {"policy": own, **{fix: ready[fix] for fix in fast}},
+                baseline="policy",
+                budget_s=budget_s,
+                margin=EQUAL_SPEED,
+                seed=seed + index,
+                check=False,
+                min_rounds=8,
+            )
+            found.append({**ratios, **{fix: _plain_pairs(ready[fix], own) for fix in slow}})
+    del padding
+    return found
+
+
+def _candidate(subject: MapSubject, fix: str, stack: ExitStack) -> Candidate:
+    if fix == CONTROL:
+        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
+        return Candidate(control, control.agreeing)
+    applied = fix_by_id(fix).applied(copy.deepcopy(subject.model))
+    stack.enter_context(applied.stored())
+    return Candidate(partial(applied, *applied.prepare(subject.inputs)), applied.agreeing)
+
+
+def _plain_pairs(slow: Candidate, policy: Candidate) -> PairedRatio:
+    """Time a slow fix and the policy one after the other, a few times."""
+    times_s: list[list[float]] = [[], []]
+    for _ in range(SLOW_PAIRS):
+        for candidate, into in zip((slow, policy), times_s, strict=True):
+            with candidate.block():
+                started = time.perf_counter()
+                candidate.call()
+                into.append(time.perf_counter() - started)
+    return paired_ratio(*times_s, baseline="policy", margin=EQUAL_SPEED, seed=SEED)
+
+
+def _contest(
+    target: str,
+    size: str,
+    rule: str,
+    policy: MixedPolicy,
+    drift: np.ndarray,
+    tried: Sequence[_Fix],
+    found: Sequence[dict[str, PairedRatio]],
+) -> Contest:
+    ratios = {fix: _combined([process[fix] for process in found], len(found[0])) for fix in found[0]}
+    return Contest(
+        target=target,
+        size=size,
+        rule=rule,
+        policy=policy,
+        units=drift.size,
+        drift=float(drift.mean()),
+        processes=len(found),
+        median_s=float(np.median([ratio.baseline_median_s for ratio in ratios.values()])),
+        versus=tuple(_versus(one, drift, ratios.get(one.id)) for one in tried),
+    )
+
+
+def _combined(ratios: Sequence[PairedRatio], candidates: int) -> PairedRatio:
+    return over_processes(ratios, candidates=candidates) if len(ratios) > 1 else ratios[0]
+
+
+def _inverse(ratio: float) -> float:
+    """Return 1 / ratio, at most :data:`UNBOUNDED`: few noisy blocks may leave a bound at 0."""
+    return min(1.0 / ratio, UNBOUNDED) if ratio > 0.0 else UNBOUNDED
+
+
+def _versus(one: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
+    if one.drift is None or ratio is None:
+        return Versus(fix=one.id, status=one.status, message=one.message, outcome="no cure")
+    logs = np.log(drift / one.drift)
+    interval = bootstrap_interval(logs, seed=SEED, trim=0.0)
+    drift_low, drift_high = math.exp(interval.low), math.exp(interval.high)
+    time_low, time_high = 0.0, UNBOUNDED
+    if ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # else too few blocks for an interval: empty, or NaN
+        time_low, time_high = _inverse(ratio.verdict_high), _inverse(ratio.verdict_low)
+    return Versus(
+        fix=one.id,
+        status=one.status,
+        fix_drift=float(one.drift.mean()),
+        drift_ratio=math.exp(interval.estimate),
+        drift_low=drift_low,
+        drift_high=drift_high,
+        time_ratio=_inverse(ratio.ratio),
+        time_low=time_low,
+        time_high=time_high,
+        fix_median_s=ratio.median_s,
+        doubts=ratio.doubts,
+        outcome=outcome_of((drift_low, drift_high), (time_low, time_high)),
+    )

@@ -23,8 +23,18 @@ from precision_eval.measure import generic
 from precision_eval.measure.allocator import hold_memory, large_room_taken, page_faults_per_call
 from precision_eval.measure.latency import Candidate, compare_latency, take_random_memory
 from precision_eval.stats import PairedRatio
-from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, Line, line_of
-from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, SweepConfiguration, SweepJob
+from precision_eval.studies.sweep.plan import (
+    BASELINE,
+    CASTS,
+    FIXES,
+    NOISE_FLOOR,
+    TO_HALF,
+    TO_QUERY,
+    Line,
+    SweepConfiguration,
+    SweepJob,
+    line_of,
+)  # fmt: skip
 
 
 def measure_job(job: SweepJob) -> list[Line]:
@@ -67,18 +77,24 @@ def _prepared(
     job: SweepJob, length: int, stack: ExitStack
 ) -> tuple[dict[str, Candidate], Candidate | None, dict[str, Outcome]]:
     """Put the fixes on; return those that work, a second copy of the baseline, and what became of each fix."""
-    prepared = partial(
-        generic.prepared, _cell(job, length), built=build_case(job.configuration, length, seed=job.seed), stack=stack
+    configuration = job.configuration
+    cell = Cell(
+        case="attention-decode",
+        fixes=FIXES,
+        mode=configuration.mode,
+        device="cpu",
+        size=f"{configuration.shape}-{length}",
+        threads=configuration.threads,
+        measure="latency",
+        options=Options(budget_s=job.budget_s, seed=job.seed),
     )
-    found, twin = {fix: prepared(fix) for fix in FIXES}, None
-    if isinstance(found[BASELINE], Candidate):
-        copied = prepared(BASELINE)
-        if isinstance(copied, Candidate):
-            twin = copied
-        else:  # such as no memory for it: a baseline without its noise floor is not timed
-            found[BASELINE] = copied
-    candidates = {fix: one for fix, one in found.items() if isinstance(one, Candidate)}
-    outcomes = {fix: passed(fix, {}) if isinstance(one, Candidate) else one for fix, one in found.items()}
+    prepared = partial(generic.prepared, cell, built=build_case(configuration, length, seed=job.seed), stack=stack)
+    tried = {fix: prepared(fix) for fix in FIXES}
+    twin = prepared(BASELINE) if isinstance(tried[BASELINE], Candidate) else None
+    if isinstance(twin, Outcome):  # such as no memory for it: a baseline without its noise floor is not timed
+        tried[BASELINE], twin = twin, None
+    candidates = {fix: ready for fix, ready in tried.items() if isinstance(ready, Candidate)}
+    outcomes = {fix: passed(fix, {}) if isinstance(ready, Candidate) else ready for fix, ready in tried.items()}
     return candidates, twin, outcomes
 
 
@@ -94,25 +110,11 @@ def _ratios(
         check=False,  # that each output is finite was seen when the fix was put on, and nothing is written
         threads=job.configuration.threads,
     )
-    found: dict[str, PairedRatio] = {}
+    ratios: dict[str, PairedRatio] = {}
     if twin is not None and len(candidates) > 1:
-        found = compare(candidates, baseline=BASELINE, noise_floor=twin)
-        found[NOISE_FLOOR] = found.pop(BASELINE)
+        ratios = compare(candidates, baseline=BASELINE, noise_floor=twin)
+        ratios[NOISE_FLOOR] = ratios.pop(BASELINE)
     if TO_HALF in candidates and TO_QUERY in candidates:
         casts = {fix: candidates[fix] for fix in (TO_HALF, TO_QUERY)}
-        found[CASTS] = compare(casts, baseline=TO_HALF)[TO_QUERY]
-    return found
-
-
-def _cell(job: SweepJob, length: int) -> Cell:
-    """Describe the point as the experiment's functions take it."""
-    return Cell(
-        case="attention-decode",
-        fixes=FIXES,
-        mode=job.configuration.mode,
-        device="cpu",
-        size=f"{job.configuration.shape}-{length}",
-        threads=job.configuration.threads,
-        measure="latency",
-        options=Options(budget_s=job.budget_s, seed=job.seed),
-    )
+        ratios[CASTS] = compare(casts, baseline=TO_HALF)[TO_QUERY]
+    return ratios

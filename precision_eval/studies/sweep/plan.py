@@ -12,15 +12,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
+from typing import Any
 
 from precision_eval.cases.systems.attention import SHAPES
+from precision_eval.core.cells import Outcome
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.fixes.catalog import MODES
+from precision_eval.stats import PairedRatio
 
 BASELINE, TO_HALF, TO_QUERY = "full_float32", "query_to_half", "kv_to_query"
 FIXES = (BASELINE, TO_HALF, TO_QUERY)
+CASTS, NOISE_FLOOR = "casts", "noise_floor"
+"""Names of ratios beside the fixes: ``kv_to_query`` over ``query_to_half``, and a copy of the baseline over it."""
 CACHE_DTYPES = ("float16", "bfloat16")
 MEMORY_STATES = ("grown", "kept", "returned", "untouched")
 """See :mod:`precision_eval.measure.allocator`."""
@@ -30,6 +35,9 @@ LENGTHS = (64, 128, 256, 512, 1024, 2048)
 REVISION = 2
 """Of how a point is measured, in every line and campaign: revisions are never compared. In revision 1 (lines without
 one) the baseline was its own noise floor, and its ratios to others at short lengths were off."""
+
+
+Line = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +149,29 @@ class Sweep:
                 if left:
                     jobs.append(replace(job, lengths=left))
         return jobs
+
+
+def line_of(
+    job: SweepJob,
+    length: int,
+    outcomes: Mapping[str, Outcome],
+    *,
+    ratios: Mapping[str, PairedRatio] | None = None,
+    page_faults: Mapping[str, float] | None = None,
+) -> Line:
+    """Return what one process measured at one length, as plain data."""
+    return {
+        "key": job.key(length),
+        "campaign": job.campaign,
+        "revision": REVISION,
+        "configuration": asdict(job.configuration),
+        "length": length,
+        "process": job.process,
+        "status": {fix: outcome.status for fix, outcome in outcomes.items()},
+        "reason": {fix: outcome.reason for fix, outcome in outcomes.items() if outcome.reason},
+        "ratios": {name: ratio.to_dict() for name, ratio in (ratios or {}).items()},
+        "page_faults": dict(page_faults or {}),
+    }
 
 
 def _check_names(kind: str, names: tuple[str, ...], known: Iterable[str]) -> None:

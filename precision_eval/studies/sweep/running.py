@@ -1,26 +1,45 @@
-"""Runs a sweep on the suite's executor: jobs in, lines out, one worker at a time; loads no torch itself.
+"""Runs a sweep, one worker at a time, and combines its lines over processes to one curve per configuration; no torch.
 
 Conventions: a job runs while nothing else does. Its lines are appended when it has finished, so a stopped sweep goes on
 with the jobs that are missing. A worker that crashes, hangs or runs out of memory is tried once more length by length;
 what is lost again is recorded with its reason, and a *crashed* line is measured anew by the next run. A time limit
-stops between jobs.
+stops between jobs. A ratio over several processes is their mean log-ratio with the spread between processes as its
+error (:func:`~precision_eval.stats.over_processes`). Only lines of the campaign of the *last* line are read: other
+environments, budgets or seeds are another measurement. The ratio that crosses is ``kv_to_query`` over
+``query_to_half``; above 1 the latter is faster.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import pairwise
+from statistics import median
+from typing import Any
 
 from precision_eval.core.cells import failed
+from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
-from precision_eval.run.executor import WorkerError, WorkerOutOfMemoryError, WorkerStoppedError, WorkerTimedOutError
-from precision_eval.stats.crossover import Crossing
-from precision_eval.studies.sweep.curves import LengthCurve, Line, curves_of, line_of
-from precision_eval.studies.sweep.plan import FIXES, Sweep, SweepConfiguration, SweepJob
+from precision_eval.run.executor import WorkerError, WorkerStoppedError
+from precision_eval.stats import PairedRatio, over_processes
+from precision_eval.stats.crossover import Crossing, Crossover, Point, find_crossover, point_of
+from precision_eval.studies.sweep.plan import (
+    CASTS,
+    FIXES,
+    NOISE_FLOOR,
+    REVISION,
+    TO_HALF,
+    TO_QUERY,
+    Line,
+    Sweep,
+    SweepConfiguration,
+    SweepJob,
+    line_of,
+)  # fmt: skip
 
 _NARROW = 1.02  # of a gap: its ends are 2 % apart
 
@@ -106,7 +125,7 @@ class SweepRun:
         except WorkerError as error:
             if len(job.lengths) > 1:
                 return None
-            outcomes = {fix: failed(fix, _status_of(error), str(error)) for fix in FIXES}
+            outcomes = {fix: failed(fix, error.status, str(error)) for fix in FIXES}
             return [line_of(job, job.lengths[0], outcomes)]
         return lines
 
@@ -142,7 +161,123 @@ def _count(jobs: Sequence[SweepJob]) -> int:
     return sum(len(job.lengths) for job in jobs)
 
 
-def _status_of(error: WorkerError) -> str:
-    if isinstance(error, WorkerTimedOutError):
-        return "timed_out"
-    return "out_of_memory" if isinstance(error, WorkerOutOfMemoryError) else "crashed"
+_TOGETHER = {CASTS: 1, NOISE_FLOOR: 3, TO_HALF: 3, TO_QUERY: 3}  # ratios that share the error rate of their group
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthPoint:
+    """One length of one configuration, over all processes."""
+
+    length: int
+    processes: int
+    ratios: Mapping[str, PairedRatio]
+    page_faults: Mapping[str, tuple[float, ...]]
+    failures: Mapping[str, str]
+
+    def crossover_point(self) -> Point | None:
+        """Return the ratio of the two casts as the crossover needs it, None where there is none."""
+        ratio = self.ratios.get(CASTS)
+        if ratio is None:
+            return None
+        return point_of(
+            self.length,
+            ratio=ratio.ratio,
+            low=ratio.ratio_low,
+            high=ratio.ratio_high,
+            confidence=ratio.confidence,
+            degrees=self.processes - 1 if self.processes > 1 else ratio.blocks - 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthCurve:
+    """One configuration over its lengths, shortest first."""
+
+    configuration: SweepConfiguration
+    points: tuple[LengthPoint, ...]
+
+    @cached_property
+    def crossover(self) -> Crossover | None:
+        """Where the order of the casts turns; None without any ratio.
+
+        A crossing is read off a straight line, unless page faults jump in its bracket: where the copy of the cache has
+        outgrown what the C library uses again, its cost rises at one length, so that only the bracket is known.
+        """
+        points = [ratio for point in self.points if (ratio := point.crossover_point()) is not None]
+        if not points:
+            return None
+        crossover = find_crossover(points, seed=0)
+        crossings = (
+            replace(crossing, jump=jump_of_faults(self.points, between=crossing.between))
+            for crossing in crossover.crossings
+        )
+        return replace(crossover, crossings=tuple(crossings))
+
+
+def jump_of_faults(points: Sequence[LengthPoint], *, between: tuple[int, int]) -> tuple[int, int] | None:
+    """Return the lengths between which page faults of ``kv_to_query`` per slot more than double; None if nowhere."""
+    low, high = between
+    faults = {
+        point.length: median(point.page_faults[TO_QUERY])
+        for point in points
+        if low <= point.length <= high and point.page_faults.get(TO_QUERY)
+    }
+    jumps = []
+    for a, b in pairwise(faults):
+        less, more = sorted((faults[a] / a, faults[b] / b))
+        if more > 2.0 * less and max(faults[a], faults[b]) >= 1.0:
+            jumps.append((a, b))
+    return (jumps[0][0], jumps[-1][1]) if jumps else None
+
+
+def curves_of(lines: Sequence[Line]) -> tuple[LengthCurve, ...]:
+    """Combine lines over processes."""
+    try:
+        own = [line for line in lines if line["campaign"] == lines[-1]["campaign"]]
+        grouped: dict[SweepConfiguration, dict[int, list[Line]]] = {}
+        for line in own:
+            lengths = grouped.setdefault(SweepConfiguration(**line["configuration"]), {})
+            lengths.setdefault(line["length"], []).append(line)
+        if strange := {line.get("revision", 1) for line in own} - {REVISION}:  # lines of the first revision state none
+            raise RecordError(
+                f"the sweep was measured by revision {min(strange)}, this reads revision {REVISION}, whose ratios are "
+                "made in another way; measure again: precision-eval sweep"
+            )
+        return tuple(
+            LengthCurve(configuration=configuration, points=tuple(_point(n, lengths[n]) for n in sorted(lengths)))
+            for configuration, lengths in grouped.items()
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RecordError(
+            f"the lines are not those of a length sweep ({error!r}); remove lengths.jsonl and run it again"
+        ) from error
+
+
+def _point(length: int, lines: Sequence[Line]) -> LengthPoint:
+    ratios = {name: [_ratio(line["ratios"][name]) for line in lines if name in line["ratios"]] for name in _TOGETHER}
+    failures = {
+        fix: f"{line['status'][fix]}: {line['reason'].get(fix, 'no reason recorded')}"
+        for line in lines
+        for fix in FIXES
+        if line["status"][fix] != "passed"
+    }
+    return LengthPoint(
+        length=length,
+        processes=len(ratios[CASTS]),
+        ratios={
+            name: measured[0] if len(measured) == 1 else over_processes(measured, candidates=_TOGETHER[name])
+            for name, measured in ratios.items()
+            if measured
+        },
+        page_faults={
+            fix: tuple(line["page_faults"][fix] for line in lines if fix in line["page_faults"]) for fix in FIXES
+        },
+        failures=failures,
+    )
+
+
+def _ratio(data: Mapping[str, Any]) -> PairedRatio:
+    """Read a ratio back; what a later version adds is ignored."""
+    known = {field.name for field in fields(PairedRatio)} & data.keys()
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := data[name], list) else v for name in known}
+    return PairedRatio(**values)

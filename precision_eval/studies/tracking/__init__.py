@@ -8,12 +8,24 @@ all fixes of a case at once, each fix in a process of its own, and kept in a fol
 
 from __future__ import annotations
 
-from precision_eval.studies.tracking.effort import FULL, QUICK, Effort
-from precision_eval.studies.tracking.metrics import METRICS, TrackedMetric, metric_by_id
+from precision_eval.studies.tracking.definitions import (
+    FULL,
+    METRICS,
+    QUICK,
+    Effort,
+    FixFailedError,
+    NotApplicableError,
+    TrackedCell,
+    TrackedMetric,
+    fix_digest,
+    fix_labels,
+    metric_by_id,
+    metrics_of,
+    sizes_of,
+    tracked_cases,
+    version_of,
+)
 from precision_eval.studies.tracking.outcomes import figure, outcomes_of, preload
-from precision_eval.studies.tracking.place import FixFailedError, NotApplicableError, TrackedCell
-from precision_eval.studies.tracking.selection import fix_labels, metrics_of, sizes_of, tracked_cases
-from precision_eval.studies.tracking.versioning import fix_digest, version_of
 
 __all__ = [
     "FULL",

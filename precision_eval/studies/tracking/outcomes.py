@@ -20,16 +20,23 @@ from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
-from precision_eval.studies.tracking.effort import DEVICE, THREADS, Effort, process_numbers
-from precision_eval.studies.tracking.metrics import Figure, TrackedMetric
-from precision_eval.studies.tracking.place import TrackedCell, raise_unless_passed
+from precision_eval.studies.tracking.definitions import (
+    DEVICE,
+    THREADS,
+    Effort,
+    Figure,
+    TrackedCell,
+    TrackedMetric,
+    process_numbers,
+    raise_unless_passed,
+)
 
 AT_ONCE = min(2, os.cpu_count() or 1)
 
 COMPARATORS: Mapping[str, tuple[str, ...]] = {"streams": ("reference",), "synthesis": ("reference", "noise_floor")}
 """What is made in addition to the fixes because a later measure holds them to it."""
 
-PAIRED = replace(measure_by_name("latency"), place="precision_eval.studies.tracking.paired:latency")
+PAIRED = replace(measure_by_name("latency"), place="precision_eval.studies.tracking.timing:latency")
 """The paired latency with a fixed computation as one more candidate."""
 
 TRACKED: tuple[Measure, ...] = tuple(

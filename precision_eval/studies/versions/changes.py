@@ -14,8 +14,16 @@ from scipy.stats import false_discovery_control
 
 from precision_eval.results.asv import AsvPoint, Key, status_name
 from precision_eval.stats.change_points import detect, no_change_p_value, reachable_p_values
-from precision_eval.studies.versions.drift_seeds import SeedDrift, SeedStep, seed_step
-from precision_eval.studies.versions.series import EXACT, SEEDED, MetricSeries, SeriesPoint, in_turn
+from precision_eval.studies.versions.series import (
+    EXACT,
+    SEEDED,
+    MetricSeries,
+    SeedDrift,
+    SeedStep,
+    SeriesPoint,
+    in_turn,
+    seed_step,
+)
 from precision_eval.studies.versions.upstream import UpstreamChange, explanations
 
 FALSE_SHARE = 0.05

@@ -16,7 +16,7 @@ from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
 from precision_eval.results.expectations import version_key
-from precision_eval.studies.tracking.effort import DEVICE
+from precision_eval.studies.tracking.definitions import DEVICE
 from precision_eval.studies.versions.changes import (
     FALSE_SHARE,
     SESSION_MARGIN,
@@ -30,8 +30,16 @@ from precision_eval.studies.versions.changes import (
     status_at,
     status_changes,
 )
-from precision_eval.studies.versions.drift_seeds import SeedDrift, read_drift_seeds
-from precision_eval.studies.versions.series import EXACT, PAIRED, MetricSeries, SeriesPoint, build_series, in_turn
+from precision_eval.studies.versions.series import (
+    EXACT,
+    PAIRED,
+    MetricSeries,
+    SeedDrift,
+    SeriesPoint,
+    build_series,
+    in_turn,
+    read_drift_seeds,
+)
 from precision_eval.studies.versions.upstream import Release, Upstream, UpstreamChange, load_upstream
 
 AXES = ("torch", "commit")

@@ -5,15 +5,17 @@ Conventions: a *position* is a torch version or the first eight characters of a 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_eval.core.errors import ParameterError
+from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.results.asv import AsvPoint, Key, ResultSet
 from precision_eval.stats import student_quantile
 from precision_eval.stats.robust import PRIOR_DEGREES, locations, padded, pair_scale
@@ -204,3 +206,84 @@ def _located(point: SeriesPoint, noise: Noise) -> SeriesPoint:
     middle = float(locations(logs[None, None], np.array([noise.scale]))[0, 0])
     half = student_quantile(1.0 - CONFIDENCE, noise.degrees_of_freedom) * noise.scale / math.sqrt(logs.size)
     return replace(point, value=math.exp(middle), interval=(math.exp(middle - half), math.exp(middle + half)))
+
+
+SEEDS_NAME = "drift-seeds.jsonl"
+LEAST_SEEDS = 5
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedDrift:
+    """One fix under one torch version."""
+
+    mode: str
+    case: str
+    fix: str
+    size: str
+    torch_version: str
+    benchmark_version: str
+    cpu: str
+    drift: tuple[tuple[int, float], ...]
+
+    @property
+    def key(self) -> Key:
+        """Mode, case, metric, fix, size."""
+        return (self.mode, self.case, "drift", self.fix, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedStep:
+    """Drift of one version over that of another, seed by seed."""
+
+    old: float
+    new: float
+    factor: float
+    interval: tuple[float, float]
+    least: float
+    most: float
+    seeds: int
+
+
+def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
+    """Read what was measured over seeds; nothing where the file is not there."""
+    path = results / SEEDS_NAME
+    if not path.is_file():
+        return ()
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            one = json.loads(line)
+            found[one["key"]] = SeedDrift(
+                **{name: str(one[name]) for name in SeedDrift.__dataclass_fields__ if name != "drift"},
+                drift=tuple(sorted((int(seed), float(value)) for seed, value in one["drift"].items())),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordError(f"{path} line {number} is not as it is written ({error!r}); remove that line") from error
+    return tuple(found.values())
+
+
+def seed_step(seeds: Iterable[SeedDrift], key: Key, *, before: str, at: str, benchmark_version: str) -> SeedStep | None:
+    """Compare two versions seed by seed."""
+    of = {
+        one.torch_version: dict(one.drift)
+        for one in seeds
+        if one.key == key and one.benchmark_version == benchmark_version
+    }
+    old, new = of.get(before, {}), of.get(at, {})
+    shared = sorted(set(old) & set(new))
+    if len(shared) < LEAST_SEEDS or any(min(old[seed], new[seed]) <= 0.0 for seed in shared):
+        return None
+    logs = np.log([[old[seed], new[seed]] for seed in shared])  # (seeds, 2)
+    ratios = logs[:, 1] - logs[:, 0]
+    middle, count = float(ratios.mean()), len(shared)
+    half = student_quantile(1.0 - CONFIDENCE, count - 1) * float(ratios.std(ddof=1)) / math.sqrt(count)
+    return SeedStep(
+        old=math.exp(float(logs[:, 0].mean())),
+        new=math.exp(float(logs[:, 1].mean())),
+        factor=math.exp(middle),
+        interval=(math.exp(middle - half), math.exp(middle + half)),
+        least=math.exp(float(ratios.min())),
+        most=math.exp(float(ratios.max())),
+        seeds=count,
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from precision_eval import ParameterError
 from precision_eval.core.records import RecordFile, latest
-from precision_eval.studies.own import compared_factories
+from precision_eval.studies.compare import compared_factories
 
 ROOT = Path(__file__).resolve().parents[3]
 

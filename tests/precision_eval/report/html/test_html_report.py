@@ -20,7 +20,7 @@ from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.policies import POLICIES
 from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
-from precision_eval.studies.versions.summary import versions_summary
+from precision_eval.studies.versions.html_report import versions_summary
 from tools.torch_versions.publish_offline import remote_tags
 
 PAGE = Path(writing.__file__).parent

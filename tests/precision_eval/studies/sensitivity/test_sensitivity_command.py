@@ -10,7 +10,7 @@ import pytest
 from precision_eval.cli.sensitivity import run_sensitivity
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.studies.sensitivity.campaign import SensitivityPlan, read_summary, run_campaign
-from precision_eval.studies.sensitivity.text import markdown, number
+from precision_eval.studies.sensitivity.report import markdown, number
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
 from precision_eval.studies.sensitivity.mapping import map_target
-from precision_eval.studies.sensitivity.ranking import rank_correlation, summarise
+from precision_eval.studies.sensitivity.report import rank_correlation, summarise
 
 
 def made(target, folder, formats=("bfloat16",)):

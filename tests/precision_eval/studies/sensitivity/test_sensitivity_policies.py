@@ -10,11 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from precision_eval.fixes.catalog import fix_by_id
-from precision_eval.studies.sensitivity import contest as contests
-from precision_eval.studies.sensitivity.contest import CONTROL, contest, outcome_of
+from precision_eval.studies.sensitivity import search as contests
 from precision_eval.studies.sensitivity.mapping import prepare
 from precision_eval.studies.sensitivity.policies import MixedPolicy, attention_in_blocks, put_on
-from precision_eval.studies.sensitivity.search import PolicyRun, finalists, search
+from precision_eval.studies.sensitivity.search import CONTROL, PolicyRun, contest, finalists, outcome_of, search
 from precision_eval.studies.sensitivity.targets import target_by_id
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from precision_eval.core.cells import passed
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, line_of
-from precision_eval.studies.sweep.plan import BASELINE, FIXES, TO_HALF, TO_QUERY, Sweep
+from precision_eval.studies.sweep.plan import BASELINE, CASTS, FIXES, NOISE_FLOOR, TO_HALF, TO_QUERY, Sweep, line_of
 
 
 def ratio(value, *, baseline, seed, noise=0.01):

@@ -12,9 +12,8 @@ from precision_eval.run.executor import (
     WorkerCrashedError,
 )
 from precision_eval.stats import over_processes, paired_log_ratios
-from precision_eval.studies.sweep.curves import CASTS, curves_of
-from precision_eval.studies.sweep.plan import REVISION, TO_HALF, Sweep
-from precision_eval.studies.sweep.running import SweepRun, TimeLimit, middles
+from precision_eval.studies.sweep.plan import CASTS, REVISION, TO_HALF, Sweep
+from precision_eval.studies.sweep.running import SweepRun, TimeLimit, curves_of, middles
 
 ENVIRONMENT = "ab" * 32
 

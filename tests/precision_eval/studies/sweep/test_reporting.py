@@ -5,9 +5,8 @@ import json
 import pytest
 
 from precision_eval.stats.crossover import Crossover
-from precision_eval.studies.sweep.curves import curves_of, jump_of_faults
-from precision_eval.studies.sweep.plots import draw, draw_lengths
-from precision_eval.studies.sweep.summary import answer, crossover_json, sentence, summary_markdown
+from precision_eval.studies.sweep.report import answer, crossover_json, draw, draw_lengths, sentence, summary_markdown
+from precision_eval.studies.sweep.running import curves_of, jump_of_faults
 
 ENVIRONMENT = "cd" * 32
 

@@ -17,18 +17,20 @@ from precision_eval.measure import allocator as memory
 from precision_eval.measure import generic
 from precision_eval.measure.latency import Candidate
 from precision_eval.studies.sweep import measuring
-from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, curves_of
 from precision_eval.studies.sweep.measuring import build_case, measure_job
 from precision_eval.studies.sweep.plan import (
     BASELINE,
+    CASTS,
     FIXES,
     FULL,
+    NOISE_FLOOR,
     TO_HALF,
     TO_QUERY,
     Sweep,
     SweepConfiguration,
     SweepJob,
 )
+from precision_eval.studies.sweep.running import curves_of
 
 TINY = SweepConfiguration(shape="tiny", cache_dtype="float16", batch=2, mode="eager", threads=1, memory="grown")
 

@@ -15,7 +15,7 @@ from precision_eval.studies.tracking import (
     metrics_of,
     version_of,
 )
-from precision_eval.studies.tracking.metrics import ANCHOR_DEFINITION
+from precision_eval.studies.tracking.definitions import ANCHOR_DEFINITION
 
 FIX_DIGESTS = {
     "as_shipped": "470fb9337453ac45",
@@ -91,7 +91,7 @@ def test_a_changed_definition_is_another_version(changed):
 
 
 def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
-    from precision_eval.studies.tracking import versioning
+    from precision_eval.studies.tracking import definitions as versioning
 
     ids = ("latency_to_anchor", "latency_ratio")
     before = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]

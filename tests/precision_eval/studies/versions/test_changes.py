@@ -16,9 +16,8 @@ from precision_eval.studies.versions.changes import (
     reach,
 )
 from precision_eval.studies.versions.history import HistoryChoice, history_of
-from precision_eval.studies.versions.output import as_json, markdown, write_csv
 from precision_eval.studies.versions.series import build_series
-from precision_eval.studies.versions.text import headline
+from precision_eval.studies.versions.text import as_json, headline, markdown, write_csv
 from precision_eval.studies.versions.upstream import DATA, explanations, load_upstream
 
 VERSIONS = ("2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0")

@@ -8,8 +8,8 @@ import pytest
 
 from precision_eval.core.errors import RecordError
 from precision_eval.results.asv import read_results
-from precision_eval.studies.versions.drift_seeds import SEEDS_NAME, read_drift_seeds, seed_step
 from precision_eval.studies.versions.history import history_of
+from precision_eval.studies.versions.series import SEEDS_NAME, read_drift_seeds, seed_step
 
 DRIFT = "eager.dia_decode.track_drift"
 CELL = ("kv_to_query", "tiny")

@@ -1,24 +1,37 @@
-"""``crossover.json`` and ``summary.md`` of a sweep, and its answer in sentences.
+"""``crossover.json``, ``summary.md`` and ``lengths.png`` of a sweep, and its answer in sentences, from the lines alone.
 
-Conventions: everything is made from the lines on file. Ratios have three significant digits and their 95 % interval;
-page faults are the median over processes, with the range where they differ.
+Conventions: ratios have three significant digits and their 95 % interval; page faults are the median over processes,
+with the range where they differ. In the figure both axes are logarithmic and bands are 95 % intervals. The two lines
+cross where the ratio of the casts does; a pale band marks the two lengths between which the order turns, a darker one
+the interval on a straight line between them, both from the casts' own comparison. Where page faults jump in between,
+there is no such line, and the two lengths stand alone. Lengths without a decided order in no such band are hollow.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from precision_eval.core.formatting import MISSING, duration_text, join
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
+from precision_eval.core.formatting import MISSING, counted, duration_text, join, range_text
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.stats import PairedRatio
 from precision_eval.stats.crossover import Crossing, Crossover
-from precision_eval.studies.sweep.curves import CASTS, NOISE_FLOOR, LengthCurve, LengthPoint
-from precision_eval.studies.sweep.plan import BASELINE, REVISION, TO_HALF, TO_QUERY
+from precision_eval.studies.sweep.plan import BASELINE, CASTS, NOISE_FLOOR, REVISION, TO_HALF, TO_QUERY
+from precision_eval.studies.sweep.running import LengthCurve, LengthPoint
 
 _KEPT = ("ratio", "ratio_low", "ratio_high", "verdict", "minimum_detectable_effect", "median_s", "baseline_median_s",
          "blocks", "clock", "preempted_fraction", "process_ratios", "doubts")  # fmt: skip
@@ -70,7 +83,10 @@ def _point_data(point: LengthPoint) -> dict[str, Any]:
 def summary_markdown(curves: Sequence[LengthCurve], *, campaign: str) -> str:
     """Return the summary."""
     batch = join(sorted({str(curve.configuration.batch) for curve in curves}))
-    crossings = make_table(("configuration", "crossover"), [(_title(one), sentence(one.crossover)) for one in curves])
+    crossings = make_table(
+        ("configuration", "crossover"),
+        [(curve.configuration.title, sentence(curve.crossover)) for curve in curves],
+    )
 
     def ratios(name: str) -> str:
         return _by_length(curves, lambda point: _ratio_text(point.ratios.get(name)))
@@ -161,8 +177,7 @@ def answer(curves: Sequence[LengthCurve]) -> list[str]:
     lines = []
     for group in _grouped(curves, lambda curve: (curve.configuration.shape, curve.configuration.cache_dtype)):
         lines += _at_longest(group, longest)
-    turned = _turned_by_memory(curves)
-    if turned:
+    if turned := _turned_by_memory(curves):
         lines.append(
             f"The state of memory alone turns the order: {'; '.join(turned)}. Two readings of the same casts at the "
             "same length that disagree can both be right."
@@ -175,7 +190,7 @@ def answer(curves: Sequence[LengthCurve]) -> list[str]:
 def _noise_floor(curves: Sequence[LengthCurve]) -> list[str]:
     """One sentence on how far equal copies of the baseline came out apart, none where there is no noise floor."""
     ratios = {
-        f"{_title(curve)}, {slots(point.length)} slots": ratio
+        f"{curve.configuration.title}, {slots(point.length)} slots": ratio
         for curve in curves
         for point in curve.points
         if (ratio := point.ratios.get(NOISE_FLOOR)) is not None
@@ -194,11 +209,8 @@ def _noise_floor(curves: Sequence[LengthCurve]) -> list[str]:
 
 def _processes(curves: Sequence[LengthCurve]) -> str:
     """Say over how many processes: ``6 processes``, ``3 to 6 processes``."""
-    counts = sorted({point.processes for curve in curves for point in curve.points if point.processes})
-    if not counts:
-        return "no process"
-    span = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return f"{span} process{'es' if counts[-1] > 1 else ''}"
+    counts = [point.processes for curve in curves for point in curve.points if point.processes]
+    return f"{range_text(counts, write=str)} process{'es' if max(counts) > 1 else ''}" if counts else "no process"
 
 
 def _at_longest(group: Sequence[LengthCurve], longest: int) -> list[str]:
@@ -210,15 +222,14 @@ def _at_longest(group: Sequence[LengthCurve], longest: int) -> list[str]:
         ratios = [point.ratios[CASTS] for point in points if CASTS in point.ratios]
         if not ratios:
             continue
-        low, high = min(ratio.ratio for ratio in ratios), max(ratio.ratio for ratio in ratios)
-        span = f"{low:.3g}" if len(ratios) == 1 else f"{low:.3g} to {high:.3g}"
-        counts = {verdict: sum(ratio.verdict == verdict for ratio in ratios) for verdict in _VERDICTS}
-        verdicts = join([f"{verdict} in {count}" for verdict, count in counts.items() if count])
+        span = range_text([ratio.ratio for ratio in ratios], write=lambda value: f"{value:.3g}")
+        counts = Counter[str](ratio.verdict for ratio in ratios)
+        verdicts = join([f"{verdict} in {counts[verdict]}" for verdict in _VERDICTS if counts[verdict]])
         faults = [value for point in points for value in point.page_faults.get(TO_QUERY, ())]
         lines.append(
             f"{shape} at {slots(longest)} slots, memory {same_memory[0].configuration.memory}: `{TO_QUERY}` takes "
-            f"{span} × the time of `{TO_HALF}`; {verdicts} of {len(ratios)} "
-            f"configuration{'s' if len(ratios) > 1 else ''}, with {_faults(faults)} page faults per call of the former."
+            f"{span} × the time of `{TO_HALF}`; {verdicts} of {counted(len(ratios), 'configuration')}, with "
+            f"{_faults(faults)} page faults per call of the former."
         )
     return lines
 
@@ -229,16 +240,12 @@ def _turned_by_memory(curves: Sequence[LengthCurve]) -> list[str]:
     for group in _grouped(curves, lambda curve: replace(curve.configuration, memory="grown")):
         lengths: dict[tuple[str, str], list[str]] = {}
         for length in sorted({point.length for curve in group for point in curve.points}):
-            verdicts = {
-                curve.configuration.memory: point.ratios[CASTS].verdict
-                for curve in group
-                for point in curve.points
-                if point.length == length and CASTS in point.ratios
-            }
-            slower, quicker = (
-                join([state for state, verdict in verdicts.items() if verdict == wanted])
-                for wanted in ("slower", "faster")
-            )
+            states: dict[str, list[str]] = {"slower": [], "faster": []}
+            for curve in group:
+                for point in curve.points:
+                    if point.length == length and CASTS in point.ratios:
+                        states.setdefault(point.ratios[CASTS].verdict, []).append(curve.configuration.memory)
+            slower, quicker = join(states["slower"]), join(states["faster"])
             if slower and quicker:
                 lengths.setdefault((slower, quicker), []).append(slots(length))
         title = replace(group[0].configuration, memory="grown").title
@@ -255,10 +262,6 @@ def _grouped(curves: Iterable[LengthCurve], key: Callable[[LengthCurve], Hashabl
     return list(groups.values())
 
 
-def _title(curve: LengthCurve) -> str:
-    return curve.configuration.title
-
-
 def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
@@ -269,20 +272,16 @@ def _by_length(curves: Sequence[LengthCurve], cell: Callable[[LengthPoint], str]
     rows = []
     for curve in curves:
         cells = {point.length: cell(point) for point in curve.points}
-        rows.append([_title(curve), *(cells.get(length, MISSING) for length in lengths)])
+        rows.append([curve.configuration.title, *(cells.get(length, MISSING) for length in lengths)])
     return to_markdown(make_table(["configuration", *map(slots, lengths)], rows))
 
 
 def _ratio_text(ratio: PairedRatio | None) -> str:
-    if ratio is None:
-        return MISSING
-    return f"{ratio.ratio:.3g} [{ratio.ratio_low:.3g}, {ratio.ratio_high:.3g}]"
+    return MISSING if ratio is None else f"{ratio.ratio:.3g} [{ratio.ratio_low:.3g}, {ratio.ratio_high:.3g}]"
 
 
 def _medians(ratio: PairedRatio | None) -> str:
-    if ratio is None:
-        return MISSING
-    return f"{duration_text(ratio.baseline_median_s)}, {duration_text(ratio.median_s)}"
+    return MISSING if ratio is None else f"{duration_text(ratio.baseline_median_s)}, {duration_text(ratio.median_s)}"
 
 
 def _faults(values: Sequence[float]) -> str:
@@ -299,7 +298,7 @@ def _failures(curves: Sequence[LengthCurve]) -> list[str]:
     for curve in curves:
         for point in curve.points:
             for fix, why in point.failures.items():
-                lengths.setdefault((_title(curve), fix, why), []).append(slots(point.length))
+                lengths.setdefault((curve.configuration.title, fix, why), []).append(slots(point.length))
     return [f"{title}, `{fix}` at {', '.join(at)}: {why}" for (title, fix, why), at in lengths.items()]
 
 
@@ -310,5 +309,123 @@ def _doubts(curves: Sequence[LengthCurve]) -> list[str]:
     for curve, point in points:
         for doubt in point.ratios[CASTS].doubts:
             kind = doubt.split(" processes: ")[-1].split(":")[0].split(",")[0]
-            raised.setdefault(kind, []).append(f"{_title(curve)}, {slots(point.length)}: {doubt}")
+            raised.setdefault(kind, []).append(f"{curve.configuration.title}, {slots(point.length)}: {doubt}")
     return [f"{kind}: {len(where)} of {len(points)} points; first {where[0]}" for kind, where in raised.items()]
+
+
+_COLUMNS = 4
+_BRACKET, _CROSSING = "#EEEEEE", "#AAAAAA"
+_TICKS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_TITLES = {TO_HALF: "query → cache dtype (query_to_half)", TO_QUERY: "cache → query dtype (kv_to_query)"}
+
+
+def draw(curves: Sequence[LengthCurve], out: Path) -> list[Path]:
+    """Write both files; return them, PNG first; none where nothing was measured."""
+    drawable = [curve for curve in curves if any(point.ratios for point in curve.points)]
+    return save(draw_lengths(drawable), out, "lengths") if drawable else []
+
+
+def draw_lengths(curves: Sequence[LengthCurve]) -> Figure:
+    """Draw one panel per configuration."""
+    columns = min(_COLUMNS, len(curves))
+    rows = math.ceil(len(curves) / columns)
+    figure = new_figure(max(7.6, 3.5 * columns), 2.9 * rows + 1.0)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, curve in zip(panels.flat, curves, strict=False):
+        _draw_panel(axes, curve)
+    for axes in list(panels.flat)[len(curves) :]:
+        axes.set_visible(False)
+    _scale(panels[0, 0], curves)
+    for axes in panels[:, 0]:
+        axes.set_ylabel(f"latency ÷ {BASELINE}", fontsize=9.5, color=INK)
+    for index, axes in enumerate(panels.flat):
+        if index < len(curves) <= index + columns:
+            axes.set_xlabel("slots of the cache, all in use", fontsize=9.5, color=INK)
+            axes.tick_params(labelbottom=True)
+    figure.legend(handles=_handles(curves), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.suptitle("The two casts at decode, by length of the cache", x=0.01, ha="left", fontsize=12)
+    return figure
+
+
+def _draw_panel(axes: Axes, curve: LengthCurve) -> None:
+    dress(axes, title=curve.configuration.title.replace(", ", "\n", 1))
+    axes.axhline(1.0, color=FAINT, linewidth=0.9, linestyle=":")
+    hollow = set(curve.crossover.undecided_lengths) if curve.crossover else set()
+    for fix in (TO_HALF, TO_QUERY):
+        _draw_fix(axes, curve, fix, hollow)
+    for crossing in curve.crossover.crossings if curve.crossover else ():
+        axes.axvspan(*crossing.between, color=_BRACKET, linewidth=0, zorder=0.5)
+        label = f"{slots(crossing.between[0])}\nto {slots(crossing.between[1])}"
+        if crossing.jump is None:
+            axes.axvspan(crossing.low, crossing.high, color=_CROSSING, alpha=0.6, linewidth=0, zorder=1)
+            axes.axvline(crossing.length, color=INK, linewidth=0.9, linestyle="--", zorder=2)
+            label = f"{slots(crossing.length)}\n[{slots(crossing.low)}, {slots(crossing.high)}]"
+        axes.annotate(
+            label,
+            (crossing.between[0], 0.98),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4, 0),
+            textcoords="offset points",
+            fontsize=8,
+            color=INK,
+            ha="right",
+            va="top",
+        )
+
+
+def _draw_fix(axes: Axes, curve: LengthCurve, fix: str, hollow: set[int]) -> None:
+    """Draw one cast's ratio with its band."""
+    style = style_of(fix)
+    points = [point for point in curve.points if fix in point.ratios]
+    if not points:
+        return
+    x = np.array([point.length for point in points])
+    y, low, high = np.array(
+        [(r.ratio, r.ratio_low, r.ratio_high) for r in (point.ratios[fix] for point in points)]
+    ).T  # each (n,)
+    axes.fill_between(x, low, high, color=style.colour, alpha=0.2, linewidth=0, zorder=2)
+    axes.plot(x, y, color=style.colour, linewidth=1.6, zorder=3)
+    for length, ratio in zip(x, y, strict=True):
+        face = "white" if length in hollow else style.colour
+        axes.plot(length, ratio, marker=style.marker, color=style.colour, markerfacecolor=face, markersize=5, zorder=4)
+
+
+def _scale(axes: Axes, curves: Sequence[LengthCurve]) -> None:
+    """Set both logarithmic axes, shared by all panels, with ticks where there is something."""
+    lengths = sorted({point.length for curve in curves for point in curve.points})
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(lengths[0] / 1.15, lengths[-1] * 1.15)
+    points = [point for curve in curves for point in curve.points]
+    ratios = [point.ratios[fix].ratio for point in points for fix in _TITLES if fix in point.ratios]
+    low, high = min([*ratios, 1.0]) / 1.5, max([*ratios, 1.0]) * 1.5  # a wide band may leave the panel
+    axes.set_ylim(low, high)
+    ticks: list[int] = []
+    for length in lengths:  # labels of lengths within a factor of 1.6 would touch
+        if not ticks or length >= 1.6 * ticks[-1]:
+            ticks.append(length)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
+    axes.yaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if low <= tick <= high]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+
+
+def _handles(curves: Sequence[LengthCurve]) -> list[Line2D | Patch]:
+    """Return the key to what these panels show, and to nothing else."""
+    crossovers = [curve.crossover for curve in curves if curve.crossover]
+    crossings = [crossing for crossover in crossovers for crossing in crossover.crossings]
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=style_of(fix).colour, marker=style_of(fix).marker, label=title)
+        for fix, title in _TITLES.items()
+    ]
+    if any(crossover.undecided_lengths for crossover in crossovers):
+        handles.append(
+            Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="none", label="order undecided")
+        )
+    if crossings:
+        handles.append(Patch(color=_BRACKET, label="the order turns in here (95 %)"))
+    if any(crossing.jump is None for crossing in crossings):
+        handles.append(Patch(color=_CROSSING, alpha=0.6, label="crossing of straight lines, 95 % interval"))
+    return handles

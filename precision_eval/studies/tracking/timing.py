@@ -25,13 +25,23 @@ from numpy.typing import NDArray
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
+from precision_eval.core.errors import UnsupportedError
+from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
 from precision_eval.measure.latency import take_random_memory
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, HostTimer
 from precision_eval.stats import paired_log_ratios, student_location
-from precision_eval.studies.tracking.effort import numbers_of_processes
+from precision_eval.studies.tracking.definitions import (
+    DEVICE,
+    FULL,
+    THREADS,
+    Effort,
+    TrackedCell,
+    numbers_of_processes,
+    raise_unless_passed,
+)
 
 ANCHOR = "\0anchor"  # cannot collide with a fix
 TWIN = "\0twin"
@@ -139,3 +149,30 @@ def _anchored(x: Array, cache: Array, weights: Array) -> Array:
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     attended: Array = (scores / scores.sum(axis=1, keepdims=True)) @ cache
     return attended
+
+
+def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = FULL) -> Callable[[], object]:
+    """Build a case, put a fix on it and call it once."""
+    fix, where = place.checked_fix(label, effort), place.at(effort)
+    torch.set_num_threads(THREADS)
+    try:
+        if fix.storage not in ("as_shipped", "per_case"):
+            found = support(DEVICE, fix.storage)
+            if found.kind == "absent":
+                raise UnsupportedError(f"{fix.storage} on {DEVICE}: {found.reason}")
+        case = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
+        applied = stack.enter_context(fix.applied(case.model, mode=where.mode))
+        call = partial(applied, *applied.prepare(case.inputs))
+        broken = _not_finite_count(call())
+    except Exception as error:  # whatever a model raises under a fix is that fix's result
+        raise_unless_passed(failure_of(fix.id, error))
+        raise
+    if broken:
+        raise_unless_passed(failed(fix.id, "non_finite", f"{broken} output values are NaN or infinite"))
+    return call
+
+
+def _not_finite_count(output: object) -> int:
+    tensors = output if isinstance(output, tuple | list) else (output,)
+    floating = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()]
+    return sum(int((~torch.isfinite(one)).sum()) for one in floating)

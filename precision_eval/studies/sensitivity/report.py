@@ -1,0 +1,386 @@
+"""The ranked tables and the contests as Markdown and CSV, from a summary alone; loads neither torch nor numpy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from scipy.stats import rankdata
+
+from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
+from precision_eval.core.errors import RecordError
+from precision_eval.core.table import Code, make_table, to_csv, to_markdown
+from precision_eval.stats import bootstrap_interval
+from precision_eval.trace.sites import ROLES
+
+SITES_SHOWN = 10
+UNDERLYING = ("target", "size", "format")
+CSV_FIELDS = (
+    "kind", "rank", "name", "layer", "role", "added", "added_low", "added_high", "carried", "carried_low",
+    "carried_high", "tied_with_next",
+)  # fmt: skip
+
+
+def number(value: float | None) -> str:
+    """Two digits, scientific where small; a dash for what is not finite."""
+    if value is None:
+        return "not finite"
+    return f"{value:.2f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.1e}"
+
+
+def percent(value: float | None) -> str:
+    """Whole per cent, or a dash."""
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _effect_row(effect: Mapping[str, Any]) -> list[str]:
+    tied = " =" if effect["tied_with_next"] else ""
+    added = f"{number(effect['added'])} [{number(effect['added_low'])}, {number(effect['added_high'])}]"
+    carried = f"{percent(effect['carried'])} [{percent(effect['carried_low'])}, {percent(effect['carried_high'])}]"
+    return [f"{effect['rank']}{tied}", Code(effect["name"]), added, carried]
+
+
+def map_markdown(one: Mapping[str, Any]) -> str:
+    """Write one map: what it rests on, roles, layers, and the first sites."""
+    lines = [
+        f"**{one['target']} · {one['size']} · {one['format']}**",
+        "",
+        f"Drift over {one['units']} units: float32 {number(one['float32_drift'])}; everything in {one['format']} "
+        f"{number(one['uniform_drift'])} by the map and {number(one['native_drift'])} by the format's own kernels "
+        f"({100 * one['identical_fraction']:.2f} % of the outputs bit-identical); with torch's own attention "
+        f"{number(one['fused_drift'])} (the map with scores and softmax held: {number(one['fused_emulated_drift'])}). "
+        f"Nothing rounded is {'bit for bit' if one['bit_identical'] else '**not**'} the float32 call. "
+        f"√Σ added² over the sites is {number(one['additivity'])} of the uniform drift, 1 where errors add in squares. "
+        f"Rank correlation of added and carried over sites: {one['agreement']:.2f}.",
+        "",
+    ]
+    for kind, title, most in (("role", "role", 99), ("layer", "layer", 99), ("site", "layer.role", SITES_SHOWN)):
+        effects = [effect for effect in one["effects"] if effect["kind"] == kind][:most]
+        head = ("rank", title, "drift added when it alone is dropped", "share that goes when it alone is held")
+        lines += [to_markdown(make_table(head, map(_effect_row, effects))), ""]
+    return "\n".join(lines)
+
+
+def _ratio(versus: Mapping[str, Any], name: str) -> str:
+    if versus[f"{name}_ratio"] is None:
+        return "–"
+    low, high = (versus[f"{name}_{end}"] for end in ("low", "high"))
+    return f"{number(versus[f'{name}_ratio'])} [{number(low)}, {number(high)}]"
+
+
+def contest_markdown(one: Mapping[str, Any]) -> str:
+    """Write one contest: the policy against every uniform fix."""
+    lines = [
+        f"**{one['target']} · {one['size']}: {one['policy_id']}** (chosen by the rule {one['rule']}; drift "
+        f"{number(one['drift'])} over {one['units']} units that had no part in choosing it, "
+        f"{1e3 * one['median_s']:.3g} ms, {one['processes']} processes)",
+        "",
+    ]
+    rows = [
+        [
+            Code(versus["fix"]) if ":" not in versus["fix"] else versus["fix"],
+            number(versus["fix_drift"]) if versus["status"] == "passed" else versus["status"],
+            _ratio(versus, "drift"),
+            _ratio(versus, "time"),
+            versus["outcome"],
+        ]
+        for versus in one["versus"]
+    ]
+    head = ("fix", "its drift", "drift, policy ÷ fix [95 %]", "time, policy ÷ fix [decides]", "outcome")
+    return "\n".join([*lines, to_markdown(make_table(head, rows)), ""])
+
+
+def search_markdown(one: Mapping[str, Any]) -> str:
+    """Write the front of a search: the policies that no other one beats in time and drift, on the even units."""
+    points = one["points"]
+    front = [point for point in points if not any(_dominates(other, point) for other in points)]
+    rows = [
+        [point["id"], number(point["drift"]), "–" if point["foretold"] is None else number(point["foretold"]),
+         f"{point['time_ratio']:.2f}"]
+        for point in sorted(front, key=lambda point: (point["time_ratio"], point["drift"]))
+    ]  # fmt: skip
+    title = f"**{one['target']} · {one['size']}: the search**, {len(points)} policies run; the front of time and drift:"
+    head = ("policy", "drift", "foretold by the map", f"time ÷ uniform {one['format']}, quick")
+    return "\n".join([title, "", to_markdown(make_table(head, rows)), ""])
+
+
+def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    pairs = [(one[name], other[name]) for name in ("drift", "time_ratio")]
+    finite = all(value is not None for pair in pairs for value in pair)
+    return finite and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def answer(summary: Mapping[str, Any]) -> list[str]:
+    """Say in a sentence per target which roles carry the drift, and whether a mixed policy beats every uniform fix."""
+    found = []
+    for one in summary["maps"]:
+        roles = [effect for effect in one["effects"] if effect["kind"] == "role"][:3]
+        named = ", ".join(f"{effect['name']} ({number(effect['added'])})" for effect in roles)
+        found.append(f"{one['target']}, {one['format']}: {named} add most, of {number(one['uniform_drift'])} in all.")
+    for target in dict.fromkeys(one["target"] for one in summary["contests"]):
+        of_target = [one for one in summary["contests"] if one["target"] == target]
+        found += [_contest_sentence(one) for one in of_target]
+    return found
+
+
+def _contest_sentence(one: Mapping[str, Any]) -> str:
+    fixes = [versus for versus in one["versus"] if not versus["fix"].startswith("control")]
+    beaten = [versus for versus in fixes if _beaten(versus)]
+    rest = ", ".join(f"{versus['fix']} ({versus['outcome']})" for versus in fixes if versus not in beaten)
+    head = f"{one['target']}: {one['policy_id']} beats {len(beaten)} of {len(fixes)} uniform fixes"
+    return f"{head}: every one." if one["beats_all"] else f"{head}; not {rest}."
+
+
+def _beaten(versus: Mapping[str, Any]) -> bool:
+    return versus["outcome"] in ("better in both", "lower drift at equal speed", "faster at equal drift", "no cure")
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """Write the whole summary: the answer, contests, maps, searches."""
+    lines = [f"- {sentence}" for sentence in answer(summary)]
+    found = [contest_markdown(one) for one in summary["contests"]]
+    found += [map_markdown(one) for one in summary["maps"]]
+    found += [search_markdown(one) for one in summary["searches"]]
+    return "\n".join([*lines, "", *found]).rstrip()
+
+
+def brief(summary: Mapping[str, Any], *, folder: str) -> str:
+    """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is."""
+    lines = [f"- {sentence}" for sentence in answer(summary)]
+    found = [contest_markdown(one) for one in summary["contests"]]
+    names = [f"{one['target']}-{one['format']}" for one in summary["maps"]]
+    pictures = [f"![drift that each site adds alone, {name}]({folder}/figures/{name}.png)\n" for name in names]
+    rest = f"Every map and search, with its checks: [sensitivity.md]({folder}/sensitivity.md)."
+    return "\n".join([*lines, "", *found, *pictures, rest])
+
+
+def csv_text(summary: Mapping[str, Any]) -> str:
+    """Write every effect of every map as CSV."""
+    rows = [
+        [*(one[name] for name in UNDERLYING), *(effect[name] for name in CSV_FIELDS)]
+        for one in summary["maps"]
+        for effect in one["effects"]
+    ]
+    return to_csv(make_table((*UNDERLYING, *CSV_FIELDS), rows))
+
+
+SEED = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What one group adds and carries."""
+
+    rank: int
+    kind: str
+    name: str
+    layer: str
+    role: str
+    added: float
+    added_low: float
+    added_high: float
+    carried: float
+    carried_low: float
+    carried_high: float
+    tied_with_next: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapSummary:
+    """The map of one target in one format."""
+
+    target: str
+    size: str
+    format: str
+    units: int
+    float32_drift: float | None
+    uniform_drift: float | None
+    native_drift: float | None
+    fused_drift: float | None
+    fused_emulated_drift: float | None
+    bit_identical: bool
+    identical_fraction: float
+    additivity: float | None
+    agreement: float
+    effects: tuple[Effect, ...]
+
+    def of_kind(self, kind: str) -> tuple[Effect, ...]:
+        """Return the effects of sites, roles or layers, in rank order."""
+        return tuple(effect for effect in self.effects if effect.kind == kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return asdict(self)
+
+
+def _drift(run: Mapping[str, Any]) -> np.ndarray:
+    return np.array([np.inf if value is None else value for value in run["drift"]], dtype=np.float64)
+
+
+def _mean(run: Mapping[str, Any]) -> float | None:
+    mean = float(_drift(run).mean())
+    return mean if np.isfinite(mean) else None
+
+
+def _interval(values: np.ndarray) -> tuple[float, float, float]:
+    if not np.isfinite(values).all():
+        return (float("inf"),) * 3
+    found = bootstrap_interval(values, seed=SEED, trim=0.0)
+    return found.estimate, found.low, found.high
+
+
+def summarise(runs: Iterable[Mapping[str, Any]]) -> tuple[MapSummary, ...]:
+    """Summarise the maps of a file."""
+    by_map: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        by_map.setdefault((run["target"], run["size"], run["seed"], run["format"]), []).append(run)
+    return tuple(_summary(name, of_map) for name, of_map in by_map.items())
+
+
+def _summary(name: tuple[Any, ...], runs: Sequence[Mapping[str, Any]]) -> MapSummary:
+    checks = {run["name"]: run for run in runs if run["direction"] == "check"}
+    missing = {"float32", "uniform", "native", "fused", "fused_emulated"} - checks.keys()
+    if missing:
+        raise RecordError(
+            f"the map of {name[0]} in {name[3]} lacks {', '.join(sorted(missing))}; run it again to the end"
+        )
+    uniform = _drift(checks["uniform"])
+    effects = [effect for kind in ("site", "role", "layer") for effect in _effects(runs, kind, uniform)]
+    added = np.array([effect.added for effect in effects if effect.kind == "site"])
+    carried = np.array([effect.carried for effect in effects if effect.kind == "site"])
+    total = float(uniform.mean())
+    finite = np.isfinite(total) and np.isfinite(added).all()
+    return MapSummary(
+        target=name[0],
+        size=name[1],
+        format=name[3],
+        units=uniform.size,
+        float32_drift=_mean(checks["float32"]),
+        uniform_drift=_mean(checks["uniform"]),
+        native_drift=_mean(checks["native"]),
+        fused_drift=_mean(checks["fused"]),
+        fused_emulated_drift=_mean(checks["fused_emulated"]),
+        bit_identical=bool(checks["float32"]["bit_identical"]),
+        identical_fraction=float(checks["native"]["identical_fraction"]),
+        additivity=float(np.sqrt((added**2).sum()) / total) if finite else None,
+        agreement=rank_correlation(added, carried),
+        effects=tuple(effects),
+    )
+
+
+def _effects(runs: Sequence[Mapping[str, Any]], kind: str, uniform: np.ndarray) -> list[Effect]:
+    """Effects of one kind in rank order."""
+    drops = {run["name"]: run for run in runs if run["direction"] == "drop" and run["kind"] == kind}
+    rescues = {run["name"]: run for run in runs if run["direction"] == "rescue" and run["kind"] == kind}
+    if drops.keys() != rescues.keys():
+        raise RecordError(f"{len(drops)} groups were dropped and {len(rescues)} held; run the map again to the end")
+    order = sorted(drops, key=lambda name: -float(_drift(drops[name]).mean()))
+    effects = []
+    for rank, name in enumerate(order, start=1):
+        added = _drift(drops[name])
+        with np.errstate(invalid="ignore"):
+            carried = 1.0 - _drift(rescues[name]) / uniform
+        layers, roles = ({site[at] for site in drops[name]["sites"]} for at in (0, 1))
+        effects.append(
+            Effect(
+                rank=rank,
+                kind=kind,
+                name=name,
+                layer=layers.pop() if len(layers) == 1 else "",
+                role=roles.pop() if len(roles) == 1 else "",
+                tied_with_next=rank < len(order) and _tied(added, _drift(drops[order[rank]])),
+                **dict(zip(("added", "added_low", "added_high"), _interval(added), strict=True)),
+                **dict(zip(("carried", "carried_low", "carried_high"), _interval(carried), strict=True)),
+            )
+        )
+    return effects
+
+
+def _tied(left: np.ndarray, right: np.ndarray) -> bool:
+    _, low, high = _interval(left - right)
+    return bool(low <= 0.0 <= high)
+
+
+def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
+    """Spearman's rank correlation, ties at their mean rank; 0 where one side is constant."""
+    ranks = [rankdata(values) for values in (left, right)]
+    if min(np.ptp(rank) for rank in ranks) == 0.0:
+        return 0.0
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+BARS = 14
+
+
+def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
+    """Draw every map of a summary."""
+    return [path for one in summary["maps"] for path in _draw_map(one, directory)]
+
+
+def _draw_map(one: Mapping[str, Any], directory: Path) -> list[Path]:
+    sites = [effect for effect in one["effects"] if effect["kind"] == "site"]
+    layers = sorted({effect["layer"] for effect in sites}, key=_layer_order)
+    figure = new_figure(12.0, max(3.8, 1.6 + 0.42 * max(len(layers), BARS // 2 + 3)))
+    grid = figure.add_gridspec(1, 2, width_ratios=(1.35, 1.0))
+    _heatmap(figure.add_subplot(grid[0, 0]), sites, layers)
+    _bars(figure.add_subplot(grid[0, 1]), sites[:BARS], one)
+    title = f"{one['target']} · {one['size']} · {one['format']}: drift that each site adds alone"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
+    return save(figure, directory, f"{one['target']}-{one['format']}")
+
+
+def _layer_order(name: str) -> tuple[bool, int, str]:
+    first = name.partition(".")[0]
+    return (not first.isdigit(), int(first) if first.isdigit() else 0, name)
+
+
+def _heatmap(axes: Axes, sites: list[Mapping[str, Any]], layers: list[str]) -> None:
+    roles = [role for role in ROLES if any(effect["role"] == role for effect in sites)]
+    values = np.full((len(layers), len(roles)), np.nan)
+    for effect in sites:
+        if effect["added"] is not None and effect["added"] > 0.0:
+            values[layers.index(effect["layer"]), roles.index(effect["role"])] = effect["added"]
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.1, 1.0)
+    low = max(low, high * 1e-4)  # sites that add nothing beyond float32 would use the scale up
+    image = axes.imshow(np.maximum(values, low), norm=LogNorm(low, high * 1.0001), cmap="viridis", aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            light = math.log(max(value, low) / low) < 0.55 * math.log(high * 1.0001 / low)
+            colour = "white" if light else "black"
+            axes.text(column, row, f"{value:.0e}", ha="center", va="center", fontsize=6.5, color=colour)
+    dress(axes, title="layer × role")
+    axes.grid(False)
+    axes.set_xticks(range(len(roles)), roles, rotation=40, ha="right")
+    axes.set_yticks(range(len(layers)), layers)
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01)
+    bar.ax.tick_params(labelsize=8, colors=INK)
+
+
+def _bars(axes: Axes, first: list[Mapping[str, Any]], one: Mapping[str, Any]) -> None:
+    shown = [effect for effect in first if effect["added"] is not None]
+    places = np.arange(len(shown))
+    added = np.array([effect["added"] for effect in shown])
+    ends = np.array([[effect["added_low"], effect["added_high"]] for effect in shown]).reshape(-1, 2)
+    errors = np.abs(ends.T - added)
+    axes.barh(places, added, xerr=errors, color=style_of(one["format"]).colour, ecolor=INK, capsize=2.5, height=0.7)
+    axes.set_yticks(places, [effect["name"] for effect in shown])
+    axes.invert_yaxis()
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel("relative error to float64, 95 % over units", fontsize=9, color=INK)
+    dress(axes, title=f"first {len(shown)} of {sum(e['kind'] == 'site' for e in one['effects'])} sites")
+    if one["uniform_drift"] is not None:
+        axes.annotate(
+            f"everything in {one['format']}: {one['uniform_drift']:.1e}",
+            (0.98, 0.03),
+            xycoords="axes fraction",
+            ha="right",
+            fontsize=8.5,
+            color=FAINT,
+        )
