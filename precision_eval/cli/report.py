@@ -134,7 +134,7 @@ def _versions(run_dir: Path, versions_dir: Path | None, notes: Console) -> Any:
     if folder is None:
         return None
     try:
-        return versions_summary(folder, run_dir=run_dir, shown=path_in_commands(run_dir))
+        return versions_summary(folder, run_dir=run_dir, name=path_in_commands(run_dir))
     except PrecisionEvalError as error:
         if versions_dir is not None:
             raise

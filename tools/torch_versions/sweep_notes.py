@@ -28,7 +28,7 @@ from typing import Any
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import JsonLines, from_json, to_json, worked_out_from, written_whole
 from precision_eval.results.asv import ROUNDS_NAME, Visit
-from precision_eval.studies.tracking.metrics import METRICS
+from precision_eval.studies.tracking.definitions import METRICS
 from tools.torch_versions.environments import Note
 from tools.torch_versions.sweep_plan import numbers, result_rows
 

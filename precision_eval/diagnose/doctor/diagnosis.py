@@ -8,7 +8,6 @@ below the working directory); bytes and seconds are in the names. A *fault* is w
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -276,9 +275,9 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for strict JSON, with the first split and whether the model is clean beside the fields."""
-        first = self.first_split
-        data = null_where_not_finite(asdict(self))
-        return {**data, "first_split": None if first is None else null_where_not_finite(asdict(first)), "is_clean": not self.faults}
+        first = None if self.first_split is None else asdict(self.first_split)
+        data: dict[str, Any] = null_where_not_finite(asdict(self) | {"first_split": first, "is_clean": not self.faults})
+        return data
 
     def __str__(self) -> str:
 

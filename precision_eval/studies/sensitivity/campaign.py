@@ -7,23 +7,21 @@ these lines alone. Everything runs on the CPU, on one thread.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
-from precision_eval.core.files import TrialFile, written_whole
-from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, target_by_id
+from precision_eval.core.files import TrialFile, null_where_not_finite, write_json
+from precision_eval.studies.sensitivity.targets import SIZES, TARGETS, Progress, target_by_id
 from precision_eval.trace.sites import FORMATS
 
 RUNS_NAME = "runs.jsonl"
 SUMMARY_NAME = "sensitivity.json"
 SCHEMA = 1
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,60 +88,49 @@ def run_campaign(
 def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: str, progress: Progress) -> None:
     """Search a target's policies and hold the finalists against the fixes, where that is not done yet."""
     from precision_eval.studies.sensitivity.mapping import VERSION, prepare
+    from precision_eval.studies.sensitivity.policies import MixedPolicy
     from precision_eval.studies.sensitivity.search import contest, finalists, search
 
-    digest = target_by_id(name).digest(plan.size)
-    common = {
-        "target": name,
-        "size": plan.size,
-        "seed": plan.seed,
-        "digest": digest,
-        "format": plan.policy_format,
-        "environment": sha,
-    }
-    key = f"v{VERSION}/{name}/{plan.size}/{digest}/{plan.seed}/{plan.policy_format}"
-    there = {trial["key"]: trial for trial in file.read()}
-    if f"{key}/search" not in there:
-        one = prepare(target_by_id(name), size=plan.size, seed=plan.seed, format=plan.policy_format)
-        started = time.perf_counter()
-        points = search(one, seed=plan.seed, progress=progress)
+    target, size, seed = target_by_id(name), plan.size, plan.seed
+    digest = target.digest(size)
+    common = {"target": name, "size": size, "seed": seed, "digest": digest}
+    common |= {"format": plan.policy_format, "environment": sha}
+    key = f"v{VERSION}/{name}/{size}/{digest}/{seed}/{plan.policy_format}"
+    trials = {trial["key"]: trial for trial in file.read()}
+
+    def kept(direction: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what is on file, or measure it and put it there."""
+        if (trial_key := f"{key}/{direction}") not in trials:
+            started = time.perf_counter()
+            measured = measure()
+            elapsed_s = time.perf_counter() - started
+            trials[trial_key] = {"key": trial_key, **common, "direction": direction, "elapsed_s": elapsed_s, **measured}
+            file.append(trials[trial_key])
+        return trials[trial_key]
+
+    def searched() -> dict[str, Any]:
+        mapped = prepare(target, size=size, seed=seed, format=plan.policy_format)
+        points = search(mapped, seed=seed, progress=progress)
         chosen = {rule: policy.to_dict() for rule, policy in finalists(points).items()}
-        trial = {
-            "key": f"{key}/search",
-            **common,
-            "direction": "search",
-            "elapsed_s": time.perf_counter() - started,
-            "points": [point.to_dict() for point in points],
-            "finalists": chosen,
-        }
-        file.append(trial)
-        there[f"{key}/search"] = trial
-    if f"{key}/contest" not in there and there[f"{key}/search"]["finalists"]:
-        policies = _policies(there[f"{key}/search"]["finalists"])
-        started = time.perf_counter()
-        found = contest(
+        return {"points": [point.to_dict() for point in points], "finalists": chosen}
+
+    chosen = kept("search", searched)["finalists"]
+
+    def contested() -> dict[str, Any]:
+        policies = {rule: MixedPolicy.from_dict(data) for rule, data in chosen.items()}
+        contests = contest(
             name,
             policies,
-            size=plan.size,
-            seed=plan.seed,
+            size=size,
+            seed=seed,
             processes=plan.processes,
             budget_s=plan.budget_s,
             progress=progress,
         )
-        trial = {
-            "key": f"{key}/contest",
-            **common,
-            "direction": "contest",
-            "elapsed_s": time.perf_counter() - started,
-            "contests": [one.to_dict() for one in found],
-        }
-        file.append(trial)
+        return {"contests": [result.to_dict() for result in contests]}
 
-
-def _policies(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    from precision_eval.studies.sensitivity.policies import MixedPolicy
-
-    return {rule: MixedPolicy.from_dict(data) for rule, data in chosen.items()}
+    if chosen:
+        kept("contest", contested)
 
 
 def summary_of(file: TrialFile) -> dict[str, Any]:
@@ -153,49 +140,20 @@ def summary_of(file: TrialFile) -> dict[str, Any]:
     trials = file.read()
     if not trials:
         raise RecordError(f"{file.path} holds no runs; make some with `precision-eval sensitivity --out FOLDER`")
-    trials = _of_latest_digest(trials)
+    latest = {(trial["target"], trial["size"], trial["seed"]): trial["digest"] for trial in trials}
+    # without the runs of a target whose shape or rules have changed since
+    trials = [trial for trial in trials if trial["digest"] == latest[trial["target"], trial["size"], trial["seed"]]]
     runs = [trial for trial in trials if trial["direction"] in ("drop", "rescue", "check")]
     return {
         "schema": SCHEMA,
-        "maps": [one.to_dict() for one in summarise(runs)],
+        "maps": summarise(runs),
         "searches": [trial for trial in trials if trial["direction"] == "search"],
-        "contests": [one for trial in trials if trial["direction"] == "contest" for one in trial["contests"]],
+        "contests": [result for trial in trials if trial["direction"] == "contest" for result in trial["contests"]],
     }
-
-
-def _of_latest_digest(trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out the runs of a target whose shape or rules have changed since."""
-    latest = {(trial["target"], trial["size"], trial["seed"]): trial["digest"] for trial in trials}
-    return [one for one in trials if one["digest"] == latest[(one["target"], one["size"], one["seed"])]]
 
 
 def write_summary(out: Path) -> dict[str, Any]:
     """Write ``sensitivity.json`` from the lines of a folder, and return what it holds."""
-    summary = json.loads(json.dumps(summary_of(TrialFile(out / RUNS_NAME))))  # lists for tuples, as when it is read
-    with written_whole(out / SUMMARY_NAME) as partial:
-        partial.write_text(json.dumps(_finite(summary), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    return read_summary(out)
-
-
-def _finite(value: Any) -> Any:
-    """Replace what is not finite by null, as JSON has no word for it."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and value - value != 0.0 else value
-
-
-def read_summary(out: Path) -> dict[str, Any]:
-    """Read ``sensitivity.json`` of a folder, or the file itself."""
-    path = out if out.suffix == ".json" else out / SUMMARY_NAME
-    try:
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        schema = summary["schema"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(
-            f"{path} is no sensitivity summary ({error!r}); make one with `precision-eval sensitivity --out {out}`"
-        ) from error
-    if schema != SCHEMA:
-        raise RecordError(f"{path} has schema {schema}, expected {SCHEMA}; make it again")
+    summary: dict[str, Any] = null_where_not_finite(summary_of(TrialFile(out / RUNS_NAME)))
+    write_json(out / SUMMARY_NAME, summary)
     return summary

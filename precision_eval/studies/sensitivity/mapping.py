@@ -20,7 +20,7 @@ from precision_eval.core.errors import unknown_name
 from precision_eval.core.files import TrialFile
 from precision_eval.fixes.storage import stored_as
 from precision_eval.studies.sensitivity.subjects import MapSubject
-from precision_eval.studies.sensitivity.targets import Target
+from precision_eval.studies.sensitivity.targets import Progress, Target
 from precision_eval.trace.sites import FORMATS, SensitivityError, StorageSite
 from precision_eval.trace.tape import Tape, record, replay
 
@@ -30,7 +30,6 @@ VERSION = 1
 """Raised when what a run means is redefined, so that older runs are not taken for the same."""
 
 Direction = Literal["drop", "rescue", "check"]
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,16 @@
-"""The ranked tables and the contests as Markdown and CSV, from a summary alone; loads neither torch nor numpy."""
+"""From the runs of a map to ranked tables, figures, and the answer of maps, searches and contests; loads no torch.
+
+Conventions: ``added`` is the drift of a *drop* run: what remains of exactness when only this group stores in the
+format. ``carried`` is the share of the uniform format's drift that goes when only this group is held: 1 − rescued ÷
+uniform, per unit, so that inputs are paired. Intervals are 95 % bootstrap intervals of the mean over units. Rank 1 is
+the largest ``added``. Two groups are *tied* where the interval of their paired difference holds zero. In a figure
+colour is what a site adds, on a logarithmic scale; what does not occur is blank.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +23,7 @@ from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, sty
 from precision_eval.core.errors import RecordError
 from precision_eval.core.table import Code, make_table, to_csv, to_markdown
 from precision_eval.stats import bootstrap_interval
+from precision_eval.studies.sensitivity.targets import BEATS
 from precision_eval.trace.sites import ROLES
 
 SITES_SHOWN = 10
@@ -110,54 +117,48 @@ def search_markdown(one: Mapping[str, Any]) -> str:
     return "\n".join([title, "", to_markdown(make_table(head, rows)), ""])
 
 
-def _dominates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    pairs = [(one[name], other[name]) for name in ("drift", "time_ratio")]
+def _dominates(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    pairs = [(first[name], second[name]) for name in ("drift", "time_ratio")]
     finite = all(value is not None for pair in pairs for value in pair)
     return finite and all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def answer(summary: Mapping[str, Any]) -> list[str]:
     """Say in a sentence per target which roles carry the drift, and whether a mixed policy beats every uniform fix."""
-    found = []
-    for one in summary["maps"]:
-        roles = [effect for effect in one["effects"] if effect["kind"] == "role"][:3]
+    sentences = []
+    for each in summary["maps"]:
+        roles = [effect for effect in each["effects"] if effect["kind"] == "role"][:3]
         named = ", ".join(f"{effect['name']} ({number(effect['added'])})" for effect in roles)
-        found.append(f"{one['target']}, {one['format']}: {named} add most, of {number(one['uniform_drift'])} in all.")
-    for target in dict.fromkeys(one["target"] for one in summary["contests"]):
-        of_target = [one for one in summary["contests"] if one["target"] == target]
-        found += [_contest_sentence(one) for one in of_target]
-    return found
+        of_all = f"of {number(each['uniform_drift'])} in all"
+        sentences.append(f"{each['target']}, {each['format']}: {named} add most, {of_all}.")
+    targets = list(dict.fromkeys(result["target"] for result in summary["contests"]))
+    by_target = sorted(summary["contests"], key=lambda result: targets.index(result["target"]))
+    return [*sentences, *map(_contest_sentence, by_target)]
 
 
 def _contest_sentence(one: Mapping[str, Any]) -> str:
     fixes = [versus for versus in one["versus"] if not versus["fix"].startswith("control")]
-    beaten = [versus for versus in fixes if _beaten(versus)]
+    beaten = [versus for versus in fixes if versus["outcome"] in BEATS]
     rest = ", ".join(f"{versus['fix']} ({versus['outcome']})" for versus in fixes if versus not in beaten)
     head = f"{one['target']}: {one['policy_id']} beats {len(beaten)} of {len(fixes)} uniform fixes"
     return f"{head}: every one." if one["beats_all"] else f"{head}; not {rest}."
 
 
-def _beaten(versus: Mapping[str, Any]) -> bool:
-    return versus["outcome"] in ("better in both", "lower drift at equal speed", "faster at equal drift", "no cure")
-
-
 def markdown(summary: Mapping[str, Any]) -> str:
     """Write the whole summary: the answer, contests, maps, searches."""
     lines = [f"- {sentence}" for sentence in answer(summary)]
-    found = [contest_markdown(one) for one in summary["contests"]]
-    found += [map_markdown(one) for one in summary["maps"]]
-    found += [search_markdown(one) for one in summary["searches"]]
-    return "\n".join([*lines, "", *found]).rstrip()
+    for kind, write in (("contests", contest_markdown), ("maps", map_markdown), ("searches", search_markdown)):
+        lines += ["", *map(write, summary[kind])] if kind == "contests" else map(write, summary[kind])
+    return "\n".join(lines).rstrip()
 
 
 def brief(summary: Mapping[str, Any], *, folder: str) -> str:
     """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is."""
-    lines = [f"- {sentence}" for sentence in answer(summary)]
-    found = [contest_markdown(one) for one in summary["contests"]]
-    names = [f"{one['target']}-{one['format']}" for one in summary["maps"]]
-    pictures = [f"![drift that each site adds alone, {name}]({folder}/figures/{name}.png)\n" for name in names]
-    rest = f"Every map and search, with its checks: [sensitivity.md]({folder}/sensitivity.md)."
-    return "\n".join([*lines, "", *found, *pictures, rest])
+    lines = [*(f"- {sentence}" for sentence in answer(summary)), "", *map(contest_markdown, summary["contests"])]
+    for sensitivity_map in summary["maps"]:
+        name = f"{sensitivity_map['target']}-{sensitivity_map['format']}"
+        lines.append(f"![drift that each site adds alone, {name}]({folder}/figures/{name}.png)\n")
+    return "\n".join([*lines, f"Every map and search, with its checks: [sensitivity.md]({folder}/sensitivity.md)."])
 
 
 def csv_text(summary: Mapping[str, Any]) -> str:
@@ -173,52 +174,6 @@ def csv_text(summary: Mapping[str, Any]) -> str:
 SEED = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """What one group adds and carries."""
-
-    rank: int
-    kind: str
-    name: str
-    layer: str
-    role: str
-    added: float
-    added_low: float
-    added_high: float
-    carried: float
-    carried_low: float
-    carried_high: float
-    tied_with_next: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class MapSummary:
-    """The map of one target in one format."""
-
-    target: str
-    size: str
-    format: str
-    units: int
-    float32_drift: float | None
-    uniform_drift: float | None
-    native_drift: float | None
-    fused_drift: float | None
-    fused_emulated_drift: float | None
-    bit_identical: bool
-    identical_fraction: float
-    additivity: float | None
-    agreement: float
-    effects: tuple[Effect, ...]
-
-    def of_kind(self, kind: str) -> tuple[Effect, ...]:
-        """Return the effects of sites, roles or layers, in rank order."""
-        return tuple(effect for effect in self.effects if effect.kind == kind)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return asdict(self)
-
-
 def _drift(run: Mapping[str, Any]) -> np.ndarray:
     return np.array([np.inf if value is None else value for value in run["drift"]], dtype=np.float64)
 
@@ -231,53 +186,52 @@ def _mean(run: Mapping[str, Any]) -> float | None:
 def _interval(values: np.ndarray) -> tuple[float, float, float]:
     if not np.isfinite(values).all():
         return (float("inf"),) * 3
-    found = bootstrap_interval(values, seed=SEED, trim=0.0)
-    return found.estimate, found.low, found.high
+    interval = bootstrap_interval(values, seed=SEED, trim=0.0)
+    return interval.estimate, interval.low, interval.high
 
 
-def summarise(runs: Iterable[Mapping[str, Any]]) -> tuple[MapSummary, ...]:
-    """Summarise the maps of a file."""
+def summarise(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Summarise the maps of a file, one per target, size, seed and format; see ``CSV_FIELDS`` for their effects."""
     by_map: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for run in runs:
         by_map.setdefault((run["target"], run["size"], run["seed"], run["format"]), []).append(run)
-    return tuple(_summary(name, of_map) for name, of_map in by_map.items())
+    return [_summary(target, size, format, of_map) for (target, size, _, format), of_map in by_map.items()]
 
 
-def _summary(name: tuple[Any, ...], runs: Sequence[Mapping[str, Any]]) -> MapSummary:
+def _summary(target: str, size: str, format: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     checks = {run["name"]: run for run in runs if run["direction"] == "check"}
-    missing = {"float32", "uniform", "native", "fused", "fused_emulated"} - checks.keys()
-    if missing:
+    if missing := {"float32", "uniform", "native", "fused", "fused_emulated"} - checks.keys():
         raise RecordError(
-            f"the map of {name[0]} in {name[3]} lacks {', '.join(sorted(missing))}; run it again to the end"
+            f"the map of {target} in {format} lacks {', '.join(sorted(missing))}; run it again to the end"
         )
     uniform = _drift(checks["uniform"])
     effects = [effect for kind in ("site", "role", "layer") for effect in _effects(runs, kind, uniform)]
-    added = np.array([effect.added for effect in effects if effect.kind == "site"])
-    carried = np.array([effect.carried for effect in effects if effect.kind == "site"])
+    added, carried = (
+        np.array([effect[name] for effect in effects if effect["kind"] == "site"]) for name in ("added", "carried")
+    )
     total = float(uniform.mean())
     finite = np.isfinite(total) and np.isfinite(added).all()
-    return MapSummary(
-        target=name[0],
-        size=name[1],
-        format=name[3],
-        units=uniform.size,
-        float32_drift=_mean(checks["float32"]),
-        uniform_drift=_mean(checks["uniform"]),
-        native_drift=_mean(checks["native"]),
-        fused_drift=_mean(checks["fused"]),
-        fused_emulated_drift=_mean(checks["fused_emulated"]),
-        bit_identical=bool(checks["float32"]["bit_identical"]),
-        identical_fraction=float(checks["native"]["identical_fraction"]),
-        additivity=float(np.sqrt((added**2).sum()) / total) if finite else None,
-        agreement=rank_correlation(added, carried),
-        effects=tuple(effects),
+    return {
+        "target": target,
+        "size": size,
+        "format": format,
+        "units": uniform.size,
+        **{f"{name}_drift": _mean(checks[name]) for name in ("float32", "uniform", "native", "fused")},
+        "fused_emulated_drift": _mean(checks["fused_emulated"]),
+        "bit_identical": bool(checks["float32"]["bit_identical"]),
+        "identical_fraction": float(checks["native"]["identical_fraction"]),
+        "additivity": float(np.sqrt((added**2).sum()) / total) if finite else None,
+        "agreement": rank_correlation(added, carried),
+        "effects": effects,
+    }
+
+
+def _effects(runs: Sequence[Mapping[str, Any]], kind: str, uniform: np.ndarray) -> list[dict[str, Any]]:
+    """What each group of one kind adds and carries, in rank order."""
+    drops, rescues = (
+        {run["name"]: run for run in runs if run["direction"] == direction and run["kind"] == kind}
+        for direction in ("drop", "rescue")
     )
-
-
-def _effects(runs: Sequence[Mapping[str, Any]], kind: str, uniform: np.ndarray) -> list[Effect]:
-    """Effects of one kind in rank order."""
-    drops = {run["name"]: run for run in runs if run["direction"] == "drop" and run["kind"] == kind}
-    rescues = {run["name"]: run for run in runs if run["direction"] == "rescue" and run["kind"] == kind}
     if drops.keys() != rescues.keys():
         raise RecordError(f"{len(drops)} groups were dropped and {len(rescues)} held; run the map again to the end")
     order = sorted(drops, key=lambda name: -float(_drift(drops[name]).mean()))
@@ -287,18 +241,17 @@ def _effects(runs: Sequence[Mapping[str, Any]], kind: str, uniform: np.ndarray) 
         with np.errstate(invalid="ignore"):
             carried = 1.0 - _drift(rescues[name]) / uniform
         layers, roles = ({site[at] for site in drops[name]["sites"]} for at in (0, 1))
-        effects.append(
-            Effect(
-                rank=rank,
-                kind=kind,
-                name=name,
-                layer=layers.pop() if len(layers) == 1 else "",
-                role=roles.pop() if len(roles) == 1 else "",
-                tied_with_next=rank < len(order) and _tied(added, _drift(drops[order[rank]])),
-                **dict(zip(("added", "added_low", "added_high"), _interval(added), strict=True)),
-                **dict(zip(("carried", "carried_low", "carried_high"), _interval(carried), strict=True)),
-            )
-        )
+        effect = {
+            "rank": rank,
+            "kind": kind,
+            "name": name,
+            "layer": layers.pop() if len(layers) == 1 else "",
+            "role": roles.pop() if len(roles) == 1 else "",
+            **dict(zip(("added", "added_low", "added_high"), _interval(added), strict=True)),
+            **dict(zip(("carried", "carried_low", "carried_high"), _interval(carried), strict=True)),
+            "tied_with_next": rank < len(order) and _tied(added, _drift(drops[order[rank]])),
+        }
+        effects.append(effect)
     return effects
 
 
@@ -363,21 +316,21 @@ def _heatmap(axes: Axes, sites: list[Mapping[str, Any]], layers: list[str]) -> N
     bar.ax.tick_params(labelsize=8, colors=INK)
 
 
-def _bars(axes: Axes, first: list[Mapping[str, Any]], one: Mapping[str, Any]) -> None:
-    shown = [effect for effect in first if effect["added"] is not None]
-    places = np.arange(len(shown))
-    added = np.array([effect["added"] for effect in shown])
-    ends = np.array([[effect["added_low"], effect["added_high"]] for effect in shown]).reshape(-1, 2)
-    errors = np.abs(ends.T - added)
-    axes.barh(places, added, xerr=errors, color=style_of(one["format"]).colour, ecolor=INK, capsize=2.5, height=0.7)
-    axes.set_yticks(places, [effect["name"] for effect in shown])
+def _bars(axes: Axes, first: list[Mapping[str, Any]], summary: Mapping[str, Any]) -> None:
+    drawn = [effect for effect in first if effect["added"] is not None]
+    heights = np.arange(len(drawn))
+    added = np.array([effect["added"] for effect in drawn])
+    ends = np.array([[effect["added_low"], effect["added_high"]] for effect in drawn]).reshape(-1, 2)
+    colour = style_of(summary["format"]).colour
+    axes.barh(heights, added, xerr=np.abs(ends.T - added), color=colour, ecolor=INK, capsize=2.5, height=0.7)
+    axes.set_yticks(heights, [effect["name"] for effect in drawn])
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
     axes.set_xlabel("relative error to float64, 95 % over units", fontsize=9, color=INK)
-    dress(axes, title=f"first {len(shown)} of {sum(e['kind'] == 'site' for e in one['effects'])} sites")
-    if one["uniform_drift"] is not None:
+    dress(axes, title=f"first {len(drawn)} of {sum(e['kind'] == 'site' for e in summary['effects'])} sites")
+    if summary["uniform_drift"] is not None:
         axes.annotate(
-            f"everything in {one['format']}: {one['uniform_drift']:.1e}",
+            f"everything in {summary['format']}: {summary['uniform_drift']:.1e}",
             (0.98, 0.03),
             xycoords="axes fraction",
             ha="right",

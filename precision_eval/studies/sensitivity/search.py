@@ -28,7 +28,7 @@ from precision_eval.stats import PairedRatio, bootstrap_interval, over_processes
 from precision_eval.studies.sensitivity.mapping import Mapped
 from precision_eval.studies.sensitivity.policies import MixedPolicy, put_on
 from precision_eval.studies.sensitivity.subjects import MapSubject
-from precision_eval.studies.sensitivity.targets import target_by_id
+from precision_eval.studies.sensitivity.targets import BEATS, Progress, target_by_id
 
 EQUAL_SPEED = 0.05
 """Relative difference in time up to which two are as fast as each other."""
@@ -41,8 +41,6 @@ WITHOUT_PRODUCTS = ("residual", "norm", "stem", "positions")
 """Roles whose holding turns no matrix product wide; they are also held together, one more at a time."""
 LEAST_COST = 0.005
 """Cost of holding a role is not told from less than this."""
-
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,25 +71,25 @@ def odd(values: np.ndarray) -> np.ndarray:
 class _Search:
     """One target's search."""
 
-    def __init__(self, one: Mapped, *, budget_s: float, seed: int) -> None:
-        self.one = one
+    def __init__(self, mapped: Mapped, *, budget_s: float, seed: int) -> None:
+        self.mapped = mapped
         self.budget_s = budget_s
         self.seed = seed
-        self.base = MixedPolicy(format=one.tape.format)
-        self.sites = one.tape.sites
+        self.base = MixedPolicy(format=mapped.tape.format)
+        self.sites = mapped.tape.sites
         self.points: dict[object, PolicyRun] = {}
 
     def foretell(self, policy: MixedPolicy) -> float:
-        return float(even(self.one.drift(policy.foretold(self.sites))).mean())
+        return float(even(self.mapped.drift(policy.foretold(self.sites))).mean())
 
     def run(self, policy: MixedPolicy) -> PolicyRun:
         """Really run a policy, once for its drift and then against the uniform format for its time."""
         name = (policy.format, frozenset(policy.held), policy.cache, policy.in_blocks)  # in whatever order it holds
         if name not in self.points:
-            subject = self.one.subject
+            subject = self.mapped.subject
             applied = put_on(subject, policy)
             with applied.agreeing():
-                drift = float(even(subject.drift(applied(), self.one.reference)).mean())
+                drift = float(even(subject.drift(applied(), self.mapped.reference)).mean())
             own = policy.format == self.base.format and not policy.cache
             foretold = self.foretell(policy) if own else None
             ratio = 1.0 if policy == self.base else self._time_ratio(policy)
@@ -103,8 +101,8 @@ class _Search:
         return self.points[name]
 
     def _time_ratio(self, policy: MixedPolicy) -> float:
-        base, other = (put_on(self.one.subject, one) for one in (self.base, policy))
-        found = compare_latency(
+        base, other = (put_on(self.mapped.subject, each) for each in (self.base, policy))
+        ratios = compare_latency(
             {"base": Candidate(base, base.agreeing), "other": Candidate(other, other.agreeing)},
             baseline="base",
             budget_s=self.budget_s,
@@ -113,52 +111,54 @@ class _Search:
             check=False,
             min_rounds=5,
         )
-        return found["other"].ratio
+        return ratios["other"].ratio
 
     def path(self, costs: dict[str, float] | None) -> list[MixedPolicy]:
         """Hold one role after the other; by gain alone, or by gain per cost."""
         policy, left = self.base, list(dict.fromkeys(site.role for site in self.sites))
         now = self.foretell(policy)
-        found: list[MixedPolicy] = []
-        while left and len(found) < STEPS:
+        policies: list[MixedPolicy] = []
+        while left and len(policies) < STEPS:
             after = {role: self.foretell(policy.holding(role)) for role in left}
             worth = {role: math.log(now / max(drift, 1e-300)) for role, drift in after.items()}
             role = max(left, key=lambda name: worth[name] / (1.0 if costs is None else costs[name]))
             left.remove(role)
             policy, now = policy.holding(role), after[role]
-            found.append(policy)
-        return found
+            policies.append(policy)
+        return policies
 
 
 def search(
-    one: Mapped,
+    mapped: Mapped,
     *,
     budget_s: float = 0.3,
     seed: int = 0,
     progress: Progress = lambda done, total, what: None,
 ) -> list[PolicyRun]:
     """Run the policies that the map leads to."""
-    state = _Search(one, budget_s=budget_s, seed=seed)
+    state = _Search(mapped, budget_s=budget_s, seed=seed)
     roles = list(dict.fromkeys(site.role for site in state.sites))
     singles = [state.base.holding(role) for role in roles]
     wide = MixedPolicy(format="float32")
     plain = [state.base, wide]
     if "cache" in roles:
         formats = ("float16", "bfloat16")
-        loops = (False, True) if one.subject.rows(one.reference).shape[1] == 1 else (False,)  # blocks are for decode
+        loops = (
+            (False, True) if mapped.subject.rows(mapped.reference).shape[1] == 1 else (False,)
+        )  # blocks are for decode
         plain += [MixedPolicy(format="float32", cache=name, in_blocks=blocks) for name in formats for blocks in loops]
     cheap = [role for role in WITHOUT_PRODUCTS if role in roles]
     plain += [MixedPolicy(format=state.base.format, held=tuple(cheap[:count])) for count in range(2, len(cheap) + 1)]
     total = len(plain) + len(singles) + STEPS
     for done, policy in enumerate([*plain, *singles]):
-        progress(done, total, f"{one.target}: {policy.id}")
+        progress(done, total, f"{mapped.target}: {policy.id}")
         state.run(policy)
     costs = {
         role: max(LEAST_COST, state.run(policy).time_ratio - 1.0) for role, policy in zip(roles, singles, strict=True)
     }
     both = [*state.path(None), *state.path(costs)]
     for done, policy in enumerate(both):
-        progress(done + len(singles), len(both) + len(singles), f"{one.target}: {policy.id}")
+        progress(done + len(singles), len(both) + len(singles), f"{mapped.target}: {policy.id}")
         state.run(policy)
     return list(state.points.values())
 
@@ -182,11 +182,11 @@ def finalists(points: Sequence[PolicyRun]) -> dict[str, MixedPolicy]:
     }
     if not any(chosen.values()):
         chosen = {"balanced": min(mixed, key=_balance, default=None)}
-    found: dict[str, MixedPolicy] = {}
+    policies: dict[str, MixedPolicy] = {}
     for rule, point in chosen.items():
-        if point is not None and point.policy not in found.values():
-            found[rule] = point.policy
-    return found
+        if point is not None and point.policy not in policies.values():
+            policies[rule] = point.policy
+    return policies
 
 
 def _balance(point: PolicyRun) -> float:
@@ -202,9 +202,6 @@ UNBOUNDED = 1e9
 """Stands for a bound that the blocks do not give, as strict JSON has no infinity."""
 CONTROL = "control: float32 in blocks"
 """The policy's own loop on a float32 cache: what of its speed is the loop's and not the format's."""
-
-BEATS = ("better in both", "lower drift at equal speed", "faster at equal drift", "no cure")
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +240,7 @@ class Contest:
     @property
     def beats_all(self) -> bool:
         """Whether the policy beats every uniform fix; controls do not count."""
-        return all(contest.outcome in BEATS for contest in self.versus if contest.fix != CONTROL)
+        return all(versus.outcome in BEATS for versus in self.versus if versus.fix != CONTROL)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""
@@ -287,11 +284,11 @@ def _tried(subject: MapSubject, reference: torch.Tensor, fix: str) -> _Fix:
     try:
         with fix_by_id(fix).applied(copy.deepcopy(subject.model)) as call:
             inputs = call.prepare(subject.inputs)
-            found = call(*inputs)
+            output = call(*inputs)
             call_s = _least_s(lambda: call(*inputs))
     except Exception as error:  # noqa: BLE001 - whatever a model raises under a fix is that fix's result
         return _Fix(fix, "raised", (str(error).strip() or type(error).__name__).splitlines()[0][:200], None, 0.0)
-    drift = odd(subject.drift(found, reference))
+    drift = odd(subject.drift(output, reference))
     if not np.isfinite(drift).all():
         return _Fix(fix, "non_finite", "an output value is NaN or infinite", None, call_s)
     return _Fix(fix, "passed", "", drift, call_s)
@@ -312,38 +309,29 @@ def contest(
     subject = target_by_id(target).build(size, seed=seed)
     reference = subject.reference()
     tried = [_tried(subject, reference, fix) for fix in fixes]
-    drifts, calls_s = _policy_runs(subject, reference, policies)
+    drifts, calls_s = [], []
+    for policy in policies.values():
+        with put_on(subject, policy).agreeing() as applied:
+            drifts.append(odd(subject.drift(applied(), reference)))
+            calls_s.append(_least_s(applied))
     if any(policy.in_blocks for policy in policies.values()):
-        control = put_on(subject, MixedPolicy(format="float32", in_blocks=True))
-        with control.agreeing():
+        with put_on(subject, MixedPolicy(format="float32", in_blocks=True)).agreeing() as control:
             tried.append(_Fix(CONTROL, "passed", "", odd(subject.drift(control(), reference)), 0.0))
-    cured = [one for one in tried if one.drift is not None]
-    slow = tuple(one.id for one in cured if one.call_s > SLOW * min(calls_s))
-    fast = tuple(one.id for one in cured if one.id not in slow)
+    cured = [fix for fix in tried if fix.drift is not None]
+    slow = tuple(fix.id for fix in cured if fix.call_s > SLOW * min(calls_s))
+    fast = tuple(fix.id for fix in cured if fix.id not in slow)
     session = partial(
         timed, target, tuple(policies.values()), size=size, seed=seed, fast=fast, slow=slow, budget_s=budget_s
     )
-    found: list[list[dict[str, PairedRatio]]] = []
+    timings: list[list[dict[str, PairedRatio]]] = []
     for index in range(processes):
         progress(index, processes, f"{target}: timing, process {index + 1}")
-        found.append(call_isolated(session, index, start="spawn"))
+        timings.append(call_isolated(session, index, start="spawn"))
     progress(processes, processes, f"{target}: timed")
     return [
-        _contest(target, size, rule, policy, drifts[at], tried, [process[at] for process in found])
+        _contest(target, size, rule, policy, drifts[at], tried, [process[at] for process in timings])
         for at, (rule, policy) in enumerate(policies.items())
     ]
-
-
-def _policy_runs(
-    subject: MapSubject, reference: torch.Tensor, policies: dict[str, MixedPolicy]
-) -> tuple[list[np.ndarray], list[float]]:
-    drifts, calls_s = [], []
-    for policy in policies.values():
-        applied = put_on(subject, policy)
-        with applied.agreeing():
-            drifts.append(odd(subject.drift(applied(), reference)))
-            calls_s.append(_least_s(applied))
-    return drifts, calls_s
 
 
 def _least_s(call: Callable[[], object]) -> float:
@@ -373,7 +361,7 @@ def timed(
     subject = target_by_id(target).build(size, seed=seed)
     with ExitStack() as stack:
         ready = {fix: _candidate(subject, fix, stack) for fix in (*fast, *slow)}
-        found = []
+        timings = []
         for policy in policies:
             applied = put_on(subject, policy)
             own = Candidate(applied, applied.agreeing)
@@ -386,9 +374,9 @@ def timed(
                 check=False,
                 min_rounds=8,
             )
-            found.append({**ratios, **{fix: _plain_pairs(ready[fix], own) for fix in slow}})
+            timings.append({**ratios, **{fix: _plain_pairs(ready[fix], own) for fix in slow}})
     del padding
-    return found
+    return timings
 
 
 def _candidate(subject: MapSubject, fix: str, stack: ExitStack) -> Candidate:
@@ -419,9 +407,9 @@ def _contest(
     policy: MixedPolicy,
     drift: np.ndarray,
     tried: Sequence[_Fix],
-    found: Sequence[dict[str, PairedRatio]],
+    timings: Sequence[dict[str, PairedRatio]],
 ) -> Contest:
-    ratios = {fix: _combined([process[fix] for process in found], len(found[0])) for fix in found[0]}
+    ratios = {fix: _combined([process[fix] for process in timings], len(timings[0])) for fix in timings[0]}
     return Contest(
         target=target,
         size=size,
@@ -429,9 +417,9 @@ def _contest(
         policy=policy,
         units=drift.size,
         drift=float(drift.mean()),
-        processes=len(found),
+        processes=len(timings),
         median_s=float(np.median([ratio.baseline_median_s for ratio in ratios.values()])),
-        versus=tuple(_versus(one, drift, ratios.get(one.id)) for one in tried),
+        versus=tuple(_versus(fix, drift, ratios.get(fix.id)) for fix in tried),
     )
 
 
@@ -444,19 +432,19 @@ def _inverse(ratio: float) -> float:
     return min(1.0 / ratio, UNBOUNDED) if ratio > 0.0 else UNBOUNDED
 
 
-def _versus(one: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
-    if one.drift is None or ratio is None:
-        return Versus(fix=one.id, status=one.status, message=one.message, outcome="no cure")
-    logs = np.log(drift / one.drift)
+def _versus(fix: _Fix, drift: np.ndarray, ratio: PairedRatio | None) -> Versus:
+    if fix.drift is None or ratio is None:
+        return Versus(fix=fix.id, status=fix.status, message=fix.message, outcome="no cure")
+    logs = np.log(drift / fix.drift)
     interval = bootstrap_interval(logs, seed=SEED, trim=0.0)
     drift_low, drift_high = math.exp(interval.low), math.exp(interval.high)
     time_low, time_high = 0.0, UNBOUNDED
     if ratio.verdict_low <= ratio.ratio <= ratio.verdict_high:  # else too few blocks for an interval: empty, or NaN
         time_low, time_high = _inverse(ratio.verdict_high), _inverse(ratio.verdict_low)
     return Versus(
-        fix=one.id,
-        status=one.status,
-        fix_drift=float(one.drift.mean()),
+        fix=fix.id,
+        status=fix.status,
+        fix_drift=float(fix.drift.mean()),
         drift_ratio=math.exp(interval.estimate),
         drift_low=drift_low,
         drift_high=drift_high,

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from precision_eval.studies.sensitivity.subjects import MapSubject
 
 SIZES = ("tiny", "cpu")
+BEATS = ("better in both", "lower drift at equal speed", "faster at equal drift", "no cure")
+"""Outcomes of a policy against a fix that are for the policy."""
+Progress = Callable[[int, int, str], None]
+"""Told of what is done, of how many, and what comes next."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,11 +56,11 @@ class ChangePoint:
     old: float
     new: float
     factor: float
-    factor_interval: tuple[float, float] | None
-    p_value: float | None
-    adjusted_p_value: float | None
-    with_baseline: bool
-    explained_by: tuple[UpstreamChange, ...]
+    factor_interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    adjusted_p_value: float | None = None
+    with_baseline: bool = False
+    explained_by: tuple[UpstreamChange, ...] = ()
     seeds: int = 1
 
     @property
@@ -129,12 +129,12 @@ def change_points(
     cases: dict[str, list[MetricSeries]] = {}
     for item in series:
         cases.setdefault(item.case, []).append(item)
-    found = []
+    explained: list[ChangePoint] = []
     for members in cases.values():
         changes = [change for member in members if member.kind == "exact" for change in _exact_changes(member, more)]
         changes += _paired_changes(members, margins, turn_margins)
-        found += [_explained(change, changes, known) for change in changes]
-    return tuple(found)
+        explained += [_explained(change, changes, known) for change in changes]
+    return tuple(explained)
 
 
 def reach(series: Iterable[MetricSeries]) -> Reach | None:
@@ -151,16 +151,16 @@ def drifts_of_one_seed(
 ) -> tuple[SmallDrift, ...]:
     """List the drifts that move between neighbouring positions by more than ``SEEDED`` and are called no change."""
     called = {(change.key, change.at) for change in changes}
-    found = []
+    moves = []
     for item in series:
         for old, new in (pair for run in item.runs for pair in pairwise(run) if item.metric == "drift"):
             factor = _factor(old, new)
             if (item.key, new.position) not in called and factor > 0.0 and abs(math.log(factor)) > math.log(SEEDED):
                 step = _over_seeds(item, old, new, seeds)
-                found.append(
+                moves.append(
                     SmallDrift(key=item.key, before=old.position, at=new.position, factor=factor, over_seeds=step)
                 )
-    return tuple(found)
+    return tuple(moves)
 
 
 def _factor(old: SeriesPoint, new: SeriesPoint) -> float:
@@ -177,7 +177,7 @@ def _over_seeds(
 
 def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[ChangePoint]:
     limit = math.log(EXACT[series.metric])
-    found = []
+    changes = []
     for run in series.runs:
         level = last = run[0]
         for point in run[1:]:
@@ -186,13 +186,13 @@ def _exact_changes(series: MetricSeries, seeds: Sequence[SeedDrift]) -> list[Cha
                 level = point
                 if step.interval[0] > SEEDED or step.interval[1] < 1.0 / SEEDED:
                     change = _change(series, last.position, point.position, step.old, step.new)
-                    found.append(replace(change, factor_interval=step.interval, seeds=step.seeds))
+                    changes.append(replace(change, factor_interval=step.interval, seeds=step.seeds))
             elif factor <= 0.0 or abs(math.log(factor)) > limit:
                 old, new = float(level.value or 0.0), float(point.value or 0.0)
-                found.append(_change(series, last.position, point.position, old, new))
+                changes.append(_change(series, last.position, point.position, old, new))
                 level = point
             last = point
-    return found
+    return changes
 
 
 def _change(series: MetricSeries, before: str, at: str, old: float, new: float) -> ChangePoint:
@@ -207,11 +207,6 @@ def _change(series: MetricSeries, before: str, at: str, old: float, new: float) 
         old=old,
         new=new,
         factor=new / old if old else math.inf,
-        factor_interval=None,
-        p_value=None,
-        adjusted_p_value=None,
-        with_baseline=False,
-        explained_by=(),
     )
 
 
@@ -241,13 +236,8 @@ def _paired_changes(
         change
         for run, value, is_chosen in zip(runs, adjusted, chosen, strict=True)
         if is_chosen
-        for change in _steps(run, value, level, _margin(run, turn_margins if in_turn(run.points) else margins))
+        for change in _steps(run, value, level, turn_margins if in_turn(run.points) else margins)
     ]
-
-
-def _margin(run: _Run, margins: Mapping[str, float]) -> float:
-    """Return what a step must lie beyond, a logarithm."""
-    return math.log1p(margins.get(run.series.metric, 0.0))
 
 
 def _prior(run: _Run) -> float:
@@ -256,18 +246,18 @@ def _prior(run: _Run) -> float:
     return math.nan if noise is None or noise.prior_scale is None else noise.prior_scale
 
 
-def _steps(run: _Run, adjusted: float, level: float, margin: float) -> list[ChangePoint]:
-    """Return the steps whose interval lies beyond the margin, a logarithm."""
+def _steps(run: _Run, adjusted: float, level: float, margins: Mapping[str, float]) -> list[ChangePoint]:
+    """Return the steps whose interval lies beyond the metric's margin."""
     detection = detect(run.rows, level=level, seed=run.seed, prior=_prior(run))
-    found = []
+    changes = []
     for number, step in enumerate(detection.steps):
-        if abs(step.size) - step.half_width <= margin:
+        if abs(step.size) - step.half_width <= math.log1p(margins.get(run.series.metric, 0.0)):
             continue
         old, new = (math.exp(detection.levels[at]) for at in (number, number + 1))
         change = _change(run.series, run.points[step.index - 1].position, run.points[step.index].position, old, new)
         bounds = (math.exp(step.size - step.half_width), math.exp(step.size + step.half_width))
-        found.append(replace(change, factor_interval=bounds, p_value=step.p_value, adjusted_p_value=adjusted))
-    return found
+        changes.append(replace(change, factor_interval=bounds, p_value=step.p_value, adjusted_p_value=adjusted))
+    return changes
 
 
 def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple[UpstreamChange, ...]) -> ChangePoint:
@@ -277,8 +267,8 @@ def _explained(change: ChangePoint, changes: Sequence[ChangePoint], known: tuple
         and (other.mode, other.size, other.at) == (change.mode, change.size, change.at)
         for other in changes
     )
-    found = explanations(known, change.key, before=change.before, at=change.at) if known else ()
-    return replace(change, with_baseline=with_baseline, explained_by=found)
+    causes = explanations(known, change.key, before=change.before, at=change.at) if known else ()
+    return replace(change, with_baseline=with_baseline, explained_by=causes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,37 +304,27 @@ def status_changes(
     series: Iterable[MetricSeries], upstream: Iterable[UpstreamChange], *, axis: str
 ) -> tuple[StatusChange, ...]:
     """List where the statuses turn over."""
-    upstream = tuple(upstream)
-    found = []
+    known = tuple(upstream) if axis == "torch" else ()
+    changes = []
     for item in series:
         if item.kind != "status":
             continue
         run = [(point, status) for point in item.points if (status := status_at(point)) not in (None, "not_applicable")]
         for (earlier, old), (later, new) in pairwise(run):
-            if old != new and earlier.benchmark_version == later.benchmark_version:
-                found.append(
-                    _status_change(item, earlier.position, later.position, (str(old), str(new)), upstream, axis)
-                )
-    return tuple(found)
-
-
-def _status_change(
-    series: MetricSeries,
-    before: str,
-    at: str,
-    statuses: tuple[str, str],
-    upstream: tuple[UpstreamChange, ...],
-    axis: str,
-) -> StatusChange:
-    known = upstream if axis == "torch" else ()
-    return StatusChange(
-        mode=series.mode,
-        case=series.case,
-        fix=series.fix,
-        size=series.size,
-        before=before,
-        at=at,
-        old=statuses[0],
-        new=statuses[1],
-        explained_by=explanations(known, series.key, before=before, at=at, statuses=statuses),
-    )
+            if old == new or earlier.benchmark_version != later.benchmark_version:
+                continue
+            before, at, statuses = earlier.position, later.position, (str(old), str(new))
+            causes = explanations(known, item.key, before=before, at=at, statuses=statuses)
+            change = StatusChange(
+                mode=item.mode,
+                case=item.case,
+                fix=item.fix,
+                size=item.size,
+                before=before,
+                at=at,
+                old=statuses[0],
+                new=statuses[1],
+                explained_by=causes,
+            )
+            changes.append(change)
+    return tuple(changes)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
 from precision_eval.results.expectations import version_key
+from precision_eval.run.plan import matching
 from precision_eval.studies.tracking.definitions import DEVICE
 from precision_eval.studies.versions.changes import (
     FALSE_SHARE,
@@ -53,12 +53,18 @@ class FixCell:
     """What a fix comes to at one position."""
 
     status: str | None
-    drift: float | None
-    ratio: float | None
     ratio_interval: tuple[float, float] | None
-    peak_bytes: float | None
-    stored_bytes: float | None
     values: Mapping[str, float]
+
+    @property
+    def drift(self) -> float | None:
+        """Relative error to float64."""
+        return self.values.get("drift")
+
+    @property
+    def ratio(self) -> float | None:
+        """Latency over that of ``full_float32``."""
+        return self.values.get("latency_ratio")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,16 +108,8 @@ class VersionHistory:
 class HistoryChoice:
     """What to tell of a folder.
 
-    Attributes
-    ----------
-    axis : str
-        ``"torch"`` or ``"commit"``.
-    cases, metrics : tuple of str
-        Globs; each must name something that is there.
-    commit : str or None
-        On the axis of torch versions, the beginning of the commit to take.
-    torch : str or None
-        On the axis of commits, the torch version to take.
+    `axis` is ``"torch"`` or ``"commit"``; `cases` and `metrics` are globs, each of which must name something; `commit`
+    is the beginning of the one to take on the axis of torch versions, `torch` the version on that of commits.
     """
 
     axis: str = "torch"
@@ -131,7 +129,7 @@ def history_of(
         raise ParameterError(f"unknown axis '{choice.axis}'; expected {' or '.join(AXES)}")
     machine, cuda_build = check_one_machine(sets), check_one_build(sets)
     chosen, notes = _chosen(sets, choice)
-    positions = tuple(_position(one, choice.axis) for one in chosen)
+    positions = tuple(_position(result, choice.axis) for result in chosen)
     series = _named(build_series(chosen, positions), choice)
     known = [change for change in upstream.changes if change.device in ("any", DEVICE)]
     seeds = _seeds_beside(chosen) if choice.axis == "torch" else ()
@@ -144,7 +142,7 @@ def history_of(
         positions=positions,
         sets=tuple(chosen),
         releases={
-            one.torch_version: upstream.releases[one.torch_version] for one in chosen if _is_known(one, upstream)
+            name: upstream.releases[name] for result in chosen if (name := result.torch_version) in upstream.releases
         },
         machine=machine,
         hardware=chosen[-1].hardware,
@@ -157,58 +155,53 @@ def history_of(
 
 def _seeds_beside(sets: Sequence[ResultSet]) -> tuple[SeedDrift, ...]:
     """Return the drifts over seeds that lie beside the results, of the same processor where the results name theirs."""
-    folders = dict.fromkeys(one.source.parent.parent for one in sets)
-    cpus = {one.hardware.get("cpu") for one in sets} - {None, ""}
-    found = (drift_seed for folder in folders for drift_seed in read_drift_seeds(folder))
-    return tuple(one for one in found if not cpus or one.cpu in cpus)
+    folders = dict.fromkeys(result.source.parent.parent for result in sets)
+    cpus = {result.hardware.get("cpu") for result in sets} - {None, ""}
+    drifts = (drift for folder in folders for drift in read_drift_seeds(folder))
+    return tuple(drift for drift in drifts if not cpus or drift.cpu in cpus)
 
 
-def _small_drifts(found: Sequence[SmallDrift]) -> list[str]:
+def _small_drifts(drifts: Sequence[SmallDrift]) -> list[str]:
     """Name the drifts that move by less than is called, largest first."""
-    if not found:
+    if not drifts:
         return []
-    ordered = sorted(found, key=lambda one: -abs(math.log(one.factor)))
-    shown = [_small_drift(one) for one in ordered if one.over_seeds or one in ordered[:MOST_SMALL]]
-    more = f"; and {len(found) - len(shown)} smaller" if len(found) > len(shown) else ""
+    ordered = sorted(drifts, key=lambda drift: -abs(math.log(drift.factor)))
+    named = [_small_drift(drift) for drift in ordered if drift.over_seeds or drift in ordered[:MOST_SMALL]]
+    more = f"; and {len(drifts) - len(named)} smaller" if len(drifts) > len(named) else ""
     return [
         f"drift is of one seed, so a move within ×{EXACT['drift']:g} is shown and not called a change unless several "
-        f"seeds were measured: {'; '.join(shown)}{more}"
+        f"seeds were measured: {'; '.join(named)}{more}"
     ]
 
 
-def _small_drift(one: SmallDrift) -> str:
-    mode, case, _, fix, size = one.key
-    told = f"{case}/{fix} ({mode}, {size}) ×{one.factor:.3g} at {one.at}"
-    if one.over_seeds is None:
-        return told
-    low, high = one.over_seeds.interval
-    return f"{told}, over {one.over_seeds.seeds} seeds ×{one.over_seeds.factor:.3g} [{low:.3g}, {high:.3g}]"
+def _small_drift(drift: SmallDrift) -> str:
+    mode, case, _, fix, size = drift.key
+    text = f"{case}/{fix} ({mode}, {size}) ×{drift.factor:.3g} at {drift.at}"
+    if drift.over_seeds is None:
+        return text
+    low, high = drift.over_seeds.interval
+    return f"{text}, over {drift.over_seeds.seeds} seeds ×{drift.over_seeds.factor:.3g} [{low:.3g}, {high:.3g}]"
 
 
-def _is_known(one: ResultSet, upstream: Upstream) -> bool:
-    return one.torch_version in upstream.releases
-
-
-def _position(one: ResultSet, axis: str) -> str:
-    return one.torch_version if axis == "torch" else one.commit[:SHORT_COMMIT]
+def _position(result: ResultSet, axis: str) -> str:
+    return result.torch_version if axis == "torch" else result.commit[:SHORT_COMMIT]
 
 
 def _chosen(sets: Sequence[ResultSet], choice: HistoryChoice) -> tuple[list[ResultSet], list[str]]:
     """Return the sets along the axis, in order, and what was left aside."""
     by_torch = choice.axis == "torch"
     groups: dict[str, list[ResultSet]] = {}
-    for one in sets:
-        groups.setdefault(one.commit if by_torch else one.torch_version, []).append(one)
+    for result in sets:
+        groups.setdefault(result.commit if by_torch else result.torch_version, []).append(result)
     name = _wanted(groups, choice)
     kept = groups.pop(name)
-    kept.sort(key=lambda one: (version_key(one.torch_version), one.date_ms) if by_torch else ((), one.date_ms))
+    kept.sort(key=lambda result: (version_key(result.torch_version) if by_torch else (), result.date_ms))
     _check_positions(kept, choice.axis)
     if not groups:
         return kept, []
-    what, option = ("commit", "--commit") if by_torch else ("torch version", "--torch")
-    shown = [other[:SHORT_COMMIT] if by_torch else other for other in sorted(groups)]
-    taken = name[:SHORT_COMMIT] if by_torch else name
-    return kept, [f"{what} {taken} is shown; {option} shows another: {', '.join(shown)}"]
+    what, option, length = ("commit", "--commit", SHORT_COMMIT) if by_torch else ("torch version", "--torch", None)
+    others = ", ".join(other[:length] for other in sorted(groups))
+    return kept, [f"{what} {name[:length]} is shown; {option} shows another: {others}"]
 
 
 def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: HistoryChoice) -> str:
@@ -216,25 +209,24 @@ def _wanted(groups: Mapping[str, Sequence[ResultSet]], choice: HistoryChoice) ->
     asked = choice.commit if choice.axis == "torch" else choice.torch
     if asked is None:
         return max(groups, key=lambda name: (len(groups[name]), max(group.date_ms for group in groups[name]), name))
-    found = (
-        [name for name in groups if name.startswith(asked)] if choice.axis == "torch" else [asked] * (asked in groups)
-    )
-    if not found:
-        raise unknown_name("commit" if choice.axis == "torch" else "torch version", asked, groups)
-    if len(found) > 1:
+    by_torch = choice.axis == "torch"
+    named = [name for name in groups if (name.startswith(asked) if by_torch else name == asked)]
+    if not named:
+        raise unknown_name("commit" if by_torch else "torch version", asked, groups)
+    if len(named) > 1:
         raise ParameterError(
-            f"--commit {asked} begins {len(found)} commits ({', '.join(sorted(found))}); give more of it"
+            f"--commit {asked} begins {len(named)} commits ({', '.join(sorted(named))}); give more of it"
         )
-    return found[0]
+    return named[0]
 
 
 def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
     seen: dict[str, ResultSet] = {}
-    for one in sets:
-        other = seen.setdefault(_position(one, axis), one)
-        if other is not one:
+    for result in sets:
+        other = seen.setdefault(_position(result, axis), result)
+        if other is not result:
             raise ParameterError(
-                f"{other.environment} and {one.environment} are both {_position(one, axis)}; "
+                f"{other.environment} and {result.environment} are both {_position(result, axis)}; "
                 "keep one of the two, or read them from separate folders"
             )
 
@@ -242,17 +234,9 @@ def _check_positions(sets: Sequence[ResultSet], axis: str) -> None:
 def _named(series: Sequence[MetricSeries], choice: HistoryChoice) -> list[MetricSeries]:
     if not series:
         raise RecordError("the results hold no benchmark of a case (eager.*, compiled.*); run those of benchmarks/")
-    for kind, globs in (("case", choice.cases), ("metric", choice.metrics)):
-        known = {getattr(one, kind) for one in series}
-        for glob in globs:
-            if not any(fnmatchcase(name, glob) for name in known):
-                raise unknown_name(kind, glob, known)
-    return [
-        item
-        for item in series
-        if any(fnmatchcase(item.case, glob) for glob in choice.cases)
-        and any(fnmatchcase(item.metric, glob) for glob in choice.metrics)
-    ]
+    cases = set(matching("case", choice.cases, sorted({member.case for member in series})))
+    metrics = set(matching("metric", choice.metrics, sorted({member.metric for member in series})))
+    return [member for member in series if member.case in cases and member.metric in metrics]
 
 
 def _case(
@@ -263,11 +247,11 @@ def _case(
     turned: Iterable[StatusChange],
 ) -> CaseHistory:
     own = tuple(item for item in series if item.case == name)
-    places = sorted({(one.mode, one.size) for one in own}, key=lambda place: (place[0] != "eager", place))
+    tables = sorted({(item.mode, item.size) for item in own}, key=lambda table: (table[0] != "eager", table))
     order = {position: number for number, position in enumerate(positions)}
     return CaseHistory(
         case=name,
-        tables=tuple(_table(mode, size, own, positions) for mode, size in places),
+        tables=tuple(_table(mode, size, own, positions) for mode, size in tables),
         series=own,
         changes=tuple(sorted((c for c in changes if c.case == name), key=lambda c: (order[c.at], c.key))),
         status_changes=tuple(sorted((c for c in turned if c.case == name), key=lambda c: (order[c.at], c.key))),
@@ -277,9 +261,9 @@ def _case(
 def _table(mode: str, size: str, series: Sequence[MetricSeries], positions: Sequence[str]) -> FixTable:
     catalogue = [fix.id for fix in FIXES]
     own = [item for item in series if (item.mode, item.size) == (mode, size)]
-    fixes = sorted({one.fix for one in own}, key=lambda fix: (_rank(fix, catalogue), fix))
+    fixes = sorted({item.fix for item in own}, key=lambda fix: (_rank(fix, catalogue), fix))
     cells = {
-        (fix, position): _cell({one.metric: one.points[number] for one in own if one.fix == fix})
+        (fix, position): _cell({item.metric: item.points[number] for item in own if item.fix == fix})
         for fix in fixes
         for number, position in enumerate(positions)
     }
@@ -295,20 +279,13 @@ def _rank(fix: str, catalogue: Sequence[str]) -> int:
 def _cell(points: Mapping[str, SeriesPoint]) -> FixCell:
     values = {metric: point.value for metric, point in points.items() if point.value is not None and metric != "status"}
     ratio = points.get("latency_ratio")
-    return FixCell(
-        status=status_at(points.get("status")),
-        drift=values.get("drift"),
-        ratio=values.get("latency_ratio"),
-        ratio_interval=ratio.interval if ratio is not None else None,
-        peak_bytes=values.get("peak_bytes"),
-        stored_bytes=values.get("stored_bytes"),
-        values=values,
-    )
+    interval = None if ratio is None else ratio.interval
+    return FixCell(status=status_at(points.get("status")), ratio_interval=interval, values=values)
 
 
 def _used(known: Iterable[UpstreamChange], changes: Iterable[ChangePoint | StatusChange]) -> tuple[UpstreamChange, ...]:
     used = {explanation.id for change in changes for explanation in change.explained_by}
-    return tuple(one for one in known if one.id in used)
+    return tuple(change for change in known if change.id in used)
 
 
 def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[str]:
@@ -322,14 +299,14 @@ def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[st
             f"{', '.join(bare)} without samples of several processes: changes are not judged; "
             "run asv with --record-samples and several rounds"
         )
-    other = sorted({one.metric for one in series if one.kind == "other" and one.measured})
+    other = sorted({item.metric for item in series if item.kind == "other" and item.measured})
     if other:
         notes.append(f"{', '.join(other)}: shown, not judged; their noise is not in these files")
-    anew = sorted({f"{one.case}/{one.metric}" for one in series if len(one.runs) > 1})
+    anew = sorted({f"{item.case}/{item.metric}" for item in series if len(item.runs) > 1})
     if anew:
         notes.append(f"defined anew within the range, so not compared across it: {', '.join(anew)}")
     not_finite = sorted(
-        {f"{one.case}/{one.fix}/{one.metric}" for one in series for point in one.points if _is_broken(point)}
+        {f"{item.case}/{item.fix}/{item.metric}" for item in series for point in item.points if _is_broken(point)}
     )
     if not_finite:
         notes.append(f"not finite, so left out of series: {', '.join(not_finite)}")
@@ -339,10 +316,14 @@ def _doubts(series: Sequence[MetricSeries], positions: Sequence[str]) -> list[st
 def _sessions(series: Sequence[MetricSeries]) -> list[str]:
     """Say what the noise of latencies holds."""
     judged = [item for item in series if item.metric in PAIRED and item.noise is not None and len(item.points) > 1]
-    turned = [all(in_turn([p for p in run if p.samples]) for run in one.runs) for one in judged]
+    turned = [all(in_turn([p for p in run if p.samples]) for run in item.runs) for item in judged]
+    cases = {
+        way: ", ".join(sorted({item.case for item, is_way in zip(judged, turned, strict=True) if is_way is way}))
+        for way in (False, True)
+    }
     notes = []
     if not all(turned):
-        which = "" if not any(turned) else f" of {', '.join(_cases_of(judged, turned, False))}"
+        which = f" of {cases[False]}" if any(turned) else ""
         notes.append(
             f"latencies{which}: each version or commit was measured in one session, and what differs from one session "
             "to the next is not in the noise between its processes, so a step is called only where its interval lies "
@@ -351,15 +332,10 @@ def _sessions(series: Sequence[MetricSeries]) -> list[str]:
         )
     if any(turned):
         notes.append(
-            f"latencies of {', '.join(_cases_of(judged, turned, True))}: versions were measured in turn, so the "
-            f"noise holds what sessions differ by; a step is called where its interval lies beyond "
-            f"{_margins(TURN_MARGIN)}, a judgement and no calibration"
+            f"latencies of {cases[True]}: versions were measured in turn, so the noise holds what sessions differ by; "
+            f"a step is called where its interval lies beyond {_margins(TURN_MARGIN)}, a judgement and no calibration"
         )
     return notes
-
-
-def _cases_of(series: Sequence[MetricSeries], turned: Sequence[bool], wanted: bool) -> list[str]:
-    return sorted({one.case for one, is_turned in zip(series, turned, strict=True) if is_turned == wanted})
 
 
 def _margins(margins: Mapping[str, float]) -> str:
@@ -372,17 +348,18 @@ def _too_few(series: Sequence[MetricSeries]) -> list[str]:
     """Name the cases where a paired change has little or no chance to be called."""
     notes = []
     for name in dict.fromkeys(item.case for item in series):
-        found = reach(one for one in series if one.case == name)
-        if found is None or not (found.none or found.unsure):
+        reached = reach(item for item in series if item.case == name)
+        if reached is None or not (reached.none or reached.unsure):
             continue
-        told = f"too few versions or processes to call any paired change in {name}"
-        if found.none:
-            notes.append(f"{told}: p is {found.smallest:.2g} or more, {FALSE_SHARE:g} at most would be called")
+        note = f"too few versions or processes to call any paired change in {name}"
+        if reached.none:
+            note += f": p is {reached.smallest:.2g} or more, {FALSE_SHARE:g} at most would be called"
         else:
-            notes.append(
-                f"{told} without luck: one series' step, however large, has p of about {found.clear:.2g}, times "
-                f"{found.tested} series tested together, and {FALSE_SHARE:g} at most is called"
+            note += (
+                f" without luck: one series' step, however large, has p of about {reached.clear:.2g}, times "
+                f"{reached.tested} series tested together, and {FALSE_SHARE:g} at most is called"
             )
+        notes.append(note)
     return notes
 
 

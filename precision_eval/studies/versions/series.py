@@ -1,11 +1,15 @@
-"""Values of one metric over torch versions or commits, and the noise they carry.
+"""Values of one metric over torch versions or commits, the noise they carry, and drift over several seeds.
 
-Conventions: a *position* is a torch version or the first eight characters of a commit. Metrics are of four kinds:
+Conventions: a *position* is a torch version or the first eight characters of a commit. Next to asv's results lies
+``drift-seeds.jsonl``, a line per torch version, fix and size with the drift of each seed (it ends in ``.jsonl`` because
+asv takes every ``.json`` below its results for one of them). Two versions are compared seed by seed: weights and inputs
+are the same on both sides, so the scatter of the log-ratios is what chance in the rounding makes, and their mean has
+Student's interval. Only seeds that both sides have count, at least ``LEAST_SEEDS`` of them, and only where the
+benchmark's definition is the one of the results.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import TrialFile, worked_out_from
 from precision_eval.results.asv import AsvPoint, Key, ResultSet
 from precision_eval.stats import student_quantile
 from precision_eval.stats.robust import PRIOR_DEGREES, locations, padded, pair_scale
@@ -24,13 +29,15 @@ PAIRED = ("latency_ratio", "latency_to_anchor")
 EXACT: Mapping[str, float] = {"drift": 1.5, "peak_bytes": 1.01, "stored_bytes": 1.01}
 """Metric to the factor from which a change is reported. Drift is of one seed: where nothing but the rounding's luck
 changed, eight seeds gave factors of 0.92 to 1.28 (metavoice-decode-float32 between 2.8.0 and 2.9.1); 1.5 was chosen
-after seeing those, to be beyond what luck makes. Smaller ones need several seeds (:mod:`.drift_seeds`), whose interval
+after seeing those, to be beyond what luck makes. Smaller ones need several seeds (:func:`seed_step`), whose interval
 must lie beyond ``SEEDED``. Bytes: an allocator rounds to pages."""
 
 SEEDED = 1.1
 """Factor that the interval of a drift over several seeds must lie beyond; smaller changes are shown and not called."""
 
 CONFIDENCE = 0.95
+SEEDS_NAME = "drift-seeds.jsonl"
+LEAST_SEEDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +65,10 @@ class SeriesPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSeries:
-    """One metric of one fix over all positions.
+    """One metric of one fix over all positions, absent ones included.
 
-    Attributes
-    ----------
-    mode, case, metric, fix, size, unit : str
-    kind : str
-        ``"paired"``, ``"exact"``, ``"status"`` or ``"other"``.
-    points : tuple of SeriesPoint
-        One per position, absent ones included.
-    noise : Noise or None
-        None where the metric has none, or too few samples were kept.
+    `kind` is ``"paired"``, ``"exact"``, ``"status"`` or ``"other"``; `noise` is None where the metric has none, or too
+    few samples were kept.
     """
 
     mode: str
@@ -123,51 +123,54 @@ def build_series(sets: Sequence[ResultSet], positions: Sequence[str]) -> tuple[M
     """Return every series of some result sets, with its noise."""
     if len(sets) != len(positions) or len(set(positions)) != len(positions):
         raise ParameterError(f"{len(sets)} result sets for the positions {', '.join(positions)}; expected one for each")
-    keys = sorted({key for one in sets for key, point in one.points.items() if point.state != "absent"})
-    bare = [_bare(key, [one.points.get(key) for one in sets], positions) for key in keys]
+    keys = sorted({key for result in sets for key, point in result.points.items() if point.state != "absent"})
+    bare = [_bare(key, [result.points.get(key) for result in sets], positions) for key in keys]
     return tuple(_with_noise(bare))
 
 
 def _bare(key: Key, points: Sequence[AsvPoint | None], positions: Sequence[str]) -> MetricSeries:
     """Return a series before its noise is known."""
     mode, case, metric, fix, size = key
-    found = tuple(
-        SeriesPoint(
-            position=position,
-            state=point.state if point else "absent",
-            value=point.value if point else None,
-            samples=point.samples if point else (),
-            interval=None,
-            benchmark_version=point.benchmark_version if point else "",
-            visits=point.visits if point else (),
-        )
-        for position, point in zip(positions, points, strict=True)
-    )
-    unit = next((point.unit for point in reversed(points) if point and point.unit), "")
-    kind = kind_of(metric)
     return MetricSeries(
-        mode=mode, case=case, metric=metric, fix=fix, size=size, unit=unit, kind=kind, points=found, noise=None
+        mode=mode,
+        case=case,
+        metric=metric,
+        fix=fix,
+        size=size,
+        unit=next((point.unit for point in reversed(points) if point and point.unit), ""),
+        kind=kind_of(metric),
+        points=tuple(
+            SeriesPoint(
+                position=position,
+                state=point.state if point else "absent",
+                value=point.value if point else None,
+                samples=point.samples if point else (),
+                interval=None,
+                benchmark_version=point.benchmark_version if point else "",
+                visits=point.visits if point else (),
+            )
+            for position, point in zip(positions, points, strict=True)
+        ),
+        noise=None,
     )
 
 
 def _with_noise(series: Iterable[MetricSeries]) -> list[MetricSeries]:
     """Give each paired series its noise, drawn towards that of the other fixes, and its points their intervals."""
     series = list(series)
-    own = {one.key: _own_scale(one) for one in series if one.kind == "paired"}
+    scales = {member.key: _own_scale(member) for member in series if member.kind == "paired"}
     groups: dict[tuple[str, ...], list[float]] = {}
-    for (mode, case, metric, _, size), found in own.items():
-        if found is not None and found[0] > 0.0:
-            groups.setdefault((mode, case, metric, size), []).append(found[0])
+    for (mode, case, metric, _, size), own in scales.items():
+        if own is not None and own[0] > 0.0:
+            groups.setdefault((mode, case, metric, size), []).append(own[0])
     result = []
-    for item in series:
-        found = own.get(item.key)
-        if found is None:
-            result.append(item)
-            continue
-        scale, degrees = found
-        peers = groups.get((item.mode, item.case, item.metric, item.size), [])
-        noise = _noise(scale, degrees, float(np.median(peers)) if len(peers) > 1 and scale > 0.0 else None)
-        result.append(replace(item, noise=noise, points=tuple(_located(point, noise) for point in item.points)))
+    for member in series:
+        own = scales.get(member.key)
+        if own is not None:
+            peers = groups.get((member.mode, member.case, member.metric, member.size), [])
+            noise = _noise(*own, float(np.median(peers)) if len(peers) > 1 and own[0] > 0.0 else None)
+            member = replace(member, noise=noise, points=tuple(_located(point, noise) for point in member.points))
+        result.append(member)
     return result
 
 
@@ -185,7 +188,7 @@ def _own_scale(series: MetricSeries) -> tuple[float, float] | None:
     logs = [np.log(_positive(series, point)) for point in series.measured if point.samples]
     if all(log.size < 2 for log in logs):
         return None
-    return float(pair_scale(padded(logs)[None])[0]), float(sum(one.size - 1 for one in logs))
+    return float(pair_scale(padded(logs)[None])[0]), float(sum(sample.size - 1 for sample in logs))
 
 
 def _positive(series: MetricSeries, point: SeriesPoint) -> NDArray[np.float64]:
@@ -206,11 +209,6 @@ def _located(point: SeriesPoint, noise: Noise) -> SeriesPoint:
     middle = float(locations(logs[None, None], np.array([noise.scale]))[0, 0])
     half = student_quantile(1.0 - CONFIDENCE, noise.degrees_of_freedom) * noise.scale / math.sqrt(logs.size)
     return replace(point, value=math.exp(middle), interval=(math.exp(middle - half), math.exp(middle + half)))
-
-
-SEEDS_NAME = "drift-seeds.jsonl"
-LEAST_SEEDS = 5
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,27 +246,22 @@ class SeedStep:
 def read_drift_seeds(results: Path) -> tuple[SeedDrift, ...]:
     """Read what was measured over seeds; nothing where the file is not there."""
     path = results / SEEDS_NAME
-    if not path.is_file():
-        return ()
-    found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            one = json.loads(line)
-            found[one["key"]] = SeedDrift(
-                **{name: str(one[name]) for name in SeedDrift.__dataclass_fields__ if name != "drift"},
-                drift=tuple(sorted((int(seed), float(value)) for seed, value in one["drift"].items())),
+    with worked_out_from(path, remedy="remove the lines that were edited"):
+        return tuple(
+            SeedDrift(
+                **{name: str(line[name]) for name in SeedDrift.__dataclass_fields__ if name != "drift"},
+                drift=tuple(sorted((int(seed), float(value)) for seed, value in line["drift"].items())),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(f"{path} line {number} is not as it is written ({error!r}); remove that line") from error
-    return tuple(found.values())
+            for line in TrialFile(path).read()
+        )
 
 
 def seed_step(seeds: Iterable[SeedDrift], key: Key, *, before: str, at: str, benchmark_version: str) -> SeedStep | None:
     """Compare two versions seed by seed."""
     of = {
-        one.torch_version: dict(one.drift)
-        for one in seeds
-        if one.key == key and one.benchmark_version == benchmark_version
+        drift.torch_version: dict(drift.drift)
+        for drift in seeds
+        if drift.key == key and drift.benchmark_version == benchmark_version
     }
     old, new = of.get(before, {}), of.get(at, {})
     shared = sorted(set(old) & set(new))

@@ -210,17 +210,14 @@ def tables(history: VersionHistory, case: CaseHistory) -> Iterator[Table]:
         title = f"{case.case}, {table.mode}, {table.size}"
         yield make_table(("fix", "", *history.positions), _rows(table, history.positions), title=title)
     if case.status_changes:
-        columns = ("fix", "where", "from → to", "change", "upstream")
-        rows = [(turned.fix, *_row(history, turned)) for turned in case.status_changes]
-        yield make_table(columns, rows, title=f"{case.case}: changes of status")
+        turned = [(change.fix, *_row(history, change)) for change in case.status_changes]
+        head = ("fix", "where", "from → to", "change", "upstream")
+        yield make_table(head, turned, title=f"{case.case}: changes of status")
     if case.changes:
+        rows = [(change, _row(history, change)) for change in case.changes]
+        points = [(c.metric.replace("_", " "), c.fix, *row[:-1], _p_value(c), row[-1]) for c, row in rows]
         columns = ("metric", "fix", "where", "from → to", "change", "p", "upstream")
-        points = [(change, _row(history, change)) for change in case.changes]
-        rows = [
-            (change.metric.replace("_", " "), change.fix, *row[:-1], _p_value(change), row[-1])
-            for change, row in points
-        ]
-        yield make_table(columns, rows, title=f"{case.case}: change points")
+        yield make_table(columns, points, title=f"{case.case}: change points")
 
 
 def _rows(table: FixTable, positions: Sequence[str]) -> Iterator[tuple[str, ...]]:

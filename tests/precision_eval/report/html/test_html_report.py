@@ -323,7 +323,7 @@ class TestOfVersions:
         return files.write_runs(folder, runs)
 
     def test_the_story_in_short(self, run_dir, results):
-        text = render_html(run_dir, versions=versions_summary(results, run_dir=run_dir, shown="made"))
+        text = render_html(run_dir, versions=versions_summary(results, run_dir=run_dir, name="made"))
         root = reading.read(text)
         (section,) = [node for node in root.walk() if node.attrs.get("id") == "versions"]
         assert "1 status turned over" in section.text

@@ -11,6 +11,10 @@ from precision_eval.studies.sensitivity.mapping import map_target
 from precision_eval.studies.sensitivity.report import rank_correlation, summarise
 
 
+def of_kind(summary, kind):
+    return [effect for effect in summary["effects"] if effect["kind"] == kind]
+
+
 def made(target, folder, formats=("bfloat16",)):
     file = TrialFile(folder / "runs.jsonl")
     map_target(target, size="tiny", seed=1, formats=formats, file=file)
@@ -21,20 +25,20 @@ def made(target, folder, formats=("bfloat16",)):
 def test_the_branch_that_is_scaled_up_is_ranked_first(tmp_path, worst, branches_target):
     scales = [30.0 if index == worst else 1.0 for index in range(3)]
     (one,) = summarise(made(branches_target(scales), tmp_path).read())
-    assert one.bit_identical
-    first, second = one.of_kind("layer")[:2]
-    assert first.layer == str(worst)
-    assert not first.tied_with_next
-    assert first.added > 10 * second.added
-    assert first.carried_low > 0.9
-    assert one.of_kind("site")[0].name == f"{worst}.mlp"
+    assert one["bit_identical"]
+    first, second = of_kind(one, "layer")[:2]
+    assert first["layer"] == str(worst)
+    assert not first["tied_with_next"]
+    assert first["added"] > 10 * second["added"]
+    assert first["carried_low"] > 0.9
+    assert of_kind(one, "site")[0]["name"] == f"{worst}.mlp"
 
 
 def test_equal_branches_add_alike_and_in_squares(tmp_path, branches_target):
     (one,) = summarise(made(branches_target([1.0, 1.0, 1.0]), tmp_path, ("float16",)).read())
-    added = [effect.added for effect in one.of_kind("site") if effect.role == "mlp"]
+    added = [effect["added"] for effect in of_kind(one, "site") if effect["role"] == "mlp"]
     assert max(added) / min(added) < 1.25
-    assert one.additivity == pytest.approx(1.0, abs=0.08)
+    assert one["additivity"] == pytest.approx(1.0, abs=0.08)
 
 
 def test_a_second_call_makes_nothing_and_a_torn_line_is_made_again(tmp_path, branches_target):
@@ -88,15 +92,15 @@ def by_hand():
 
 def test_ranking_by_hand():
     (one,) = summarise(by_hand())
-    first, second = one.effects
-    assert (first.name, first.rank, first.added, first.carried) == ("0.k", 1, 4.0, 0.4)
-    assert (second.name, second.rank, second.added) == ("0.q", 2, 3.0)
-    assert second.carried == pytest.approx((0.2 + 0.1) / 2)
-    assert (second.added_low, second.added_high) == (2.5, 3.5)
-    assert one.additivity == pytest.approx(1.0)  # √(3² + 4²) / 5
-    assert one.agreement == pytest.approx(1.0)
-    assert one.native_drift == pytest.approx(5.1)
-    json.dumps(one.to_dict(), allow_nan=False)
+    first, second = one["effects"]
+    assert (first["name"], first["rank"], first["added"], first["carried"]) == ("0.k", 1, 4.0, 0.4)
+    assert (second["name"], second["rank"], second["added"]) == ("0.q", 2, 3.0)
+    assert second["carried"] == pytest.approx((0.2 + 0.1) / 2)
+    assert (second["added_low"], second["added_high"]) == (2.5, 3.5)
+    assert one["additivity"] == pytest.approx(1.0)  # √(3² + 4²) / 5
+    assert one["agreement"] == pytest.approx(1.0)
+    assert one["native_drift"] == pytest.approx(5.1)
+    json.dumps(one, allow_nan=False)
 
 
 def test_a_site_that_overflows_is_ranked_first_and_not_hidden():
@@ -105,9 +109,9 @@ def test_a_site_that_overflows_is_ranked_first_and_not_hidden():
         if trial["direction"] == "drop" and trial["name"] == "0.q":
             trial["drift"] = [None, 3.5]
     (one,) = summarise(runs)
-    assert one.effects[0].name == "0.q"
-    assert one.effects[0].added == np.inf
-    assert one.additivity is None
+    assert one["effects"][0]["name"] == "0.q"
+    assert one["effects"][0]["added"] == np.inf
+    assert one["additivity"] is None
 
 
 def test_dropped_but_not_held_is_an_incomplete_map():

@@ -62,10 +62,10 @@ def test_too_few_another_definition_or_no_drift_say_nothing(tmp_path):
     assert read_drift_seeds(tmp_path / "none") == ()
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"key": "a"}', '{"key": "a", "drift": 3}'])
+@pytest.mark.parametrize("line", ['{\n{"key": "a"}', '[]\n{"key": "a"}', '{"key": "a"}', '{"key": "a", "drift": 3}'])
 def test_a_damaged_line_is_named(tmp_path, line):
     (tmp_path / SEEDS_NAME).write_text(line + "\n")
-    with pytest.raises(RecordError, match=r"line 1 .* remove that line"):
+    with pytest.raises(RecordError, match=r"drift-seeds.jsonl .* remove"):
         read_drift_seeds(tmp_path)
 
 
