@@ -79,10 +79,6 @@ def same_numbers(text, history):
     """Hold every table of a page to the history; return how many cells were compared."""
     tables, count = Tables(text).tables, 0
     readers = {name: lambda c, name=name: c.values.get(name) for name in ("latency_ratio", "drift", "peak_bytes")}
-        "latency_ratio": lambda c: c.ratio,
-        "drift": lambda c: c.drift,
-        "peak_bytes": lambda c: c.values.get("peak_bytes"),
-    }
     for metric, read in readers.items():
         for place, rows in expected(history, read).items():
             shown = tables["|".join((*place, metric))]
