@@ -27,7 +27,7 @@ import numpy as np
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import Record
 from precision_eval.results.choose import POLICIES, Choice, Constraints, Group, choose_from, groups_of
-from precision_eval.results.choose.policies import value_of
+from precision_eval.results.choose.choosing import value_of
 from precision_eval.stats import student_quantile
 from precision_eval.stats.sequential import EQUIVALENCE_ALPHA, decide
 from validation.frame import Data, Experiment, Figure, Options, Trial

@@ -19,8 +19,8 @@ from precision_eval.core.formatting import (
     with_interval,
 )
 from precision_eval.results.choose import Answer, Change, Choice, Estimate, Group, Row
+from precision_eval.results.choose.choosing import BITS_PER_HALVING
 from precision_eval.results.choose.comparing import FLAGS
-from precision_eval.results.choose.policies import BITS_PER_HALVING
 from precision_eval.results.messages import short_reason
 
 COLUMNS = ("fix", "", "time [95 %]", "drift", "memory", "front")

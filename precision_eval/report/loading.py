@@ -395,7 +395,7 @@ def choose(
     run : LoadedRun, str or Path
         What :func:`load` returned, or the folder.
     policy : {"quality", "balanced", "speed"}
-        See :mod:`precision_eval.results.choose.policies`.
+        See :mod:`precision_eval.results.choose.choosing`.
     max_drift : float or None
         Largest relative error to float64.
     max_memory : str, int or None

@@ -107,7 +107,7 @@ class Costs(Mapping[str, Cost]):
         Parameters
         ----------
         policy : {"quality", "balanced", "speed"}
-            See :mod:`precision_eval.results.choose.policies`.
+            See :mod:`precision_eval.results.choose.choosing`.
         max_drift, max_memory, min_speed : float, str or int, optional
             As in :func:`precision_eval.choose`; memory as a ratio (``"0.6x"``) is to a candidate ``full_float32``, and
             only modules have a memory.

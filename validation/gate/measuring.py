@@ -1,6 +1,6 @@
 """One set, measured by the interpreter that calls :func:`measured_set`, which should be fresh.
 
-As in :mod:`precision_eval.studies.tracking.paired`: a process's figure is the median of its ratios within rounds, on
+As in :mod:`precision_eval.studies.tracking.timing`: a process's figure is the median of its ratios within rounds, on
 the clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing.
 asv's times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
 """
@@ -31,7 +31,7 @@ from precision_eval.measure.memory import call_memory
 from precision_eval.measure.system_drift import attention_drift, exact_attention
 from precision_eval.measure.timers import HostTimer
 from precision_eval.studies.tracking import preload
-from precision_eval.studies.tracking.paired import anchor_call
+from precision_eval.studies.tracking.timing import anchor_call
 from validation.gate.cells import (
     BASELINE,
     DRIFT_FACTOR,

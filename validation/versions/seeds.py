@@ -25,7 +25,7 @@ from precision_eval.core.environment import cpu_model, source_sha256
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.measure.registry import run_cell
 from precision_eval.studies.tracking import FULL, TrackedCell, metric_by_id, version_of
-from precision_eval.studies.versions.drift_seeds import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
+from precision_eval.studies.versions.series import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 ROOT = Path(__file__).resolve().parents[2]

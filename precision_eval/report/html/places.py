@@ -15,7 +15,7 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.formatting import join
 from precision_eval.core.records import Record
 from precision_eval.results.choose import POLICIES, Choice, MissingMeasureError, choose_from
-from precision_eval.results.choose.policies import NEEDS
+from precision_eval.results.choose.choosing import NEEDS
 from precision_eval.results.model import MEASURE_OF, Group, Row
 from precision_eval.results.reading import Run
 

@@ -17,7 +17,7 @@ from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, wr
 from precision_eval.report.html.facts import COSTS
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.choose import Question, answer, groups_of
-from precision_eval.results.choose.policies import POLICIES
+from precision_eval.results.choose.choosing import POLICIES
 from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
 from precision_eval.studies.versions.html_report import versions_summary

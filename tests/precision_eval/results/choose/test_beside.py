@@ -8,7 +8,7 @@ import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError
 from precision_eval.results.choose import Constraints, Question, answer
-from precision_eval.results.choose.lengths import extent_of
+from precision_eval.results.choose.asking import extent_of
 from precision_eval.results.model import ONE_PROCESS
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.results.choose import POLICIES, Constraints, MissingMeasureError, choose_from, parse_memory
-from precision_eval.results.choose import policies as policies_module
+from precision_eval.results.choose import choosing as policies_module
 from precision_eval.results.choose.comparing import Difference, bounds, difference, state_of
 from precision_eval.results.model import SAME_TIME, Estimate
 
