@@ -7,18 +7,15 @@ to rounding, peak memory, cost beside auraloss and torchmetrics, and detection o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import to_number
 
 if TYPE_CHECKING:
     from validation.audio.ratio import Ratio
-
-_NO_TARGET = math.nan
 
 
 def _identities(folder: Path, quick: bool) -> list[Ratio]:
@@ -40,8 +37,8 @@ def _cost(folder: Path, quick: bool) -> list[Ratio]:
 
     minute, ten = (write_pair(folder, minutes=minutes) for minutes in (1, 10))
     few = 3 if quick else 7
-    short_targets = {"STFTLoss": 0.5, "MR-STFT": _NO_TARGET, "SI-SDR": _NO_TARGET}
-    long_targets = {"STFTLoss": 0.2, "SI-SDR": _NO_TARGET}
+    short_targets = {"STFTLoss": 0.5, "MR-STFT": None, "SI-SDR": None}
+    long_targets = {"STFTLoss": 0.2, "SI-SDR": None}
     ratios = against_floor(minute, rounds=3 * few, label="60 s") + against_floor(ten, rounds=few, label="10 min")
     ratios += against_peers(minute, rounds=3 * few, label="60 s", targets=short_targets)
     ratios += against_peers(ten, rounds=few, label="10 min", targets=long_targets)
@@ -84,15 +81,11 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 def _summary(lines: list[Data], options: Options) -> Data:
     """The figures of the full size where they are there, with the peers' versions."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import distributions
 
-    peers: dict[str, Any] = {}
-    for name in ("auraloss", "torchmetrics"):
-        try:
-            peers[name] = version(name)
-        except PackageNotFoundError:
-            peers[name] = None
+    installed = {distribution.name: distribution.version for distribution in distributions()}
     ordered = sorted(lines, key=lambda line: str(line["key"]).endswith("/full"))
+    peers = {name: installed.get(name) for name in ("auraloss", "torchmetrics")}
     return {line["part"]: line["figures"] for line in ordered} | {"peers": peers}
 
 

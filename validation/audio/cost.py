@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -40,46 +41,45 @@ def paired(candidates: dict[str, Call], *, rounds: int, seed: int = 0) -> dict[s
     return {name: np.array(values) for name, values in found.items()}
 
 
-def floor_pass(paths: tuple[Path, Path]) -> None:
-    """Read and transform a pair, and no more."""
+def floor_pass(paths: tuple[Path, Path], transform: Callable[[np.ndarray, FrameGrid], object]) -> None:
+    """Read a pair in the blocks of the fused pass, have every block transformed, and no more."""
     with soundfile.SoundFile(paths[0]) as first, soundfile.SoundFile(paths[1]) as second:
         grid = FrameGrid(first.samplerate, first.frames)
-        frame, hop = grid.frame_samples, grid.hop_samples
-        taper = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(frame) / frame)).astype(np.float32)
-        tapered = np.empty((PIECE_FRAMES, frame), np.float32)
-        step = BLOCK_WINDOWS * grid.window_samples
-        for start in range(0, grid.n_samples, step):
+        step, overlap = BLOCK_WINDOWS * grid.window_samples, grid.frame_samples - 1
+        for start in range(0, grid.n_samples - overlap, step):
             for file in (first, second):
                 file.seek(start)
-                samples = file.read(min(step + frame - 1, grid.n_samples - start), dtype="float32")
-                if len(samples) < frame:
-                    break
-                views = np.lib.stride_tricks.sliding_window_view(samples, frame)[::hop]
-                for index in range(0, len(views), PIECE_FRAMES):
-                    piece = views[index : index + PIECE_FRAMES]
-                    scipy.fft.rfft(np.multiply(piece, taper, out=tapered[: len(piece)]), axis=-1)
+                transform(file.read(min(step + overlap, grid.n_samples - start), dtype="float32"), grid)
 
 
-def torch_floor_pass(paths: tuple[Path, Path]) -> None:
-    """As :func:`floor_pass`, by ``torch.stft``, the faster of the two."""
+def _by_scipy(samples: np.ndarray, grid: FrameGrid) -> None:
+    taper, tapered = _taper(grid.frame_samples)
+    views = np.lib.stride_tricks.sliding_window_view(samples, grid.frame_samples)[:: grid.hop_samples]
+    for index in range(0, len(views), PIECE_FRAMES):
+        piece = views[index : index + PIECE_FRAMES]
+        scipy.fft.rfft(np.multiply(piece, taper, out=tapered[: len(piece)]), axis=-1)
+
+
+@cache
+def _taper(frame: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a Hann window and room for a piece of frames that it is laid over."""
+    taper = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(frame) / frame)).astype(np.float32)
+    return taper, np.empty((PIECE_FRAMES, frame), np.float32)
+
+
+def _by_torch(samples: np.ndarray, grid: FrameGrid) -> None:
+    """The faster of the two."""
     import torch
 
     torch.set_num_threads(1)
-    with soundfile.SoundFile(paths[0]) as first, soundfile.SoundFile(paths[1]) as second, torch.no_grad():
-        grid = FrameGrid(first.samplerate, first.frames)
-        frame, hop = grid.frame_samples, grid.hop_samples
-        taper = torch.hann_window(frame)
-        step = BLOCK_WINDOWS * grid.window_samples
-        for start in range(0, grid.n_samples - frame, step):
-            for file in (first, second):
-                file.seek(start)
-                samples = torch.from_numpy(file.read(min(step + frame - 1, grid.n_samples - start), dtype="float32"))
-                torch.stft(samples, frame, hop, window=taper, center=False, return_complex=True)
+    frame, taper = grid.frame_samples, torch.hann_window(grid.frame_samples)
+    with torch.no_grad():
+        torch.stft(torch.from_numpy(samples), frame, grid.hop_samples, window=taper, center=False, return_complex=True)
 
 
 def against_floor(paths: tuple[Path, Path], *, rounds: int, label: str) -> list[Ratio]:
     """The fused pass over two files against the floor."""
-    floors = {"scipy.fft": lambda: floor_pass(paths), "torch.stft": lambda: torch_floor_pass(paths)}
+    floors = {"scipy.fft": lambda: floor_pass(paths, _by_scipy), "torch.stft": lambda: floor_pass(paths, _by_torch)}
     seconds = paired({"pass": lambda: compare_files(*paths), **floors}, rounds=rounds)
     return [
         ratio_of(
@@ -93,7 +93,9 @@ def against_floor(paths: tuple[Path, Path], *, rounds: int, label: str) -> list[
     ]
 
 
-def against_peers(paths: tuple[Path, Path], *, rounds: int, label: str, targets: dict[str, float]) -> list[Ratio]:
+def against_peers(
+    paths: tuple[Path, Path], *, rounds: int, label: str, targets: Mapping[str, float | None]
+) -> list[Ratio]:
     """``compare`` on arrays against auraloss and torchmetrics on tensors."""
     import torch
 
@@ -104,18 +106,16 @@ def against_peers(paths: tuple[Path, Path], *, rounds: int, label: str, targets:
     calls["compare"] = lambda: compare(reference, estimate, sample_rate_hz=rate)
     with torch.no_grad():
         seconds = paired(calls, rounds=rounds)
-    figures = []
-    for name, most in targets.items():
-        figures.append(
-            ratio_of(
-                seconds["compare"],
-                seconds[name],
-                name=f"compare ÷ {_PEERS[name]}, {label} pair",
-                most=None if np.isnan(most) else most,
-                note=f"peer {float(np.median(seconds[name])):.3g} s CPU",
-            )
+    return [
+        ratio_of(
+            seconds["compare"],
+            seconds[name],
+            name=f"compare ÷ {_PEERS[name]}, {label} pair",
+            most=most,
+            note=f"peer {float(np.median(seconds[name])):.3g} s CPU",
         )
-    return figures
+        for name, most in targets.items()
+    ]
 
 
 _PEERS = {"STFTLoss": "auraloss STFTLoss", "MR-STFT": "auraloss MR-STFT", "SI-SDR": "torchmetrics SI-SDR float64"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from audio_metrics import compare, log_spectral_distance_db, mel_mcd_db, si_sdr_db
@@ -44,24 +47,18 @@ def _si_sdr_error(signal: np.ndarray, *, ratio_db: float = 120.0) -> float:
 
 def _block_error(signal: np.ndarray) -> float:
     estimate = signal + 1e-3 * np.random.default_rng(5).standard_normal(len(signal))
-    found = [
-        _numbers(compare(signal, estimate, sample_rate_hz=SAMPLE_RATE_HZ, block_windows=size).to_dict())
+    *others, whole = (
+        np.array([*_numbers(compare(signal, estimate, sample_rate_hz=SAMPLE_RATE_HZ, block_windows=size).to_dict())])
         for size in (1, 3, 4, 20)
-    ]
-    whole = found[-1]
+    )
     scale = np.maximum(np.abs(whole), 1.0)
-    return float(max(np.max(np.abs(other - whole) / scale) for other in found[:-1]))
+    return float(max(np.max(np.abs(other - whole) / scale) for other in others))
 
 
-def _numbers(values: dict) -> np.ndarray:  # type: ignore[type-arg]
-    """Every number of a nested dictionary, in order."""
-    flat: list[float] = []
-    pending = [values]
-    while pending:
-        item = pending.pop()
-        for value in item.values() if isinstance(item, dict) else item:
-            if isinstance(value, (dict, list)):
-                pending.append(value)
-            elif isinstance(value, (int, float)) and not isinstance(value, bool):
-                flat.append(float(value))
-    return np.array(flat)
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield every number of nested dictionaries and lists, in order."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)

@@ -7,12 +7,10 @@ before; elsewhere it is that of the process.
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
+from precision_eval.core.workers import call_isolated
 from validation.audio.ratio import Ratio
 
 _PROCESSES = 5
@@ -43,9 +41,7 @@ def _measure(paths: list[str]) -> int:
 
 def extra_bytes(paths: tuple[Path, Path]) -> int:
     """Measure one pair in a fresh process."""
-    command = [sys.executable, "-m", "validation.audio.memory", *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(json.loads(done.stdout))
+    return int(call_isolated(_measure, [str(path) for path in paths], start="spawn"))
 
 
 def figures(short: tuple[Path, Path], long: tuple[Path, Path]) -> list[Ratio]:
@@ -75,7 +71,3 @@ def figures(short: tuple[Path, Path], long: tuple[Path, Path]) -> list[Ratio]:
             note=f"1 min: {short_bytes / 1e6:.1f} MB",
         ),
     ]
-
-
-if __name__ == "__main__":
-    print(_measure(sys.argv[1:3]))

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from audio_metrics.errors import AudioParameterError
 from validation.audio_ladder import degrade
 
 NOISE_FLOOR = "noise_floor"
@@ -98,7 +97,4 @@ RUNGS: tuple[Rung, ...] = (
 
 def rung_by_name(name: str) -> Rung:
     """The rung of that name."""
-    for rung in RUNGS:
-        if rung.name == name:
-            return rung
-    raise AudioParameterError(f"unknown rung {name!r}; known: {', '.join(rung.name for rung in RUNGS)}")
+    return next(rung for rung in RUNGS if rung.name == name)

@@ -14,6 +14,8 @@ import numpy as np
 
 from audio_metrics.catalog import metric_by_name
 from audio_metrics.errors import AudioParameterError
+from precision_eval.core.formatting import MISSING
+from precision_eval.core.table import Strong, Table, make_table, to_markdown
 from validation.audio_ladder.divergence import CURRENT_RULE, RULES, rule_name
 
 COLUMNS: tuple[tuple[str, str], ...] = (
@@ -82,36 +84,26 @@ def reading(ladder: dict[str, Any], name: str, value: float, *, kind: str) -> st
 def write_table(ladder: dict[str, Any], path: Path) -> Path:
     """Write the ladder as Markdown."""
     about = ladder["reference"]
-    lines = [
+    same, other = ([rung for rung in ladder["rungs"] if rung["expected"] == kind] for kind in ("same", "other"))
+    looked_at = sum(rung["t_div"]["after"] + rung["t_div"]["before"] for rung in same)
+    parts = [
         "# The ladder of known degradations",
-        "",
         f"Each degradation of `{about['name']}` ({about['duration_s']:g} s at {about['sample_rate_hz']} Hz) against "
         "the recording itself, float64, whole file. `null` is the same words again with another noise seed.",
-        "",
-        *_responses(ladder, (*COLUMNS, ("t_div_s", "t_div, s"))),
-        "",
+        to_markdown(_responses(ladder, (*COLUMNS, ("t_div_s", "t_div, s")))),
         "## Further metrics",
-        "",
         "Multi-resolution STFT and pitch are aligned; the others need no alignment.",
-        "",
-        *_responses(ladder, MORE_COLUMNS),
-        "",
+        to_markdown(_responses(ladder, MORE_COLUMNS)),
         "## What a value is worth",
-        "",
         "Which size of a degradation moves a metric as far:",
-        "",
-        *_readings(ladder),
-        "",
+        to_markdown(_readings(ladder)),
         "## t_div",
-        "",
-        *_divergence(ladder),
+        f"False alarms among {looked_at} active half seconds of {len(same)} rungs with the same words (null included), "
+        f"and how much of {len(other)} rungs with other words each rule finds. In force: {rule_name(CURRENT_RULE)}.",
+        to_markdown(_rules(same, other)),
     ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def cell(value: float | None) -> str:
@@ -119,49 +111,37 @@ def cell(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}".replace("-", "−")
 
 
-def _responses(ladder: dict[str, Any], columns: tuple[tuple[str, str], ...]) -> list[str]:
+def _responses(ladder: dict[str, Any], columns: tuple[tuple[str, str], ...]) -> Table:
     """One row per rung; columns of metrics that were not measured are left out."""
     first = ladder["rungs"][0]
     measured = [(name, title) for name, title in columns if name in first["free_running"] | first["compare"]]
-    lines = [_row(["rung", *(title for _, title in measured)]), _row(["---", *["---:"] * len(measured)])]
-    for rung in ladder["rungs"]:
-        lines.append(_row([rung["name"], *(cell(response(rung, name)) for name, _ in measured)]))
-    return lines
+    rows = [[rung["name"], *(cell(response(rung, name)) for name, _ in measured)] for rung in ladder["rungs"]]
+    return make_table(["rung", *(title for _, title in measured)], rows, align="l" + "r" * len(measured))
 
 
-def _readings(ladder: dict[str, Any]) -> list[str]:
+def _readings(ladder: dict[str, Any]) -> Table:
     kinds = [kind for kind in _SCALES if any(rung["kind"] == kind for rung in ladder["rungs"])]
-    lines = [_row(["value", *kinds]), _row(["---"] * (len(kinds) + 1))]
-    titles = dict(COLUMNS)
+    rows = []
     for name, values in _READ:
-        title, unit = titles[name].split(", ")
+        title, unit = dict(COLUMNS)[name].split(", ")
         for value in values:
             cells = [reading(ladder, name, value, kind=kind) for kind in kinds]
-            lines.append(_row([f"{title} {value:g} {unit}", *cells]))
-    return lines
+            rows.append([f"{title} {value:g} {unit}", *cells])
+    return make_table(["value", *kinds], rows)
 
 
-def _divergence(ladder: dict[str, Any]) -> list[str]:
+def _rules(same: list[dict[str, Any]], other: list[dict[str, Any]]) -> Table:
     """Hits of each rule: false alarms where the words are the same, finds where they are others."""
-    same = [rung for rung in ladder["rungs"] if rung["expected"] == "same"]
-    other = [rung for rung in ladder["rungs"] if rung["expected"] == "other"]
-    looked_at = sum(rung["t_div"]["after"] + rung["t_div"]["before"] for rung in same)
-    lines = [
-        f"False alarms among {looked_at} active half seconds of {len(same)} rungs with the same words (null included), "
-        f"and how much of {len(other)} rungs with other words each rule finds. In force: {rule_name(CURRENT_RULE)}.",
-        "",
-        _row(["rule", "false alarms", "on", "found after the onset, worst rung", "latest first hit, s"]),
-        _row(["---", "---:", "---", "---:", "---:"]),
-    ]
+    rows = []
     for rule in RULES:
         key = rule_name(rule)
         alarms = {rung["name"]: sum(rung["t_div"]["rules"][key][:2]) for rung in same}
-        found = [rung["t_div"]["rules"][key][0] / rung["t_div"]["after"] for rung in other]
+        hits = [rung["t_div"]["rules"][key][0] / rung["t_div"]["after"] for rung in other]
         late = [rung["t_div"]["rules"][key][2] for rung in other]
-        latest = "never" if any(value is None for value in late) else f"{max(late):.3g}" if late else "–"
+        latest = "never" if any(value is None for value in late) else f"{max(late):.3g}" if late else MISSING
         guilty = sorted((name for name, count in alarms.items() if count), key=lambda name: -alarms[name])
-        names = ", ".join(guilty[:3]) + (f" and {len(guilty) - 3} more" if len(guilty) > 3 else "") or "–"
-        worst = f"{100 * min(found):.1f} %" if found else "–"
-        mark = "**" if rule == CURRENT_RULE else ""
-        lines.append(_row([f"{mark}{key}{mark}", str(sum(alarms.values())), names, worst, latest]))
-    return lines
+        names = ", ".join(guilty[:3]) + (f" and {len(guilty) - 3} more" if len(guilty) > 3 else "") or MISSING
+        worst = f"{100 * min(hits):.1f} %" if hits else MISSING
+        rows.append([Strong(key) if rule == CURRENT_RULE else key, str(sum(alarms.values())), names, worst, latest])
+    columns = ("rule", "false alarms", "on", "found after the onset, worst rung", "latest first hit, s")
+    return make_table(columns, rows, align="lrlrr")

@@ -8,10 +8,7 @@ them apart. They take turns in random order, one block each a round. Linux and m
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from precision_eval.run.executor import BLAS_THREADS
+from precision_eval.core.workers import call_isolated, use_one_blas_thread
 
 _BLOCK_S = 0.005
 _BOTH = ("plain", "suite")
@@ -29,11 +26,9 @@ _BOTH = ("plain", "suite")
 
 def forked_blocks(case: str, size: str, *, rounds: int, seed: int) -> dict[str, list[float]]:
     """Time both in a fresh pair of processes."""
-    command = [sys.executable, "-m", __name__, json.dumps([case, size, rounds, seed])]
-    environment = {**os.environ, **dict.fromkeys((*BLAS_THREADS, "OMP_NUM_THREADS"), "1")}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    found: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    use_one_blas_thread()
+    times_s: dict[str, list[float]] = call_isolated(_taking_turns, case, size, rounds, seed, start="spawn")
+    return times_s
 
 
 def plain_call(case: str, size: str) -> Callable[[], object]:
@@ -107,7 +102,7 @@ def _forked(call: Callable[[], object], prepare: Callable[[], object]) -> tuple[
     return child, ours
 
 
-def main(case: str, size: str, rounds: int, seed: int) -> dict[str, list[float]]:
+def _taking_turns(case: str, size: str, rounds: int, seed: int) -> dict[str, list[float]]:
     """Fork the two and have them take turns."""
     import torch
 
@@ -120,17 +115,13 @@ def main(case: str, size: str, rounds: int, seed: int) -> dict[str, list[float]]
     children = {_BOTH[turn]: _forked(call, prepare[_BOTH[turn]]) for turn in rng.permutation(2)}
     first_s = min(connection.recv() for _, connection in children.values())
     calls = max(1, round(_BLOCK_S / first_s))
-    found: dict[str, list[float]] = {name: [] for name in _BOTH}
+    times_s: dict[str, list[float]] = {name: [] for name in _BOTH}
     for _ in range(rounds):
         for turn in rng.permutation(2):
             connection = children[_BOTH[turn]][1]
             connection.send(calls)
-            found[_BOTH[turn]].append(connection.recv())
+            times_s[_BOTH[turn]].append(connection.recv())
     for child, connection in children.values():
         connection.send(0)
         os.waitpid(child, 0)
-    return found
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(*json.loads(sys.argv[1]))))
+    return times_s
