@@ -33,28 +33,9 @@ for _ in range(150):
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**63, 10**400, float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324),
-    *(
-        "",
-        " ",
-        "x" * 20_000,
-        "\ud800",
-        "\x1b]0;owned\x07\x1b[2J",
-        "../../../etc/passwd",
-        "/etc/passwd",
-        "a\x00b",
-        "\u202e",
-    ),
-    *(
-        "<script>alert(1)</script>",
-        "=cmd|' /C calc'!A0",
-        "line\nbreak",
-        "[/b]",
-        "[red]",
-        "$x_{$",
-        "%s {0} {",
-        "NaN",
-        "1",
-    ),
+    *("", " ", "x" * 20_000, "\ud800", "\x1b]0;owned\x07\x1b[2J", "../../../etc/passwd", "/etc/passwd", "a\x00b"),
+    *("\u202e", "<script>alert(1)</script>", "=cmd|' /C calc'!A0", "line\nbreak", "[/b]", "[red]", "$x_{$"),
+    *("%s {0} {", "NaN", "1"),
     *([], {}, [None], [[]], [1, "a", None], {"a": {"b": []}}, _DEEP, {"": ""}, [0.0] * 50),
 )
 """Values that a field may be replaced by."""
@@ -123,8 +104,8 @@ def _mutate(path: Path, count: int, rng: np.random.Generator) -> None:
     (_mutate_lines if path.suffix == ".jsonl" else _mutate_document)(path, count, rng)
 
 
-Read = Callable[[Path, Path], list[tuple[str, Callable[[], Any]]]]
-"""Given the mutated folder and a whole one: what reads them, by name."""
+Calls = list[tuple[str, Callable[[], Any]]]
+"""What reads a mutated folder, by name."""
 
 
 def _command(*words: object) -> Callable[[], str]:
@@ -149,7 +130,7 @@ def _refused(name: str) -> None:
     raise AssertionError(f"{name} in the JSON that a command prints")
 
 
-def _read_run(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+def _read_run(folder: Path, whole: Path) -> Calls:
     from precision_eval import load
 
     def loaded() -> str:
@@ -166,28 +147,20 @@ def _read_run(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
     ]
 
 
-def _read_report(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
-    return [("report", _command("report", folder))]
-
-
-def _read_asv(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+def _read_asv(folder: Path, whole: Path) -> Calls:
     gate = _command("gate", "2.12.1", "2.13.0", "--results", folder, "--json")
     return [("gate", gate), ("versions", _command("versions", folder, "--out", folder / "out"))]
 
 
-def _read_expectations(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+def _read_expectations(folder: Path, whole: Path) -> Calls:
     from precision_eval.results.expectations import load_table
 
     return [("expectations", lambda: repr(load_table(folder / "expectations.json")))]
 
 
-def _read_sweep(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
+def _read_sweep(folder: Path, whole: Path) -> Calls:
     choose = _command("choose", RESULTS / "systems", "--case", "metavoice-decode", "--length", 1500, "--sweep", folder)
     return [("choose --sweep", choose), ("sweep --report", _command("sweep", "--report", "--out", folder))]
-
-
-def _read_sensitivity(folder: Path, whole: Path) -> list[tuple[str, Callable[[], Any]]]:
-    return [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))]
 
 
 def _lay_run(folder: Path) -> list[Path]:
@@ -212,9 +185,8 @@ def _lay_asv(folder: Path) -> list[Path]:
     source = RESULTS / "torch-versions"
     home = folder / "two-shared-cores"
     home.mkdir()
-    names = [
-        path.name for path in (source / home.name).glob("*.json") if "2.12.1" in path.name or "2.13.0" in path.name
-    ]
+    wanted = re.compile(r"2\.12\.1|2\.13\.0")
+    names = [path.name for path in (source / home.name).glob("*.json") if wanted.search(path.name)]
     for name in (*names, "machine.json"):
         shutil.copy(source / home.name / name, home)
     for path in source.iterdir():
@@ -227,8 +199,7 @@ def _lay_asv(folder: Path) -> list[Path]:
 def _lay_expectations(folder: Path) -> list[Path]:
     from precision_eval.results.expectations import TABLE
 
-    shutil.copy(TABLE, folder / "expectations.json")
-    return [folder / "expectations.json"]
+    return [Path(shutil.copy(TABLE, folder / "expectations.json"))]
 
 
 def _lay_sweep(folder: Path) -> list[Path]:
@@ -240,18 +211,20 @@ def _lay_sweep(folder: Path) -> list[Path]:
 
 
 def _lay_sensitivity(folder: Path) -> list[Path]:
-    for name in ("runs.jsonl", "sensitivity.json"):
-        shutil.copy(RESULTS / "sensitivity" / name, folder)
-    return [folder / "runs.jsonl", folder / "sensitivity.json"]
+    return [Path(shutil.copy(RESULTS / "sensitivity" / name, folder)) for name in ("runs.jsonl", "sensitivity.json")]
 
 
-TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Read, int]] = {
+TARGETS: Mapping[str, tuple[Callable[[Path], Sequence[Path]], Callable[[Path, Path], Calls], int]] = {
     "records": (_lay_run, _read_run, 6),
-    "report": (_lay_run, _read_report, 12),
+    "report": (_lay_run, lambda folder, whole: [("report", _command("report", folder))], 12),
     "asv": (_lay_asv, _read_asv, 6),
     "expectations": (_lay_expectations, _read_expectations, 6),
     "sweep": (_lay_sweep, _read_sweep, 6),
-    "sensitivity": (_lay_sensitivity, _read_sensitivity, 6),
+    "sensitivity": (
+        _lay_sensitivity,
+        lambda folder, whole: [("sensitivity --report", _command("sensitivity", "--report-only", "--out", folder))],
+        6,
+    ),
 }
 """Target to: what lays its folder out and returns the files to change, what reads it, mutations per folder."""
 

@@ -89,7 +89,7 @@ def write_table(ladder: dict[str, Any], path: Path) -> Path:
     parts = [
         "# The ladder of known degradations",
         f"Each degradation of `{about['name']}` ({about['duration_s']:g} s at {about['sample_rate_hz']} Hz) against "
-        "the recording itself, float64, whole file. `null` is the same words again with another noise seed.",
+        "the recording itself, float64, whole file. `noise_floor` is the same words again with another noise seed.",
         to_markdown(_responses(ladder, (*COLUMNS, ("t_div_s", "t_div, s")))),
         "## Further metrics",
         "Multi-resolution STFT and pitch are aligned; the others need no alignment.",
@@ -98,8 +98,9 @@ def write_table(ladder: dict[str, Any], path: Path) -> Path:
         "Which size of a degradation moves a metric as far:",
         to_markdown(_readings(ladder)),
         "## t_div",
-        f"False alarms among {looked_at} active half seconds of {len(same)} rungs with the same words (null included), "
-        f"and how much of {len(other)} rungs with other words each rule finds. In force: {rule_name(CURRENT_RULE)}.",
+        f"False alarms among {looked_at} active half seconds of {len(same)} rungs with the same words (noise floor "
+        f"included), and how much of {len(other)} rungs with other words each rule finds. "
+        f"In force: {rule_name(CURRENT_RULE)}.",
         to_markdown(_rules(same, other)),
     ]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

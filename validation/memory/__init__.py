@@ -57,7 +57,7 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 def _measured(kind: str, name: str, executor: IsolatedExecutor) -> Data:
     if kind == "edge":
-        return EDGES[name]()
+        return EDGES[name][0]()
     return _cuda_trial(name) if kind == "cuda" else _cpu_trial(name, executor)
 
 
@@ -77,8 +77,8 @@ def _found(known: KnownCall) -> int:
 def _theirs(executor: IsolatedExecutor, rival: str, key: str, more: float) -> int | None:
     if rival in ANY_PROCESS:
         return rival_bytes(rival, key, more=more)
-    found: int | None = executor.submit(rival_bytes, rival, key, more=more).result()
-    return found
+    read: int | None = executor.submit(rival_bytes, rival, key, more=more).result()
+    return read
 
 
 def _cpu_trial(key: str, executor: IsolatedExecutor) -> Data:
@@ -125,12 +125,7 @@ def _cuda_trial(key: str) -> Data:
 def _freed_before() -> Data:
     """Give back 1 MiB that was there before, then take 256 KiB: the level never rises, and the call took 256 KiB."""
     held = [torch.ones(_FREED_BYTES, dtype=torch.uint8)]
-
-    def call() -> torch.Tensor:
-        held.clear()
-        return torch.ones(_TAKEN_BYTES, dtype=torch.uint8)
-
-    return {"predicted": _TAKEN_BYTES, "level": 0, "ours": [cpu_allocated_peak_bytes(call, ())]}
+    return {"level": 0, **_edge(lambda: held.clear() or _taken())}  # type: ignore[func-returns-value]
 
 
 def _earlier_profile() -> Data:
@@ -143,12 +138,7 @@ def _earlier_profile() -> Data:
         met = address in [tensor.data_ptr() for tensor in held]
         if met:
             break
-
-    def call() -> torch.Tensor:
-        held.clear()
-        return torch.ones(_TAKEN_BYTES, dtype=torch.uint8)
-
-    return {"predicted": _TAKEN_BYTES, "met": met, "ours": [cpu_allocated_peak_bytes(call, ())]}
+    return {"met": met, **_edge(lambda: held.clear() or _taken())}  # type: ignore[func-returns-value]
 
 
 def _other_thread() -> Data:
@@ -156,37 +146,34 @@ def _other_thread() -> Data:
 
     def call() -> list[torch.Tensor]:
         made: list[torch.Tensor] = []
-        thread = threading.Thread(target=lambda: made.append(torch.ones(_TAKEN_BYTES, dtype=torch.uint8)))
+        thread = threading.Thread(target=lambda: made.append(_taken()))
         thread.start()
         thread.join()
         return made
 
-    return {"predicted": _TAKEN_BYTES, "ours": [cpu_allocated_peak_bytes(call, ())]}
+    return _edge(call)
 
 
 def _numpy_array() -> Data:
     """Take 256 KiB by numpy and wrap it as a tensor."""
+    return _edge(lambda: torch.from_numpy(np.ones(_TAKEN_BYTES, dtype=np.uint8)))
 
-    def call() -> torch.Tensor:
-        return torch.from_numpy(np.ones(_TAKEN_BYTES, dtype=np.uint8))
 
+def _taken() -> torch.Tensor:
+    return torch.ones(_TAKEN_BYTES, dtype=torch.uint8)
+
+
+def _edge(call: Callable[[], object]) -> Data:
     return {"predicted": _TAKEN_BYTES, "ours": [cpu_allocated_peak_bytes(call, ())]}
 
 
-EDGES: dict[str, Callable[[], Data]] = {
-    "memory given back that was there before": _freed_before,
-    "an address known from an earlier profile": _earlier_profile,
-    "memory of another Python thread": _other_thread,
-    "memory of numpy": _numpy_array,
+EDGES: dict[str, tuple[Callable[[], Data], str]] = {
+    "memory given back that was there before": (_freed_before, "not credited: the level rises by 0"),
+    "an address known from an earlier profile": (_earlier_profile, "believed only where this profile gave it out"),
+    "memory of another Python thread": (_other_thread, "not seen"),
+    "memory of numpy": (_numpy_array, "not seen"),
 }
-
-
-_EDGE_NOTES = {
-    "memory given back that was there before": "not credited: the level rises by 0",
-    "an address known from an earlier profile": "believed only where this profile gave it out",
-    "memory of another Python thread": "not seen",
-    "memory of numpy": "not seen",
-}
+"""What is no single call's: how it is measured, and what is known of it."""
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
@@ -235,10 +222,7 @@ def _regression(calls: Sequence[Data]) -> Figure:
     planted = [call for call in calls if call["more"] is not None and MORE * call["predicted"] >= 1.0]
     exact = sum(call["more"][0] == call["more"][1] for call in planted)
     seen = sum(_sees(call["ours"][0], call["more"][1], call["predicted"]) for call in planted)
-    rivals = {}
-    for rival in RIVALS:
-        readings = [(*call["rivals"][rival][:2], call["predicted"]) for call in planted]
-        rivals[rival] = sum(_sees(before, after, predicted) for before, after, predicted in readings)
+    rivals = {rival: sum(_sees(*call["rivals"][rival][:2], call["predicted"]) for call in planted) for rival in RIVALS}
     return Figure(
         f"+{MORE:.0%} memory planted, CPU",
         f"{seen} of {len(planted)}, {exact} of them to the byte",
@@ -252,27 +236,18 @@ def _cuda_figures(lines: Sequence[Data]) -> list[Figure]:
     if not lines:
         return []
     errors = [abs(line["cuda"] - line["predicted"]) for line in lines]
-    segments = [line["segments"] for line in lines if line["segments"]]
-    exact = sum(predicted == found for predicted, found in segments)
+    segments = [line["segments"][0] == line["segments"][1] for line in lines if line["segments"]]
+    exact = f"exact in {errors.count(0)} of {len(errors)}, largest difference {max(errors)} B"
+    reserved = "reserved for a single tensor, CUDA, in segments of 2 MiB, 20 MiB or multiples of 2 MiB"
     return [
-        Figure(
-            "peak of an elementary call, CUDA, each tensor rounded up to 512 B",
-            f"exact in {errors.count(0)} of {len(errors)}, largest difference {max(errors)} B",
-            "0 bytes",
-            max(errors) == 0,
-        ),
-        Figure(
-            "reserved for a single tensor, CUDA, in segments of 2 MiB, 20 MiB or multiples of 2 MiB",
-            f"exact in {exact} of {len(segments)}",
-            "0 bytes",
-            exact == len(segments),
-        ),
+        Figure("peak of an elementary call, CUDA, each tensor rounded up to 512 B", exact, "0 bytes", max(errors) == 0),
+        Figure(reserved, f"exact in {sum(segments)} of {len(segments)}", "0 bytes", all(segments)),
     ]
 
 
 def _edge_figure(line: Data) -> Figure:
     name = line["key"].removeprefix("edge ")
-    note = _EDGE_NOTES[name] + ("" if line.get("met", True) else "; the address was not met in this run")
+    note = EDGES[name][1] + ("" if line.get("met", True) else "; the address was not met in this run")
     return Figure(name, f"{line['ours'][0]} B of the {line['predicted']} B that the call took; {note}")
 
 

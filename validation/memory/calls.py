@@ -242,6 +242,7 @@ def fixed_cache(device: str, case: str, size: str, fix: str) -> Made:
 _PLAIN = tuple(product(_DTYPES, _SIZES))
 _FLOAT = tuple(product(_FLOATS, _SIZES))
 _ROWS = ((1, 7), (64, 64), (300, 1024))
+_HALVES = ("float16", "bfloat16", "float32")
 _FEW = ((1, 64), (64, 600))
 _FUSED = (*_FEW, (200, 600), (800, 900))
 
@@ -264,8 +265,7 @@ FAMILIES: dict[str, Family] = {
     "views": Family(_views, _FLOAT),
     "cast": Family(_cast, tuple(product((*_FLOATS, "bfloat16"), (*_FLOATS, "bfloat16"), (1000, 1 << 20)))),
     "round-trip": Family(
-        _on(1, lambda x: x.double().to(x.dtype), lambda n, m: (8 * n, m, -8 * n)),
-        tuple(product(("float16", "bfloat16", "float32"), _SIZES)),
+        _on(1, lambda x: x.double().to(x.dtype), lambda n, m: (8 * n, m, -8 * n)), tuple(product(_HALVES, _SIZES))
     ),
     "nothing-returned": Family(_on(1, _lose, lambda n, m: (m, -m)), _FLOAT),
     "several-outputs": Family(_on(1, lambda x: (x.clone(), {"other": x.clone()}), lambda n, m: (m, m)), _FLOAT),
@@ -283,9 +283,7 @@ FAMILIES: dict[str, Family] = {
     "wide-softmax": Family(_wide_softmax, _over(("float16", "float32"), _ROWS), kernel=True),
     "layer-norm": Family(_layer_norm, _over(_FLOATS, _ROWS), kernel=True),
     "attention-written-out": Family(_written_out, _over(_WIDE, ((1, 64), (64, 512))), kernel=True),
-    "attention-fused": Family(
-        flash, _over(("float16", "bfloat16", "float32"), _FUSED, (False, True), (1, 2)), kernel=True
-    ),
+    "attention-fused": Family(flash, _over(_HALVES, _FUSED, (False, True), (1, 2)), kernel=True),
     "attention-math": Family(
         plain_attention,
         tuple((d, h, *rows, masked) for d, h, rows, masked in product(_WIDE, (4, 2), _FEW, (False, True))),
