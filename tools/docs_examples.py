@@ -11,10 +11,7 @@ line by line:
 - blanks may be more or fewer; lines that begin with ``doubt:`` are the machine's, neither shown nor compared;
 - everything else is held as it is.
 
-``python tests/docs_examples.py docs/example-*.md`` runs pages and writes what they print, keeping every ``…``.
-
-Contents: :class:`Block`, :func:`blocks_of`, :func:`run`, :func:`matched`, :func:`difference`, :func:`written`,
-:func:`main`.
+``python -m tools.docs_examples docs/example-*.md`` runs pages and writes what they print, keeping every ``…``.
 """
 
 from __future__ import annotations
@@ -51,20 +48,11 @@ OF_THE_MACHINE = "doubt:"
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a page, and what it is said to print.
-
-    Attributes
-    ----------
-    code : str
-    line : int
-        Of the page; of the first line of code.
-    name, shown : str
-        Marker and content of the output below it; empty where there is none.
-    """
+    """A Python block of a page, and what it is said to print."""
 
     code: str
-    line: int
-    name: str = ""
+    line: int  # of the page, where the code begins
+    name: str = ""  # of the markers of the output below it
     shown: str = ""
 
 

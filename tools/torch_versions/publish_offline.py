@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import html
-import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from html.parser import HTMLParser
 from pathlib import Path
 
 from precision_eval.core.errors import IntegrityError, PrecisionEvalError
-from precision_eval.core.files import written_whole
+from precision_eval.core.files import read_json, worked_out_from, written_whole
 
 VENDOR = Path(__file__).with_name("vendor")
 MANIFEST_NAME = "manifest.json"
@@ -43,6 +42,7 @@ _ATTRIBUTES = {
 }
 _ALSO_LOADED = re.compile(r"(?:url\(\s*['\"]?|@import\s+['\"]|\bimport\s+['\"])\s*((?:https?:)?//[^'\")\s]+)", re.I)
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+_REMEDY = "take it from the repository again"
 _OF_THE_NETWORK = ("integrity", "crossorigin", "referrerpolicy")
 
 
@@ -55,8 +55,6 @@ class Vendored:
     """One shipped file."""
 
     file: str
-    package: str
-    version: str
     stands_for: str
     licence: str
     sha256: str
@@ -67,25 +65,19 @@ class Vendored:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise IntegrityError(f"{path} cannot be read: {error.strerror}; install precision-eval again") from error
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
-            raise IntegrityError(
-                f"{path} has SHA-256 {found[:12]}…, expected {self.sha256[:12]}…; install precision-eval again"
-            )
+            raise IntegrityError(f"{path} cannot be read: {error.strerror}; {_REMEDY}") from error
+        sha256 = hashlib.sha256(content).hexdigest()
+        if sha256 != self.sha256:
+            raise IntegrityError(f"{path} has SHA-256 {sha256[:12]}…, expected {self.sha256[:12]}…; {_REMEDY}")
         return content
 
 
 def vendored(folder: Path = VENDOR) -> tuple[Vendored, ...]:
     """Return what ships, in the order in which a page loads it."""
-    names = tuple(Vendored.__dataclass_fields__)
-    try:
-        rows = json.loads((folder / MANIFEST_NAME).read_text(encoding="utf-8"))["files"]
+    names = tuple(field.name for field in fields(Vendored))
+    with worked_out_from(folder / MANIFEST_NAME, remedy=_REMEDY):
+        rows = read_json(folder / MANIFEST_NAME)["files"]
         return tuple(Vendored(**{name: str(row[name]) for name in names}) for row in rows)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IntegrityError(
-            f"{folder / MANIFEST_NAME} cannot be read: {error}; install precision-eval again"
-        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,21 +187,15 @@ def _local(tag: Tag, url: str) -> str:
 
 def _refuse_remote(site: Path, written: dict[Path, str]) -> None:
     """Raise where a page or style sheet, as it would be, still loads from another host."""
-    for path in _pages(site):
-        text = written.get(path) or path.read_text(encoding="utf-8", errors="replace")
-        for tag in remote_tags(text) if path.suffix == ".html" else _rules(text):
-            raise PageError(
-                f"{path} would still load {tag.line} from another host; "
-                "remove it from the page, or publish with asv 0.6.4 to 0.6.6"
-            )
-
-
-def _pages(site: Path) -> Iterator[Path]:
-    return (path for path in sorted(site.rglob("*")) if path.suffix in (".html", ".css") and path.is_file())
-
-
-def _rules(text: str) -> tuple[Tag, ...]:
-    return tuple(tag for tag in remote_tags(text) if tag.name == "style")
+    for path in sorted(site.rglob("*")):
+        if path.suffix not in (".html", ".css") or not path.is_file():
+            continue
+        for tag in remote_tags(written.get(path) or path.read_text(encoding="utf-8", errors="replace")):
+            if path.suffix == ".html" or tag.name == "style":
+                raise PageError(
+                    f"{path} would still load {tag.line} from another host; "
+                    "remove it from the page, or publish with asv 0.6.4 to 0.6.6"
+                )
 
 
 def _write(

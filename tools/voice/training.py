@@ -60,9 +60,6 @@ class TrainingPlan:
         return max(1, round(self.million_frames * 1e6 / self.frames_per_step))
 
 
-# --- corpus ---------------------------------------------------------------------------------------------------------
-
-
 def _synthesise_speaker(job: tuple[int, float, int, str]) -> tuple[int, np.ndarray, np.ndarray]:
     """Make one speaker's tokens (T, K) uint8 and segments (n, 3) int32, all passages end to end."""
     from precision_eval.cases.voice.codec import Codec, log_mel
@@ -134,9 +131,6 @@ class Crops:
         return {name: torch.stack(values) for name, values in rows.items()}
 
 
-# --- one step -------------------------------------------------------------------------------------------------------
-
-
 def sequence_loss(model: VoiceModel, batch: dict[str, Tensor], *, noise: np.random.Generator | None) -> Tensor:
     """Teacher-forced cross-entropy of a batch of crops."""
     config = model.config
@@ -186,9 +180,6 @@ def _average_gradients(model: VoiceModel) -> None:
         gradient.copy_(part.view_as(gradient))
 
 
-# --- checkpoints ----------------------------------------------------------------------------------------------------
-
-
 def _save_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim.Optimizer], step: int) -> None:
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, optimizer in enumerate(optimizers):
@@ -213,9 +204,6 @@ def _load_checkpoint(path: Path, model: VoiceModel, optimizers: list[torch.optim
         return int(file.metadata()["step"])
 
 
-# --- the loop -------------------------------------------------------------------------------------------------------
-
-
 def _validate(model: VoiceModel, crops: Crops) -> float:
     rng = np.random.default_rng(0)
     with torch.no_grad():
@@ -227,7 +215,7 @@ def _validate(model: VoiceModel, crops: Crops) -> float:
 
 def _append_log(path: Path, row: dict[str, float]) -> None:
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), file=file)
 
 
 def _forget_rows_after(path: Path, step: int) -> None:

@@ -7,7 +7,6 @@ a reason, what no fault hit must have passed, and no cell may have been measured
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -18,9 +17,16 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import psutil
+import soundfile
+
+import precision_eval
+from precision_eval.cases.voice.codec import HOP_SAMPLES
 from precision_eval.core.cells import Options
 from precision_eval.core.files import PARTIAL
 from precision_eval.run.plan import Selection, make_plan
@@ -28,6 +34,8 @@ from validation.robustness.injector import Fault
 from validation.robustness.scenarios import DAMAGES, Scenario, Step
 
 _COMMAND_LIMIT_S = 280.0
+_ROOT = str(Path(precision_eval.__file__).parents[1])
+"""Where this package was imported from, so that the run imports the same."""
 _STAYS = "memory_limit"
 """Kind of fault whose status, out of memory, stands; all else is to pass in the end."""
 
@@ -84,7 +92,7 @@ class _Play:
         self.shim = folder / "shim"
         self.shim.mkdir()
         plan = str(folder / "armed.json")
-        (self.shim / "sitecustomize.py").write_text(_SHIM.format(path=_root(), plan=plan, extra=extra_shim))
+        (self.shim / "sitecustomize.py").write_text(_SHIM.format(path=[_ROOT], plan=plan, extra=extra_shim))
         self.problems: list[str] = []
         self.lost = 0
         self.seen: dict[str, str] = {}
@@ -123,7 +131,7 @@ class _Play:
 
     def _run(self, command: Sequence[str]) -> tuple[int | None, str]:
         """Run the command line as a user would, in a session of its own."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.shim), *_root()])}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.shim), _ROOT])}
         process = subprocess.Popen(
             [sys.executable, "-m", "precision_eval.cli", *command],
             env=environment,
@@ -191,8 +199,7 @@ class _Play:
             if cell not in latest:
                 self.problems.append(f"{cell} has no record")
                 continue
-            record = latest[cell]
-            allowed = self._allowed(record)
+            record, allowed = latest[cell], self._allowed(latest[cell])
             if record["status"] not in allowed:
                 self.problems.append(f"{cell} is {record['status']}, not {allowed}: {record['reason']}")
             if record["status"] != "passed" and not record["reason"]:
@@ -200,8 +207,7 @@ class _Play:
             if not 0 <= record["wall_s"] < _COMMAND_LIMIT_S:
                 self.problems.append(f"{cell} took {record['wall_s']} s")
         self.problems += self._broken_files()
-        partial = [path.name for path in self.run_dir.rglob(f"*{PARTIAL}")]
-        self.problems += [f"{name} was left" for name in partial]
+        self.problems += [f"{path.name} was left" for path in self.run_dir.rglob(f"*{PARTIAL}")]
         return self.exit_code == 0 and (self.run_dir / "report.md").is_file() and set(planned) <= set(latest)
 
     def _allowed(self, record: Mapping[str, Any]) -> set[str]:
@@ -255,8 +261,6 @@ class _Play:
 
 
 def _hits(fault: Fault, record: Mapping[str, Any]) -> bool:
-    from fnmatch import fnmatch
-
     return fnmatch(record["fix"], fault.fix) and fnmatch(record["case"], fault.case)
 
 
@@ -269,11 +273,6 @@ def _reaches(fault: Fault, record: Mapping[str, Any]) -> bool:
 
 def _is_whole(path: Path) -> bool:
     """Say whether an array or a WAV can be read to its end; a WAV's length must be the one of its tokens."""
-    import numpy as np
-    import soundfile
-
-    from precision_eval.cases.voice.codec import HOP_SAMPLES
-
     try:
         if path.suffix == ".wav":
             return len(soundfile.read(path)[0]) == HOP_SAMPLES * len(np.load(path.with_suffix(".npy")))
@@ -294,19 +293,6 @@ def _is_object(line: bytes) -> bool:
 def _lives(pid: int) -> bool:
     """Say whether a process is there and no zombie."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _root() -> list[str]:
-    """Return the folder that this package was imported from, so that the run imports the same."""
-    found = importlib.util.find_spec("precision_eval")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    return [str(Path(found.submodule_search_locations[0]).parent)]
