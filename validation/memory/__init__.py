@@ -213,22 +213,24 @@ def _repeats(calls: Sequence[Data]) -> Figure:
 
 
 def _sees(before: int | None, after: int | None, predicted: int) -> bool:
-    if before is None or after is None:
-        return False
-    return 0.5 * MORE <= (after - before) / predicted <= 1.5 * MORE
+    known = before is not None and after is not None
+    return known and 0.5 * MORE <= (after - before) / predicted <= 1.5 * MORE  # type: ignore[operator]
 
 
 def _regression(calls: Sequence[Data]) -> Figure:
     planted = [call for call in calls if call["more"] is not None and MORE * call["predicted"] >= 1.0]
     exact = sum(call["more"][0] == call["more"][1] for call in planted)
     seen = sum(_sees(call["ours"][0], call["more"][1], call["predicted"]) for call in planted)
-    rivals = {rival: sum(_sees(*call["rivals"][rival][:2], call["predicted"]) for call in planted) for rival in RIVALS}
+    seen_by = {
+        rival: sum(_sees(call["rivals"][rival][0], call["rivals"][rival][1], call["predicted"]) for call in planted)
+        for rival in RIVALS
+    }
     return Figure(
         f"+{MORE:.0%} memory planted, CPU",
         f"{seen} of {len(planted)}, {exact} of them to the byte",
         "seen in all",
         seen == len(planted),
-        {rival: f"{count} of {len(planted)}" for rival, count in rivals.items()},
+        {rival: f"{count} of {len(planted)}" for rival, count in seen_by.items()},
     )
 
 
