@@ -20,7 +20,16 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from precision_eval.trace.observer import InsideOperation, ModuleCall, ModuleCalls, backend_name
-from precision_eval.trace.operations import ASSIGNMENTS, FLOATS, Key, OperationKind, kind_of, loses, name_of, short
+from precision_eval.trace.operations import (
+    ASSIGNMENTS,
+    PART_DTYPES,
+    Key,
+    OperationKind,
+    kind_of,
+    loses,
+    name_of,
+    short,
+)
 from precision_eval.trace.provenance import Provenance, ProvenanceMap
 from precision_eval.trace.value_counts import ValueCounts
 
@@ -72,6 +81,7 @@ class Event:
         self.of_module = of_module
         self.deliberate = deliberate
         self.leaked = ""
+        self.was_cast_back = False
         self.stored = stored
         self.caller: CodeLine | None = None
 
@@ -109,15 +119,15 @@ def floating_operands(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> l
     operands: list[tuple[Key, torch.Tensor]] = []
     for index, value in enumerate(args):
         if isinstance(value, torch.Tensor):
-            if value.dtype in FLOATS:
+            if value.dtype in PART_DTYPES:
                 operands.append(((index,), value))
         elif value.__class__ in (tuple, list):
             for at, part in enumerate(value):
-                if isinstance(part, torch.Tensor) and part.dtype in FLOATS:
+                if isinstance(part, torch.Tensor) and part.dtype in PART_DTYPES:
                     operands.append(((index, at), part))
     if kwargs:
         for name, value in kwargs.items():
-            if isinstance(value, torch.Tensor) and value.dtype in FLOATS:
+            if isinstance(value, torch.Tensor) and value.dtype in PART_DTYPES:
                 operands.append(((name,), value))
     return operands
 
@@ -188,13 +198,13 @@ class DtypeFlow(TorchFunctionMode):
             self._note_raised(error, Operation(func, kind, args, kwargs))
             raise
         if result.__class__ is torch.Tensor or isinstance(result, torch.Tensor):
-            if result.dtype in FLOATS:
+            if result.dtype in PART_DTYPES:
                 self._follow(func, kind, args, kwargs, (result,))
         elif result is None:
             if kind is OperationKind.WRITE:
                 self._follow(func, kind, args, kwargs, ())
         elif isinstance(result, tuple | list):
-            floating = tuple(part for part in result if isinstance(part, torch.Tensor) and part.dtype in FLOATS)
+            floating = tuple(part for part in result if isinstance(part, torch.Tensor) and part.dtype in PART_DTYPES)
             if floating:
                 self._follow(func, kind, args, kwargs, floating)
         return result
@@ -289,7 +299,7 @@ class DtypeFlow(TorchFunctionMode):
             return
         records, call = operation.records, operation.call
         event, unlike = None, False
-        dtype = results[0].dtype if results else None
+        dtype = PART_DTYPES[results[0].dtype] if results else None
         for record in records:
             if record.dtype is not dtype:
                 unlike = True
@@ -301,13 +311,13 @@ class DtypeFlow(TorchFunctionMode):
             self._used(operation)
         name, parents = operation.name, tuple(records)
         for result in results:
-            dtype = result.dtype
+            dtype = PART_DTYPES[result.dtype]
             deliberate = dtype is not self.base and self._is_deliberate(operation, dtype)
             carried = event if event is not None and dtype is event.result else None
             record = Provenance(
                 "op" if parents else "made", name, dtype, parents, *operation.line, call, deliberate, carried
             )
-            if self.numbers is not None:
+            if self.numbers is not None and dtype is result.dtype:
                 self.numbers.result(result, record, masks=name in _MASKS)
             tensors[result] = record
 
@@ -360,7 +370,7 @@ class DtypeFlow(TorchFunctionMode):
     def _mixed(self, operation: Operation, results: tuple[torch.Tensor, ...], event: Event | None) -> Event | None:
         """Note operands of unlike dtypes; returns the event whose dtype the result carries."""
         kind, records = operation.kind, operation.records
-        result = results[0].dtype if results else records[0].dtype
+        result = PART_DTYPES[results[0].dtype] if results else records[0].dtype
         if torch._C._is_any_autocast_enabled():
             self.autocast[operation.name, tuple(short(record.dtype) for record in records), short(result)] += 1
             if kind in (OperationKind.PRODUCT, OperationKind.RNN):
@@ -458,6 +468,10 @@ class DtypeFlow(TorchFunctionMode):
                 self.dead["same dtype", name, name, *operation.line] += 1
             self.tensors[result] = records[0]
             return
+        if source.dtype.is_complex or result.dtype.is_complex:
+            dtype, made_from = PART_DTYPES[result.dtype], tuple(records[:1])
+            self.tensors[result] = Provenance("op", operation.name, dtype, made_from, *operation.line, operation.call)
+            return
         giver = self._given(records, result.dtype)
         event = giver.event if giver is not None else None
         if event is not None and (event.deliberate or event.result is not result.dtype):
@@ -466,7 +480,7 @@ class DtypeFlow(TorchFunctionMode):
         name, parents = f"cast from {short(source.dtype)}", tuple(records[:1])
         record = Provenance("cast", name, result.dtype, parents, *operation.line, operation.call, deliberate, event)
         record.giver = giver
-        if records and source.dtype in FLOATS:
+        if records and source.dtype in PART_DTYPES:
             before = records[0]
             if before.kind == "cast" and before.parents and before.parents[0].dtype is result.dtype:
                 self.dead["there and back", short(result.dtype), short(before.dtype), *operation.line] += 1
@@ -474,6 +488,8 @@ class DtypeFlow(TorchFunctionMode):
                 self.numbers.cast(source, result.dtype, operation.line, operation.call)
         if self.numbers is not None:
             self.numbers.result(result, record, masks=False)
+        if records and records[0].event is not None and result.dtype is self.base:
+            records[0].event.was_cast_back = True
         self.tensors[result] = record
 
     def _given(self, records: list[Provenance], dtype: torch.dtype) -> Provenance | None:

@@ -16,6 +16,13 @@ import torch
 from precision_eval.fixes.sites import Site
 
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+PART_DTYPES = {dtype: dtype for dtype in FLOATS} | {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+"""Dtype of a tensor that is followed → the dtype of its values, or of their real and imaginary parts."""
+
 _PRECISION = {torch.float16: (11, 15), torch.bfloat16: (8, 127), torch.float32: (24, 127), torch.float64: (53, 1023)}
 
 #: Site → operand → its position and the keywords that it goes by; cache writes differ, so they stand under their names.

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from precision_eval.trace.observer import ModuleCall, TensorMap
+from precision_eval.trace.operations import PART_DTYPES
 
 DEEPEST = 8  # containers within containers that are searched for tensors
 
@@ -103,7 +104,7 @@ class ProvenanceMap(TensorMap[Provenance]):
             return entry[1]
         record = self._stored.get(key)
         if record is None:
-            record = Provenance("outside", "made out of torch's sight", tensor.dtype)
+            record = Provenance("outside", "made out of torch's sight", PART_DTYPES.get(tensor.dtype, tensor.dtype))
             self._entries[key] = (weakref.ref(tensor), record)
         return record
 

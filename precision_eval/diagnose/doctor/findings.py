@@ -93,7 +93,7 @@ def findings_of(
     if raised is not None:
         events.append(raised)
         for _, _, record in raised.operands:
-            if record.event is not None and not record.event.leaked:
+            if record.event is not None and not record.event.leaked and _brings(record.event, record):
                 record.event.leaked = "raised an error further on"
     events += list(observer.uses.values())
     if broken and observer.numbers is not None:
@@ -108,6 +108,12 @@ def findings_of(
         )
     findings = [finding_of(group, cast(Severity, key[5]), key[6], observer.base) for key, group in groups.items()]
     return tuple(findings), [group[0] for group in groups.values()]
+
+
+def _brings(event: Event, record: Provenance) -> bool:
+    """Whether a mixing is what a tensor has its dtype from; one on purpose is not where a stored tensor brings it."""
+    origin = origin_of(record)
+    return not event.deliberate or not origin.is_stored or any(origin is origin_of(r) for _, _, r in event.operands)
 
 
 def _spread(events: list[Event], base: torch.dtype) -> None:
@@ -148,7 +154,9 @@ def _judged(event: Event) -> tuple[Severity, str]:
             return "fault", f"the result is {short(event.result)}: {asked}, and it {event.leaked}"
         if event.deliberate:
             return "note", "an operand was brought to its dtype by the code"
-        return "risk", "it was cast back before it went on; nothing asked for it, so it hangs on that cast"
+        if event.was_cast_back:
+            return "risk", "it was cast back before it went on; nothing asked for it, so it hangs on that cast"
+        return "risk", "nothing asked for it; it went no further than its own module"
     if event.kind == "downcast":
         if event.deliberate:
             return "note", "what is written was widened on purpose, or the destination was made for it"

@@ -1,5 +1,7 @@
 """Which mixing is a fault: each rule on a model of a few lines, with the line and the operands told."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -267,3 +269,69 @@ def test_a_module_that_holds_a_function_is_no_operand(written):
     assert [operand.expression for operand in diagnosis.raised.operands] == ["query", "key * self.weight", "key"]
     assert "(query, (key * self.weight).to(query.dtype), key.to(query.dtype))" in diagnosis.patch.diff
     assert "functional.dtype" not in diagnosis.patch.diff
+
+
+def test_complex_tensors_are_followed_through_a_spectrum():
+    class Spectrum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(9, D).half()
+            self.register_buffer("window", torch.hann_window(16))
+
+        def forward(self, x):
+            spectrum = torch.stft(x.float(), 16, 8, window=self.window, return_complex=True)
+            return self.project(spectrum.abs().transpose(1, 2))
+
+    raised = told(Spectrum(), half(1, 64)).raised
+    assert [(step.dtype, step.what) for step in raised.operands[0].history] == [
+        ("float16", "input x"),
+        ("float32", "cast from float16"),
+        ("float32", "abs"),
+    ]
+
+
+def test_the_origin_is_the_stray_parameter_and_not_a_residual_widened_on_purpose():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.ones(D, dtype=torch.float16))
+            self.project = nn.Linear(D, D).half()
+
+        def forward(self, x):
+            hidden = self.gain * x.to(self.gain.dtype)
+            return x.float() + self.project(hidden)
+
+    model = nn.Sequential(Block(), Block())
+    model[1].gain.data = model[1].gain.data.float()
+    diagnosis = told(model, half(2, D))
+    assert (diagnosis.first_split.kind, diagnosis.first_split.module) == ("raise", "1.project")
+    assert diagnosis.first_split.operands[0].brought_by == "parameter 1.gain"
+
+
+def test_a_promotion_that_nobody_casts_back_does_not_say_so():
+    class Scaled(Added):
+        def forward(self, x):
+            return self.project(x) * float((self.project(x) + self.offset).mean())
+
+    (finding,) = told(Scaled(), half(2, D)).findings
+    assert finding.severity == "risk"
+    assert "cast back" not in finding.reason
+    (contained,) = told(Contained(), half(2, D)).findings
+    assert "cast back" in contained.reason
+
+
+def test_outputs_in_a_dataclass_are_held_to_the_reference():
+    @dataclass
+    class Answer:
+        hidden: torch.Tensor
+
+    class Boxed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+
+        def forward(self, x):
+            return Answer(self.project(x))
+
+    diagnosis = examine(Boxed().half().eval().requires_grad_(False), half(2, D), latency=False)
+    assert all(remedy.relative_error is not None for remedy in diagnosis.remedies if remedy.status == "passed")
