@@ -28,22 +28,16 @@ def by_definition(logits, others, temperature: float) -> float:
 class TestMismatch:
     def test_hand(self):
         # p = (1/2, 1/2), q = (3/4, 1/4): agree with 1/(1 + 1) + 1/(1 + 3) = 3/4
-        found = mismatch_probability([0.0, 0.0], [math.log(3.0), 0.0], temperature=1.0)
-        assert found == pytest.approx(0.25)
-
-    @given(PAIRS)
-    def test_definition(self, pair):
-        assert mismatch_probability(*pair, temperature=0.65) == pytest.approx(by_definition(*pair, 0.65), abs=1e-12)
-
-    @given(PAIRS)
-    def test_symmetric_and_between_the_bounds(self, pair):
-        chance = mismatch_probability(*pair, temperature=1.0)
-        assert chance == pytest.approx(mismatch_probability(*pair[::-1], temperature=1.0), abs=1e-12)
-        variation = np.abs(np.subtract(*scipy.special.softmax(pair, axis=1))).sum() / 2
-        assert variation - 1e-12 <= chance <= 2 * variation / (1 + variation) + 1e-12
+        assert mismatch_probability([0.0, 0.0], [math.log(3.0), 0.0], temperature=1.0) == pytest.approx(0.25)
+        assert mismatch_probability([0.0, 2000.0], [2000.0, 0.0], temperature=1.0) == pytest.approx(1.0)
 
     @given(PAIRS, st.floats(-5, 5))
-    def test_a_shift_changes_nothing(self, pair, shift):
+    def test_definition_symmetry_bounds_and_shifts(self, pair, shift):
+        chance = mismatch_probability(*pair, temperature=0.65)
+        assert chance == pytest.approx(by_definition(*pair, 0.65), abs=1e-12)
+        assert chance == pytest.approx(mismatch_probability(*pair[::-1], temperature=0.65), abs=1e-12)
+        variation = np.abs(np.subtract(*scipy.special.softmax(pair / 0.65, axis=1))).sum() / 2
+        assert variation - 1e-12 <= chance <= 2 * variation / (1 + variation) + 1e-12
         assert mismatch_probability(pair[0], pair[0] + shift, temperature=0.65) == pytest.approx(0.0, abs=1e-12)
 
     def test_monte_carlo_of_the_sampler(self):
@@ -67,9 +61,6 @@ class TestMismatch:
         first_order = (p[:, None] * p * np.maximum(error[None, :] - error[:, None], 0)).sum()
         assert mismatch_probability(logits, others, temperature=1.0) == pytest.approx(first_order, rel=1e-6)
         assert abs(by_definition(logits, others, 1.0) - first_order) > 0.01 * first_order
-
-    def test_certainly_another_token(self):
-        assert mismatch_probability([0.0, 2000.0], [2000.0, 0.0], temperature=1.0) == pytest.approx(1.0)
 
 
 class TestStepHazards:
@@ -140,24 +131,18 @@ class TestPrediction:
 RATES = {"bfloat16": 0.03, "autocast": 0.025, "float16": 0.004, "query_to_half": 6e-4, "kv_to_query": 4e-4}
 
 
-def made_lines(*, factor: float = 1.0, n_streams: int = 240, steps: int = 4000, seed: int = 0) -> list[dict]:
+def made_lines(*, factor: float = 1.0, n_streams: int = 240, steps: int = 4000) -> list[dict]:
     """Trials of streams whose true hazards are known; `factor` makes the predicted ones wrong."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     trials = []
     for fix, rate in (RATES | {"full_float32": 1e-7}).items():
         common = {"size": "full", "group": "float32@T0.65", "fix": fix}
-        hazard = np.full((12, 10), BIN_STEPS * rate * (RATES["float16"] / rate if factor == 0 else factor))
-        trials.append(
-            common
-            | {"key": f"h/{fix}", "kind": "hazards", "hazard": hazard.tolist(), "greedy_flips_per_step": rate / 2}
-        )
+        hazard = np.full((12, 10), BIN_STEPS * rate * factor).tolist()
+        trials.append({**common, "kind": "hazards", "hazard": hazard, "greedy_flips_per_step": rate / 2})
         life = rng.geometric(1 - math.exp(-rate), n_streams) - 1
         first = np.where(life < steps, life, -1)
         for chunk, part in reversed(list(enumerate(np.split(first, 2)))):
-            trials.append(
-                common
-                | {"key": f"s{chunk}/{fix}", "kind": "streams", "seed": chunk, "steps": steps, "first": part.tolist()}
-            )
+            trials.append({**common, "kind": "streams", "seed": chunk, "steps": steps, "first": part.tolist()})
     return trials
 
 
@@ -167,11 +152,10 @@ def fewer_resamples(monkeypatch):
 
 
 class TestAnalysis:
-    def test_true_hazards_agree(self, tmp_path):
-        lines = made_lines()
-        result = analyse(lines)
+    def test_true_hazards_agree(self):
+        result = analyse(made_lines())
         agreement = result.agreement
-        assert len(agreement.points) == len(RATES)  # float32 is never half lost
+        assert agreement.medians == len(RATES)  # float32 is never half lost
         assert agreement.spearman.estimate > 0.85
         assert agreement.slope.low < 1.0 < agreement.slope.high
         assert agreement.error_factor.estimate < 1.15
@@ -183,23 +167,20 @@ class TestAnalysis:
                 assert condition.median.high >= truth / 1.15
                 assert condition.largest_gap < 0.12
 
-    def test_hazards_that_are_wrong_show(self, tmp_path):
-        lines = made_lines(factor=3.0)
-        agreement = analyse(lines).agreement
+    def test_hazards_that_are_wrong_show(self):
+        agreement = analyse(made_lines(factor=3.0)).agreement
         assert agreement.error_factor.low > 2.0
         assert agreement.slope.estimate == pytest.approx(1.0, abs=0.1)  # a common factor is no matter of slope
 
-    def test_pairs_are_told_apart_where_they_differ(self, tmp_path):
-        lines = made_lines()
-        found = {frozenset((c.first, c.second)): c for c in analyse(lines).comparisons}
+    def test_pairs_are_told_apart_where_they_differ(self):
+        found = {frozenset((c.first, c.second)): c for c in analyse(made_lines()).comparisons}
         assert len(found) == 15
         assert found[frozenset(("float16", "autocast"))].p < 1e-6
         assert found[frozenset(("full_float32", "kv_to_query"))].p < 1e-6
         assert all(0.0 <= c.p <= 1.0 for c in found.values())
 
-    def test_half_resampled_median_is_kaplan_meiers(self, tmp_path):
-        lines = made_lines()
-        conditions = [c for c in analyse(lines).conditions if c.fix in RATES]
+    def test_half_resampled_median_is_kaplan_meiers(self):
+        conditions = [c for c in analyse(made_lines()).conditions if c.fix in RATES]
         drawn = analysis._resampled(conditions)
         assert drawn.shape == (200, 2, len(RATES))
         for i, condition in enumerate(conditions):
@@ -207,41 +188,24 @@ class TestAnalysis:
             assert inside[0] <= condition.median.median <= inside[1]
 
 
-class TestPermutation:
-    def test_exact_by_hand(self):
-        assert permutation_p([1, 2, 3], [10, 20, 30]) == pytest.approx(1 / 6)
-        assert permutation_p([3, 2, 1], [10, 20, 30]) == 1.0
-
-    def test_scipy(self):
-        predicted, observed = [3.0, 1.0, 4.0, 1.5, 9.0, 2.0], [2.0, 7.0, 1.8, 2.8, 8.0, 1.0]
-        theirs = scipy.stats.permutation_test(
-            (predicted,),
-            lambda x: scipy.stats.spearmanr(x, observed).statistic,
-            permutation_type="pairings",
-            alternative="greater",
-            n_resamples=np.inf,
-        )
-        assert permutation_p(predicted, observed) == pytest.approx(theirs.pvalue)
-
-    def test_beyond_eight_points_it_is_drawn(self):
-        rising = np.arange(10.0)
-        assert permutation_p(rising, rising) == pytest.approx(1 / 100_001)
-        assert permutation_p(rising, rising[::-1]) > 0.999
+def test_permutation_p_by_hand():
+    assert permutation_p([1, 2, 3], [10, 20, 30]) == pytest.approx(1 / 6)
+    assert permutation_p([3, 2, 1], [10, 20, 30]) == 1.0
+    rising = np.arange(8.0)
+    assert permutation_p(rising, np.exp(rising)) == pytest.approx(1 / math.factorial(8))
 
 
-class TestRun:
-    def test_a_known_trial_is_not_run_again(self, tmp_path, monkeypatch):
-        made = []
+def test_a_known_trial_is_not_run_again(tmp_path, monkeypatch):
+    made, calls = [], []
 
-        def measure(self, group, *rest):
-            made.append(rest)
-            return {"kind": "streams", "seed": 0, "steps": 5, "first": [1, -1]}
+    def measure(self, group, *rest):
+        made.append(rest)
+        return {"kind": "streams", "seed": 0, "steps": 5, "first": [1, -1]}
 
-        monkeypatch.setattr(Runner, "hazards", measure)
-        monkeypatch.setattr(Runner, "streams", measure)
-        calls = []
-        for _ in range(2):
-            frame.run(EXPERIMENT, frame.Options(out=tmp_path), progress=lambda *step: calls.append(step[:2]))
-        assert len(made) == 2 * len(FIXES)  # hazards and one chunk, once
-        assert calls[-1] == (12, 12)
-        assert len(TrialFile(tmp_path / "divergence.jsonl").keys()) == 12
+    monkeypatch.setattr(Runner, "hazards", measure)
+    monkeypatch.setattr(Runner, "streams", measure)
+    for _ in range(2):
+        frame.run(EXPERIMENT, frame.Options(out=tmp_path), progress=lambda *step: calls.append(step[:2]))
+    assert len(made) == 2 * len(FIXES)  # hazards and one chunk, once
+    assert calls[-1] == (12, 12)
+    assert len(TrialFile(tmp_path / "divergence.jsonl").keys()) == 12

@@ -16,12 +16,11 @@ SHAPE = (N_CODEBOOKS, CODEBOOK_SIZE)
 STEPS, SEED, TEMPERATURE = 60, 11, 0.65
 
 
-def short_streams(count: int):
-    return load_streams(count, n_frames=PROMPT_FRAMES + STEPS + N_CODEBOOKS)
+FRAMES = PROMPT_FRAMES + STEPS + N_CODEBOOKS
 
 
 def as_voices(streams) -> Voices:
-    return Voices.of(streams, n_frames=PROMPT_FRAMES + STEPS + N_CODEBOOKS)
+    return Voices.of(streams, n_frames=FRAMES)
 
 
 def own_path(streams, condition: str) -> np.ndarray:
@@ -39,7 +38,7 @@ def own_path(streams, condition: str) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def streams():
-    return short_streams(5)
+    return load_streams(5, n_frames=FRAMES)
 
 
 @pytest.fixture(scope="module")

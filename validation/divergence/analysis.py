@@ -9,15 +9,16 @@ windows.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
+from scipy.stats import permutation_test, rankdata
 
 from precision_eval.stats import (
     Interval,
@@ -38,7 +39,7 @@ MIN_STREAMS = 200
 ALPHA = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Condition:
     """One fix or reference in one group."""
 
@@ -92,11 +93,10 @@ class Condition:
         return float(np.abs(self.prediction.survival(steps) - seen).max())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
+class Agreement(NamedTuple):
     """How well predicted medians agree with observed ones, over the fixes whose median was reached."""
 
-    points: tuple[tuple[str, float, float], ...]
+    medians: int
     spearman: Interval
     permutation_p: float
     slope: Interval
@@ -104,38 +104,34 @@ class Agreement:
     greedy_error_factor: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Log-rank test of two fixes of a group; `z` > 0 where the first is lost sooner, `p` is Holm's."""
+class Comparison(NamedTuple):
+    """Log-rank test of two fixes of a group; `p` is Holm's."""
 
     group: str
     first: str
     second: str
-    z: float
     p: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """What the trials say."""
 
     size: str
-    conditions: tuple[Condition, ...]
-    comparisons: tuple[Comparison, ...]
+    conditions: list[Condition]
+    comparisons: list[Comparison]
     agreement: Agreement | None
 
 
 def analyse(trials: Sequence[dict[str, Any]]) -> Result | None:
     """Return what the trials say; None where no condition is complete enough. The full size has precedence."""
     for size in ("full", "quick"):
-        conditions = tuple(_conditions([trial for trial in trials if trial["size"] == size]))
+        conditions = list(_conditions([trial for trial in trials if trial["size"] == size]))
         if conditions:
-            comparisons, agreement = tuple(_comparisons(conditions)), _agreement(conditions)
-            return Result(size=size, conditions=conditions, comparisons=comparisons, agreement=agreement)
+            return Result(size, conditions, _comparisons(conditions), _agreement(conditions))
     return None
 
 
-def _conditions(trials: Sequence[dict[str, Any]]) -> Iterable[Condition]:
+def _conditions(trials: Sequence[dict[str, Any]]) -> Iterator[Condition]:
     chunks: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     hazards: dict[tuple[str, str], dict[str, Any]] = {}
     for trial in trials:
@@ -144,11 +140,10 @@ def _conditions(trials: Sequence[dict[str, Any]]) -> Iterable[Condition]:
             hazards[key] = trial
         else:
             chunks[key].append(trial)
-    for (group, fix), parts in chunks.items():
-        hazard = hazards.get((group, fix))
+    for key, parts in chunks.items():
+        hazard = hazards.get(key)
         yield Condition(
-            group=group,
-            fix=fix,
+            *key,
             # by seed, so that entry i is the same stream under every fix
             first=np.concatenate([part["first"] for part in sorted(parts, key=lambda part: part["seed"])]),
             steps=min(part["steps"] for part in parts),
@@ -157,27 +152,17 @@ def _conditions(trials: Sequence[dict[str, Any]]) -> Iterable[Condition]:
         )
 
 
-def _comparisons(conditions: Sequence[Condition]) -> Iterable[Comparison]:
-    """All pairs of fixes inside each group, adjusted together over all groups."""
-    pairs = [
-        (one, other)
-        for one, other in itertools.combinations([c for c in conditions if c.fix in FIXES], 2)
-        if one.group == other.group
-    ]
-    if not pairs:
-        return
-    found = [_compared(one, other) for one, other in pairs]
-    for (one, other), (z, _), p in zip(pairs, found, holm_adjusted([p for _, p in found]), strict=True):
-        yield Comparison(group=one.group, first=one.fix, second=other.fix, z=z, p=p)
-
-
-def _compared(one: Condition, other: Condition) -> tuple[float, float]:
-    """Log-rank test over the steps that both were observed."""
-    until = min(one.steps, other.steps)
-    times = [np.minimum(c.time, until) for c in (one, other)]
-    events = [c.observed & (c.time <= until) for c in (one, other)]
-    found = log_rank(times[0], events[0], times[1], events[1])
-    return found.z, found.p
+def _comparisons(conditions: Sequence[Condition]) -> list[Comparison]:
+    """All pairs of fixes inside each group over the steps that both were observed, adjusted over all groups."""
+    fixes = [c for c in conditions if c.fix in FIXES]
+    pairs = [pair for pair in itertools.combinations(fixes, 2) if pair[0].group == pair[1].group]
+    p_values = []
+    for pair in pairs:
+        until = min(c.steps for c in pair)
+        (time, seen), (other, other_seen) = ((np.minimum(c.time, until), c.observed & (c.time <= until)) for c in pair)
+        p_values.append(log_rank(time, seen, other, other_seen).p)
+    adjusted = holm_adjusted(p_values) if pairs else []
+    return [Comparison(a.group, a.fix, b.fix, p) for (a, b), p in zip(pairs, adjusted, strict=True)]
 
 
 def _agreement(conditions: Sequence[Condition]) -> Agreement | None:
@@ -191,18 +176,14 @@ def _agreement(conditions: Sequence[Condition]) -> Agreement | None:
     spearman, slope, error = (
         _with_interval(statistic, predicted, observed, drawn) for statistic in (_rank_correlation, _slope, _log_error)
     )
-    low, high = float(np.exp(error.low)), float(np.exp(error.high))
-    factor = Interval(float(np.exp(error.estimate)), low, high, error.confidence)
     greedy = [c.greedy_flips_per_step for c in used]
     return Agreement(
-        points=tuple((f"{c.fix}, {c.group}", p, o) for c, p, o in zip(used, predicted, observed, strict=True)),
+        medians=len(used),
         spearman=spearman,
         permutation_p=permutation_p(predicted, observed),
         slope=slope,
-        error_factor=factor,
-        greedy_error_factor=(
-            float(np.exp(_log_error(np.log(2.0) / np.array(greedy), observed))) if all(greedy) else None
-        ),
+        error_factor=Interval(math.exp(error.estimate), math.exp(error.low), math.exp(error.high), error.confidence),
+        greedy_error_factor=math.exp(_log_error(np.log(2.0) / np.array(greedy), observed)) if all(greedy) else None,
     )
 
 
@@ -246,15 +227,13 @@ def _log_error(predicted: NDArray[np.float64], observed: NDArray[np.float64]) ->
 
 
 def permutation_p(predicted: ArrayLike, observed: ArrayLike) -> float:
-    """One-sided p of Spearman's correlation: exact over all orders up to 8 points, 100,000 random orders beyond."""
-    mine, theirs = rankdata(predicted), rankdata(observed)
-    n = len(mine)
-    if n <= 8:
-        orders = np.array(list(itertools.permutations(range(n))))
-        return float((mine[orders] @ theirs >= mine @ theirs - 1e-9).mean())
-    rng = np.random.default_rng(_SEED)
-    orders = rng.permuted(np.tile(np.arange(n), (100_000, 1)), axis=1)
-    return float((1 + (mine[orders] @ theirs >= mine @ theirs - 1e-9).sum()) / 100_001)
+    """One-sided p of Spearman's correlation, exact over all orders; the few medians of a design have few."""
+    theirs = rankdata(observed)
+    test = permutation_test(
+        (rankdata(predicted),), lambda ranks, axis: (ranks * theirs).sum(axis), permutation_type="pairings",
+        alternative="greater", vectorized=True, n_resamples=np.inf, batch=10_000,
+    )  # fmt: skip
+    return float(test.pvalue)
 
 
 # ---- figures
@@ -265,70 +244,54 @@ def figures_of(result: Result) -> list[Figure]:
     fixes = [c for c in result.conditions if c.fix in FIXES]
     fewest = min((len(c.first) for c in fixes), default=0)
     met = fewest >= MIN_STREAMS if result.size == "full" else None
+    text, target = f"{fewest} ({result.size} size)", f"≥ {MIN_STREAMS} at full size"
     return [
-        Figure(
-            "held-out streams per fix, fewest", f"{fewest} ({result.size} size)", f"≥ {MIN_STREAMS} at full size", met
-        ),
+        Figure("held-out streams per fix, fewest", text, target, met),
         *(_median_figure(condition) for condition in result.conditions),
-        *_agreement_figures(result.agreement),
+        *(_agreement_figures(result.agreement) if result.agreement else ()),
         *_gap_figures(fixes),
-        *_comparison_figures(result.comparisons),
+        *(_comparison_figures(result.comparisons) if result.comparisons else ()),
     ]
 
 
 def _median_figure(condition: Condition) -> Figure:
-    found = f"{_observed(condition)}; {int(condition.observed.sum())} of {len(condition.first)} streams diverged"
+    median, text = condition.median, f"not reached within {condition.steps:,} steps"
+    if median.median is not None:
+        upper = f"{median.high:,.0f}" if median.high is not None else f"beyond {condition.steps:,}"
+        text = f"{median.median:,.0f} ({median.low:,.0f} to {upper})"
+    text += f"; {int(condition.observed.sum())} of {len(condition.first)} streams diverged"
     if condition.predicted_median is not None and condition.predicted_interval is not None:
         low, high = condition.predicted_interval
-        found += f"; predicted {condition.predicted_median:,.0f} ({low:,.0f} to {high:,.0f})"
-    return Figure(f"median step of first divergence, {condition.fix}, {condition.group}", found)
+        text += f"; predicted {condition.predicted_median:,.0f} ({low:,.0f} to {high:,.0f})"
+    return Figure(f"median step of first divergence, {condition.fix}, {condition.group}", text)
 
 
-def _observed(condition: Condition) -> str:
-    median = condition.median
-    if median.median is None:
-        return f"not reached within {condition.steps:,} steps"
-    upper = f"{median.high:,.0f}" if median.high is not None else f"beyond {condition.steps:,}"
-    return f"{median.median:,.0f} ({median.low:,.0f} to {upper})"
-
-
-def _agreement_figures(agreement: Agreement | None) -> Iterable[Figure]:
-    if agreement is None:
-        return
-    n = len(agreement.points)
-    where = f"{n} medians (fix × group), calibration windows against held-out streams"
+def _agreement_figures(agreement: Agreement) -> Iterator[Figure]:
+    spearman, slope, error = (
+        f"{value.estimate:.2f} ({value.low:.2f} to {value.high:.2f})"
+        for value in (agreement.spearman, agreement.slope, agreement.error_factor)
+    )
+    where = f"{agreement.medians} medians (fix × group), calibration windows against held-out streams"
     yield Figure(
         f"Spearman's correlation of predicted and observed medians, {where}",
-        f"{_interval(agreement.spearman)}; permutation p = {agreement.permutation_p:.2g}",
+        f"{spearman}; permutation p = {agreement.permutation_p:.2g}",
     )
-    yield Figure("calibration slope, log observed median on log predicted (1 is right)", _interval(agreement.slope))
-    rival = agreement.greedy_error_factor
-    yield Figure(
-        "mean absolute error of the predicted median, as a factor (1 is right)",
-        f"{_interval(agreement.error_factor)}×",
-        met=None,
-        rivals={} if rival is None else {"flips of the most likely token as hazard": f"{rival:.2f}×"},
-    )
+    yield Figure("calibration slope, log observed median on log predicted (1 is right)", slope)
+    greedy = agreement.greedy_error_factor
+    rivals = {} if greedy is None else {"flips of the most likely token as hazard": f"{greedy:.2f}×"}
+    yield Figure("mean absolute error of the predicted median, as a factor (1 is right)", f"{error}×", rivals=rivals)
 
 
-def _interval(value: Interval) -> str:
-    return f"{value.estimate:.2f} ({value.low:.2f} to {value.high:.2f})"
+def _gap_figures(fixes: list[Condition]) -> list[Figure]:
+    gaps = [(gap, f"{c.fix}, {c.group}") for c in fixes if (gap := c.largest_gap) is not None]
+    if not gaps:
+        return []
+    gap, where = max(gaps, key=lambda pair: pair[0])
+    name = "largest distance between predicted and observed survival, over all fixes and steps"
+    return [Figure(name, f"{gap:.3f} ({where})")]
 
 
-def _gap_figures(fixes: list[Condition]) -> Iterable[Figure]:
-    gaps = {f"{c.fix}, {c.group}": c.largest_gap for c in fixes if c.largest_gap is not None}
-    if gaps:
-        worst = max(gaps, key=lambda name: gaps[name] or 0.0)
-        yield Figure(
-            name="largest distance between predicted and observed survival, over all fixes and steps",
-            target="",
-            found=f"{gaps[worst]:.3f} ({worst})",
-        )
-
-
-def _comparison_figures(comparisons: tuple[Comparison, ...]) -> Iterable[Figure]:
-    if not comparisons:
-        return
+def _comparison_figures(comparisons: list[Comparison]) -> Iterator[Figure]:
     alike = [c for c in comparisons if c.p > ALPHA]
     names = "; ".join(f"{c.first} and {c.second} ({c.group}, p = {c.p:.2g})" for c in alike)
     yield Figure(

@@ -21,7 +21,7 @@ SEED = 20_260_000  # of the sampling noise; chunk c of held-out streams draws fr
 FIXES = ("query_to_half", "kv_to_query", "full_float32", "bfloat16", "float16", "autocast")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Group:
     """Conditions that share one reference; `steps` says until when a stream is observed under each."""
 
@@ -50,6 +50,11 @@ class Design:
         """Held-out streams per condition."""
         return N_SPEAKERS * self.segments * self.held_out
 
+    @property
+    def longest(self) -> int:
+        """Steps of the longest stream."""
+        return max(max(group.steps.values()) for group in self.groups)
+
 
 DESIGNS: Mapping[Size, Design] = {
     # Half formats leave within 50 to 400 steps, the casts around 1500. float32 stays for hundreds of thousands: it is
@@ -60,17 +65,9 @@ DESIGNS: Mapping[Size, Design] = {
         calibration_steps=412,  # until the ring of 512 is full
         chunk_streams=54,
         groups=(
-            Group(
-                checkpoint_dtype="float32",
-                temperature=0.65,
-                steps=dict.fromkeys(FIXES, 2000)
-                | {"full_float32": 400, "noise_floor": 400, "control_rope_bfloat16": 400},
-            ),
-            Group(
-                checkpoint_dtype="bfloat16",
-                temperature=1.0,
-                steps={"bfloat16": 400, "float16": 400, "autocast": 400},
-            ),
+            Group("float32", 0.65, dict.fromkeys(FIXES, 2000)
+                  | dict.fromkeys(("full_float32", "noise_floor", "control_rope_bfloat16"), 400)),
+            Group("bfloat16", 1.0, dict.fromkeys(("bfloat16", "float16", "autocast"), 400)),
         ),
     ),
     "quick": Design(
@@ -78,9 +75,9 @@ DESIGNS: Mapping[Size, Design] = {
         held_out=3,
         calibration_steps=60,
         chunk_streams=36,
-        groups=(Group(checkpoint_dtype="float32", temperature=0.65, steps=dict.fromkeys(FIXES, 200)),),
+        groups=(Group("float32", 0.65, dict.fromkeys(FIXES, 200)),),
     ),
-}
+}  # fmt: skip
 
 
 def window_starts(script_frames: int, design: Design, *, stream_frames: int) -> tuple[list[int], list[int]]:

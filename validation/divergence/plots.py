@@ -20,12 +20,15 @@ from validation.divergence.plan import FIXES
 
 def draw(result: Result, out: Path) -> list[Path]:
     """Write ``divergence-survival.png`` and, where three medians are known, ``divergence-calibration.png``."""
-    files = save(draw_survival(result.conditions), out, "divergence-survival")
+    figures = {"survival": draw_survival(result.conditions)}
     if result.agreement is not None:
-        files += save(draw_calibration(result), out, "divergence-calibration")
-    for drawing in [file for file in files if file.suffix != ".png"]:
-        drawing.unlink()  # the PNGs are what is committed
-    return [file for file in files if file.suffix == ".png"]
+        figures["calibration"] = draw_calibration(result)
+    files = []
+    for name, figure in figures.items():
+        png, svg = save(figure, out, f"divergence-{name}")
+        svg.unlink()  # the PNGs are what is committed
+        files.append(png)
+    return files
 
 
 def draw_survival(conditions: Sequence[Condition]) -> Figure:

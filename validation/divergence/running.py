@@ -9,7 +9,10 @@ what comes after it decides nothing here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +20,10 @@ from torch import Tensor
 
 from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.codec import CODEBOOK_SIZE, N_CODEBOOKS
+from precision_eval.cases.voice.conditions import noise_seed, opened
 from precision_eval.cases.voice.synthesis import Decoder, Frames, GumbelNoise, Stream, stacked, teacher_forced_inputs
-from validation.divergence.plan import N_SPEAKERS, PROMPT_FRAMES, Design, window_starts
+from validation.divergence.plan import BIN_STEPS, N_SPEAKERS, PROMPT_FRAMES, SEED, Design, Group, window_starts
+from validation.divergence.prediction import binned, mismatch_probability, step_hazards
 
 
 @dataclass(frozen=True)
@@ -46,23 +51,21 @@ class Voices:
         return self.given[:, PROMPT_FRAMES + step + 1, step + 1 :]
 
 
-def load_voices(design: Design, *, n_steps: int) -> tuple[list[Stream], list[Stream]]:
+def load_voices(design: Design) -> tuple[list[Stream], list[Stream]]:
     """Return the calibration windows and the held-out streams, speakers in turn."""
-    stream_frames = PROMPT_FRAMES + n_steps + N_CODEBOOKS
-    window_frames = PROMPT_FRAMES + design.calibration_steps
-    rounds = (_empty(design.segments), _empty(design.segments * design.held_out))
-    for script in load_streams(N_SPEAKERS, n_frames=1):
-        starts = window_starts(len(script.tokens), design, stream_frames=stream_frames)
-        for turns, places, length in zip(rounds, starts, (window_frames, stream_frames), strict=True):
-            for turn, start in zip(turns, places, strict=True):
-                rows = slice(start, start + length)
-                turn.append(Stream(script.conditioning[rows], script.tokens[rows]))
-    calibration, held_out = ([stream for turn in turns for stream in turn] for turns in rounds)
-    return calibration, held_out
+    stream_frames = PROMPT_FRAMES + design.longest + N_CODEBOOKS
+    scripts = load_streams(N_SPEAKERS, n_frames=1)
+    starts = [window_starts(len(script.tokens), design, stream_frames=stream_frames) for script in scripts]
 
+    def cut(turns: list[list[int]], length: int) -> list[Stream]:
+        return [
+            Stream(script.conditioning[start : start + length], script.tokens[start : start + length])
+            for turn in zip(*turns, strict=True)
+            for script, start in zip(scripts, turn, strict=True)
+        ]
 
-def _empty(count: int) -> list[list[Stream]]:
-    return [[] for _ in range(count)]
+    windows, held_out = ([pair[i] for pair in starts] for i in (0, 1))
+    return cut(windows, PROMPT_FRAMES + design.calibration_steps), cut(held_out, stream_frames)
 
 
 def gumbel_noise(seed: int, n_streams: int) -> GumbelNoise:
@@ -125,3 +128,64 @@ def forced_logits(decoder: Decoder, voices: Voices, *, n_steps: int) -> Iterator
         frame = PROMPT_FRAMES + step
         logits = decoder.step(voices.given[:, frame : frame + 1], voices.frames.rows(frame, 1))[:, 0]
         yield logits.double().numpy()
+
+
+class Runner:
+    """Runs trials; what several share (the voices, the reference's logits and path) is made once in a row."""
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        self.voices = lru_cache(maxsize=1)(self._voices)
+        self.true_logits = lru_cache(maxsize=1)(self._true_logits)
+        self.path = lru_cache(maxsize=1)(self._path)
+
+    def hazards(self, group: Group, condition: str) -> dict[str, Any]:
+        """Teacher-force the calibration windows: hazards, and the flip rate of the most likely token beside them."""
+        truth = self.true_logits(group.checkpoint_dtype)
+        mismatch, flips = [], []
+        for candidate, reference in zip(self._logits(condition, group.checkpoint_dtype), truth, strict=True):
+            mismatch.append(mismatch_probability(reference, candidate, temperature=group.temperature))
+            flips.append((candidate.argmax(-1) != reference.argmax(-1)).any(axis=-1))
+        return {
+            "kind": "hazards",
+            "steps": len(truth),
+            "bin_steps": BIN_STEPS,
+            "hazard": [[float(f"{h:.3e}") for h in stream] for stream in binned(step_hazards(np.stack(mismatch)))],
+            "greedy_flips_per_step": round(float(np.mean(flips)), 6),
+        }
+
+    def streams(self, group: Group, chunk: int, condition: str) -> dict[str, Any]:
+        """Run a chunk of held-out streams until every one has left the reference's path."""
+        seed, voices, n_steps = SEED + chunk, self.voices(chunk), group.steps[condition]
+        path = self.path(chunk, group.checkpoint_dtype, group.temperature, max(group.steps.values()))
+        noise = gumbel_noise(noise_seed(condition, seed), len(voices))
+        with _opened(condition, voices, n_steps, group.checkpoint_dtype) as decoder:
+            first = first_divergence(decoder, voices, noise, path, n_steps=n_steps, temperature=group.temperature)
+        return {"kind": "streams", "seed": seed, "steps": n_steps, "first": first.tolist()}
+
+    def _voices(self, chunk: int | None) -> Voices:
+        """The speech of a trial: the calibration windows, or a chunk of held-out streams."""
+        calibration, held_out = load_voices(self.design)
+        size = self.design.chunk_streams
+        chosen = calibration if chunk is None else held_out[chunk * size : (chunk + 1) * size]
+        return Voices.of(chosen, n_frames=len(chosen[0].tokens))
+
+    def _logits(self, condition: str, checkpoint_dtype: str) -> Iterator[np.ndarray]:
+        voices, n_steps = self.voices(None), self.design.calibration_steps
+        with _opened(condition, voices, n_steps, checkpoint_dtype) as decoder:
+            yield from forced_logits(decoder, voices, n_steps=n_steps)
+
+    def _true_logits(self, checkpoint_dtype: str) -> list[np.ndarray]:
+        return list(self._logits("reference", checkpoint_dtype))
+
+    def _path(self, chunk: int, checkpoint_dtype: str, temperature: float, n_steps: int) -> Tensor:
+        voices = self.voices(chunk)
+        noise = gumbel_noise(SEED + chunk, len(voices))
+        with _opened("reference", voices, n_steps, checkpoint_dtype) as decoder:
+            return reference_path(decoder, voices, noise, n_steps=n_steps, temperature=temperature)
+
+
+def _opened(condition: str, voices: Voices, n_steps: int, checkpoint_dtype: str) -> AbstractContextManager[Decoder]:
+    """The voice in a condition, with a ring no longer than the run."""
+    n_frames = PROMPT_FRAMES + n_steps
+    return opened(condition, n_streams=len(voices), n_frames=n_frames, checkpoint_dtype=checkpoint_dtype)
