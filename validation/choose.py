@@ -17,15 +17,22 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from precision_eval.cases.systems import case_by_id
+from precision_eval.core import cells
+from precision_eval.core.environment import collect, store_environment
 from precision_eval.core.errors import CandidateError
 from precision_eval.core.records import Record
+from precision_eval.core.workers import call_isolated
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.measure.registry import run_cell
 from precision_eval.results.choose import POLICIES, Choice, Constraints, Group, choose_from, groups_of
 from precision_eval.results.choose.choosing import value_of
 from precision_eval.stats import student_quantile
@@ -40,14 +47,15 @@ baseline's time."""
 TARGET = 0.95
 _MARGIN = 0.002
 
+Question = tuple[str, str, Constraints]
+"""Policy, name of the limits, limits."""
+
 
 # ---- measuring
 
 
 def _campaign(options: Options) -> str:
     """Name everything that re-runs must share."""
-    from precision_eval.core.environment import collect, store_environment
-
     environment = options["campaign"] or store_environment(collect("cpu"), options.out)
     return f"{environment[:12]}/{options['budget_s']:g}s/{options['processes']}p"
 
@@ -61,8 +69,6 @@ def _trials(options: Options) -> list[Trial]:
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     """Measure each re-run in a worker of its own, which like a run's has an address space of its own."""
-    from precision_eval.core.workers import call_isolated
-
     for key, job, _ in trials:
         given = (job, options["processes"], options["budget_s"], _campaign(options))
         records = call_isolated("validation.choose:_records", *given, start="spawn")
@@ -72,37 +78,25 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
 
 
 def _records(job: tuple[str, str, str], processes: int, budget_s: float, environment: str) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-    from datetime import UTC, datetime
-
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.core.cells import Cell, Options
-    from precision_eval.fixes.catalog import FIXES
-    from precision_eval.measure.registry import run_cell
-
     case, size, what = job
     fixes = tuple(fix.id for fix in FIXES if fix.id != "dynamo_fallback" and case_by_id(case).takes(fix.id))
-    options = Options(budget_s=budget_s, processes=processes, seed=0 if what == "exact" else int(what[1:]))
-    alone = [(fix,) for fix in fixes]
-    groups = {"drift": alone, "memory": alone} if what == "exact" else {"latency": [fixes]}
+    options = cells.Options(budget_s=budget_s, processes=processes, seed=0 if what == "exact" else int(what[1:]))
+    groups = [("drift", (fix,)) for fix in fixes] + [("memory", (fix,)) for fix in fixes]
+    if what != "exact":
+        groups = [("latency", fixes)]
     shared: dict[str, Any] = {"case": case, "mode": "eager", "device": "cpu", "size": size, "threads": 1}
-    cells = [
-        Cell(**shared, fixes=group, measure=measure, options=options)
-        for measure, of_measure in groups.items()
-        for group in of_measure
-    ]
+    run: dict[str, Any] = {"wall_s": 0.0, "started_at": datetime.now(UTC).isoformat(), "environment": environment}
     records = []
-    started = datetime.now(UTC).isoformat()
     with tempfile.TemporaryDirectory() as folder:
-        for cell in cells:
-            outcomes = run_cell(cell, Path(folder)).outcomes
+        for measure, group in groups:
+            cell = cells.Cell(**shared, fixes=group, measure=measure, options=options)
             records += [
                 Record(
-                    **shared, cell=cell.fix_id(outcome.fix), case_digest=case_by_id(case).digest, measure=cell.measure,
-                    fix=outcome.fix, role=outcome.role, status=outcome.status, reason=outcome.reason, data=outcome.data,
-                    wall_s=0.0, started_at=started, environment=environment,
+                    **shared, **run, cell=cell.fix_id(outcome.fix), case_digest=case_by_id(case).digest,
+                    measure=measure, fix=outcome.fix, role=outcome.role, status=outcome.status,
+                    reason=outcome.reason, data=outcome.data,
                 )
-                for outcome in outcomes
+                for outcome in run_cell(cell, Path(folder)).outcomes
             ]  # fmt: skip
     return [asdict(record) for record in records]
 
@@ -110,8 +104,7 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
 # ---- questions and answers
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """What one re-run says to one question."""
 
     fix: str | None
@@ -130,8 +123,8 @@ def outcome_of(first: Said, second: Said) -> str:
     """Compare two answers."""
     if first.fix == second.fix:
         return "same"
-    for one, other in ((first, second), (second, first)):
-        if one.within_noise and (one.may_be_none if other.fix is None else other.fix in one.named):
+    for answer, other in ((first, second), (second, first)):
+        if answer.within_noise and (answer.may_be_none if other.fix is None else other.fix in answer.named):
             return "tie"
     return "differs"
 
@@ -142,7 +135,7 @@ def group_of(exact: Sequence[Mapping[str, Any]], run: Sequence[Mapping[str, Any]
     return group
 
 
-def questions_of(groups: Sequence[Group]) -> list[tuple[str, str, Constraints]]:
+def questions_of(groups: Sequence[Group]) -> list[Question]:
     """Return (policy, name, limits): every policy without limits and with each kind of limit."""
     limits = {
         "no limit": Constraints(),
@@ -155,30 +148,25 @@ def questions_of(groups: Sequence[Group]) -> list[tuple[str, str, Constraints]]:
     return [(policy, name, limit) for policy, (name, limit) in product(POLICIES, limits.items())]
 
 
-def answers(group: Group, questions: Sequence[tuple[str, str, Constraints]]) -> list[Said]:
+def answers(group: Group, questions: Sequence[Question]) -> list[Said]:
     """Ask one re-run every question."""
     return [said(choose_from(group, limits, policy=policy)) for policy, _, limits in questions]
 
 
-def rival_answers(group: Group, questions: Sequence[tuple[str, str, Constraints]]) -> list[Said]:
+def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
     """Ask the rival: point estimates alone."""
-    found = []
+    answers = []
     for policy, _, limits in questions:
         bounds = {axis: limits.limit(group, axis) for axis in limits.axes}
-        able = [
-            row
-            for row in group.curing
-            if row.time is not None
-            and row.drift is not None
-            and all(
-                (estimate := row.estimate(axis)) is not None and limit is not None and estimate.value <= limit
-                for axis, limit in bounds.items()
-            )
-        ]
+
+        def keeps(row: Any, bounds: Mapping[Any, float | None] = bounds) -> bool:
+            pairs = [(row.estimate(axis), limit) for axis, limit in bounds.items()]
+            return all(known is not None and limit is not None and known.value <= limit for known, limit in pairs)
+
+        able = [row for row in group.curing if row.time is not None and row.drift is not None and keeps(row)]
         best = min(able, key=lambda row: value_of(policy, row), default=None)
-        fix = None if best is None else best.fix
-        found.append(Said(fix, frozenset(() if fix is None else (fix,)), False))
-    return found
+        answers.append(Said(best and best.fix, frozenset([best.fix] if best else ()), False))
+    return answers
 
 
 def resampled(runs: Sequence[Sequence[Mapping[str, Any]]], rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -210,14 +198,13 @@ def shares(
 
 
 def _shares(cases: Sequence[Sequence[Sequence[Said]]]) -> dict[str, float]:
-    agree, same, ties = [], [], []
-    for case in cases:
-        for question in zip(*case, strict=True):
-            found = [outcome_of(*pair) for pair in combinations(question, 2)]
-            agree.append(np.mean([one != "differs" for one in found]))
-            same.append(np.mean([one == "same" for one in found]))
-            ties.append(np.mean([one.within_noise for one in question]))
-    return {"agree": float(np.mean(agree)), "same": float(np.mean(same)), "ties": float(np.mean(ties))}
+    questions = [question for case in cases for question in zip(*case, strict=True)]
+    words = [[outcome_of(*pair) for pair in combinations(question, 2)] for question in questions]
+    return {
+        "agree": float(np.mean([np.mean([word != "differs" for word in pairs]) for pairs in words])),
+        "same": float(np.mean([np.mean([word == "same" for word in pairs]) for pairs in words])),
+        "ties": float(np.mean([np.mean([answer.within_noise for answer in question]) for question in questions])),
+    }
 
 
 def _with_pairs(rng: np.random.Generator, size: int) -> list[int]:
@@ -261,7 +248,7 @@ def _combined(logs: np.ndarray, *, candidates: int) -> dict[str, Any]:
     }
 
 
-Ask = Callable[[Group, Sequence[tuple[str, str, Constraints]]], list[Said]]
+Ask = Callable[[Group, Sequence[Question]], list[Said]]
 
 
 def asked(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[str, Any]]] | None = None) -> list:
@@ -277,43 +264,33 @@ def asked(case: Mapping[str, Any], ask: Ask, *, made: Sequence[Sequence[Mapping[
 
 def cases_of(lines: Sequence[Data], campaign: str) -> dict[str, Data]:
     """Return case → ``{"exact": records, "runs": [records, …]}`` of a campaign, of cases with two re-runs or more."""
-    found: dict[str, Data] = {}
+    cases: dict[str, Data] = {}
     here = [line for line in lines if str(line["key"]).endswith(f"@{campaign}")]
-    for line in sorted(here, key=_number):
-        case, what = "/".join(line["case"][:2]), line["case"][2]
-        entry = found.setdefault(case, {"exact": None, "runs": []})
-        if what == "exact":
+    for line in sorted(here, key=lambda line: int(line["case"][2].removeprefix("r").replace("exact", "-1"))):
+        entry = cases.setdefault("/".join(line["case"][:2]), {"exact": None, "runs": []})
+        if line["case"][2] == "exact":
             entry["exact"] = line["records"]
         else:
             entry["runs"].append(line["records"])
-    return {case: entry for case, entry in found.items() if entry["exact"] and len(entry["runs"]) > 1}
-
-
-def _number(line: Data) -> int:
-    what = str(line["case"][2])
-    return -1 if what == "exact" else int(what[1:])
+    return {case: entry for case, entry in cases.items() if entry["exact"] and len(entry["runs"]) > 1}
 
 
 def _summary(lines: list[Data], options: Options) -> Data | None:
     """Answer every question from the last campaign's lines; None where no case has two re-runs yet."""
-    campaign = str(lines[-1]["key"]).partition("@")[2]
-    if options["campaign"]:
-        campaign = _campaign(options)
+    campaign = _campaign(options) if options["campaign"] else str(lines[-1]["key"]).partition("@")[2]
     cases = cases_of(lines, campaign)
     if not cases:
         return None
-    return {
-        "campaign": campaign, "figures": _rates(cases, made=options["resampled"]), "cases": _answers(cases),
-    }  # fmt: skip
+    return {"campaign": campaign, "figures": _rates(cases, made=options["resampled"]), "cases": _answers(cases)}
 
 
 def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    drawn = {built: [resampled(one["runs"], rng) for _ in range(made)] for built, one in cases.items()}
+    drawn = {name: [resampled(case["runs"], rng) for _ in range(made)] for name, case in cases.items()}
     ours = shares([asked(case, answers) for case in cases.values()], rng=rng)
-    again = shares([asked(one, answers, made=drawn[built]) for built, one in cases.items()], rng=rng)
-    theirs = shares([asked(one, rival_answers) for one in cases.values()], rng=rng)
-    runs = sum(len(one["runs"]) for one in cases.values())
+    again = shares([asked(case, answers, made=drawn[name]) for name, case in cases.items()], rng=rng)
+    theirs = shares([asked(case, rival_answers) for case in cases.values()], rng=rng)
+    runs = sum(len(case["runs"]) for case in cases.values())
     rows = [
         (f"re-runs agree: the same fix, or a tie that names it ({runs} re-runs)", ours["agree"], TARGET),
         ("of these, the same fix", ours["same"], None),
@@ -321,21 +298,15 @@ def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
         ("re-runs made of resampled processes agree", again["agree"], TARGET),
         ("rival: best point estimates, no ties: agree", theirs["agree"], None),
     ]
-    return [_row(name, found, target) for name, found, target in rows]
-
-
-def _row(name: str, found: tuple[float, float, float], target: float | None) -> dict[str, Any]:
-    value, low, high = found
-    return {
-        "name": name,
-        "value": value,
-        "low": low,
-        "high": high,
-        "least": target,
-        "found": f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
-        "target": "" if target is None else f"≥ {100 * target:.0f} %",
-        "met": None if target is None else value >= target,
-    }
+    return [
+        {
+            **{"name": name, "value": value, "low": low, "high": high, "least": target},
+            "found": f"{100 * value:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
+            "target": "" if target is None else f"≥ {100 * target:.0f} %",
+            "met": None if target is None else value >= target,
+        }
+        for name, (value, low, high), target in rows
+    ]
 
 
 def _answers(cases: Mapping[str, Data]) -> list[dict[str, Any]]:

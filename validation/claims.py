@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,18 +17,24 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from precision_eval.cases.systems import case_by_id
+from precision_eval.cases.voice.model import VoiceAttention, rotate
 from precision_eval.core.environment import git_commit
-from precision_eval.run.executor import BLAS_THREADS
+from precision_eval.core.workers import call_isolated, use_one_blas_thread
+from precision_eval.fixes import fix_by_id
+from precision_eval.measure.latency import Candidate, compare_latency
+from precision_eval.measure.memory import peak_rss_bytes
+from precision_eval.measure.synthesis import synthesise
+from precision_eval.stats import PairedRatio
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from precision_eval.stats import PairedRatio
-
+_COMMAND = ("-m", "precision_eval.cli")
 HELP_TARGET_S = 0.4
 OVERHEAD_TARGET = 0.01
 STEADY_BLOCK_S = 0.1
@@ -45,24 +50,21 @@ def _claim(claim: str, target: str, found: str, met: bool) -> Data:
 
 def help_is_quick() -> list[Data]:
     """Time ``precision-eval --help`` as a user meets it, and look at what it imported."""
-    command = [sys.executable, "-m", "precision_eval.cli", "--help"]
     times_s = []
     for _ in range(7):
         start_s = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([sys.executable, *_COMMAND, "--help"], check=True, capture_output=True)
         times_s.append(time.perf_counter() - start_s)
-    traced = [sys.executable, "-X", "importtime", *command[1:]]
+    traced = [sys.executable, "-X", "importtime", *_COMMAND, "--help"]
     imports = subprocess.run(traced, check=True, capture_output=True, text=True).stderr
     has_torch = any(line.split("|")[-1].strip() == "torch" for line in imports.splitlines())
-    found = f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}"
+    text = f"{median(times_s):.2f} s, torch {'imported' if has_torch else 'not imported'}"
     met = median(times_s) <= HELP_TARGET_S and not has_torch
-    return [_claim("precision-eval --help, median of 7", f"≤ {HELP_TARGET_S} s, no torch", found, met)]
+    return [_claim("precision-eval --help, median of 7", f"≤ {HELP_TARGET_S} s, no torch", text, met)]
 
 
 def _attention_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
     """The attention call of :mod:`precision_eval.cases.systems.attention` with the cast written out."""
-    import torch.nn.functional as F
-
     buffers: Any = model
 
     def kv_to_query(query: torch.Tensor) -> torch.Tensor:
@@ -77,9 +79,6 @@ def _attention_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tens
 
 def _voice_in_source(model: nn.Module, fix: str) -> Callable[..., torch.Tensor]:
     """The voice's decode step with the casts written into its attention."""
-    import torch.nn.functional as F
-
-    from precision_eval.cases.voice.model import VoiceAttention, rotate
 
     class EditedAttention(VoiceAttention):
         def forward(
@@ -109,41 +108,24 @@ def _sharing(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())})
 
 
-def applying_costs_nothing(case: str, size: str, fix: str, *, budget_s: float) -> list[Data]:
-    """Compare a fix applied from outside with the same cast written into the source."""
-    ratio, identical = _outside_over_source(case, size, fix, IN_SOURCE[case], budget_s=budget_s)
-    interval = f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}]"
-    return [
-        _claim(
-            f"{fix} from outside ÷ in the source, {case}",
-            f"1 ± {OVERHEAD_TARGET}, bit-identical",
-            f"{interval}, {'bit-identical' if identical else 'outputs differ'}",
-            identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET,
-        )
-    ]
-
-
 IN_SOURCE = {"attention-decode": _attention_in_source, "voice": _voice_in_source}
 
 
-def _outside_over_source(
-    case: str,
-    size: str,
-    fix: str,
-    in_source: Callable[[nn.Module, str], Callable[..., torch.Tensor]],
-    *,
-    budget_s: float,
-) -> tuple[PairedRatio, bool]:
+def applying_costs_nothing(case: str, size: str, fix: str, *, budget_s: float) -> list[Data]:
+    """Compare a fix applied from outside with the same cast written into the source."""
+    ratio, identical = _outside_over_source(case, size, fix, budget_s=budget_s)
+    interval = f"{ratio.ratio:.4f} [{ratio.ratio_low:.4f}, {ratio.ratio_high:.4f}]"
+    text = f"{interval}, {'bit-identical' if identical else 'outputs differ'}"
+    met = identical and abs(ratio.ratio - 1) <= OVERHEAD_TARGET
+    target = f"1 ± {OVERHEAD_TARGET}, bit-identical"
+    return [_claim(f"{fix} from outside ÷ in the source, {case}", target, text, met)]
+
+
+def _outside_over_source(case: str, size: str, fix: str, *, budget_s: float) -> tuple[PairedRatio, bool]:
     """Latency ratio of the two, and whether their outputs have the same bits."""
-    import torch
-
-    from precision_eval.cases.systems import case_by_id
-    from precision_eval.fixes import fix_by_id
-    from precision_eval.measure.latency import Candidate, compare_latency
-
     built = case_by_id(case).build(size, device="cpu", seed=0)
     applied = fix_by_id(fix).applied(_sharing(built.model))
-    written = in_source(_sharing(built.model), fix)
+    written = IN_SOURCE[case](_sharing(built.model), fix)
     with torch.no_grad():
         expected = written(*built.inputs)
     with applied:
@@ -151,7 +133,7 @@ def _outside_over_source(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = compare_latency(
+        ratios = compare_latency(
             {
                 "source": Candidate(partial(written, *built.inputs), torch.no_grad),
                 "outside": Candidate(partial(applied, *built.inputs), applied.agreeing),
@@ -167,33 +149,22 @@ def _outside_over_source(
         )
     finally:
         torch.set_num_threads(threads)
-    return found["outside"], identical
+    return ratios["outside"], identical
 
 
-_SYNTHESIS = """
-import json, sys, torch
-from pathlib import Path
-torch.set_num_threads(1)
-from precision_eval.measure.memory import peak_rss_bytes
-from precision_eval.measure.synthesis import synthesise
-data = synthesise("full_float32", minutes=float(sys.argv[1]), seed=0, wav_path=Path(sys.argv[2]),
-                  mode="eager", device="cpu", checkpoint_dtype="float32")
-print(json.dumps({**data, "rss_peak_bytes": peak_rss_bytes()}))
-"""
-
-
-def _synthesis_alone(minutes: float) -> dict[str, Any]:
-    """Synthesise in a process of its own, one thread."""
+def _synthesis(minutes: float) -> dict[str, Any]:
+    """Synthesise in this process, one thread."""
+    torch.set_num_threads(1)
+    options: dict[str, Any] = {"mode": "eager", "device": "cpu", "checkpoint_dtype": "float32", "seed": 0}
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-c", _SYNTHESIS, str(minutes), str(Path(folder) / "voice.wav")]
-        one_core = {**os.environ, **dict.fromkeys(BLAS_THREADS, "1")}
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=one_core)
-    return json.loads(done.stdout.splitlines()[-1])
+        data = synthesise("full_float32", minutes=minutes, wav_path=Path(folder) / "voice.wav", **options)
+    return {**data, "rss_peak_bytes": peak_rss_bytes()}
 
 
 def synthesis_is_quick_and_flat(*, minutes: float) -> list[Data]:
     """Speed of one stream on one core, and peak memory of a long synthesis over that of a minute."""
-    short, long = _synthesis_alone(1.0), _synthesis_alone(minutes)
+    use_one_blas_thread()
+    short, long = (call_isolated("validation.claims:_synthesis", length, start="spawn") for length in (1.0, minutes))
     growth, factor = long["rss_peak_bytes"] / short["rss_peak_bytes"], long["real_time_factor"]
     return [
         _claim(
@@ -211,28 +182,20 @@ def synthesis_is_quick_and_flat(*, minutes: float) -> list[Data]:
     ]
 
 
-_DRIFT = """
-import sys
-from pathlib import Path
-from precision_eval.cli.commands import main
-sys.argv = ["precision-eval", "run", "--case", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query",
-            "--streams", "4", "--steps", "100", "--out", sys.argv[1]]
-main()
-"""
-
-
 def drift_repeats() -> list[Data]:
     """Two runs of the teacher-forced drift in fresh processes give the same bits."""
-    found = []
+    measure = ("--case", "voice", "--measure", "teacher_forced_drift", "--fix", "kv_to_query")
+    runs = []
     for _ in range(2):
         with TemporaryDirectory() as folder:
             run_dir = Path(folder) / "run"
-            subprocess.run([sys.executable, "-c", _DRIFT, str(run_dir)], check=True, capture_output=True)
+            arguments = ("run", *measure, "--streams", "4", "--steps", "100", "--out", str(run_dir))
+            subprocess.run([sys.executable, *_COMMAND, *arguments], check=True, capture_output=True)
             lines = (run_dir / "records.jsonl").read_text(encoding="utf-8").splitlines()
         records = [record for record in map(json.loads, lines) if record["measure"] == "teacher_forced_drift"]
-        found.append({record["fix"]: json.dumps(record["data"], sort_keys=True) for record in records})
-    same = found[0] == found[1] and len(found[0]) > 0
-    text = f"{len(found[0])} records, {'bit-identical' if same else 'different'}"
+        runs.append({record["fix"]: json.dumps(record["data"], sort_keys=True) for record in records})
+    same = runs[0] == runs[1] and len(runs[0]) > 0
+    text = f"{len(runs[0])} records, {'bit-identical' if same else 'different'}"
     return [_claim("teacher-forced drift, two runs", "bit-identical records", text, same)]
 
 
