@@ -68,7 +68,7 @@ def plan(
     from precision_eval.core.table import print_table
     from precision_eval.studies.memory import PlannedCall, Planner, plan_all, planned_model
     from precision_eval.studies.memory.devices import DEVICES, choose_format
-    from precision_eval.studies.memory.text import device_lines, parse_bytes, plan_notes, plan_table
+    from precision_eval.studies.memory.plan import device_lines, parse_bytes, plan_notes, plan_table
 
     candidates, planned, capability = _fixes(fix), planned_model(model), _capability(device)
     memory = capability.memory_bytes if capability else None

@@ -91,6 +91,17 @@ def memory_text(size_bytes: float | None) -> str:
     return f"{size_bytes:.0f} B"
 
 
+_BYTE_UNITS = {"": 1} | {f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("kmgt", start=1)}
+_BYTE_UNITS |= {prefix: 10 ** (3 * power) for power, prefix in enumerate("kmgt", start=1)}
+
+
+def bytes_of(text: str) -> int | None:
+    """Read a size, such as ``2 GiB`` (2³⁰) or ``800MB`` (10⁶); None where it is none."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kmgt]?i?)b\s*", text, re.IGNORECASE | re.ASCII)
+    unit = _BYTE_UNITS.get(match[2].lower()) if match else None
+    return None if match is None or unit is None else int(float(match[1]) * unit)
+
+
 def duration_text(seconds: float | None) -> str:
     """Write seconds in the unit that reads best: ``310 µs``, ``4.1 ms``, ``1.2 s``."""
     if seconds is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.systems import CASES, Case
 from precision_eval.core.errors import ParameterError, RecordError, UnsupportedError
+from precision_eval.core.files import read_json, worked_out_from
 from precision_eval.core.records import STATUSES
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.results.messages import cleaned, find_members
@@ -91,28 +92,20 @@ def load_table(path: Path = TABLE) -> Table:
     """Read the table."""
     if not path.exists():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    content, columns = read_json(path), {}
+    with worked_out_from(path, remedy="restore it, or record anew"):
         if content["schema_version"] != SCHEMA_VERSION:
             raise RecordError(f"{path} has schema {content['schema_version']}, expected {SCHEMA_VERSION}; record anew")
-        columns = {
-            version: Column(
-                dict(column["digests"]), {key: Expectation(*value) for key, value in column["cells"].items()}
-            )
-            for version, column in content["columns"].items()
-        }
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}; give a table's JSON file") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, RecordError):
-            raise
-        raise RecordError(f"{path} is no expectation table ({error}); restore it, or record anew") from error
-    for version, column in columns.items():
-        for key, cell in column.cells.items():
-            if cell.status not in STATUSES:
-                known = ", ".join(STATUSES)
-                raise RecordError(f"{path}: {version} {key} has the status '{cell.status}'; known: {known}")
-    return dict(sorted(columns.items(), key=lambda item: version_key(item[0])))
+        for version in sorted(content["columns"], key=version_key):
+            column = content["columns"][version]
+            cells = {key: Expectation(*value) for key, value in column["cells"].items()}
+            columns[version] = Column(dict(column["digests"]), cells)
+            if strange := [key for key, cell in cells.items() if cell.status not in STATUSES]:
+                raise RecordError(
+                    f"{path}: {version} {strange[0]} has the status '{cells[strange[0]].status}'; "
+                    f"known: {', '.join(STATUSES)}"
+                )
+    return columns
 
 
 def save_table(table: Table, path: Path = TABLE) -> None:
@@ -204,11 +197,10 @@ def _observed(built: BuiltCase, fix: Fix, mode: str) -> Expectation:
 
 def _not_finite(output: Any) -> str | None:
     """Say which outputs hold NaN or infinity; None where all are finite."""
-    import torch
+    from precision_eval.fixes.packing import floating_leaves
 
-    tensors = output if isinstance(output, tuple | list) else (output,)
-    floating = [t for t in tensors if isinstance(t, torch.Tensor) and t.is_floating_point()]
-    broken = [number for number, tensor in enumerate(floating) if not bool(torch.isfinite(tensor).all())]
+    floating = floating_leaves(output)
+    broken = [number for number, tensor in enumerate(floating) if not bool(tensor.isfinite().all())]
     return f"output {broken} of {len(floating)} holds NaN or infinity" if broken else None
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.formatting import bytes_of
 from precision_eval.results.model import ONE_INPUT, SAME_MEMORY, SAME_TIME, Group, MissingMeasureError, Row
 from precision_eval.stats import EQUIVALENCE_ALPHA, ERROR_RATE, student_location, student_quantile
 
@@ -134,11 +135,6 @@ REFERENCE = "full_float32"
 
 FLAGS = {"time": "--min-speed", "drift": "--max-drift", "memory": "--max-memory"}
 
-_UNITS = {
-    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
@@ -231,15 +227,14 @@ def state_of(group: Group, axis: str, contender: Row, limit: float) -> State:
 
 def parse_memory(text: str) -> dict[str, int | float]:
     """Read a limit of memory."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-z×]+)\s*", text)
-    if found is not None and found[2] in ("x", "X", "×"):
-        return {"max_memory_ratio": float(found[1])}
-    unit = _UNITS.get(found[2].lower()) if found else None
-    if found is None or unit is None:
+    if ratio := re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*[xX×]\s*", text):
+        return {"max_memory_ratio": float(ratio[1])}
+    size = bytes_of(text)
+    if size is None:
         raise ParameterError(
             f"--max-memory '{text}' is no size; write a number and a unit, such as 2GiB, or a ratio such as 0.6x"
         )
-    return {"max_memory_bytes": int(float(found[1]) * unit)}
+    return {"max_memory_bytes": size}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ that a fix stores them as it stores weights. Building is cheap, as nothing is dr
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +21,11 @@ from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import cogvideo_t5_sizes, dia, dia_sizes, metavoice, metavoice_sizes
 from precision_eval.cases.systems.dia_sizes import GUIDANCE_ROWS
 from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
+from precision_eval.core.files import read_json
 
 DTYPES = ("as_shipped", "float16", "bfloat16", "float32")
 MOST_LAYERS = 1000
+_KEPT_WIDE = "wo"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,6 @@ class PlannedModel:
         return _repeated(case, self.guidance_rows, call.batch)
 
     def _store(self, model: nn.Module, call: PlannedCall) -> None:
-        import torch
-
         for name, parameter in model.named_parameters():
             wide = call.dtype == "float16" and self.keeps_wide and self.keeps_wide in name.split(".")
             if call.dtype != "as_shipped":
@@ -128,8 +127,6 @@ def _metavoice(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
     speaker = speaker if call.dtype == "as_shipped" else weights
 
     def decode() -> BuiltCase:
-        import torch
-
         case = metavoice.metavoice_case(
             size,
             device="cpu",
@@ -164,8 +161,6 @@ def _t5(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
     size = replace(cogvideo_t5_sizes.SIZES["full"], layers=layers["encode"], tokens=call.length, prompt=1)
 
     def encode() -> BuiltCase:
-        import torch
-
         from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
 
         model, dtype = T5Encoder(size, fused=False), getattr(torch, cogvideo_t5_sizes.DTYPE)
@@ -225,12 +220,7 @@ def planned_model(name: str) -> PlannedModel:
 
 
 def _from_config(path: Path) -> PlannedModel:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ParameterError(f"{path} cannot be read: {error.strerror}; give a JSON file or a model's name") from error
-    except ValueError as error:
-        raise ParameterError(f"{path} is no JSON: {error}; mend it, or give a model's name") from error
+    data = read_json(path)
     if not isinstance(data, dict):
         raise ParameterError(f"{path} holds {type(data).__name__}; expected an object")
     if not isinstance(data.get("model_type"), str):
@@ -238,11 +228,7 @@ def _from_config(path: Path) -> PlannedModel:
             f"{path}: model_type is {data.get('model_type')!r}; expected the config.json of a Hugging Face model, "
             "which names its type"
         )
-
     return model_of_config(path, data)
-
-
-_KEPT_WIDE = "wo"
 
 
 class _EncoderCall(nn.Module):

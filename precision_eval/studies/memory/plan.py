@@ -1,15 +1,16 @@
 """Memory of a model under each fix, and the largest length that fits a device: real calls on fake tensors, counted.
 
-Sizes are bytes. *Length* is the slots of a decoder's cache, or the tokens of an encoder alone; *batch* is sequences,
-and a model that runs conditional and unconditional rows side by side has twice as many rows. A total is a range: from
-what the call's tensors take on every machine to that plus a bound on the scratch memory of its kernels.
+Sizes are bytes, shown in powers of 1024. *Length* is the slots of a decoder's cache, or the tokens of an encoder alone;
+*batch* is sequences, and a model that runs conditional and unconditional rows side by side has twice as many rows. A
+total is a range: from what the call's tensors take on every machine to that plus a bound on the scratch memory of its
+kernels.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -20,9 +21,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.core.errors import UnsupportedError
+from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.formatting import MISSING, bytes_of, memory_text, yes_no
+from precision_eval.core.table import Table
 from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.studies.memory.counting import UNPLANNABLE, counted_call, fake_tensors, stored_bytes
+from precision_eval.studies.memory.devices import FormatChoice
 from precision_eval.studies.memory.models import PlannedCall, PlannedModel, is_cache
 
 PlanStatus = Literal["runs", "raises", "unsupported"]
@@ -260,8 +264,7 @@ def _kind(name: str, tensor: torch.Tensor) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 @contextmanager
@@ -277,3 +280,86 @@ def plan_all(
 ) -> list[FixPlan]:
     """Plan several fixes, in their order."""
     return [planner.plan(call, fix, device_memory_bytes=device_memory_bytes) for fix in fixes]
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size."""
+    size = bytes_of(text)
+    if size is None:
+        raise ParameterError(f"device memory '{text}' is no size; write a number and a unit, such as 16GiB or 15.8GB")
+    if size < 1:
+        raise ParameterError(f"device memory '{text}' is nothing; give the memory of the device, such as 16GiB")
+    return size
+
+
+def _longest(plan: FixPlan) -> str:
+    if plan.largest_length is None:
+        return MISSING
+    marks = {"positions": f"{plan.largest_length}*", "search": f">{plan.largest_length}"}
+    return marks.get(plan.limited_by, str(plan.largest_length))
+
+
+def plan_table(
+    model: PlannedModel, call: PlannedCall, plans: Sequence[FixPlan], *, device_memory_bytes: int | None
+) -> Table:
+    """Lay the plans out, one row per fix."""
+    within = f", in {memory_text(device_memory_bytes)}" if device_memory_bytes else ""
+    columns = ["fix", "weights", "cache", "call", "casts", "total", "at most"]
+    rows = []
+    for plan in plans:
+        sizes = (plan.weights_bytes, plan.self_cache_bytes + plan.cross_cache_bytes, plan.call_bytes, plan.casts_bytes)
+        total = "raises" if plan.status == "raises" else memory_text(plan.total_bytes)
+        row = [plan.fix, *map(memory_text, sizes), total, memory_text(plan.total_high_bytes)]
+        rows.append((*row, yes_no(plan.fits), _longest(plan)) if device_memory_bytes else tuple(row))
+    if device_memory_bytes:
+        columns += ["fits", "longest"]
+    return Table(
+        title=f"{model.name}, batch {call.batch}, length {call.length}{within}",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        align="l" + "r" * (len(columns) - 1),
+        notes=(
+            "call: the least that one call holds at its peak; casts: the part of it that is copies into another dtype; "
+            "at most: with all the scratch memory that its kernels may take",
+        ),
+    )
+
+
+def plan_notes(
+    model: PlannedModel, call: PlannedCall, plans: Sequence[FixPlan], *, device_memory_bytes: int | None
+) -> list[str]:
+    """Say what the table cannot: why a fix does not run, what the model asks for, what to do where nothing fits."""
+    lines = [f"{plan.fix} {plan.status}: {plan.reason}" for plan in plans if plan.status != "runs"]
+    if any(plan.limited_by == "positions" for plan in plans):
+        lines.append(f"* all {model.longest} learned positions")
+    if model.keeps_wide:
+        lines.append(
+            f"the fix float16, or .half(), also stores the projection '{model.keeps_wide}' in float16, which the "
+            "source keeps in float32 because it overflows (cogvideo-t5-encoder ends in NaN): on a device whose format "
+            "is float16 take --dtype float16 with the fix as_shipped, which keeps it"
+        )
+    lines += model.notes
+    if call.length > model.default_length:
+        lines.append(f"length {call.length} is beyond the configuration's longest, {model.default_length}")
+    running = [plan for plan in plans if plan.fits is not None]
+    if running and not any(plan.fits for plan in running):
+        best = min(running, key=lambda plan: plan.total_high_bytes or 0)
+        remedy = (
+            f"shorten to {best.largest_length}" if best.largest_length else "use a smaller batch or a larger device"
+        )
+        lines.append(
+            f"nothing is sure to fit in {memory_text(device_memory_bytes)}: {best.fix} needs least, "
+            f"{memory_text(best.total_bytes)} to {memory_text(best.total_high_bytes)}; {remedy}"
+        )
+    return lines
+
+
+def device_lines(choices: Sequence[FormatChoice]) -> list[str]:
+    """Say for each device which format is its own, and which are native; :func:`plan_notes` speaks of the model."""
+    lines = []
+    for choice in choices:
+        kinds = ", ".join(f"{name} {support.kind}" for name, support in choice.formats.items())
+        lines.append(f"{choice.device}: its format is {choice.dtype}; {kinds}")
+    if len(choices) == 1:
+        lines += [f"  {reason}" for reason in choices[0].reasons]
+    return lines

@@ -1,8 +1,17 @@
-"""How much is measured: :data:`FULL` for a history, :data:`QUICK` to see that everything runs.
+"""What is tracked over commits and torch versions: efforts, places, metrics, the selection, and digests of all that.
 
 Conventions: seconds. A sweep that visits torch versions in rounds times one process of the paired latency at each
 visit and says which in :data:`PROCESS_VARIABLE`: the number is part of the seed of its order and memory. Quick figures
-are no data: fewer processes, shorter streams, and tiny sizes where there are any.
+are no data: fewer processes, shorter streams, and tiny sizes where there are any. *Not applicable* is what cannot be
+(the device lacks it, the fix has no such mode); everything else that leaves no figure is a *failure* and shows its
+message, never a gap.
+
+Everything that the registries hold is tracked eager, at its default sizes: status, drift and memory of all, times of
+one case per system (:data:`TIMED_CASES`), whose variants differ in where the dtypes split and hardly in speed.
+Compiling costs seconds per fix and process, so :data:`COMPILED` names the few that are tracked compiled, each at its
+first default size. A digest (SHA-256) changes whenever a definition does, which starts a new series. A fix is not part
+of a benchmark's version: it is a parameter, and a redefined one gets a new label through its revision, so that the
+other fixes' series go on. Importing this loads neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -16,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from precision_eval.cases.systems import Case, all_cases, case_by_id
-from precision_eval.core.cells import Cell, Options, Outcome
+from precision_eval.core.cells import Options, Outcome
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
 from precision_eval.core.records import STATUSES, Record
 from precision_eval.fixes.catalog import FIXES, Fix
@@ -48,11 +57,6 @@ QUICK = Effort(
     tiny=True,
     compiled_fixes=("as_shipped", "full_float32"),
 )
-
-
-def process_numbers(effort: Effort, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
-    """Return the numbers of the processes in which latencies are to be timed."""
-    return numbers_of_processes(effort.options.processes, environ)
 
 
 def numbers_of_processes(count: int, environ: Mapping[str, str] | None = None) -> tuple[int, ...]:
@@ -98,19 +102,6 @@ class TrackedCell:
         if effort.tiny and "tiny" in self.entry.sizes:
             return TrackedCell(case=self.case, mode=self.mode, size="tiny")
         return self
-
-    def cell(self, fixes: tuple[str, ...], measure: str, options: Options) -> Cell:
-        """Return the suite's cell of these fixes."""
-        return Cell(
-            case=self.case,
-            fixes=fixes,
-            mode=self.mode,
-            device=DEVICE,
-            size=self.size,
-            threads=THREADS,
-            measure=measure,
-            options=options,
-        )
 
     def checked_fix(self, label: str, effort: Effort) -> Fix:
         """Return the fix of a label if it has a meaning here."""
@@ -199,69 +190,39 @@ METRICS: tuple[TrackedMetric, ...] = (
     TrackedMetric(id="time", title="time of a call", unit="seconds", measures=()),
     TrackedMetric(id="peakmem", title="peak resident memory of the process", unit="bytes", measures=()),
     TrackedMetric(
-        id="status",
-        title="status",
+        id="status", title="status", measures=("trace",),
         unit=", ".join(f"{number} {status}" for number, status in enumerate(STATUSES, start=1)),
-        measures=("trace",),
     ),
     TrackedMetric(
-        id="drift",
-        title="drift",
-        unit="relative error to float64",
-        measures=("drift", "teacher_forced_drift"),
-        path=("relative_error",),
+        id="drift", title="drift", unit="relative error to float64",
+        measures=("drift", "teacher_forced_drift"), path=("relative_error",),
     ),
     TrackedMetric(
-        id="peak_bytes",
-        title="allocated by a call",
-        unit="bytes",
-        measures=("memory",),
-        path=("allocated_peak_bytes",),
+        id="peak_bytes", title="allocated by a call", unit="bytes",
+        measures=("memory",), path=("allocated_peak_bytes",),
     ),
     TrackedMetric(
-        id="stored_bytes",
-        title="weights and caches",
-        unit="bytes",
-        measures=("memory",),
-        path=("storage_bytes",),
+        id="stored_bytes", title="weights and caches", unit="bytes", measures=("memory",), path=("storage_bytes",),
     ),
     TrackedMetric(
-        id="latency_ratio",
-        title="latency, paired with full_float32",
-        unit="ratio to full_float32",
-        measures=("latency",),
-        path=("ratio_to_baseline",),
-        samples=True,
-        revision=2,
+        id="latency_ratio", title="latency, paired with full_float32", unit="ratio to full_float32",
+        measures=("latency",), path=("ratio_to_baseline",), samples=True, revision=2,
     ),
     TrackedMetric(
-        id="latency_to_anchor",
-        title="latency, paired with a fixed computation",
-        unit="ratio to the anchor",
-        measures=("latency",),
-        path=("ratio_to_anchor",),
-        samples=True,
-        revision=2,
+        id="latency_to_anchor", title="latency, paired with a fixed computation", unit="ratio to the anchor",
+        measures=("latency",), path=("ratio_to_anchor",), samples=True, revision=2,
     ),
     TrackedMetric(
-        id="divergence",
-        title="divergence of free-running streams",
+        id="divergence", title="divergence of free-running streams", only=("voice",),
         unit="fraction of tokens that differ from the float64 original's",
-        measures=("divergence",),
-        path=("token_difference_fraction",),
-        only=("voice",),
+        measures=("divergence",), path=("token_difference_fraction",),
     ),
     TrackedMetric(
-        id="audio_degradation",
-        title="degradation of the sound",
+        id="audio_degradation", title="degradation of the sound", only=("voice",),
         unit="log-spectral distance to the float64 original, as a ratio to another noise seed's",
-        measures=("audio",),
-        path=("against_reference", "log_spectral_distance_db", "ratio_to_null"),
-        only=("voice",),
+        measures=("audio",), path=("against_reference", "log_spectral_distance_db", "ratio_to_null"),
     ),
-)
-
-TIMED: tuple[str, ...] = tuple(metric.id for metric in METRICS if metric.timed)
+)  # fmt: skip
 
 
 def metric_by_id(metric_id: str) -> TrackedMetric:

@@ -27,7 +27,7 @@ from precision_eval.studies.tracking.definitions import (
     Figure,
     TrackedCell,
     TrackedMetric,
-    process_numbers,
+    numbers_of_processes,
     raise_unless_passed,
 )
 
@@ -110,7 +110,7 @@ def _run(plan: Plan, records: RecordFile, effort: Effort) -> None:
     """Run what is not recorded yet, under one environment per folder."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     run_dir = records.path.parent
-    processes = len(process_numbers(effort))
+    processes = len(numbers_of_processes(effort.options.processes))
     preloaded = (*PRELOADED, *(["precision_eval.run.warm_compiler"] if plan.compiled else []))
     with IsolatedExecutor(AT_ONCE, timeout_s=effort.limit_s * processes, preload=preloaded) as executor:
         stored = run_dir / "environment.json"

@@ -28,6 +28,7 @@ from precision_eval.core.cells import Cell, Outcome, failed, failure_of, passed
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_each
+from precision_eval.fixes.packing import floating_leaves
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
 from precision_eval.measure.latency import take_random_memory
@@ -163,16 +164,10 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
         case = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
         applied = stack.enter_context(fix.applied(case.model, mode=where.mode))
         call = partial(applied, *applied.prepare(case.inputs))
-        broken = _not_finite_count(call())
+        broken = sum(int((~tensor.isfinite()).sum()) for tensor in floating_leaves(call()))
     except Exception as error:  # whatever a model raises under a fix is that fix's result
         raise_unless_passed(failure_of(fix.id, error))
         raise
     if broken:
         raise_unless_passed(failed(fix.id, "non_finite", f"{broken} output values are NaN or infinite"))
     return call
-
-
-def _not_finite_count(output: object) -> int:
-    tensors = output if isinstance(output, tuple | list) else (output,)
-    floating = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.is_floating_point()]
-    return sum(int((~torch.isfinite(one)).sum()) for one in floating)

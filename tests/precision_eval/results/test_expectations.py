@@ -51,8 +51,8 @@ def test_the_table_survives_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ("{", "is no expectation table"),
-        ("[]", "is no expectation table"),
+        ("{", "is damaged"),
+        ("[]", "does not hold what this suite writes"),
         ('{"schema_version": 9, "columns": {}}', "has schema 9, expected 1"),
         (
             '{"schema_version": 1, "columns": {"2.6.0": {"digests": {}, "cells": {"a/b/eager": ["fine", null]}}}}',

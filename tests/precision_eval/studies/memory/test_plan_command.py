@@ -82,7 +82,7 @@ def test_a_hugging_face_config(tmp_path, capsys, config, cache_bytes, cls):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is damaged"),
         ("[]", "holds list; expected an object"),
         ("{}", "model_type is None; expected the config.json of a Hugging Face model"),
         ('{"model_type": "vit"}', "model_type 'vit' is neither t5, dia nor a causal language model"),
@@ -102,7 +102,7 @@ def test_a_config_that_cannot_be_planned(tmp_path, config, message):
     ("asked", "message"),
     [
         ({"model": "metavoice-2b"}, "unknown model 'metavoice-2b'; did you mean metavoice-1b"),
-        ({"model": "none.json"}, "none.json cannot be read"),
+        ({"model": "none.json"}, "cannot read none.json"),
         ({"fix": ["kv_to_quary"]}, "unknown fix 'kv_to_quary'; did you mean kv_to_query"),
         ({"device": "t5"}, "unknown device 't5'; did you mean t4"),
         ({"device_memory": "16"}, "device memory '16' is no size; write a number and a unit"),

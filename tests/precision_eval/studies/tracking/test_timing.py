@@ -1,14 +1,17 @@
 import numpy as np
 import pytest
 
-from precision_eval.core.cells import passed
+from precision_eval.core.cells import Cell, passed
 from precision_eval.fixes.apply import AppliedFix
 from precision_eval.measure.blocks import Candidate, Rounds
 from precision_eval.measure.timers import HostTimer, Reading
 from precision_eval.stats import paired_ratio
-from precision_eval.studies.tracking import FULL, TrackedCell, paired
+from precision_eval.studies.tracking import FULL, timing
 
-TINY = TrackedCell(case="attention-decode", mode="eager", size="tiny")
+TINY = Cell(
+    case="attention-decode", fixes=("full_float32", "bfloat16"), mode="eager", device="cpu", size="tiny", threads=1,
+    measure="latency", options=FULL.options,
+)  # fmt: skip
 
 
 def rounds_of(times_s):
@@ -21,8 +24,8 @@ def rounds_of(times_s):
 
 def test_a_ratio_is_the_location_within_rounds():
     drift = np.array([1.0, 2.0, 4.0, 8.0, 16.0])  # a machine that slows down: pairs do not see it
-    made = rounds_of({"full_float32": drift, "slow": drift * [3.0, 3.0, 90.0, 3.0, 2.0], paired.ANCHOR: 2 * drift})
-    found = paired._ratios(made, "slow")
+    made = rounds_of({"full_float32": drift, "slow": drift * [3.0, 3.0, 90.0, 3.0, 2.0], timing.ANCHOR: 2 * drift})
+    found = timing._ratios(made, "slow")
     assert found["ratio_to_baseline"] == pytest.approx(3.0, rel=0.02)
     assert found["ratio_to_anchor"] == pytest.approx(1.5, rel=0.02)
     both = paired_ratio(made.times_s["wall"]["slow"], drift, baseline="b", margin=0.01, seed=0)
@@ -32,16 +35,16 @@ def test_a_ratio_is_the_location_within_rounds():
 
 
 def test_the_baseline_is_held_to_its_twin():
-    made = rounds_of({"full_float32": [2.0, 2.0], paired.TWIN: [1.0, 4.0], paired.ANCHOR: [1.0, 1.0]})
-    assert paired._ratios(made, "full_float32")["ratio_to_baseline"] == pytest.approx(1.0)  # of 2 and 1/2
+    made = rounds_of({"full_float32": [2.0, 2.0], timing.TWIN: [1.0, 4.0], timing.ANCHOR: [1.0, 1.0]})
+    assert timing._ratios(made, "full_float32")["ratio_to_baseline"] == pytest.approx(1.0)  # of 2 and 1/2
 
 
 def test_without_the_baseline_the_anchor_is_left():
-    made = rounds_of({"slow": [2.0, 2.0], paired.ANCHOR: [1.0, 1.0]})
-    found = paired._ratios(made, "slow")
+    made = rounds_of({"slow": [2.0, 2.0], timing.ANCHOR: [1.0, 1.0]})
+    found = timing._ratios(made, "slow")
     assert found["ratio_to_baseline"] is None
     assert found["ratio_to_anchor"] == pytest.approx(2.0)
-    gathered = paired.over_processes([{"slow": passed("slow", found)}, {"slow": passed("slow", found)}])["slow"]
+    gathered = timing.over_processes([{"slow": passed("slow", found)}, {"slow": passed("slow", found)}])["slow"]
     assert gathered.data["ratio_to_anchor"] == pytest.approx([2.0, 2.0])
     assert gathered.data["missing"]["ratio_to_baseline"] == "the baseline full_float32 cannot be timed here"
 
@@ -73,9 +76,9 @@ def test_a_fix_that_takes_longer_is_seen_in_both_ratios(monkeypatch, repeats):
         return plain(self, *inputs)
 
     monkeypatch.setattr(AppliedFix, "__call__", counting)
-    monkeypatch.setattr(paired, "HostTimer", CountingTimer)
-    found = paired.timed_in_process(TINY.cell(("full_float32", "bfloat16"), "latency", FULL.options), 0)
+    monkeypatch.setattr(timing, "HostTimer", CountingTimer)
+    found = timing.timed_in_process(TINY, 0)
     for name in ("ratio_to_baseline", "ratio_to_anchor"):
         assert found["bfloat16"].data[name] == pytest.approx(repeats)
         assert found["full_float32"].data[name] == pytest.approx(1.0)
-    assert found["full_float32"].data["blocks"] >= paired.MIN_ROUNDS
+    assert found["full_float32"].data["blocks"] >= timing.MIN_ROUNDS
