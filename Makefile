@@ -19,7 +19,11 @@ OUT ?= runs/main
 RUN_ARGS ?=
 PYTEST_ARGS ?=
 
+# Installing compiles nothing: most modules are never imported, and the first import of the others keeps what it compiles.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark
@@ -38,11 +42,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(PIP) -e .
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	@touch $@ $(RUN_STAMP)
 
 run: $(RUN_STAMP)

@@ -140,7 +140,4 @@ def test_what_has_no_value(speaking):
             am.loop_score(x, sample_rate_hz=FS)
     broken = speaking(2, 1)
     broken[99] = np.nan
-    for metric in (am.jumps_per_min, am.repeat_fraction, am.loop_score):
-        with pytest.raises(am.AudioParameterError, match="sample 99 is not finite"):
-            metric(broken, sample_rate_hz=FS)
     assert detect(broken, Jumps, 4).starts == []  # a hole is no jump

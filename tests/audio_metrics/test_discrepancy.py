@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import scipy.spatial.distance
 
-import audio_metrics as am
 from audio_metrics.distribution import discrepancy_of, sampled_cepstra
 from audio_metrics.frames import FLOOR, blocks
 from audio_metrics.signal import ArraySource
@@ -76,15 +75,6 @@ def test_every_kth_frame_of_each_window(speech, seconds, windows):
         np.testing.assert_allclose(found, cepstra[first + places], rtol=1e-12, atol=1e-12)
 
 
-def test_silence_and_bad_samples(speech):
-    x = speech(5, 1, fs=FS)
-    with pytest.raises(
-        am.UndefinedMetricError, match="the estimate lacks two frames outside digital silence in window 0"
-    ):
-        am.maximum_mean_discrepancy(x, np.zeros_like(x), sample_rate_hz=FS)
-    broken = x.copy()
-    broken[777] = np.inf
-    with pytest.raises(am.AudioParameterError, match="estimate: sample 777"):
-        am.maximum_mean_discrepancy(x, broken, sample_rate_hz=FS)
+def test_too_few_frames_have_no_value():
     assert np.isnan(discrepancy_of(np.zeros((1, 3)), np.ones((5, 3))))
     assert np.isnan(discrepancy_of(np.zeros((9, 3)), np.ones((5, 3))))  # no distance within the reference

@@ -1,12 +1,46 @@
 """Recordings as half precision breaks them: dead, not finite, late; none may score well, and the first line tells."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import audio_metrics as am
 from audio_metrics.comparison import DISTANCES, SUMMARISED
+from audio_metrics.pitch import PITCH_METRICS
 
 FS = 16000
+
+
+def measured(metric, *signals):
+    """A metric of the catalog on signals, with what it must be told."""
+    takes = inspect.signature(metric.function).parameters
+    options = {"sample_rate_hz": FS} if "sample_rate_hz" in takes else {}
+    options |= {"zero_mean": False} if "zero_mean" in takes else {}
+    return metric.function(*signals[-metric.n_signals :], **options)
+
+
+ELSEWHERE = ("stoi", "pesq", *PITCH_METRICS)  # held with a stub of what tracks or scores
+OF_SIGNALS = [metric for metric in am.METRICS if metric.takes == "signal" and metric.name not in ELSEWHERE]
+SILENCE = {"dc_offset", "clipping_fraction", "silence_fraction", "longest_silence_s", "jumps_per_min"}
+"""What silence has a value of."""
+
+
+@pytest.mark.parametrize("metric", OF_SIGNALS, ids=lambda metric: metric.name)
+def test_bad_samples_and_silence_are_errors_and_no_scores(metric, speech):
+    x = speech(12, 1)
+    broken = x.copy()
+    broken[4321] = np.nan
+    if metric.name != "lag_s":  # whose correlation counts them as zero
+        with pytest.raises(am.AudioParameterError, match="sample 4321 is not finite"):
+            measured(metric, x, broken)
+    silent = np.zeros_like(x)
+    for pair in ((x, silent), (silent, silent), (silent, x))[: 3 if metric.n_signals == 2 else 1]:
+        if metric.name in SILENCE:
+            assert measured(metric, *pair) in (0.0, 1.0, pytest.approx(12.0, abs=0.1))
+        else:
+            with pytest.raises(am.UndefinedMetricError):
+                measured(metric, *pair)
 
 
 def compare(x, y, **options):

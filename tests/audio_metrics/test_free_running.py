@@ -126,10 +126,6 @@ def test_what_is_refused(plain_and_null):
         am.band_level_distance_db(np.zeros_like(x), y, sample_rate_hz=FS)
     with pytest.raises(am.AudioParameterError, match="dtypes differ"):
         am.band_level_distance_db(x.astype(np.float32), y, sample_rate_hz=FS)
-    broken = x.copy()
-    broken[7] = np.nan
-    with pytest.raises(am.AudioParameterError, match="estimate: sample 7 is not finite"):
-        am.clock_skew_ppm(x, broken, sample_rate_hz=FS)
     with pytest.raises(am.AudioParameterError, match="3 pairs of references; expected 20 or more"):
         am.NullModel.fit([(describe(x), describe(y))] * 3)
     other = am.describe(np.tile(x, 2), sample_rate_hz=2 * FS)

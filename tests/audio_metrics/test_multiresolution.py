@@ -66,10 +66,8 @@ def test_identity_polarity_and_noise(speech):
     assert single == pytest.approx(values[2], rel=1e-3)
 
 
-def test_silence_and_bad_samples(speech):
+def test_silence_and_bad_samples_are_never_measured(speech):
     x = speech(4, 1)
-    with pytest.raises(am.UndefinedMetricError, match="digital silence"):
-        distance(x, np.zeros_like(x))
     half = x.copy()
     half[FS : 2 * FS] = 0.0
     sums = resolution_sums(*(ArraySource(s, sample_rate_hz=FS, name="signal") for s in (half, half)))
@@ -77,8 +75,6 @@ def test_silence_and_bad_samples(speech):
     assert np.isnan(sums.distance()[1])
     broken = x.copy()
     broken[20000] = np.nan
-    with pytest.raises(am.AudioParameterError, match="estimate: sample 20000 is not finite"):
-        distance(x, broken)
     assert distance_with_hole(x, broken) == 0.0  # the zero put in its place is never measured
 
 

@@ -92,20 +92,6 @@ def test_a_tone_has_its_frequency_as_centroid():
     assert am.spectral_centroid_hz(tone, sample_rate_hz=FS) == pytest.approx(1234.5, abs=0.1)
 
 
-def test_silence_is_an_error_and_no_score(speech):
-    x = speech(2, 1)
-    zeros = np.zeros_like(x)
-    for reference, estimate in ((x, zeros), (zeros, x), (zeros, zeros)):
-        for metric in (am.log_spectral_distance_db, am.log_magnitude_l1_db, am.spectral_convergence):
-            with pytest.raises(am.UndefinedMetricError, match="digital silence"):
-                metric(reference, estimate, sample_rate_hz=FS)
-        with pytest.raises(am.UndefinedMetricError, match="digital silence"):
-            am.ltas_distance_db(reference, estimate, sample_rate_hz=FS)
-    for metric in (am.spectral_flatness_db, am.spectral_centroid_hz):
-        with pytest.raises(am.UndefinedMetricError, match="digital silence"):
-            metric(zeros, sample_rate_hz=FS)
-
-
 def test_planted_fault_an_eps_would_score_silence(speech):
     """What the test above guards against: the floor alone would answer 0 dB for silence against silence."""
     zeros = naive_power(np.zeros(FS)) + 1e-10
@@ -115,13 +101,3 @@ def test_planted_fault_an_eps_would_score_silence(speech):
     assert eps_made == pytest.approx(0.0, abs=1e-9)  # the flattest spectrum there is, from nothing
     half_silent = np.concatenate([speech(1, 1), np.zeros(FS)])
     assert kernel_mean(flatness, half_silent) > am.spectral_flatness_db(half_silent, sample_rate_hz=FS) + 2.0
-
-
-def test_bad_samples_are_an_error_in_a_plain_function(pair):
-    x, y = pair
-    y = y.copy()
-    y[4321] = np.nan
-    with pytest.raises(am.AudioParameterError, match="estimate: sample 4321 is not finite"):
-        am.log_spectral_distance_db(x, y, sample_rate_hz=FS)
-    with pytest.raises(am.AudioParameterError, match="estimate: sample 4321 is not finite"):
-        am.ltas_distance_db(x, y, sample_rate_hz=FS)

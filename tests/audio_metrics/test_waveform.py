@@ -81,20 +81,6 @@ def test_perfect_and_orthogonal_estimates():
     assert am.si_sdr_db(x, np.tile([1.0, 1.0], 500), zero_mean=False) == -np.inf
 
 
-def test_silence_and_bad_samples_are_errors(pair):
-    x, y = pair
-    zeros = np.zeros_like(x)
-    for reference, estimate in ((x, zeros), (zeros, x), (zeros, zeros)):
-        with pytest.raises(am.UndefinedMetricError, match="zero energy"):
-            am.snr_db(reference, estimate)
-        with pytest.raises(am.UndefinedMetricError, match="zero energy"):
-            am.si_sdr_db(reference, estimate, zero_mean=False)
-    y = y.copy()
-    y[70000] = np.inf
-    with pytest.raises(am.AudioParameterError, match="sample 70000 is not finite"):
-        am.snr_db(x, y)
-
-
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**16),
