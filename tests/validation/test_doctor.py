@@ -27,7 +27,16 @@ def test_a_planted_fault_among_the_clean_is_an_alarm():
 
 
 def test_a_half_is_counted_with_wilsons_interval():
-    part = [{"is_located": number > 0, "where_raised": number > 1} for number in range(20)]
+    part = [
+        {
+            "is_located": number > 0,
+            "where_raised": number > 1,
+            "is_fault": True,
+            "has_verified_change": number > 2,
+            "changes_source": number > 5,
+        }
+        for number in range(20)
+    ]
     half = half_of(part)
     assert (half["located"], half["total"], half["share"], half["is_met"]) == (19, 20, 0.95, True)
     assert (half["low"], half["high"]) == pytest.approx((0.7639, 0.9911), abs=1e-4)

@@ -21,7 +21,7 @@ from validation.doctor.plants import plants
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import plain_share, share_text
 
-LEAST_LOCATED, MOST_ALARMS = 0.95, 0
+LEAST_LOCATED, LEAST_VERIFIED, MOST_ALARMS = 0.95, 0.90, 0
 HALVES = {False: "settled on", True: "held out"}
 
 
@@ -61,7 +61,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
 
 
 def half_of(part: list[Data]) -> Data:
-    """Count the plants of a half that were located, and those of them that a traceback does not point to."""
+    """Count the plants of a half that were located, those that a traceback does not point to, and what was mended."""
     hits, total = sum(one["is_located"] for one in part), len(part)
     low, high = wilson_interval(hits / total, total)
     silent = [one for one in part if not one["where_raised"]]
@@ -69,6 +69,8 @@ def half_of(part: list[Data]) -> Data:
         "located": hits, "total": total, "share": hits / total, "low": low, "high": high, "target": LEAST_LOCATED,
         "is_met": hits / total >= LEAST_LOCATED, "beyond_traceback": len(silent),
         "located_beyond_traceback": sum(one["is_located"] for one in silent),
+        "faults": sum(one["is_fault"] for one in part), "verified": sum(one["has_verified_change"] for one in part),
+        "in_source": sum(one["changes_source"] for one in part),
     }  # fmt: skip
 
 
@@ -80,6 +82,7 @@ def _figures(content: Data) -> list[Figure]:
             text = f"{share_text(half['located'], half['total'])}; where no traceback points there already, {beyond}"
             target = f"≥ {100 * half['target']:.0f} %"
             figures.append(Figure(f"planted faults located to module and line, {name}", text, target, half["is_met"]))
+            figures.append(_verified_figure(name, half))
     for one in located.get("plants", ()):
         if not one["is_located"]:
             text = f"at {one['truth']}, told {one['told'] or 'nothing'} ({one['status']})"
@@ -91,6 +94,14 @@ def _figures(content: Data) -> list[Figure]:
             if one["faults"]:
                 figures.append(Figure(f"false alarm: {one['name']}", "; ".join(one["faults"])))
     return figures + [_cost_figure(row) for row in content.get("cost", ())]
+
+
+def _verified_figure(name: str, half: Data) -> Figure:
+    """Of the faults, those with a suggested change that was run and left no fault."""
+    verified, faults = half["verified"], half["faults"]
+    text = f"{share_text(verified, faults)}; {half['in_source']} of them by a change of the source"
+    is_met = verified >= LEAST_VERIFIED * faults
+    return Figure(f"suggested change run, no fault left, {name}", text, f"≥ {100 * LEAST_VERIFIED:.0f} %", is_met)
 
 
 def _cost_figure(row: Data) -> Figure:

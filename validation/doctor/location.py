@@ -48,6 +48,8 @@ def locate(plant: Plant) -> Data:
         "is_fault": first is not None and first.severity == "fault",
         "status": diagnosis.status,
         "where_raised": _where(diagnosis.raised) == truth,
+        "has_verified_change": any(patch.verified for patch in diagnosis.patches),
+        "changes_source": any(patch.verified and patch.diff for patch in diagnosis.patches),
     }
 
 
