@@ -201,7 +201,7 @@ def call_each(
     waiting = deque(enumerate(arguments))
     running: dict[int, Worker] = {}
     answers: list[Any] = [None] * len(arguments)
-    with _terminated_as_exit():
+    with terminated_as_exit():
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
@@ -371,7 +371,7 @@ def _limit_memory(limit_bytes: int) -> None:
 
 
 @contextmanager
-def _terminated_as_exit() -> Iterator[None]:
+def terminated_as_exit() -> Iterator[None]:
     """Let SIGTERM, by which a benchmarking tool ends what is late, pass through the code that ends the workers."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -50,7 +50,7 @@ class AdmittedCandidate:
 
 def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
     """Call a factory twice and its model several times; refuse what does not repeat."""
-    device = _resolved(device)
+    device = resolved_device(device)
     case = built(target, SIZE, device=device, seed=seed)
     digest = digest_of(target, case)
     if digest_of(target, built(target, SIZE, device=device, seed=seed)) != digest:
@@ -66,7 +66,7 @@ def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
 def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:
     """Put a candidate on a case's model and call it; refuse one that breaks it, or leaves it as it was."""
     fix = fix_by_id(target)
-    case = case_by_id(case_id).build(size, device=_resolved(device), seed=seed)
+    case = case_by_id(case_id).build(size, device=resolved_device(device), seed=seed)
     mode = "eager" if "eager" in fix.modes else None
     if mode is not None:
         shipped, under = _tried(case, fix_by_id("as_shipped")), _tried(case, fix)
@@ -84,7 +84,8 @@ def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: 
     return AdmittedCandidate(target, digest, fix.modes, fix.storage)
 
 
-def _resolved(device: str) -> str:
+def resolved_device(device: str) -> str:
+    """Return a device that is there; ``auto`` is CUDA where there is one."""
     from precision_eval.core.environment import check_device
 
     if device == "auto":

@@ -224,7 +224,7 @@ def _compare_here(
         threads=_threads() if threads is None else threads,
         judged=tuple(name for name in named if name != baseline),
     )
-    rounds = _sized_rounds(named, timer, baseline=baseline, block_s=block_s, seed=seed)
+    rounds = sized_rounds(named, timer, baseline=baseline, block_s=block_s, seed=seed)
     looks = LOOKS if stop_early else (1.0,)
     look = _measure(rounds, rules, looks, end_s=end_s, min_rounds=min_rounds)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
@@ -254,7 +254,9 @@ def _ready(
     return named
 
 
-def _sized_rounds(named: Mapping[str, Candidate], timer: Timer, *, baseline: str, block_s: float, seed: int) -> Rounds:
+def sized_rounds(
+    named: Mapping[str, Candidate], timer: Timer, *, baseline: str, seed: int, block_s: float = BLOCK_S
+) -> Rounds:
     """Size the blocks, and read the processor time per call only where every block is short."""
     calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
     if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:

@@ -9,17 +9,22 @@ is not in it. Unlike machines and builds are refused, unlike figures set aside b
 """
 
 from precision_eval.results.gate.judging import FigureChange, GateResult, Margins, compare_sides
+from precision_eval.results.gate.paired import PAIRED_MARGINS, PairFigures, SideFigures, judge_pairs
 from precision_eval.results.gate.sides import GateCell, GateFigure, Side, open_sides
 from precision_eval.results.gate.summary import markdown, to_json
 
 __all__ = [
+    "PAIRED_MARGINS",
     "FigureChange",
     "GateCell",
     "GateFigure",
     "GateResult",
     "Margins",
+    "PairFigures",
     "Side",
+    "SideFigures",
     "compare_sides",
+    "judge_pairs",
     "markdown",
     "open_sides",
     "to_json",

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from precision_eval.core.errors import ParameterError, unknown_name
+from precision_eval.core.formatting import counted
 from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
 
-Verdict = Literal["regression", "improvement", "unchanged", "undecided", "shown"]
+Verdict = Literal["regression", "improvement", "unchanged", "no worse", "undecided", "shown"]
 Outcome = Literal["regression", "could not tell", "no regression"]
 Key = tuple[GateCell, str]
 
@@ -95,6 +96,8 @@ class GateResult:
         Kinds of figures, of ``KINDS``, without a verdict on which the gate is not green.
     damage : tuple of str
         Torn records.
+    paired : bool
+        Whether both sides were measured together, in the same processes.
     """
 
     base: str
@@ -110,6 +113,7 @@ class GateResult:
     doubts: tuple[str, ...]
     required: tuple[str, ...] = REQUIRED
     damage: tuple[str, ...] = ()
+    paired: bool = False
 
     def of(self, verdict: Verdict) -> tuple[FigureChange, ...]:
         """Return the changes of one verdict."""
@@ -137,6 +141,9 @@ class GateResult:
         gaps = [f"{count} {what}" for count, what in counts if count]
         without = [kind for kind in self.required if kind not in self._decided]
         gaps += [f"no verdict on {' and '.join(without)}"] if without else []
+        asked = {metric for kind in self.required for metric in KINDS[kind]}
+        open_ = [change for change in self.of("undecided") if change.metric in asked]
+        gaps += [f"{counted(len(open_), 'figure')} undecided"] if open_ and self.paired else []
         return (*self.damage, *gaps)
 
     @property

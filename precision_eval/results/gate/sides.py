@@ -27,6 +27,7 @@ METRICS: Mapping[str, Judgement] = {
     "status": "status",
     "latency_ratio": "paired",
     "latency_to_anchor": "paired",
+    "latency": "paired",
     "drift": "drift",
     "teacher_forced_drift": "drift",
     "peak_bytes": "memory",
@@ -41,8 +42,8 @@ own, with the machine's state in them, so that they cannot carry a verdict."""
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "status": ("status",),
-    "latency": ("latency_ratio",),
-    "absolute-speed": ("latency_to_anchor",),
+    "latency": ("latency_ratio", "latency"),
+    "absolute-speed": ("latency_to_anchor", "latency"),
     "drift": ("drift", "teacher_forced_drift"),
     "memory": ("peak_bytes", "stored_bytes"),
 }

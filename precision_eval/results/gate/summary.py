@@ -19,9 +19,10 @@ from precision_eval.stats.families import GATE_ERROR
 
 MOST_ROWS = 40
 
-_UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "time": "s"}
+_UNITS = {"peak_bytes": "bytes", "stored_bytes": "bytes", "peakmem": "bytes", "time": "s", "latency": "s"}
 
 
+_NOT_APART = "what the machine did between the two measurements"
 _NOT_COMPARED = {"absolute-speed": "absolute speed (a slowdown of everything alike, full_float32 included)"}
 
 
@@ -30,6 +31,7 @@ def markdown(found: GateResult) -> str:
     parts = [f"**{markdown_text(verdict_line(found))}**", _sides(found)]
     parts += _table("Regressions", found.of("regression"), folded=False)
     parts += _table("Improvements", found.of("improvement"))
+    parts += _table("No worse", found.of("no worse"))
     parts += _undecided(found.of("undecided"))
     parts += ["\n".join(["Doubts:", *(f"- {markdown_text(doubt)}" for doubt in found.doubts)])] if found.doubts else []
     parts += _lists(found)
@@ -49,8 +51,10 @@ def verdict_line(found: GateResult) -> str:
         start = f"Could not tell: {start}" if found.gaps else start[0].upper() + start[1:]
     rest = [f"{len(open_)} undecided"] if open_ else []
     line = "; ".join([start, *rest, *found.gaps])
-    missing = ", ".join(_NOT_COMPARED.get(kind, kind) for kind in found.not_compared)
-    return f"{line}. Not compared: {missing}" if missing else line
+    missing = [_NOT_COMPARED.get(kind, kind) for kind in found.not_compared]
+    if not found.paired:
+        missing += [_NOT_APART]
+    return f"{line}. Not compared: {', '.join(missing)}" if missing else line
 
 
 def _sides(found: GateResult) -> str:
@@ -69,9 +73,12 @@ def _table(title: str, changes: Sequence[FigureChange], *, folded: bool = True) 
 
 
 def _row(change: FigureChange) -> tuple[str, ...]:
-    note = f" ({shortened(one_line(change.note), limit=160)})" if change.note else ""
-    values = (_value(change, change.base), _value(change, change.head), _change(change) + note, _margin(change))
-    return (Code(change.place.label), change.metric, *values)
+    values = (_value(change, change.base), _value(change, change.head), _change(change) + _note(change))
+    return (Code(change.place.label), change.metric, *values, _margin(change))
+
+
+def _note(change: FigureChange) -> str:
+    return f" ({shortened(one_line(change.note), limit=160)})" if change.note else ""
 
 
 def _undecided(changes: Sequence[FigureChange]) -> list[str]:
@@ -81,7 +88,7 @@ def _undecided(changes: Sequence[FigureChange]) -> list[str]:
     for change in sorted(changes, key=lambda change: -(change.detectable or math.inf))[:MOST_ROWS]:
         seen = MISSING if change.detectable is None else f"+{percent(change.detectable)}"
         counts = "+".join(map(str, change.processes)) if any(change.processes) else MISSING
-        rows.append((Code(change.place.label), change.metric, _change(change), seen, counts))
+        rows.append((Code(change.place.label), change.metric, _change(change) + _note(change), seen, counts))
     table = to_markdown(make_table(("cell", "metric", "change", "would have seen", "processes"), rows))
     title = f"Undecided ({len(changes)}), with the smallest change that would have been seen"
     return _section(title, table + _left(len(changes)))
@@ -112,12 +119,21 @@ def _listed(title: str, lines: Sequence[str]) -> list[str]:
 
 def _how(found: GateResult) -> str:
     margins = found.margins
+    rule = (
+        f"at an error of about {percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin "
+        "inside the test, Holm)"
+    )
+    if found.paired:
+        return (
+            f"Margins: latency {percent(margins.latency)}, drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
+            f"Both sides ran in the same processes, on the same tensors, in turn. Latency and drift are judged {rule}; "
+            "no worse: below the margin with 97.5 % confidence. Intervals are of 95 %."
+        )
     text = (
         f"Margins: latency {percent(margins.latency)} (to the anchor {percent(margins.anchor)}), "
         f"drift ×{margins.drift:g}, memory {percent(margins.memory)}. "
-        "Latency is compared by paired ratios within processes, at an error of about "
-        f"{percent(GATE_ERROR)} for the whole gate, over all cells together (moderated t, margin inside the test, "
-        "Holm), where both sides' processes are draws of one distribution, five or more a side. Drift is of one seed."
+        f"Latency is compared by paired ratios within processes, {rule}, where both sides' processes are draws of one "
+        "distribution, five or more a side. Drift is of one seed."
     )
     spreads = [f"{name} {percent(math.sqrt(prior.variance))}" for name, prior in found.priors.items()]
     return text + (f" Usual spread between processes: {', '.join(spreads)}." if spreads else "")

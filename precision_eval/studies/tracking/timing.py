@@ -29,10 +29,10 @@ from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.fixes.packing import floating_leaves
-from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
+from precision_eval.measure.blocks import Candidate, Rounds, judged_clock
 from precision_eval.measure.generic import BASELINE, prepared
-from precision_eval.measure.latency import take_random_memory
-from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, HostTimer
+from precision_eval.measure.latency import sized_rounds, take_random_memory
+from precision_eval.measure.timers import HostTimer
 from precision_eval.stats import paired_log_ratios, student_location
 from precision_eval.studies.tracking.definitions import (
     DEVICE,
@@ -88,11 +88,8 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
 
 def _rounds(candidates: Mapping[str, Candidate], cell: Cell, process: int) -> Rounds:
     """Run the rounds of one process, as ``compare_latency`` does; a model's call is long beside any clock's step."""
-    timer = HostTimer()
-    calls = block_sizes(candidates, timer, baseline=BASELINE if BASELINE in candidates else ANCHOR)
-    if max(calls.values()) > CPU_PER_CALL_UP_TO:
-        timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
-    rounds = Rounds(candidates, timer, calls, cell.options.seed + process)
+    baseline = BASELINE if BASELINE in candidates else ANCHOR
+    rounds = sized_rounds(candidates, HostTimer(), baseline=baseline, seed=cell.options.seed + process)
     rounds.run_until(cell.options.budget_s, min_rounds=MIN_ROUNDS)
     return rounds
 

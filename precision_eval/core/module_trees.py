@@ -1,0 +1,165 @@
+"""Modules of several source trees in one process: each tree has its own, under the same names.
+
+Conventions: while a tree is *active*, imports find its files first, and modules that it has imported before are in
+``sys.modules``; when it is left, they are taken out again. What lies in the interpreter's own folders of installed
+packages (torch, numpy) is shared by all trees. A tree may hold a package that this process has loaded from elsewhere,
+this one included: its own copy is used while it is active. A compiled extension has one state for a whole process, so a
+tree that holds one is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.worktrees import SourceTree
+
+_OWN = Path(__file__).resolve().parents[1]
+
+
+class ModuleTree:
+    """The modules of one tree."""
+
+    def __init__(self, tree: SourceTree) -> None:
+        self.tree = tree
+        self.modules: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
+        self._shared = _shared_folders()
+        self._root = str(tree.root.resolve())
+        self._paths = self._own_paths()
+        self._names = {name for folder in self._paths for name in _top_level_names(Path(folder))}
+        for library in ("torch", "numpy"):
+            if library in self._names:
+                raise ParameterError(
+                    f"{tree.title} holds a {library} of its own, of which a process has one; give a folder without it, "
+                    "such as `pip install --no-deps --target`, or compare two run folders"
+                )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Import, build and call what is of this tree; sorts out whatever was imported meanwhile."""
+        before, path, folder = dict(sys.modules), list(sys.path), Path.cwd()
+        self._hidden = {name: module for name, module in before.items() if name.partition(".")[0] in self._names}
+        for name in self._hidden:
+            del sys.modules[name]
+        sys.modules.update(self.modules)
+        sys.path[:] = [*self._paths, *(entry for entry in path if not self._is_foreign(entry or os.curdir))]
+        importlib.invalidate_caches()
+        os.chdir(self.tree.start)
+        try:
+            yield
+        finally:
+            os.chdir(folder)
+            sys.path[:] = path
+            self._take_out(before)
+        self._check()
+
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        """Call what was built before: as :meth:`active`, within microseconds, for blocks that are timed."""
+        count = len(sys.modules)
+        sys.modules.update(self.modules)
+        added = len(sys.modules) - count
+        try:
+            yield
+        finally:
+            if len(sys.modules) - added != count:  # a call imported something late
+                late = [name for name in sys.modules if name not in self._hidden and self._is_own(name)]
+                self.modules.update({name: sys.modules[name] for name in late})
+            for name in self.modules:
+                sys.modules.pop(name, None)
+            sys.modules.update(self._hidden)
+
+    def _take_out(self, before: dict[str, ModuleType]) -> None:
+        new = [name for name, module in list(sys.modules.items()) if module is not before.get(name)]
+        self.modules.update({name: sys.modules[name] for name in new if self._is_own(name)})
+        for name in self.modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(self._hidden)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a loaded module is of this tree, or of no place that all trees share."""
+        if name.partition(".")[0] in self._names:
+            return True
+        places = _places(sys.modules[name])
+        if any(_is_inside(place, self._root) for place in places):
+            return True
+        return bool(places) and not any(_is_inside(place, *self._shared) for place in places)
+
+    def _check(self) -> None:
+        """Refuse what cannot be loaded twice, and what came from another tree."""
+        for name, module in self.modules.items():
+            for place in _places(module):
+                if place.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
+                    raise ParameterError(
+                        f"{self.tree.title} holds a compiled extension, {name}, of which a process has one version; "
+                        "measure each side by `precision-eval run` and compare the two run folders"
+                    )
+                if self._is_foreign(place):
+                    raise ParameterError(
+                        f"{self.tree.title} imports {name} from {place}, your own checkout, as it holds none itself; "
+                        "give sides that both hold it"
+                    )
+
+    def _is_foreign(self, place: str) -> bool:
+        """Whether a place is in the user's checkout although the tree is another one."""
+        origin, place = self.tree.origin, os.path.realpath(place)
+        inside = origin is not None and _is_inside(place, str(origin)) and not _is_inside(place, self._root)
+        return inside and not _is_inside(place, *self._shared)
+
+    def _own_paths(self) -> list[str]:
+        """Return where imports look: the start, the root, ``src``, and what is installed from the user's checkout."""
+        root, start, origin = self.tree.root, self.tree.start, self.tree.origin
+        places = [start, start / "src", root, root / "src"]
+        if origin is not None:
+            installed = [folder for folder in _editable_folders() if folder.is_relative_to(origin)]
+            places += [root / folder.relative_to(origin) for folder in installed]
+        return list(dict.fromkeys(str(place) for place in places if place.is_dir()))
+
+
+def _shared_folders() -> tuple[str, ...]:
+    """Return the folders of the standard library, of installed packages and of this one."""
+    names = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    names |= {*site.getsitepackages(), site.getusersitepackages()}
+    return tuple({form for name in names if name for form in (name, os.path.realpath(name))} | {str(_OWN)})
+
+
+def _is_inside(place: str, *folders: str) -> bool:
+    return place.startswith(tuple(folder + os.sep for folder in folders)) or place in folders
+
+
+def _editable_folders() -> list[Path]:
+    """Return what ``pip install -e`` has put on the path, by a line in a .pth file or by setuptools' finder."""
+    folders = [Path(entry).resolve() for entry in sys.path if entry]
+    for name, module in list(sys.modules.items()):
+        mapping = getattr(module, "MAPPING", None) if name.startswith("__editable__") else None
+        if isinstance(mapping, dict):
+            folders += [Path(place).resolve().parent for place in mapping.values()]
+    return folders
+
+
+def _top_level_names(folder: Path) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.suffix == ".py":
+            yield entry.stem
+        elif (entry / "__init__.py").is_file():
+            yield entry.name
+
+
+def _places(module: ModuleType) -> list[str]:
+    """Return the file of a module; of a package without one, its folders; none where it was made by code."""
+    file = getattr(module, "__file__", None)
+    try:
+        places = [file] if file else list(getattr(module, "__path__", ()))
+    except KeyError:  # a part of a namespace package that is not loaded
+        return []
+    return [place for place in places if os.path.isabs(place)]  # noqa: PTH117 - torch.ops calls its file _ops.py

@@ -1,0 +1,239 @@
+"""From base and head measured side by side in the same processes to changes and one verdict.
+
+Conventions: a process times a fix of base and of head in the same rounds on the same tensors and gives one log-ratio,
+head over base; processes are the units of replication, and a cell's variance is at least what its rounds explain. A
+latency is *no worse* where its change lies below the margin with 97.5 % confidence, a *regression* where it lies above
+at the level that Holm's procedure gives it in the whole gate (:mod:`precision_eval.stats.families`). Each process has
+weights and inputs of its own seed, so that drift is compared over seeds, in the same way. Memory repeats exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from precision_eval.core.errors import unknown_name
+from precision_eval.core.formatting import counted
+from precision_eval.results.gate.judging import REQUIRED, FigureChange, GateResult, Key, Margins, Verdict
+from precision_eval.results.gate.sides import KINDS, GateCell
+from precision_eval.stats.families import PairedTest, decide_all
+from precision_eval.stats.moderated import fit_prior, moderated_variances, upper_quantile
+from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
+
+PAIRED_MARGINS = Margins(latency=0.005, drift=1.1)
+LEAST_PAIRED_PROCESSES = 2
+_LONGEST_TIMES = 50.0
+_ALIKE_FROM = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideFigures:
+    """What a process saw of one fix on one side."""
+
+    status: str = "passed"
+    reason: str = ""
+    seconds: float | None = None
+    to_anchor: float | None = None
+    drift: float | None = None
+    peak_bytes: int | None = None
+    stored_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFigures:
+    """What a process saw of one fix on both sides; the log-ratio is of time, head over base."""
+
+    base: SideFigures
+    head: SideFigures
+    log_ratio: float | None = None
+    standard_error: float = 0.0
+    elapsed_s: float = 0.0
+
+
+Measured = Mapping[GateCell, Sequence[PairFigures]]
+
+
+def judge_pairs(
+    measured: Measured,
+    *,
+    names: tuple[str, str],
+    remarks: tuple[Mapping[str, str], Mapping[str, str]],
+    margins: Margins = PAIRED_MARGINS,
+    required: Sequence[str] = REQUIRED,
+    doubts: Sequence[str] = (),
+) -> GateResult:
+    """Judge what the processes measured of each cell."""
+    for kind in required:
+        if kind not in KINDS:
+            raise unknown_name("kind of figures", kind, KINDS)
+    changes = {(cell, "status"): _status_change(cell, pairs) for cell, pairs in measured.items()}
+    changes |= _latency_changes(measured, margins)
+    changes |= _drift_changes(measured, margins)
+    changes |= {
+        (cell, metric): _memory_change(cell, metric, both, margins)
+        for cell, pairs in measured.items()
+        for metric in ("peak_bytes", "stored_bytes")
+        if None not in (both := (getattr(pairs[0].base, metric), getattr(pairs[0].head, metric)))
+    }
+    return GateResult(
+        base=names[0],
+        head=names[1],
+        base_remarks=remarks[0],
+        head_remarks=remarks[1],
+        margins=margins,
+        changes=tuple(changes[key] for key in sorted(changes)),
+        only_base=(),
+        only_head=(),
+        set_aside=(),
+        priors={},
+        doubts=(*doubts, *_alike(changes)),
+        required=tuple(required),
+        paired=True,
+    )
+
+
+def _status_change(cell: GateCell, pairs: Sequence[PairFigures]) -> FigureChange:
+    pair = next((pair for pair in pairs if pair.base.status != pair.head.status), pairs[0])
+    before, after = pair.base, pair.head
+    verdict: Verdict = "no worse" if before.status == after.status else "shown"
+    if "passed" in (before.status, after.status) and before.status != after.status:
+        verdict = "regression" if before.status == "passed" else "improvement"
+    note = "" if verdict == "no worse" else after.reason or before.reason
+    return FigureChange(place=cell, metric="status", verdict=verdict, base=before.status, head=after.status, note=note)
+
+
+def _latency_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChange]:
+    logs = {cell: [pair.log_ratio for pair in pairs if pair.log_ratio is not None] for cell, pairs in measured.items()}
+    within = {cell: float(np.mean([pair.standard_error**2 for pair in pairs])) for cell, pairs in measured.items()}
+    changes: dict[Key, FigureChange] = {}
+    for cell, change in _judged("latency", logs, within, margin=margins.latency).items():
+        pairs = measured[cell]
+        base, head = _middle([pair.base.seconds for pair in pairs]), _middle([pair.head.seconds for pair in pairs])
+        note = ""
+        if change.verdict == "undecided":
+            note = _needed(change, elapsed_s=sum(pair.elapsed_s for pair in pairs), processes=len(pairs))
+        changes[cell, "latency"] = replace(change, base=base, head=head, note=note)
+    return changes
+
+
+def _drift_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChange]:
+    """Compare the distances to one reference, base's in float64, seed by seed."""
+    both = {
+        cell: [(p.base.drift, p.head.drift) for p in pairs if p.base.drift is not None and p.head.drift is not None]
+        for cell, pairs in measured.items()
+    }
+    logs = {cell: [math.log(h / b) for b, h in drifts] for cell, drifts in both.items() if _all_positive(drifts)}
+    changes: dict[Key, FigureChange] = {}
+    for cell, change in _judged("drift", logs, dict.fromkeys(logs, 0.0), margin=margins.drift - 1.0).items():
+        base, head = np.exp(np.log(both[cell]).mean(axis=0)).tolist()
+        changes[cell, "drift"] = replace(change, base=base, head=head, note=f"of {counted(len(both[cell]), 'seed')}")
+    for cell, drifts in both.items():
+        if drifts and cell not in logs:  # a ratio to nothing, or of nothing
+            worse = any(h > b == 0.0 for b, h in drifts)
+            changes[cell, "drift"] = FigureChange(
+                place=cell,
+                metric="drift",
+                verdict="regression" if worse else "no worse",
+                base=max(b for b, _ in drifts),
+                head=max(h for _, h in drifts),
+                margin=margins.drift - 1.0,
+                note="from exactly 0" if worse else "exactly 0",
+            )
+    return changes
+
+
+def _all_positive(drifts: Sequence[tuple[float, float]]) -> bool:
+    return bool(drifts) and min(map(min, drifts)) > 0.0
+
+
+def _judged(
+    metric: str, logs: Mapping[GateCell, Sequence[float]], within: Mapping[GateCell, float], *, margin: float
+) -> dict[GateCell, FigureChange]:
+    """Judge all cells of one metric as one family; variances are shared among them."""
+    values = {cell: np.array(own) for cell, own in logs.items() if len(own) >= LEAST_PAIRED_PROCESSES}
+    if not values:
+        return {}
+    pooled = [max(float(own.var(ddof=1)), within[cell]) for cell, own in values.items()]
+    degrees = [own.size - 1.0 for own in values.values()]
+    variances, total = moderated_variances(pooled, degrees, fit_prior(pooled, degrees))
+    tests = {
+        cell: PairedTest(
+            estimate=float(own.mean()),
+            standard_error=math.sqrt(variance / own.size),
+            degrees=float(freedom),
+            margin=math.log1p(margin),
+        )
+        for (cell, own), variance, freedom in zip(values.items(), variances, total, strict=True)
+    }
+    changes = {}
+    for cell, decision in decide_all(tests).items():
+        test = tests[cell]
+        reach = upper_quantile(EQUIVALENCE_ALPHA / 2.0, test.degrees) * test.standard_error
+        below = test.estimate + reach <= test.margin
+        verdict: Verdict = decision.verdict if decision.verdict in ("regression", "improvement") else "undecided"
+        changes[cell] = FigureChange(
+            place=cell,
+            metric=metric,
+            verdict="no worse" if verdict == "undecided" and below else verdict,
+            base=None,
+            head=None,
+            ratio=math.exp(test.estimate),
+            low=math.exp(test.estimate - reach),
+            high=math.exp(test.estimate + reach),
+            margin=margin,
+            detectable=math.expm1(decision.detectable),
+            processes=(values[cell].size, values[cell].size),
+        )
+    return changes
+
+
+def _needed(change: FigureChange, *, elapsed_s: float, processes: int) -> str:
+    """Say how long would decide: until the interval, which narrows as 1/√time, leaves the margin."""
+    assert change.ratio is not None
+    assert change.high is not None
+    assert change.margin is not None
+    distance = abs(math.log1p(change.margin) - math.log(change.ratio))
+    half = math.log(change.high / change.ratio)
+    times = math.inf if distance == 0.0 else (half / distance) ** 2
+    if times > _LONGEST_TIMES:
+        return "as large as the margin itself: no time would decide; ask for another margin"
+    times = max(times, 1.5)  # the level of a regression is stricter than the interval
+    return f"about {times * elapsed_s:.2g} s would decide: --processes {math.ceil(times * processes)}"
+
+
+def _memory_change(cell: GateCell, metric: str, pair: tuple[int, int], margins: Margins) -> FigureChange:
+    before, after = pair
+    ratio = after / before if before else (1.0 if after == before else None)
+    worse = after > 0 if ratio is None else ratio > 1.0 + margins.memory
+    better = ratio is not None and ratio * (1.0 + margins.memory) < 1.0
+    return FigureChange(
+        place=cell,
+        metric=metric,
+        verdict="regression" if worse else "improvement" if better else "no worse",
+        base=before,
+        head=after,
+        ratio=ratio,
+        margin=margins.memory,
+        note="from exactly 0" if ratio is None else "",
+    )
+
+
+def _alike(changes: Mapping[Key, FigureChange]) -> list[str]:
+    """Say where every fix of a case became slower: then it is what they share that did."""
+    groups: dict[tuple[str, str], list[FigureChange]] = {}
+    for (cell, metric), change in changes.items():
+        if metric == "latency":
+            groups.setdefault((cell.case, cell.mode), []).append(change)
+    return [
+        f"every fix of {case} ({mode}) became slower: look at what they share, the model's own code"
+        for (case, mode), group in groups.items()
+        if len(group) >= _ALIKE_FROM and all(change.verdict == "regression" for change in group)
+    ]
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None

@@ -1,0 +1,192 @@
+"""``precision-eval gate --base --head``: two versions of a small case in a git repository, measured in one process."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from precision_eval.cli.commands import main
+
+CASE = """
+import torch
+from kernels.products import product
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(256, 256))
+        self.register_buffer("cache", torch.randn(64, 256))
+        self.table = torch.randn(64, 256)
+
+    def forward(self, x):
+        return product(x + self.cache + self.table, self.weight)
+
+
+def factory():
+    return Model().eval(), (torch.randn(64, 256),)
+
+
+def candidate(model):
+    return model.float()
+"""
+
+PRODUCTS = """
+import torch
+
+from .amount import PRECISION, ROOM, TIMES
+
+
+def product(x, weight):
+    for _ in range(TIMES):
+        output = x @ weight
+    room = x.new_empty(ROOM)
+    return output.to(getattr(torch, PRECISION)).to(x.dtype)
+"""
+
+AMOUNT = "TIMES, PRECISION, ROOM = {times}, '{precision}', {room}\n"
+MARGINS = ("--margin-latency", "20%")
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def branch(folder, name, **texts):
+    git(folder, "checkout", "--quiet", "-B", name, "main" if name != "main" else name)
+    for file, text in texts.items():
+        path = folder / {"amount": "src/kernels/amount.py", "case": "case.py"}[file]
+        path.write_text(text)
+    git(folder, "commit", "--quiet", "--all", f"--message={name}")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("repository")
+    (folder / "src/kernels").mkdir(parents=True)
+    (folder / "src/kernels/__init__.py").touch()
+    (folder / "src/kernels/products.py").write_text(PRODUCTS)
+    (folder / "src/kernels/amount.py").write_text(AMOUNT.format(times=10, precision="float32", room=0))
+    (folder / "case.py").write_text(CASE)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=base")
+    branch(folder, "worse", amount=AMOUNT.format(times=20, precision="bfloat16", room=100_000))
+    branch(folder, "same", case=CASE + "\n# nothing else\n")
+    branch(folder, "other-inputs", case=CASE.replace("(64, 256),)", "(1, 256),)"))
+    branch(
+        folder, "other-weights", case=CASE.replace("super().__init__()", "super().__init__()\n        torch.randn(3)")
+    )
+    branch(folder, "broken", case="import missing_package\n")
+    branch(folder, "patching", case=CASE + "\ntorch.nn.functional.relu = lambda x: x\n")
+    branch(folder, "threads", case=CASE + "\ntorch.set_num_threads(torch.get_num_threads() + 1)\n")
+    git(folder, "checkout", "--quiet", "main")
+    return folder
+
+
+@pytest.fixture
+def gate(repository, monkeypatch, capsys):
+    def run(head, *arguments, base="main"):
+        monkeypatch.chdir(repository)
+        effort = ("--processes", "3", "--budget", "1.5")
+        given = ["precision-eval", "gate", "--base", base, "--head", head, "--case", "case.py:factory"]
+        monkeypatch.setattr(sys, "argv", [*given, *effort, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert len(git(repository, "worktree", "list").splitlines()) == 1
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return run
+
+
+def verdicts(out):
+    content = json.loads(out)
+    return content, {(change["fix"], change["metric"]): change["verdict"] for change in content["changes"]}
+
+
+def test_what_is_worse_is_named(gate):
+    code, out, _ = gate("worse", "--candidate", "case.py:candidate", "--json", *MARGINS)
+    content, found = verdicts(out)
+    assert code == 1
+    for fix in ("as_shipped", "full_float32", "case.py:candidate"):
+        assert {metric for (of, metric), verdict in found.items() if of == fix and verdict == "regression"} == {
+            "latency",
+            "drift",
+            "peak_bytes",
+        }
+        assert found[fix, "stored_bytes"] == found[fix, "status"] == "no worse"
+    assert any("every fix of case.py:factory" in doubt for doubt in content["doubts"])
+    ratio = next(change["ratio"] for change in content["changes"] if change["metric"] == "latency")
+    assert 1.3 < ratio < 2.5
+
+
+def test_what_is_the_same_is_no_worse(gate):
+    code, out, _ = gate("same", "--fix", "as_shipped", "--require", "status,latency,drift,memory", *MARGINS)
+    assert code == 0
+    assert out.startswith("**No regression beyond the margins in 5 figures**")
+
+
+def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise_are_bases(gate):
+    code, out, _ = gate("other-weights", "--fix", "as_shipped", "--margin-latency", "0.0001%")
+    assert code == 4, out
+    assert "1 figure undecided" in out.splitlines()[0]
+    assert "would decide" in out
+    assert "head's factory makes other inputs than base's: base's were given to both" in out
+    assert "head's tensors held other values than base's" in out
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("other-inputs", r"not the same computation on both sides: inputs are float32 \(64, 256\) in base main"),
+        ("broken", r"head broken \(\w+\): case\.py does not import: ModuleNotFoundError: No module named 'missing"),
+        ("patching", r"replaces torch\.nn\.functional\.relu for the whole process"),
+        ("threads", r"leaves the number of threads at 1 and head threads .* at 2"),
+        ("nowhere", r"head 'nowhere' is no folder and no commit"),
+    ],
+)
+def test_sides_that_cannot_be_compared_exit_2(gate, head, message):
+    code, out, err = gate(head)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert re.search(message, err)
+
+
+def test_options_that_do_not_go_together_exit_2(gate, repository, monkeypatch, capsys):
+    for arguments, message in (
+        (["--base", "main"], "--case is missing"),
+        (["runs/a", "runs/b", "--base", "main", "--case", "case.py:factory"], "'runs/a' is given beside --base"),
+        (["runs/a"], "gate compares two sides"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["precision-eval", "gate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_removes_its_worktrees(repository, how):
+    command = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "main", "--head", "same"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.Popen(
+        [*command, "--case", "case.py:factory", "--budget", "60"],
+        cwd=repository,
+        env=environment,
+        stdout=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 120
+    while len(git(repository, "worktree", "list").splitlines()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert len(git(repository, "worktree", "list").splitlines()) == 1

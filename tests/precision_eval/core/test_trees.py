@@ -1,0 +1,199 @@
+"""Two source trees in one process, and the git worktrees that they are checked out into."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from precision_eval.core.errors import ParameterError
+from precision_eval.core.module_trees import ModuleTree
+from precision_eval.core.worktrees import SourceTree, source_trees
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def written(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def tree_of(folder, role="base", origin=None):
+    return ModuleTree(SourceTree(role=role, name=folder.name, root=folder, start=folder, origin=origin))
+
+
+KERNELS = """from .amount import VALUE
+
+def late():
+    from . import later
+    return later.VALUE
+"""
+
+
+def package(value, prefix=""):
+    return {
+        f"{prefix}kernels/__init__.py": KERNELS,
+        f"{prefix}kernels/amount.py": f"VALUE = {value}\n",
+        f"{prefix}kernels/later.py": f"VALUE = {value}\n",
+        f"{prefix}tool.py": "import kernels\n\nVALUE = kernels.VALUE\n",
+    }
+
+
+@pytest.mark.parametrize("prefix", ["", "src/"])
+def test_two_trees_hold_modules_of_the_same_names(tmp_path, prefix):
+    trees = [tree_of(written(tmp_path / str(value), package(value, prefix))) for value in (1, 2)]
+    loaded = []
+    for tree in trees:
+        with tree.active():
+            loaded.append(importlib.import_module("tool"))
+    assert [module.VALUE for module in loaded] == [1, 2]
+    assert not {"tool", "kernels", "kernels.amount"} & set(sys.modules)
+    for value, tree in enumerate(trees, start=1):
+        with tree.switched():
+            assert sys.modules["kernels"].late() == value  # imported by a call, of the tree that is switched to
+        assert "kernels.later" in tree.modules
+        with tree.active():
+            assert importlib.import_module("tool") is loaded[value - 1]
+    assert "kernels.later" not in sys.modules
+
+
+def test_a_package_of_this_process_is_put_aside(tmp_path):
+    import precision_eval.core.errors as ours
+
+    tree = tree_of(
+        written(tmp_path / "tree", {"precision_eval/__init__.py": "", "precision_eval/own.py": "VALUE = 3\n"})
+    )
+    path, before = list(sys.path), dict(sys.modules)
+    with tree.active():
+        assert importlib.import_module("precision_eval.own").VALUE == 3
+        assert importlib.import_module("precision_eval").__file__.startswith(str(tmp_path))
+    assert sys.path == path
+    assert sys.modules == before
+    assert sys.modules["precision_eval.core.errors"] is ours
+
+
+def test_a_namespace_package_is_of_its_tree(tmp_path):
+    for value in (1, 2):
+        tree = tree_of(written(tmp_path / str(value), {"spread/part.py": f"VALUE = {value}\n"}))
+        with tree.active():
+            part = importlib.import_module("spread.part")
+        assert value == part.VALUE
+    assert "spread" not in sys.modules
+
+
+def test_what_is_not_in_the_tree_is_not_taken_from_the_checkout(tmp_path, monkeypatch):
+    checkout = written(tmp_path / "checkout", {"kernels.py": "VALUE = 1\n", "only_here.py": ""})
+    older = written(tmp_path / "older", {"kernels.py": "VALUE = 0\n"})
+    monkeypatch.syspath_prepend(str(checkout))
+    tree = tree_of(older, origin=checkout)
+    with tree.active():
+        assert importlib.import_module("kernels").VALUE == 0
+        with pytest.raises(ModuleNotFoundError, match="only_here"):
+            importlib.import_module("only_here")
+
+
+def test_what_an_import_hook_takes_from_the_checkout_is_refused(tmp_path):
+    checkout = written(tmp_path / "checkout", {"kernels.py": ""})
+    tree = tree_of(written(tmp_path / "older", {"tool.py": ""}), origin=checkout)
+    spec = importlib.util.spec_from_file_location("kernels", checkout / "kernels.py")
+    with pytest.raises(ParameterError, match=r"base older imports kernels from .*checkout"), tree.active():
+        sys.modules["kernels"] = importlib.util.module_from_spec(spec)
+    assert "kernels" not in sys.modules
+
+
+def test_a_compiled_extension_is_refused(tmp_path):
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    tree = tree_of(written(tmp_path / "tree", {f"fast{suffix}": ""}))
+    module = type(sys)("fast")
+    module.__file__ = str(tmp_path / "tree" / f"fast{suffix}")
+    with pytest.raises(ParameterError, match="holds a compiled extension, fast"), tree.active():
+        sys.modules["fast"] = module
+
+
+def test_a_torch_of_its_own_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match="holds a torch of its own"):
+        tree_of(written(tmp_path / "tree", {"torch/__init__.py": ""}))
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    folder = written(tmp_path / "repository", {"case.py": "VALUE = 1\n", "deep/inside.py": ""})
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=one")
+    written(folder, {"case.py": "VALUE = 2\n"})
+    git(folder, "commit", "--quiet", "--all", "--message=two")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def worktrees(folder):
+    return git(folder, "worktree", "list").splitlines()
+
+
+def test_commits_are_checked_out_and_removed(repository, monkeypatch):
+    monkeypatch.chdir(repository / "deep")
+    with source_trees("main~1", "HEAD") as (base, head):
+        assert [(tree.root / "case.py").read_text() for tree in (base, head)] == ["VALUE = 1\n", "VALUE = 2\n"]
+        assert base.start == base.root / "deep"
+        assert head.title == f"head HEAD ({git(repository, 'rev-parse', 'HEAD')[:8]})"
+        assert len(worktrees(repository)) == 3
+    assert len(worktrees(repository)) == 1
+    assert not base.root.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ParameterError, SystemExit])
+def test_worktrees_are_removed_however_it_ends(repository, error):
+    with pytest.raises(error), source_trees("HEAD~1", "HEAD") as (base, _):
+        raise error
+    assert len(worktrees(repository)) == 1
+    assert not base.root.parent.exists()
+
+
+def test_the_folder_as_it_stands_may_hold_changes(repository):
+    written(repository, {"case.py": "VALUE = 3\n"})
+    with source_trees("HEAD~1", ".") as (_, head):
+        assert (head.root, head.start) == (repository, repository)
+    with (
+        pytest.raises(ParameterError, match=r"'HEAD' is checked out with changes .*case\.py.*--head \."),
+        source_trees("HEAD~1", "HEAD"),
+    ):
+        pass
+
+
+def test_folders_need_no_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with source_trees("a", "b") as (base, head):
+        assert [tree.root.name for tree in (base, head)] == ["a", "b"]
+    with (
+        pytest.raises(ParameterError, match=r"'main' is no folder, and .* is in no git repository"),
+        source_trees("main", "b"),
+    ):
+        pass
+
+
+def test_what_is_not_there_says_how_to_get_it(repository, tmp_path, monkeypatch):
+    with pytest.raises(ParameterError, match="base 'trunk' is no folder and no commit"), source_trees("trunk", "HEAD"):
+        pass
+    git(repository, "branch", "topic")
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{repository}", "shallow")
+    monkeypatch.chdir(tmp_path / "shallow")
+    with (
+        pytest.raises(ParameterError, match="shallow and does not hold it; run git fetch --unshallow"),
+        source_trees("HEAD~1", "HEAD"),
+    ):
+        pass
+    git(tmp_path, "clone", "--quiet", str(repository), "whole")
+    git(tmp_path / "whole", "checkout", "--quiet", "--detach")
+    monkeypatch.chdir(tmp_path / "whole")
+    with pytest.raises(ParameterError, match="give --base origin/topic"), source_trees("topic", "HEAD"):
+        pass
+    with source_trees("origin/topic", "HEAD"):  # detached, which is no hindrance
+        pass
