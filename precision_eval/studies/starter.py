@@ -57,16 +57,14 @@ jobs:
     runs-on: ubuntu-latest
     steps:
       - uses: actions/checkout@v4
-        with: {path: head}
-      - uses: actions/checkout@v4
-        with: {path: base, ref: "${{ github.base_ref }}"}
+        with: {fetch-depth: 0} # the base is in it
       - uses: actions/setup-python@v5
         with: {python-version: "3.12"}
-      - run: pip install precision-eval -e head
-      # both sides on one machine, one after the other
-      - run: cd base && precision-eval run precision_case.py:factory --processes 5 --out ../runs/base
-      - run: cd head && precision-eval run precision_case.py:factory --processes 5 --out ../runs/head
-      - run: precision-eval gate runs/base runs/head
+      - run: pip install precision-eval -e .
+      # both sides in one process, in turn; --candidate is your own fix
+      - run: >-
+          precision-eval gate --base "origin/${{ github.base_ref }}" --head HEAD --case precision_case.py:factory
+          --candidate precision_case.py:candidate --markdown "$GITHUB_STEP_SUMMARY"
 """
 
 FILES = {

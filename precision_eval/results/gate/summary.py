@@ -186,6 +186,7 @@ def to_json(found: GateResult) -> str:
         "required": list(found.required),
         "gaps": list(found.gaps),
         "not_compared": list(found.not_compared),
+        "paired": found.paired,
         "base": {"name": found.base, **found.base_remarks},
         "head": {"name": found.head, **found.head_remarks},
         "margins": asdict(found.margins),

@@ -1,0 +1,123 @@
+"""Verdicts on made figures of base and head in the same processes."""
+
+import math
+
+import numpy as np
+import pytest
+
+from precision_eval.core.errors import UnknownNameError
+from precision_eval.results.gate import (
+    PAIRED_MARGINS,
+    GateCell,
+    PairFigures,
+    SideFigures,
+    judge_pairs,
+    markdown,
+    to_json,
+)
+
+FIXES = tuple("abcdefghij")
+
+
+def cell(fix="a"):
+    return GateCell("case.py:f", fix, "eager", "own", "cpu")
+
+
+def pairs(change=0.0, *, scatter=0.003, processes=6, seed=0, within=0.001, base=None, head=None):
+    """Processes whose log-ratios scatter about a change; `base` and `head` are figures of the sides."""
+    logs = math.log1p(change) + scatter * np.random.default_rng(seed).standard_normal(processes)
+    return [
+        PairFigures(
+            base=SideFigures(seconds=1e-3, **(base or {})),
+            head=SideFigures(seconds=1e-3 * math.exp(log), **(head or {})),
+            log_ratio=float(log),
+            standard_error=within,
+            elapsed_s=0.7,
+        )
+        for log in logs
+    ]
+
+
+def judged(measured, **options):
+    return judge_pairs(measured, names=("main", "HEAD"), remarks=({}, {}), **options)
+
+
+def verdict(result, metric="latency", fix="a"):
+    (change,) = [one for one in result.changes if (one.metric, one.place.fix) == (metric, fix)]
+    return change.verdict
+
+
+@pytest.mark.parametrize(("change", "expected"), [(0.0, "no worse"), (0.05, "regression"), (-0.05, "improvement")])
+def test_latency_of_ten_fixes(change, expected):
+    measured = {cell(fix): pairs(change, seed=seed) for seed, fix in enumerate(FIXES)}
+    result = judged(measured)
+    assert {verdict(result, fix=fix) for fix in FIXES} == {expected}
+    assert result.outcome == ("regression" if change > 0 else "no regression")
+    assert any("every fix of case.py:f" in doubt for doubt in result.doubts) == (change > 0)
+
+
+def test_equal_sides_are_rarely_called_worse():
+    alarms = sum(
+        judged({cell(fix): pairs(seed=100 * gate + i, within=0.0) for i, fix in enumerate(FIXES)}).failed
+        for gate in range(100)
+    )
+    assert alarms <= 3
+
+
+def test_noise_of_the_rounds_counts_where_processes_agree_by_chance():
+    measured = {cell(): pairs(0.01, scatter=0.0, within=0.05)}
+    assert verdict(judged(measured)) == "undecided"
+    assert verdict(judged({cell(): pairs(0.01, scatter=0.0, within=0.0)})) == "regression"
+
+
+def test_undecided_says_how_long_would_decide_and_is_not_green():
+    result = judged({cell(): pairs(scatter=0.01)})
+    assert (result.outcome, result.gaps) == ("could not tell", ("no verdict on latency", "1 figure undecided"))
+    (change,) = [one for one in result.changes if one.metric == "latency"]
+    assert "s would decide: --processes" in change.note
+    assert judged({cell(): pairs(scatter=0.01)}, required=("status",)).outcome == "no regression"
+    assert "1 undecided" in markdown(result).splitlines()[0]
+
+
+def test_status_memory_and_drift():
+    passed, raised = {}, {"status": "raised", "reason": "RuntimeError: dtype"}
+    result = judged({cell(): [PairFigures(base=SideFigures(**passed), head=SideFigures(**raised))] * 2})
+    assert verdict(result, "status") == "regression"
+    same = {"peak_bytes": 1000, "stored_bytes": 0}
+    for head, metric, expected in (
+        ({"peak_bytes": 1005, "stored_bytes": 0}, "peak_bytes", "no worse"),
+        ({"peak_bytes": 1020, "stored_bytes": 0}, "peak_bytes", "regression"),
+        ({"peak_bytes": 900, "stored_bytes": 0}, "peak_bytes", "improvement"),
+        ({"peak_bytes": 1000, "stored_bytes": 1}, "stored_bytes", "regression"),
+    ):
+        assert verdict(judged({cell(): pairs(base=same, head=head)}), metric) == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "expected"),
+    [
+        (1e-3, 1e-3, "no worse"),
+        (1e-3, 1.2e-3, "regression"),
+        (1.2e-3, 1e-3, "improvement"),
+        (0.0, 1e-9, "regression"),
+        (0.0, 0.0, "no worse"),
+        (1e-9, 0.0, "no worse"),
+    ],
+)
+def test_drift(base, head, expected):
+    assert verdict(judged({cell(): pairs(base={"drift": base}, head={"drift": head})}), "drift") == expected
+
+
+def test_drift_that_scatters_over_seeds_is_undecided():
+    heads = (5e-4, 2e-3, 1.5e-3)
+    measured = [PairFigures(base=SideFigures(drift=1e-3), head=SideFigures(drift=head)) for head in heads]
+    assert verdict(judged({cell(): measured}, required=()), "drift") == "undecided"
+
+
+def test_what_is_required_is_known_and_shown():
+    with pytest.raises(UnknownNameError, match="kind of figures 'speed'"):
+        judged({cell(): pairs()}, required=("speed",))
+    result = judged({cell(): pairs()}, margins=PAIRED_MARGINS)
+    assert result.not_compared == ("drift", "memory")
+    assert "Both sides ran in the same processes" in markdown(result)
+    assert '"paired": true' in to_json(result)
