@@ -44,7 +44,7 @@ from precision_eval.measure.model_calls import relative_error
 from precision_eval.measure.timers import HostTimer, timer_for
 from precision_eval.results.gate import GateCell, GateResult, Margins, PairFigures, SideFigures, judge_pairs
 from precision_eval.stats import Location, paired_log_ratios, student_location
-from precision_eval.studies.tracking.paired import anchor_call
+from precision_eval.studies.tracking.timing import anchor_call
 
 Tensors = tuple[torch.Tensor, ...]
 
