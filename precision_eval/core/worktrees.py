@@ -92,11 +92,11 @@ def _tree(role: str, name: str, commit: str | None, folder: Path, top: Path | No
 
 
 def _remove(folder: Path, top: Path | None) -> None:
-    for root in folder.iterdir():
-        _run("worktree", "remove", "--force", str(root), folder=top or folder)
+    """Remove what was checked out, also where a checkout was stopped halfway, which git keeps locked."""
     shutil.rmtree(folder, ignore_errors=True)
     if top is not None:
-        _run("worktree", "prune", folder=top)
+        for role in ("base", "head"):
+            _run("worktree", "remove", "--force", "--force", str(folder / role), folder=top)
 
 
 def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
