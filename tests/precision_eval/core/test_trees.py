@@ -149,9 +149,12 @@ def test_commits_are_checked_out_and_removed(repository, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ParameterError, SystemExit])
 def test_worktrees_are_removed_however_it_ends(repository, error):
-    with pytest.raises(error), source_trees("HEAD~1", "HEAD") as (base, _):
-        git(repository, "worktree", "lock", str(base.root))  # as git leaves one whose checkout was stopped
+    def stop(tree):
+        git(repository, "worktree", "lock", str(tree.root))  # as git leaves one whose checkout was stopped
         raise error
+
+    with pytest.raises(error), source_trees("HEAD~1", "HEAD") as (base, _):
+        stop(base)
     assert len(worktrees(repository)) == 1
     assert not base.root.parent.exists()
 
