@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_machine import BENCHMARKS, COLUMNS, select, write_results
 
 from precision_eval.core.errors import ParameterError, RecordError
 from tools.torch_versions import sweep_plan
@@ -20,7 +21,6 @@ from tools.torch_versions.sweep_plan import (
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = ("2.6.0", "2.7.0", "2.7.1", "2.10.0")
-COLUMNS = ["result", "params", "version", "started_at"]
 
 
 def test_versions_are_ordered_as_numbers_and_named_once():
@@ -92,16 +92,6 @@ def test_a_sweep_that_does_not_fit_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(DiskSpaceError, match=r"name fewer --versions, or another disk with --environments"):
         check_room(needed, free=3_900_000_000, where=tmp_path, keep=False)
     assert check_room([], free=0, where=tmp_path, keep=True) == 0
-
-
-BENCHMARKS = {"eager.a.time_call": "1", "eager.a.track_status": "2", "eager.b.track_status": "3"}
-
-
-def write_results(path, results, build="slim"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = {name: [result, [], version, 0] for name, (result, version) in results.items()}
-    variables = {"TORCH_BUILD": build} if build else {}
-    path.write_text(json.dumps({"result_columns": COLUMNS, "results": rows, "env_vars": variables, "version": 2}))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +168,7 @@ def test_durations_are_the_longest_seen(tmp_path):
     for machine, seconds in (("one", 3.0), ("two", 5.0)):
         path = tmp_path / machine / "0-torch-py3.11-torch2.8.0.json"
         path.parent.mkdir()
-        rows = {"e.a.time": [[1.0], [], "v", 0, seconds], "e.b.time": [[1.0]], "e.c.time": None}
+        rows = {"e.a.time": [[1.0], [], "v", 0, None, seconds], "e.b.time": [[1.0]], "e.c.time": None}
         path.write_text(json.dumps({"result_columns": [*COLUMNS, "duration"], "results": rows}))
     (tmp_path / "one" / "1-torch-py3.11-torch2.9.1.json").write_text("torn")
     assert read_durations(tmp_path) == {"e.a.time": 5.0}
@@ -189,12 +179,6 @@ def test_a_run_measures_what_it_names_and_nothing_else():
     matching = [name for name in (*BENCHMARKS, "eager.a.time_call_2", "eagerXa.time_call") if select(pattern, name)]
     assert matching == ["eager.a.time_call"]
     assert select(pattern, "eager.a.time_call('bfloat16', 'dia')")
-
-
-def select(pattern, name):
-    import re
-
-    return re.search(pattern, name) is not None
 
 
 def test_asvs_list_of_benchmarks_is_read(tmp_path):

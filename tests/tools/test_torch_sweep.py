@@ -70,14 +70,6 @@ def test_an_interrupted_sweep_goes_on_where_it_was(machine, capsys):
     assert machine.installed == ["2.8.0", "2.10.0"]  # what is complete is not even installed
 
 
-def test_a_finished_sweep_does_nothing(machine):
-    run_sweep(plan_sweep(machine.request), ignore)
-    machine.ran.clear()
-    machine.installed.clear()
-    assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert machine.ran == machine.installed == []
-
-
 def test_a_version_that_cannot_be_installed_does_not_stop_the_others(machine, capsys):
     machine.refused["2.8.0"] = "torch 2.8.0 has no wheel for Python 3.99"
     with pytest.raises(SystemExit) as ended:

@@ -1,60 +1,23 @@
 """The rounds of a sweep, on environments and an asv that only write down what they are asked."""
 
-import json
 from dataclasses import replace
 
-import fake_machine
 import pytest
+from fake_machine import FakeMachine
 
 from precision_eval.results.asv import read_visits
 from precision_eval.studies.tracking.definitions import PROCESS_VARIABLE
 from tools.torch_versions import sweep as torch_sweep
 from tools.torch_versions.sweep import plan_sweep, run_sweep
+from tools.torch_versions.sweep_plan import result_rows
 
-OTHERS = vars(fake_machine)
 LATENCY = "eager.b.track_latency_ratio"
 BENCHMARKS = {"eager.a.track_status": "1", "eager.b.track_drift": "1", LATENCY: "1"}
-COLUMNS = ["result", "params", "version", "started_at", "samples"]
-
-
-class Turning(OTHERS["FakeMachine"]):
-    """An asv whose latencies have a sample per process: one in a round, three without."""
-
-    def asv(self, sweep, path, pattern, turn=0):
-        version = json.loads(path.read_text())["matrix"]["req"]["torch"][0]
-        if pattern == torch_sweep.DISCOVER:
-            sweep.results.mkdir(parents=True, exist_ok=True)
-            listed = {name: {"version": one} for name, one in BENCHMARKS.items()}
-            (sweep.results / "benchmarks.json").write_text(json.dumps({**listed, "version": 2}))
-            return 0, ""
-        names = [name for name in BENCHMARKS if OTHERS["select"](pattern, name)]
-        if (version, turn) == self.stop_at:
-            self.stop_at = None
-            raise KeyboardInterrupt
-        self.ran += [(version, turn, name) for name in names]
-        file = sweep.results / sweep.machine / f"{'c' * 8}-torch-py{sweep.python}-torch{version}.json"
-        rows = json.loads(file.read_text())["results"] if file.exists() else {}
-        for name in names:
-            taken = ([float(turn)] if turn else [9.0] * 3) if "latency" in name else None
-            before = rows[name][4][0] if name in rows and rows[name][4] and turn > 1 else []
-            failed = name in self.failing
-            rows[name] = [[None if failed else 1.0], [], "1", 0, None if failed or not taken else [before + taken]]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        content = {"result_columns": COLUMNS, "results": rows, "env_vars": {"TORCH_BUILD": self.built}, "version": 2}
-        file.write_text(json.dumps(content))
-        return (2 if self.failing & set(names) else 0), ""
-
-    def samples(self):
-        found = {}
-        for path in sorted((self.request.results / "vm").iterdir()):
-            row = json.loads(path.read_text())["results"].get(LATENCY)
-            found[path.stem.rpartition("torch")[2]] = row and row[4] and row[4][0]
-        return found
 
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    return Turning(tmp_path, monkeypatch)
+    return FakeMachine(tmp_path, monkeypatch, BENCHMARKS)
 
 
 def ignore(text):
@@ -62,7 +25,13 @@ def ignore(text):
 
 
 def turns(machine):
-    return [(version, turn) for version, turn, name in machine.ran if name == LATENCY]
+    return [(version, turn) for version, turn, name in machine.turns if name == LATENCY]
+
+
+def samples(machine):
+    """The samples of the latency in each version, each kind once."""
+    rows = (result_rows(path)[LATENCY]["samples"] for path in (machine.request.results / "vm").iterdir())
+    return {tuple(cases[0]) for cases in rows}
 
 
 def test_versions_are_visited_in_turn_after_everything_else(machine):
@@ -71,9 +40,9 @@ def test_versions_are_visited_in_turn_after_everything_else(machine):
     assert (tally.finished, tally.exit_code) == (["2.6.0", "2.8.0", "2.10.0"], 0)
     forth, back = ["2.6.0", "2.8.0", "2.10.0"], ["2.10.0", "2.8.0", "2.6.0"]
     assert turns(machine) == [(one, 1) for one in forth] + [(one, 2) for one in back] + [(one, 3) for one in forth]
-    assert all(turn == 0 for _, turn, name in machine.ran if name != LATENCY)
-    assert [turn for _, turn, _ in machine.ran] == sorted(turn for _, turn, _ in machine.ran)
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+    assert all(turn == 0 for _, turn, name in machine.turns if name != LATENCY)
+    assert [turn for _, turn, _ in machine.turns] == sorted(turn for _, turn, _ in machine.turns)
+    assert samples(machine) == {(1.0, 2.0, 3.0)}
     assert "round 2 of 3: torch 2.10.0, 1 benchmark of latency" in said
     visits = read_visits(machine.request.results)
     assert [(one.environment.rpartition("torch")[2], one.round) for one in visits] == turns(machine)
@@ -91,13 +60,13 @@ def test_a_sweep_that_was_stopped_goes_on_in_its_round(machine):
     assert before[-1] == ("2.10.0", 2)
     assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
     assert turns(machine)[len(before) : len(before) + 2] == [("2.8.0", 2), ("2.6.0", 2)]
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+    assert samples(machine) == {(1.0, 2.0, 3.0)}
 
 
 def test_more_rounds_add_to_those_that_are_there(machine):
     run_sweep(plan_sweep(replace(machine.request, rounds=2)), ignore)
     run_sweep(plan_sweep(replace(machine.request, rounds=4)), ignore)
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0, 4.0)}
+    assert samples(machine) == {(1.0, 2.0, 3.0, 4.0)}
 
 
 def test_a_latency_that_fails_is_named_and_not_tried_in_every_round(machine):
@@ -108,7 +77,7 @@ def test_a_latency_that_fails_is_named_and_not_tried_in_every_round(machine):
     assert turns(machine) == [(version, 1) for version in ("2.6.0", "2.8.0", "2.10.0")]
     machine.failing = set()
     assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+    assert samples(machine) == {(1.0, 2.0, 3.0)}
 
 
 def test_a_round_that_fails_costs_no_sample_of_the_rounds_before(machine):
@@ -116,16 +85,16 @@ def test_a_round_that_fails_costs_no_sample_of_the_rounds_before(machine):
     run_sweep(plan_sweep(replace(machine.request, rounds=2)), ignore)
     machine.failing = {LATENCY}
     assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 1
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0)}
+    assert samples(machine) == {(1.0, 2.0)}
     machine.failing = set()
     assert run_sweep(plan_sweep(machine.request), ignore).exit_code == 0
-    assert set(map(tuple, machine.samples().values())) == {(1.0, 2.0, 3.0)}
+    assert samples(machine) == {(1.0, 2.0, 3.0)}
 
 
 @pytest.mark.parametrize(("turn", "appends", "process"), [(0, False, None), (1, False, "0"), (3, True, "2")])
 def test_asv_is_told_the_process_and_to_keep_earlier_samples(tmp_path, monkeypatch, turn, appends, process):
     asked = []
-    fake = Turning(tmp_path, monkeypatch)
+    fake = FakeMachine(tmp_path, monkeypatch)
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(PROCESS_VARIABLE, raising=False)
