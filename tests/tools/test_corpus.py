@@ -74,10 +74,9 @@ def test_a_sentence_ends_in_the_pause_asked_for(phonemes, total):
     ("speaker", "minutes", "match"), [(12, 1.0, "speaker 12"), (-1, 1.0, "speaker -1"), (0, 0.0, "minutes is 0")]
 )
 def test_wrong_arguments_are_refused(speaker, minutes, match):
-    with pytest.raises(ParameterError, match=match):
-        next(generate_passages(world="train", speaker=speaker, minutes=minutes, seed=0))
-    with pytest.raises(ParameterError, match=match):
-        long_passage(world="train", speaker=speaker, minutes=minutes, seed=0)
+    for make in (lambda **asked: next(generate_passages(**asked)), long_passage):
+        with pytest.raises(ParameterError, match=match):
+            make(world="train", speaker=speaker, minutes=minutes, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +106,15 @@ def test_phonemes_stand_where_the_sound_is(passages):
 
 
 @pytest.mark.espeak
-@pytest.mark.parametrize("fault", ["gap", "empty", "short", "unknown", "long silence"])
-def test_the_contract_check_can_fail(passages, fault):
+def test_the_contract_check_can_fail(passages):
     passage = passages[0]
-    segments = passage.segments.copy()
-    if fault == "gap":
-        segments[5, 2] -= 1
-    elif fault == "empty":
-        segments[5, 2] = segments[6, 1] = segments[5, 1]
-    elif fault == "short":
-        segments = segments[:-1]
-    elif fault == "unknown":
-        segments[3, 0] = len(PHONEMES)
-    else:
-        segments = np.array([[0, 0, segments[-1, 2]]], dtype=np.int32)
-    with pytest.raises(AssertionError):
-        check_contract(Passage(passage.speaker, passage.audio, segments))
+    gap, unknown = passage.segments.copy(), passage.segments.copy()
+    gap[5, 2] -= 1
+    unknown[3, 0] = len(PHONEMES)
+    long_silence = np.array([[0, 0, gap[-1, 2]]], dtype=np.int32)
+    for segments in (gap, unknown, passage.segments[:-1], long_silence):
+        with pytest.raises(AssertionError):
+            check_contract(Passage(passage.speaker, passage.audio, segments))
 
 
 @pytest.mark.espeak

@@ -41,26 +41,33 @@ def choose(asked="auto", environ=None, *, installer="uv", system="Linux", machin
     return choose_build(asked, environ or {}, installer=installer, system=system, machine=machine)
 
 
-def test_the_build_is_what_is_asked_or_a_cpu_build_where_there_is_one():
-    assert choose("slim") == choose("auto", {"PRECISION_EVAL_TORCH_BUILD": "slim"}) == "slim"
-    assert choose("cuda", {"PRECISION_EVAL_TORCH_BUILD": "slim"}) == "cuda"
-    assert choose("auto", {"PRECISION_EVAL_TORCH_INDEX": "file:///index"}) == "cpu"
-    assert choose("auto", {"UV_TORCH_BACKEND": "cpu"}) == "cpu"
-    assert choose("auto", system="Darwin", machine="arm64") == "cpu"
+@pytest.mark.parametrize(
+    ("asked", "environ", "where", "build"),
+    [
+        ("slim", {}, {}, "slim"),
+        ("auto", {"PRECISION_EVAL_TORCH_BUILD": "slim"}, {}, "slim"),
+        ("cuda", {"PRECISION_EVAL_TORCH_BUILD": "slim"}, {}, "cuda"),
+        ("auto", {"PRECISION_EVAL_TORCH_INDEX": "file:///index"}, {}, "cpu"),
+        ("auto", {"UV_TORCH_BACKEND": "cpu"}, {}, "cpu"),
+        ("auto", {}, {"system": "Darwin", "machine": "arm64"}, "cpu"),
+    ],
+)
+def test_the_build_is_what_is_asked_or_a_cpu_build_where_there_is_one(asked, environ, where, build):
+    assert choose(asked, environ, **where) == build
 
 
-def test_cuda_builds_are_never_fetched_unasked():
-    with pytest.raises(ParameterError, match=r"several GB.*PRECISION_EVAL_TORCH_INDEX.*slim"):
-        choose()
-    with pytest.raises(ParameterError, match="several GB"):
-        choose("auto", {"UV_TORCH_BACKEND": "cpu"}, installer="pip")  # pip does not read it
-
-
-def test_unusable_builds_are_named():
-    with pytest.raises(ParameterError, match="unknown build of torch 'tpu'; known: auto, cpu, slim, cuda"):
-        choose("tpu")
-    with pytest.raises(UnsupportedError, match="x86-64 Linux only, this is Darwin on arm64"):
-        choose("slim", system="Darwin", machine="arm64")
+@pytest.mark.parametrize(
+    ("asked", "environ", "where", "message"),
+    [
+        ("auto", {}, {}, r"several GB.*PRECISION_EVAL_TORCH_INDEX.*slim"),  # CUDA builds are never fetched unasked
+        ("auto", {"UV_TORCH_BACKEND": "cpu"}, {"installer": "pip"}, "several GB"),  # pip does not read it
+        ("tpu", {}, {}, "unknown build of torch 'tpu'; known: auto, cpu, slim, cuda"),
+        ("slim", {}, {"system": "Darwin", "machine": "arm64"}, "x86-64 Linux only, this is Darwin on arm64"),
+    ],
+)
+def test_builds_that_cannot_be_taken_are_named(asked, environ, where, message):
+    with pytest.raises((ParameterError, UnsupportedError), match=message):
+        choose(asked, environ, **where)
 
 
 def test_torch_asks_without_cuda():
@@ -148,10 +155,13 @@ def wanted(fake, version="2.6.0"):
     return TorchEnvironment(version=version, python=PYTHON, root=ROOT, base=fake / "environments")
 
 
+def build(fake, kind="slim", version="2.6.0", **options):
+    return build_environment(wanted(fake, version), build=kind, installer=Installer(uv=str(fake / "uv")), **options)
+
+
 def test_an_environment_is_made_once_and_says_what_it_is(fake):
     said = []
-    asked = {"build": "slim", "installer": Installer(uv=str(fake / "uv"))}
-    note = build_environment(wanted(fake), say=said.append, **asked)
+    note = build(fake, say=said.append)
     assert (note.version, note.torch_version, note.build, note.cuda) == ("2.6.0", "2.6.0+cu124", "slim", "12.4")
     assert note.bytes > 0
     assert said[0] == "creating"
@@ -162,50 +172,41 @@ def test_an_environment_is_made_once_and_says_what_it_is(fake):
     assert "nvidia" not in commands[2]
     assert all(word in commands[2].split() for word in ("asv_runner", "setuptools", "filelock"))
     assert read_note(wanted(fake)) == note
-    assert build_environment(wanted(fake), **asked) == note
+    assert build(fake) == note
     assert len((fake / "log").read_text().splitlines()) == 3  # nothing was done again
 
 
 def test_another_build_is_made_anew(fake):
-    installer = Installer(uv=str(fake / "uv"))
-    build_environment(wanted(fake), build="slim", installer=installer)
-    assert build_environment(wanted(fake), build="cuda", installer=installer).build == "cuda"
+    build(fake)
+    assert build(fake, "cuda").build == "cuda"
     assert "triton==3.2.0" in (fake / "log").read_text().splitlines()[-1]
 
 
-def test_a_cpu_build_that_is_none_is_refused_and_leaves_nothing(fake):
-    with pytest.raises(
-        EnvironmentBuildError, match=r"CPU build of torch 2\.6\.0 was asked for and a CUDA build came; name an index of"
-    ):
-        build_environment(wanted(fake), build="cpu", installer=Installer(uv=str(fake / "uv")))
-    assert not wanted(fake).folder.exists()
+def test_what_cannot_be_made_is_named_and_leaves_nothing(fake):
+    with pytest.raises(EnvironmentBuildError, match=r"torch 2\.6\.0 was asked for and a CUDA build came; name"):
+        build(fake, "cpu")
     assert len((fake / "log").read_text().splitlines()) == 2  # its needs are not even fetched, nor is it imported
     without = "".join(line for line in METADATA.splitlines(keepends=True) if "cuda" not in line)
     (fake / "METADATA").write_text(without)
     with pytest.raises(EnvironmentBuildError, match=r"was asked for and 2\.6\.0\+cu124 came; name an index of"):
-        build_environment(wanted(fake), build="cpu", installer=Installer(uv=str(fake / "uv")))
-    assert not wanted(fake).folder.exists()
-
-
-def test_a_version_that_does_not_exist_is_named_and_leaves_nothing(fake):
+        build(fake, "cpu")
     with pytest.raises(EnvironmentBuildError, match=r"torch 9\.9\.9 does not exist"):
-        build_environment(wanted(fake, "9.9.9"), build="slim", installer=Installer(uv=str(fake / "uv")))
+        build(fake, version="9.9.9")
+    assert not wanted(fake).folder.exists()
     assert not wanted(fake, "9.9.9").folder.exists()
 
 
 def test_one_that_was_interrupted_is_not_taken_for_finished(fake):
-    installer = Installer(uv=str(fake / "uv"))
-    build_environment(wanted(fake), build="slim", installer=installer)
+    build(fake)
     (wanted(fake).folder / environments.NOTE_NAME).unlink()
     (wanted(fake).folder / "torn").touch()
     assert read_note(wanted(fake)) is None
-    build_environment(wanted(fake), build="slim", installer=installer)
+    build(fake)
     assert not (wanted(fake).folder / "torn").exists()
 
 
 def test_a_damaged_or_older_note_counts_as_none(fake):
-    installer = Installer(uv=str(fake / "uv"))
-    note = build_environment(wanted(fake), build="slim", installer=installer)
+    note = build(fake)
     path = wanted(fake).folder / environments.NOTE_NAME
     whole = path.read_text()
     fields = json.loads(whole)
@@ -214,7 +215,7 @@ def test_a_damaged_or_older_note_counts_as_none(fake):
     for content in (whole[:40], "", "[]", "noise_floor", *map(json.dumps, (older, without, {**fields, "newer": 1}))):
         path.write_text(content)
         assert read_note(wanted(fake)) is None, content
-    assert build_environment(wanted(fake), build="slim", installer=installer).torch_version == note.torch_version
+    assert build(fake).torch_version == note.torch_version
     assert read_note(wanted(fake)) is not None
 
 

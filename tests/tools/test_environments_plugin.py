@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,10 @@ from precision_eval.core.errors import ParameterError
 from tools.torch_versions.environments import NOTE_NAME, Note
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTE = {
-    "version": "2.8.0",
-    "python": "3.11.7",
-    "torch_version": "2.8.0+cu128",
-    "numpy": "2.3.5",
-    "blas": "mkl",
-    "build": "slim",
-    "cuda": "12.8",
-    "stubs": ["libcudart.so.12"],
-    "installed_by": "uv",
-    "bytes": 1,
-    "seconds": 1.0,
-}
+NOTE = Note(
+    **{"version": "2.8.0", "python": "3.11.7", "torch_version": "2.8.0+cu128", "numpy": "2.3.5", "blas": "mkl"},
+    **{"build": "slim", "cuda": "12.8", "stubs": (), "installed_by": "uv", "bytes": 1, "seconds": 1.0},
+)
 
 
 @pytest.fixture
@@ -45,7 +37,7 @@ def finish(tmp_path):
     folder = tmp_path / "torch2.8.0-py3.11"
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to(sys.executable)
-    (folder / NOTE_NAME).write_text(json.dumps(NOTE))
+    (folder / NOTE_NAME).write_text(json.dumps(asdict(NOTE)))
 
 
 def test_asv_takes_the_plugin_by_its_name(plugin):
@@ -73,7 +65,7 @@ def test_a_missing_one_is_made_as_the_sweep_makes_it(plugin, tmp_path, monkeypat
     def build(wanted, **options):
         asked.append((wanted.version, wanted.python, wanted.root, options["build"]))
         finish(tmp_path)
-        return Note(**{**NOTE, "stubs": ()})
+        return NOTE
 
     monkeypatch.setattr(plugin, "build_environment", build)
     made(plugin, tmp_path).create()

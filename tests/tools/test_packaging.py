@@ -14,7 +14,7 @@ from tools.voice.packaging import install, write_scripts
 
 
 def test_an_unfinished_training_is_not_installed(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match=r"voice\.safetensors is missing; run 'precision-eval train-voice'"):
+    with pytest.raises(IntegrityError, match=r"voice\.safetensors is missing; run 'python -m tools train-voice'"):
         install(tmp_path)
 
 

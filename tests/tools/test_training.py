@@ -24,11 +24,10 @@ class PowerCutError(Exception):
 class Reports:
     """The parent's queue; breaks off at a step if told to."""
 
-    def __init__(self, stop_at: int | None = None) -> None:
-        self.stop_at = stop_at
-        self.rows: list[dict] = []
+    def __init__(self, stop_at=None):
+        self.stop_at, self.rows = stop_at, []
 
-    def put(self, row: dict) -> None:
+    def put(self, row):
         self.rows.append(row)
         if row["step"] == self.stop_at:
             raise PowerCutError

@@ -25,6 +25,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from precision_eval.core.errors import IntegrityError, ParameterError, PrecisionEvalError, UnsupportedError
 from tools.torch_versions.stubs import put_stubs
 
@@ -199,14 +202,9 @@ def _interpreter_of(environment: TorchEnvironment) -> str:
 def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
     """Run a step and return what it printed."""
     try:
+        place = tempfile.gettempdir()
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-            env=environ,
-            cwd=tempfile.gettempdir(),
+            command, capture_output=True, text=True, timeout=LIMIT_S, env=environ, cwd=place, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentBuildError(
@@ -224,14 +222,19 @@ def _metadata(site: Path) -> str:
     return found[0].read_text(encoding="utf-8")
 
 
-def disk_bytes(folder: Path) -> int:
-    """Return what a folder takes on disk, each file once, links not followed."""
-    seen: dict[tuple[int, int], int] = {}
+def files_on_disk(folder: Path) -> list[tuple[int, bool]]:
+    """Return of each file below a folder, links not followed, its bytes on disk and whether it has names elsewhere."""
+    seen: dict[tuple[int, int], list[int]] = {}
     for where, _, names in os.walk(folder):
         for name in names:
-            found = (Path(where) / name).lstat()
-            seen[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return sum(seen.values())
+            stat = (Path(where) / name).lstat()
+            seen.setdefault((stat.st_dev, stat.st_ino), [stat.st_blocks * 512, stat.st_nlink, 0])[2] += 1
+    return [(size, links > names_here) for size, links, names_here in seen.values()]
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return what a folder takes on disk, each file once."""
+    return sum(size for size, _ in files_on_disk(folder))
 
 
 BUILDS = ("cpu", "slim", "cuda")
@@ -240,11 +243,23 @@ INDEX_VARIABLE = "PRECISION_EVAL_TORCH_INDEX"
 TOOLS = ("asv_runner", "pympler", "setuptools", "wheel")  # asv's half in the environment, and what builds the project
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch-triton)(-.*)?$")
 
-_NO_NETWORK = re.compile(
+_NO_NETWORK = (
     r"error sending request|dns error|Failed to fetch|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity",
-    re.IGNORECASE,
+    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity"
 )
+_OFFLINE = r"network (connectivity )?(is|was) disabled"
+_NO_WHEEL = r"torch==\S* has no wheels|only found wheels for `?torch"
+_NOT_THERE = "does not exist, has no wheel for Python {python}, or pip does not reach the index"
+_CACHE = "uv is told to stay offline and its cache lacks a package"
+_REASONS = {
+    r"No space left on device": ": no room left on the disk; free some, or give --remove-environments",
+    _OFFLINE: f": {_CACHE}; unset UV_OFFLINE, or fill the cache where there is a network",
+    _NO_NETWORK: ": the package index cannot be reached; connect, or name a mirror as uv or pip read it",
+    _NO_WHEEL: " has no wheel for Python {python} on this platform; take another version or Python",
+    r"no version of torch==": " does not exist on the index; name a released version, such as 2.8.0",
+    r"No matching distribution found for torch==": f" {_NOT_THERE}; look with `pip index versions torch`",
+}
+"""What an installer prints where it fails, and what to say of it; the first that is met counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,14 +315,12 @@ def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, syst
     build = asked if asked != "auto" else environ.get(BUILD_VARIABLE, "auto")
     if build not in (*BUILDS, "auto"):
         raise ParameterError(f"unknown build of torch {build!r}; known: auto, {', '.join(BUILDS)}")
-    plain_linux = (system, machine) == ("Linux", "x86_64")
-    if build == "slim" and not plain_linux:
+    if build == "slim" and (system, machine) != ("Linux", "x86_64"):
         raise UnsupportedError(f"a slim torch is made on x86-64 Linux only, this is {system} on {machine}; take cpu")
     if build != "auto":
         return build
-    if environ.get(INDEX_VARIABLE) or (installer == "uv" and environ.get("UV_TORCH_BACKEND") == "cpu"):
-        return "cpu"
-    if system != "Linux":
+    from_backend = installer == "uv" and environ.get("UV_TORCH_BACKEND") == "cpu"
+    if environ.get(INDEX_VARIABLE) or from_backend or system != "Linux":
         return "cpu"
     raise ParameterError(
         "the default index has CUDA builds of torch for Linux, several GB per version; say which to take: "
@@ -325,8 +338,6 @@ def build_for_here(asked: str, installer: Installer) -> str:
 
 def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, ...]:
     """Return what a torch asks for, without CUDA's packages where they are not wanted."""
-    from packaging.requirements import Requirement
-
     needs = []
     for text in email.message_from_string(metadata).get_all("Requires-Dist", []):
         need = Requirement(text)
@@ -338,8 +349,6 @@ def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, 
 
 def asks_for_cuda(metadata: str) -> bool:
     """Say whether a torch asks for libraries of CUDA, as only CUDA builds do."""
-    from packaging.requirements import Requirement
-
     needs = email.message_from_string(metadata).get_all("Requires-Dist", [])
     return any(Requirement(text).name.startswith(("nvidia-", "cuda-")) for text in needs)
 
@@ -352,9 +361,6 @@ def project_requirements(root: Path) -> tuple[str, ...]:
 
 def fitting_constraints(constraints: str, needs: Iterable[str]) -> str:
     """Return the constraints without torch and without those that a torch's own needs exclude."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
     wanted = [Requirement(need) for need in needs]
     kept = []
     for line in (line.partition("#")[0].strip() for line in constraints.splitlines()):
@@ -370,24 +376,9 @@ def fitting_constraints(constraints: str, needs: Iterable[str]) -> str:
 
 def reason_of(output: str, version: str, python: str) -> str:
     """Say in one line why an installation failed, and the remedy."""
-    if "No space left on device" in output:
-        return f"torch {version}: no room left on the disk; free some, or give --remove-environments"
-    if re.search(r"network (connectivity )?(is|was) disabled", output, re.IGNORECASE):
-        return (
-            f"torch {version}: uv is told to stay offline and its cache lacks a package; unset UV_OFFLINE, or fill the "
-            "cache where there is a network"
-        )
-    if _NO_NETWORK.search(output):
-        return f"torch {version}: the package index cannot be reached; connect, or name a mirror as uv or pip read it"
-    if re.search(r"torch==\S* has no wheels|only found wheels for `?torch", output):
-        return f"torch {version} has no wheel for Python {python} on this platform; take another version or Python"
-    if re.search(r"no version of torch==", output):
-        return f"torch {version} does not exist on the index; name a released version, such as 2.8.0"
-    if re.search(r"No matching distribution found for torch==", output):
-        return (
-            f"torch {version} does not exist, has no wheel for Python {python}, or pip does not reach the index; "
-            "look with `pip index versions torch`"
-        )
+    for pattern, reason in _REASONS.items():
+        if re.search(pattern, output, re.IGNORECASE):
+            return f"torch {version}{reason.format(python=python)}"
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"error|cause|because", line, re.IGNORECASE)]
     return f"torch {version}: {'; '.join(errors[-3:] or lines[-1:] or ['the installer failed without a word'])}"[:600]

@@ -25,6 +25,7 @@ from precision_eval.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.results.asv import Visit, read_visits, visit_times
 from precision_eval.studies.tracking.definitions import PROCESS_VARIABLE
+from tools.torch_versions import sweep_plan as plan
 from tools.torch_versions.environments import (
     BUILD_VARIABLE,
     Installer,
@@ -38,27 +39,7 @@ from tools.torch_versions.environments import (
     serves,
 )
 from tools.torch_versions.sweep_notes import cost_kept, keep_note, note_visit, order_of, put_back_lost, unfinished
-from tools.torch_versions.sweep_plan import (
-    Configuration,
-    check_build,
-    check_cache_room,
-    check_room,
-    choose_versions,
-    configuration_for,
-    environment_name,
-    expected_bytes,
-    gigabytes,
-    known_machines,
-    machine_name,
-    missing_benchmarks,
-    read_benchmarks,
-    read_configuration,
-    read_durations,
-    result_files,
-    runs,
-    select_benchmarks,
-    selection,
-)
+from tools.torch_versions.sweep_plan import Configuration
 
 EXIT_INCOMPLETE = 1
 ROUNDS = 3  # as many as a session has processes: the same samples, spread over time
@@ -113,30 +94,30 @@ class Sweep:
 
     def files(self, version: str, build: str | None = None) -> tuple[Path, ...]:
         """Return a version's result files on this machine."""
-        name = environment_name(version, self.python)
-        files = result_files(self.results, commit=self.commit, name=name, machine=self.machine)
+        name = plan.environment_name(version, self.python)
+        files = plan.result_files(self.results, commit=self.commit, name=name, machine=self.machine)
         note = self.note(version)
         there = note.build if note is not None and serves(note, self.build) else self.build
-        check_build(files, build or there)
+        plan.check_build(files, build or there)
         return files
 
     def missing(self, version: str) -> tuple[str, ...] | None:
         """Return the chosen benchmarks that have no result yet; None where asv never listed any."""
         files = self.files(version)
-        if read_benchmarks(self.results) is None:
+        if plan.read_benchmarks(self.results) is None:
             return None
-        return tuple(sorted({*missing_benchmarks(self.known(), files), *self.turned(version)[0]}))
+        return tuple(sorted({*plan.missing_benchmarks(self.known(), files), *self.turned(version)[0]}))
 
     def known(self) -> dict[str, str]:
         """Return the chosen benchmarks, name → version."""
-        return select_benchmarks(read_benchmarks(self.results) or {}, self.request.bench)
+        return plan.select_benchmarks(plan.read_benchmarks(self.results) or {}, self.request.bench)
 
     def turned(self, version: str) -> tuple[dict[str, int], tuple[str, ...]]:
         """Return the latencies that lack rounds, with the rounds they have, and those measured otherwise."""
         if self.rounds == 1:
             return {}, ()
         where = {"machine": self.machine, "commit": self.commit}
-        noted = visit_times(read_visits(self.results), environment=environment_name(version, self.python), **where)
+        noted = visit_times(read_visits(self.results), environment=plan.environment_name(version, self.python), **where)
         return unfinished(self.known(), self.files(version), noted, rounds=self.rounds)
 
     @property
@@ -177,15 +158,16 @@ def torch_sweep_command(request: Request) -> None:
 
 def plan_sweep(request: Request) -> Sweep:
     """Work a request out without installing anything."""
-    configuration = read_configuration(request.config)
+    configuration = plan.read_configuration(request.config)
     if importlib.util.find_spec("asv") is None:
         raise ParameterError("asv is not installed; pip install -e '.[dev]' in the checkout")
     if request.results is not None and request.results.exists() and not request.results.is_dir():
         raise ParameterError(f"--results {request.results} is a file; give a folder")
-    versions = choose_versions(request.versions, configuration.versions)
+    versions = plan.choose_versions(request.versions, configuration.versions)
     if any(not re.fullmatch(r"\w+=\S+", attribute) for attribute in request.attributes):
         raise ParameterError(f"--attribute {' '.join(request.attributes)}: give each as name=value, such as rounds=1")
-    select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])  # no pattern that is none gets further
+    # a pattern that is none gets no further
+    plan.select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])
     if request.rounds is not None and request.rounds < 1:
         raise ParameterError(f"--rounds {request.rounds}: give 1 or more")
     if not request.keep and (request.rounds or 1) > 1:
@@ -203,7 +185,7 @@ def plan_sweep(request: Request) -> Sweep:
         build=build_for_here(request.torch_build, installer),
         installer=installer,
         commit=_commit(configuration.root, request.commit),
-        machine=machine_name(request.machine, known_machines(machine_file())),
+        machine=plan.machine_name(request.machine, plan.known_machines(machine_file())),
         request=request,
     )
 
@@ -245,7 +227,7 @@ def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
         folder = sweep.environment(version).folder
         with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=folder, on_disk=note.bytes):
             trouble = _measure(sweep, version, lambda text, title=title: say(f"{title}: {text}"), list_first=not listed)  # type: ignore[misc]
-        listed = listed or read_benchmarks(sweep.results) is not None
+        listed = listed or plan.read_benchmarks(sweep.results) is not None
         if trouble:
             tally.incomplete[version] = trouble
             say(f"{title}: {trouble}")
@@ -268,7 +250,8 @@ def _rounds(sweep: Sweep, versions: Sequence[str], tally: Tally, say: Callable[[
         code, output = _asv(sweep, _configuration_file(sweep, version), pattern, number)
         return f"{last_words(output)} (all of it: {sweep.log})" if code == EXIT_INCOMPLETE else ""
 
-    known = [one for one in sweep.versions if one not in tally.not_installed] if read_benchmarks(sweep.results) else []
+    listed = plan.read_benchmarks(sweep.results) is not None
+    known = [version for version in sweep.versions if listed and version not in tally.not_installed]
     if said := measured_otherwise(sweep, known):
         say(said)
     trouble = measure_in_turn(sweep, versions, run, say)
@@ -288,7 +271,7 @@ def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
         environ |= {"UV_CACHE_DIR": str(_own_cache(sweep)), "PIP_NO_CACHE_DIR": "1"}
     environment = sweep.environment(version)
     note = build_environment(environment, build=sweep.build, installer=sweep.installer, say=say, environ=environ)
-    size = gigabytes(note.bytes)
+    size = plan.gigabytes(note.bytes)
     say(f"{note.torch_version} ({note.build}), numpy {note.numpy}, {size}, made in {note.seconds:.0f} s")
     return note
 
@@ -296,19 +279,19 @@ def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
 def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_first: bool) -> str:
     """Run asv for each class with something missing; return what went wrong, "" where nothing did."""
     path = _configuration_file(sweep, version)
-    if list_first or read_benchmarks(sweep.results) is None:
+    if list_first or plan.read_benchmarks(sweep.results) is None:
         say("listing the benchmarks")
         code, output = _asv(sweep, path, DISCOVER)
-        if code or read_benchmarks(sweep.results) is None:
+        if code or plan.read_benchmarks(sweep.results) is None:
             return f"asv cannot list the benchmarks: {last_words(output)} (all of it: {sweep.log})"
     in_turn = sweep.turned(version)[0]
     now = [name for name in sweep.missing(version) or () if name not in in_turn]
-    waiting = runs(now, read_durations(sweep.results))
+    waiting = plan.runs(now, plan.read_durations(sweep.results))
     failed: list[str] = []
     for number, names in enumerate(waiting, start=1):
         classes = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in names))
         say(f"{classes} ({number}/{len(waiting)})")
-        code, output = _asv(sweep, path, selection(names))
+        code, output = _asv(sweep, path, plan.selection(names))
         left = set(names) & set(sweep.missing(version) or ())
         if left and code == EXIT_INCOMPLETE:  # asv's own failure: it would be the same for the others
             return f"{classes}: {last_words(output)} (all of it: {sweep.log})"
@@ -321,7 +304,7 @@ def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_fir
 def _configuration_file(sweep: Sweep, version: str) -> Path:
     """Write asv's configuration of one version."""
     path = sweep.base / f"asv-torch{version}.json"
-    content = configuration_for(
+    content = plan.configuration_for(
         sweep.configuration, version, python=sweep.python, base=sweep.base, results=sweep.results
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -360,7 +343,7 @@ def machine_file() -> Path:
 def know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
     """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal."""
     path = machine_file()
-    if name in known_machines(path):
+    if name in plan.known_machines(path):
         return
     words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes", "--machine", name]
     done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
@@ -413,18 +396,18 @@ def _visit(sweep: Sweep, version: str, number: int, wanted: Iterable[str], run: 
     environment, versions = sweep.environment(version), sweep.known()
     on_disk = getattr(sweep.note(version), "bytes", 0)
     with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=environment.folder, on_disk=on_disk):
-        for names in runs(wanted, read_durations(sweep.results)):
+        for names in plan.runs(wanted, plan.read_durations(sweep.results)):
             visit = Visit(
                 machine=sweep.machine,
                 commit=sweep.commit,
-                environment=environment_name(version, sweep.python),
+                environment=plan.environment_name(version, sweep.python),
                 round=number,
                 at_s=round(time.time(), 3),
                 benchmarks={name: versions[name] for name in names},
             )
             note_visit(sweep.results, visit)
             before = {path: path.read_text(encoding="utf-8") for path in sweep.files(version)}
-            words = run(version, selection(names), number)
+            words = run(version, plan.selection(names), number)
             for path, text in before.items():
                 put_back_lost(path, text, names)
             if words:
@@ -453,19 +436,19 @@ def show_plan(sweep: Sweep, console: Console) -> None:
             "all" if left is None else f"{len(left)} benchmark{'s' if len(left) > 1 else ''}" if left else "nothing"
         )
         if note is not None:
-            table.add_row(version, f"there ({note.torch_version}, {note.build})", gigabytes(note.bytes), measure)
+            table.add_row(version, f"there ({note.torch_version}, {note.build})", plan.gigabytes(note.bytes), measure)
         elif left == ():
             table.add_row(version, "not needed", "", measure)
         else:
-            size = expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
+            size = plan.expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
             needed.append(size)
-            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", gigabytes(size), measure)
+            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", plan.gigabytes(size), measure)
     console.print(table)
     free = shutil.disk_usage(_existing(sweep.base)).free
-    peak = check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
+    peak = plan.check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
     _check_cache(sweep, needed)
     console.print(
-        f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
+        f"Needs at most {plan.gigabytes(peak)} of {plan.gigabytes(free)} free at {sweep.base}; "
         f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}",
         soft_wrap=True,
     )
@@ -489,7 +472,7 @@ def _check_cache(sweep: Sweep, needed: Sequence[int]) -> None:
         return
     place, beside = _existing(cache), _existing(sweep.base)
     if place.stat().st_dev != beside.stat().st_dev:
-        check_cache_room(needed, free=shutil.disk_usage(place).free, where=cache)
+        plan.check_cache_room(needed, free=shutil.disk_usage(place).free, where=cache)
 
 
 def _changed(root: Path) -> bool:

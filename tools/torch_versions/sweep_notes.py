@@ -16,7 +16,6 @@ stopped and made again the last one counts. How many rounds are done is what asv
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from precision_eval.core.errors import RecordError
 from precision_eval.core.files import JsonLines, from_json, to_json, worked_out_from, written_whole
 from precision_eval.results.asv import ROUNDS_NAME, Visit
 from precision_eval.studies.tracking.definitions import METRICS
-from tools.torch_versions.environments import Note
+from tools.torch_versions.environments import Note, files_on_disk
 from tools.torch_versions.sweep_plan import numbers, result_rows
 
 NOTES_NAME = "environments.jsonl"
@@ -130,13 +129,7 @@ def _asv_seconds(results: Path, version: str) -> list[tuple[str | None, float]]:
 
 def shared_bytes(folder: Path) -> int:
     """Return how many bytes on disk of a folder have names outside it too (hard links), each file once."""
-    seen: dict[tuple[int, int], list[int]] = {}
-    for where, _, names in os.walk(folder):
-        for name in names:
-            found = (Path(where) / name).lstat()
-            links = seen.setdefault((found.st_dev, found.st_ino), [found.st_blocks * 512, found.st_nlink, 0])
-            links[2] += 1
-    return sum(size for size, names_in_all, names_here in seen.values() if names_in_all > names_here)
+    return sum(size for size, shared in files_on_disk(folder) if shared)
 
 
 _TURNED = tuple(metric.method for metric in METRICS if metric.samples)

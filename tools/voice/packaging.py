@@ -58,7 +58,7 @@ def install(training_dir: Path) -> Path:
 
     for needed in (training_dir / "voice.safetensors", *(ASSETS / f"{name}.safetensors" for name in _FITTED)):
         if not needed.exists():
-            raise IntegrityError(f"{needed} is missing; run 'precision-eval train-voice' to its end first")
+            raise IntegrityError(f"{needed} is missing; run 'python -m tools train-voice' to its end first")
     shutil.copyfile(training_dir / "voice.safetensors", ASSETS / "voice.safetensors")
     shutil.copyfile(training_dir / "training_log.jsonl", ASSETS / "training_log.jsonl")
     write_scripts(ASSETS / "scripts.safetensors", ASSETS / "speech.flac")

@@ -39,22 +39,21 @@ def _trials(options: Options) -> list[Trial]:
     """Every trial of a size: the name of a function of :mod:`.trials` and its arguments."""
     full = options.size == "full"
     chosen = _SIZES if full else (_SIZES[0], _SIZES[-1])
-    found = [_trial(f"harness {call_s:g}", call_s, budget_s=20.0 if full else 3.0, seed=0) for call_s in _CALLS_S]
-    found += [_trial(f"rounds {call_s:g}", call_s, budget_s=20.0 if full else 4.0, seed=0) for call_s in _ROUND_CALLS_S]
+    trials = [_trial(f"harness {call_s:g}", call_s, budget_s=20.0 if full else 3.0, seed=0) for call_s in _CALLS_S]
+    trials += [
+        _trial(f"rounds {call_s:g}", call_s, budget_s=20.0 if full else 4.0, seed=0) for call_s in _ROUND_CALLS_S
+    ]
     for pair, (case, size) in product(range(8 if full else 2), (_SIZES[0], _SIZES[-1])):
-        found.append(_trial(f"forked {case}/{size} {pair}", case, size, rounds=300 if full else 60, seed=pair))
+        trials.append(_trial(f"forked {case}/{size} {pair}", case, size, rounds=300 if full else 60, seed=pair))
     for case, size in chosen:
-        found.append(_trial(f"off {case}/{size}", case, size, budget_s=15.0 if full else 4.0, seed=0))
+        trials.append(_trial(f"off {case}/{size}", case, size, budget_s=15.0 if full else 4.0, seed=0))
     for (case, size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
-        found.append(_trial(f"on {case}/{size}/{fix}", case, size, fix, budget_s=4.0 if full else 2.0, seed=0))
+        trials.append(_trial(f"on {case}/{size}/{fix}", case, size, fix, budget_s=4.0 if full else 2.0, seed=0))
     checked = (*_SIZES, ("voice", "bfloat16-checkpoint")) if full else (("attention-prefill", "tiny"), _SIZES[-1])
-    for (case, size), general in product((("attention-decode", "tiny"), *checked), _GENERAL):
-        if "eager" in general.modes:
-            found.append(_trial(f"same {case}/{size}/{general.id}/eager", case, size, general.id, mode="eager"))
-    for general in _GENERAL if full else ():
-        key = f"same attention-decode/tiny/{general.id}/compiled"
-        found.append(_trial(key, "attention-decode", "tiny", general.id, mode="compiled"))
-    return found
+    tiny, eager = ("attention-decode", "tiny"), [fix.id for fix in _GENERAL if "eager" in fix.modes]
+    same = [(*case, fix, "eager") for case in (tiny, *checked) for fix in eager]
+    same += [(*tiny, fix.id, "compiled") for fix in _GENERAL if full]
+    return trials + [_trial(f"same {'/'.join(names)}", *names[:3], mode=names[3]) for names in same]
 
 
 def _trial(key: str, *arguments: Any, **named: Any) -> Trial:
@@ -167,17 +166,12 @@ def _same(lines: Sequence[Data]) -> list[Figure]:
     figures = []
     for mode in ("eager", "compiled"):
         ran = [line for key, line in _of_kind(lines, "same").items() if key.endswith(mode) and line["passed"]]
+        outputs, left = [same for line in ran for same in line["same"].values()], sum(line["left"] for line in ran)
+        name = f"outputs with capture on and off, {mode}, {len(ran)} cases × fixes that run"
+        text = f"{sum(outputs)} of {len(outputs)} bit-identical, {left} names or modes left behind"
         if ran:
-            outputs = [same for line in ran for same in line["same"].values()]
-            left = sum(line["left"] for line in ran)
-            figures.append(
-                Figure(
-                    f"outputs with capture on and off, {mode}, {len(ran)} cases × fixes that run",
-                    f"{sum(outputs)} of {len(outputs)} bit-identical, {left} names or modes left behind",
-                    "bit-identical in all, nothing left behind",
-                    all(outputs) and left == 0,
-                )
-            )
+            target = "bit-identical in all, nothing left behind"
+            figures.append(Figure(name, text, target, all(outputs) and left == 0))
     return figures
 
 

@@ -45,15 +45,9 @@ def ratios(candidates: Mapping[str, Candidate], *, baseline: str, budget_s: floa
 
 def summary(found: PairedRatio) -> dict[str, float]:
     """Ratio, interval and medians of a comparison, to six digits."""
-    values = {
-        "ratio": found.ratio,
-        "low": found.ratio_low,
-        "high": found.ratio_high,
-        "median_s": found.median_s,
-        "baseline_s": found.baseline_median_s,
-        "blocks": found.blocks,
-    }
-    return {name: float(f"{value:.6g}") for name, value in values.items()}
+    values = (found.ratio, found.ratio_low, found.ratio_high, found.median_s, found.baseline_median_s, found.blocks)
+    names = ("ratio", "low", "high", "median_s", "baseline_s", "blocks")
+    return {name: float(f"{value:.6g}") for name, value in zip(names, values, strict=True)}
 
 
 @contextmanager
@@ -216,20 +210,11 @@ def on_trial(case: str, size: str, fix: str, *, budget_s: float, seed: int) -> T
         applied = fix_by_id(fix).applied(built.model)
         with applied.stored():
             inputs = applied.prepare(built.inputs)
-            named = {"plain": partial(applied, *inputs)} | {
-                name: partial(capture, applied, inputs) for name, capture in CAPTURES.items()
-            }
-            found = ratios(
-                {name: Candidate(call, applied.agreeing) for name, call in named.items()},
-                baseline="plain",
-                budget_s=budget_s,
-                seed=seed,
-            )
-    return {name: summary(ratio) for name, ratio in found.items()}
-
-
-def _traced(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
-    return observe(call, inputs).output
+            calls = {"plain": partial(applied, *inputs)}
+            calls |= {name: partial(capture, applied, inputs) for name, capture in CAPTURES.items()}
+            candidates = {name: Candidate(call, applied.agreeing) for name, call in calls.items()}
+            compared = ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)
+    return {name: summary(ratio) for name, ratio in compared.items()}
 
 
 def _probed(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
@@ -242,15 +227,11 @@ def _both(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
         return observe(call, inputs).output
 
 
-def _profiled(call: AppliedFix, inputs: tuple[Any, ...]) -> Any:
-    return profiled(call, inputs, memory=True).output
-
-
 CAPTURES: dict[str, Callable[[AppliedFix, tuple[Any, ...]], Any]] = {
-    "trace": _traced,
+    "trace": lambda call, inputs: observe(call, inputs).output,
     "probe": _probed,
     "both": _both,
-    "profiler": _profiled,
+    "profiler": lambda call, inputs: profiled(call, inputs, memory=True).output,
 }
 
 
@@ -268,8 +249,8 @@ def same_trial(case: str, size: str, fix: str, *, mode: str) -> Trial:
             same = {}
             for name, capture in CAPTURES.items():
                 if mode == "eager" or name in ("trace", "profiler"):
-                    found = capture(applied, inputs)
-                    same[name] = bool(bits_equal(found, expected) and bits_equal(applied(*inputs), expected))
+                    captured = capture(applied, inputs)
+                    same[name] = bits_equal(captured, expected) and bits_equal(applied(*inputs), expected)
             return {"passed": True, "same": same, "left": left_behind(before)}
 
 
