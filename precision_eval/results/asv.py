@@ -24,8 +24,6 @@ from precision_eval.core.errors import ParameterError, RecordError, unknown_name
 from precision_eval.core.records import STATUSES
 from precision_eval.results.expectations import release, version_key
 
-STATES = ("measured", "failed", "not_applicable", "absent")
-
 COMPARED_HARDWARE = ("arch", "cpu", "num_cpu")
 """What makes a machine another one; the system's version and the memory it reports change with a kernel."""
 
@@ -33,6 +31,7 @@ Key = tuple[str, str, str, str, str]
 """Mode, case, metric, fix, size."""
 
 FORMAT_VERSION = 2
+_UPDATE = "run `asv update`, or the asv that wrote it"
 MODES = ("eager", "compiled")
 PARAMETERS = ("fix", "size")
 HARDWARE = ("arch", "cpu", "num_cpu", "os", "ram")
@@ -67,7 +66,6 @@ class AsvPoint:
     state: str
     value: float | None
     samples: tuple[float, ...]
-    interval_99: tuple[float, float] | None
     unit: str
     benchmark_version: str
     visits: tuple[float, ...] = ()
@@ -103,14 +101,14 @@ def compared_hardware(one: ResultSet) -> dict[str, str]:
 def check_one_machine(sets: Iterable[ResultSet]) -> str:
     """Return the machine of all sets; hardware that a set does not state is not held against it."""
     sets = tuple(sets)
-    names = sorted({one.machine for one in sets})
+    names = sorted({result.machine for result in sets})
     if len(names) != 1:
         raise ParameterError(
             f"results of {len(names)} machines ({', '.join(names) or 'none'}) where one is needed; "
             f"name one with --machine{' ' + names[0] if names else ''}"
         )
     for fact in COMPARED_HARDWARE:
-        files = {one.hardware[fact]: one.source.name for one in sets if one.hardware.get(fact)}
+        files = {result.hardware[fact]: result.source.name for result in sets if result.hardware.get(fact)}
         if len(files) > 1:
             described = " against ".join(f"{value} ({files[value]})" for value in sorted(files))
             raise ParameterError(
@@ -123,7 +121,7 @@ def check_one_machine(sets: Iterable[ResultSet]) -> str:
 def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
     """Say whether all sets ran a CUDA build of torch; None where that was never recorded."""
     sets = tuple(sets)
-    cuda, cpu = ([one for one in sets if one.cuda_build is kind] for kind in (True, False))
+    cuda, cpu = ([result for result in sets if result.cuda_build is kind] for kind in (True, False))
     if cuda and cpu:
         raise ParameterError(
             f"{cpu[0].environment} is a CPU build of torch and {cuda[0].environment} a CUDA build, which differ in "
@@ -135,7 +133,7 @@ def check_one_build(sets: Iterable[ResultSet]) -> bool | None:
 def build_words(sets: Iterable[ResultSet]) -> str:
     """Return which builds of torch ran, for a heading."""
     sets = tuple(sets)
-    cuda, kinds = check_one_build(sets), {one.build for one in sets}
+    cuda, kinds = check_one_build(sets), {result.build for result in sets}
     if kinds == {"slim"}:
         return "slim builds (CUDA builds without CUDA's libraries)"
     if cuda is None and len(kinds) == 1:
@@ -200,8 +198,8 @@ def _nothing_in(folder: Path) -> str:
     return f"{folder} holds no result file of asv (MACHINE/machine.json, MACHINE/COMMIT-ENV.json); run asv"
 
 
-def _load(path: Path) -> dict[str, Any]:
-    """Read a JSON object; asv's NaN and Infinity are let through."""
+def _load(path: Path, *, what: str = "") -> dict[str, Any]:
+    """Read a JSON object, of the version that is known where `what` has one; asv's NaN and Infinity are let through."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -210,6 +208,8 @@ def _load(path: Path) -> dict[str, Any]:
         raise RecordError(f"{path} is no JSON ({error}); remove it and run asv again for that environment") from error
     if not isinstance(content, dict):
         raise RecordError(f"{path} holds a JSON {type(content).__name__}; expected asv's object, remove the file")
+    if what and content.get("version") != FORMAT_VERSION:
+        raise RecordError(f"{path} has {what} version {content.get('version')}, expected {FORMAT_VERSION}; {_UPDATE}")
     return content
 
 
@@ -224,25 +224,14 @@ def _hardware_file(home: Path) -> dict[str, Any]:
 def _benchmarks(folder: Path) -> dict[str, dict[str, Any]]:
     """Return what ``benchmarks.json`` says of each benchmark; empty where there is none."""
     path = folder / "benchmarks.json"
-    if not path.is_file():
-        return {}
-    content = _load(path)
-    if content.get("version") != FORMAT_VERSION:
-        raise RecordError(f"{path} has format version {content.get('version')}, expected {FORMAT_VERSION}; {_UPDATE}")
+    content = _load(path, what="format") if path.is_file() else {}
     return {name: value for name, value in content.items() if isinstance(value, dict)}
-
-
-_UPDATE = "run `asv update`, or the asv that wrote it"
 
 
 def _read_file(
     path: Path, hardware: dict[str, Any], benchmarks: Mapping[str, dict[str, Any]], visits: Sequence[Visit]
 ) -> ResultSet:
-    content = _load(path)
-    if content.get("version") != FORMAT_VERSION:
-        raise RecordError(
-            f"{path} has result format version {content.get('version')}, expected {FORMAT_VERSION}; {_UPDATE}"
-        )
+    content = _load(path, what="result format")
     try:
         rows = {
             name: dict(zip(content["result_columns"], row, strict=False)) for name, row in content["results"].items()
@@ -274,9 +263,9 @@ def _read_file(
 def _build_number(rows: Mapping[str, dict[str, Any]], method: str) -> float | None:
     """Return what a benchmark of the build found; None where it did not run or failed."""
     for name, row in rows.items():
-        found = row.get("result")
-        if name.rsplit(".", 1)[-1] == method and found and found[0] is not None and not math.isnan(found[0]):
-            return float(found[0])
+        values = row.get("result")
+        if name.rsplit(".", 1)[-1] == method and values and values[0] is not None and not math.isnan(values[0]):
+            return float(values[0])
     return None
 
 
@@ -330,25 +319,28 @@ def _points(
     """Return the points of a file, and those that ``benchmarks.json`` names beyond them as absent."""
     points: dict[Key, AsvPoint] = {}
     for name in sorted({*rows, *benchmarks}):
-        place = _place(name)
-        if place is None:
-            continue
-        known = benchmarks.get(name, {})
-        found = _points_of(name, place, rows[name], known, times) if name in rows else []
-        points |= {point.key: point for point in found}
+        parts, known = name.split("."), benchmarks.get(name, {})
+        if len(parts) < 3 or parts[-3] not in MODES:
+            continue  # another benchmark
+        metric = parts[-1].removeprefix("track_").removesuffix("_call")
+        absent = AsvPoint(
+            mode=parts[-3],
+            case=parts[-2].replace("_", "-"),
+            metric=metric,
+            fix="",
+            size="",
+            state="absent",
+            value=None,
+            samples=(),
+            unit=str(known.get("unit") or UNITS.get(metric, "")),
+            benchmark_version=str(known.get("version", "")),
+        )
+        measured = _points_of(name, absent, rows[name], known, times) if name in rows else []
+        points |= {point.key: point for point in measured}
         for fix, size in _combinations(name, known.get("params") or [], known):
-            missing = _point(place, fix, size, "absent", known, str(known.get("version", "")))
+            missing = replace(absent, fix=fix, size=size)
             points.setdefault(missing.key, missing)
     return points
-
-
-def _place(name: str) -> tuple[str, str, str] | None:
-    """Split ``eager.metavoice_decode.track_drift`` into mode, case and metric; None for another benchmark."""
-    parts = name.split(".")
-    if len(parts) < 3 or parts[-3] not in MODES:
-        return None
-    metric = parts[-1].removeprefix("track_").removesuffix("_call")
-    return parts[-3], parts[-2].replace("_", "-"), metric
 
 
 def _combinations(name: str, params: Sequence[Sequence[str]], known: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -373,26 +365,28 @@ def _text(value: str) -> str:
 
 
 def _points_of(
-    name: str, place: tuple[str, str, str], row: Mapping[str, Any], known: Mapping[str, Any], times: Times
+    name: str, absent: AsvPoint, row: Mapping[str, Any], known: Mapping[str, Any], times: Times
 ) -> list[AsvPoint]:
     combinations = _combinations(name, row["params"], known)
-    size = len(combinations)
-    values, samples, low, high = (
-        _each(name, row, column, size) for column in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b")
-    )
+    values, samples = (_each(name, row, column, len(combinations)) for column in ("result", "samples"))
     version = str(row.get("version") or known.get("version") or "")
     visits = times.get((name, version), ())
-    found = []
-    for (fix, label), value, kept, *bounds in zip(combinations, values, samples, low, high, strict=True):
+    points = []
+    for (fix, size), value, kept in zip(combinations, values, samples, strict=True):
+        point = replace(absent, fix=fix, size=size, benchmark_version=version)
         if value is None or math.isnan(value):
-            state = "failed" if value is None else "not_applicable"
-            found.append(_point(place, fix, label, state, known, version))
+            points.append(replace(point, state="failed" if value is None else "not_applicable"))
             continue
-        interval = (bounds[0], bounds[1]) if all(b is not None and math.isfinite(b) for b in bounds) else None
-        numbers = tuple(float(one) for one in kept or ())
-        point = _point(place, fix, label, "measured", known, version, float(value), numbers, interval)
-        found.append(replace(point, visits=visits[: len(numbers)] if len(visits) >= len(numbers) else ()))
-    return found
+        numbers = tuple(float(number) for number in kept or ())
+        point = replace(
+            point,
+            state="measured",
+            value=float(value),
+            samples=numbers,
+            visits=visits[: len(numbers)] if len(visits) >= len(numbers) else (),
+        )
+        points.append(point)
+    return points
 
 
 def _each(name: str, row: Mapping[str, Any], column: str, size: int) -> list[Any]:
@@ -403,33 +397,6 @@ def _each(name: str, row: Mapping[str, Any], column: str, size: int) -> list[Any
     if len(values) != size:
         raise RecordError(f"benchmark {name} has {len(values)} entries of {column} for {size} parameter combinations")
     return list(values)
-
-
-def _point(
-    place: tuple[str, str, str],
-    fix: str,
-    size: str,
-    state: str,
-    known: Mapping[str, Any],
-    version: str,
-    value: float | None = None,
-    samples: tuple[float, ...] = (),
-    interval: tuple[float, float] | None = None,
-) -> AsvPoint:
-    mode, case, metric = place
-    return AsvPoint(
-        mode=mode,
-        case=case,
-        metric=metric,
-        fix=fix,
-        size=size,
-        state=state,
-        value=value,
-        samples=samples,
-        interval_99=interval,
-        unit=str(known.get("unit") or UNITS.get(metric, "")),
-        benchmark_version=version,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -470,8 +437,8 @@ def visit_times(
         if (visit.machine, visit.commit, visit.environment) == (machine, commit, environment):
             for item in visit.benchmarks.items():
                 times.setdefault(item, {})[visit.round] = visit.at_s
-    found = {}
-    for one, by_round in times.items():
-        whole = next(number for number in range(1, len(by_round) + 2) if number not in by_round)
-        found[one] = tuple(by_round[number] for number in range(1, whole))
-    return found
+    whole = {}
+    for benchmark, by_round in times.items():
+        first_missing = next(number for number in range(1, len(by_round) + 2) if number not in by_round)
+        whole[benchmark] = tuple(by_round[number] for number in range(1, first_missing))
+    return whole

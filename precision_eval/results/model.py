@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -295,10 +295,6 @@ class Group:
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""
         return "teacher_forced_drift" if axis == "drift" and self.case == "voice" else MEASURE_OF[axis]
-
-    def with_rows(self, rows: tuple[Row, ...]) -> Group:
-        """Return the same group with other rows."""
-        return replace(self, rows=rows)
 
 
 def order_of(fix: str) -> tuple[int, str]:

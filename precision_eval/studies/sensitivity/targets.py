@@ -31,8 +31,6 @@ class Target:
     """A model whose sites can be mapped."""
 
     id: str
-    title: str
-    explanation: str
     shapes: dict[str, dict[str, Any]]
     rules: tuple[Rule, ...]
     make: Callable[..., MapSubject]
@@ -91,16 +89,12 @@ T5_RULES = (
 )
 
 _DIA_PARTS = (
-    Rule(r"layers\.(\d+)\.self_attention\.q_proj", "q", r"\1"),
-    Rule(r"layers\.(\d+)\.self_attention\.k_proj", "k", r"\1"),
-    Rule(r"layers\.(\d+)\.self_attention\.v_proj", "v", r"\1"),
-    Rule(r"layers\.(\d+)\.self_attention\.o_proj", "output", r"\1"),
-    Rule(r"layers\.(\d+)\.self_attention", "positions", r"\1"),
-    Rule(r"layers\.(\d+)\.cross_attention\.q_proj", "q", r"\1.cross"),
-    Rule(r"layers\.(\d+)\.cross_attention\.k_proj", "k", r"\1.cross"),
-    Rule(r"layers\.(\d+)\.cross_attention\.v_proj", "v", r"\1.cross"),
-    Rule(r"layers\.(\d+)\.cross_attention\.o_proj", "output", r"\1.cross"),
-    Rule(r"layers\.(\d+)\.cross_attention", "positions", r"\1.cross"),
+    *(
+        Rule(rf"layers\.(\d+)\.{attention}{part}", role, layer)
+        for attention, layer in (("self_attention", r"\1"), ("cross_attention", r"\1.cross"))
+        for part, role in ((r"\.q_proj", "q"), (r"\.k_proj", "k"), (r"\.v_proj", "v"), (r"\.o_proj", "output"),
+                           ("", "positions"))
+    ),
     Rule(r"layers\.(\d+)\.\w+_norm", "norm", r"\1"),
     Rule(r"layers\.(\d+)\.mlp.*", "mlp", r"\1"),
     Rule(r"layers\.(\d+)", "residual", r"\1"),
@@ -108,7 +102,7 @@ _DIA_PARTS = (
     Rule(r"coder\.norm", "norm"),
     Rule(r"logits_dense", "head"),
     Rule(r".*", "stem"),
-)
+)  # fmt: skip
 DIA_RULES = (
     Rule(r"self_(\d+)_(?:key|value)", "cache", r"\1"),
     Rule(r"cross_(\d+)_(?:key|value)", "cache", r"\1.cross"),
@@ -118,53 +112,34 @@ DIA_RULES = (
 ATTENTION_RULES = (Rule(r"key|value", "cache", "0"), Rule(r".*", "q", "0"))
 
 TARGETS: tuple[Target, ...] = (
+    # The miniature voice with its trained weights: one call is fed the original speech of every stream through the ring
+    # cache. A unit is a stream; its drift is the mean over its frames, as in the suite's teacher-forced measure.
     Target(
-        id="voice",
-        title="the trained voice, teacher-forced",
-        explanation=(
-            "The miniature voice with its trained weights: one call is fed the original speech of every stream through "
-            "the ring cache. A unit is a stream; its drift is the mean over its frames, as in the suite's "
-            "teacher-forced measure."
-        ),
+        id="voice", rules=VOICE_RULES, make=_built_by("voice_subject"),
         shapes={"tiny": {"streams": 2, "frames": 24}, "cpu": {"streams": 8, "frames": 96}},
-        rules=VOICE_RULES,
-        make=_built_by("voice_subject"),
     ),
+    # T5EncoderModel as from_pretrained(dtype=float16) leaves it (wo in float32), random weights: one call encodes a
+    # prompt per unit.
     Target(
-        id="t5-encoder",
-        title="transformers' T5 encoder",
-        explanation=(
-            "T5EncoderModel as from_pretrained(dtype=float16) leaves it (wo in float32), random weights: one call "
-            "encodes a prompt per unit."
-        ),
+        id="t5-encoder", rules=T5_RULES, make=_built_by("t5_subject"),
         shapes={
             "tiny": {"layers": 2, "width": 64, "heads": 4, "head_dim": 16, "hidden": 160, "tokens": 24, "units": 4},
             "cpu": {"layers": 4, "width": 512, "heads": 6, "head_dim": 64, "hidden": 1024, "tokens": 32, "units": 8},
         },
-        rules=T5_RULES,
-        make=_built_by("t5_subject"),
     ),
+    # DiaEncoder with half weights and float32 gains, as Dia stored them; random weights. One call reads a text per
+    # unit.
     Target(
-        id="dia-encoder",
-        title="transformers' Dia, text encoder",
-        explanation=(
-            "DiaEncoder with half weights and float32 gains, as Dia stored them; random weights. One call reads a text "
-            "per unit."
-        ),
+        id="dia-encoder", rules=_DIA_PARTS, make=_built_by("dia_encoder_subject"),
         shapes={
             "tiny": {"layers": 2, "width": 64, "heads": 4, "head_dim": 16, "hidden": 128, "tokens": 24, "units": 4},
             "cpu": {"layers": 4, "width": 512, "heads": 8, "head_dim": 64, "hidden": 1024, "tokens": 32, "units": 8},
         },
-        rules=_DIA_PARTS,
-        make=_built_by("dia_encoder_subject"),
     ),
+    # DiaForConditionalGeneration with half weights and static caches and float32 gains, as Dia stored them; random
+    # weights. One call decodes one frame per unit on caches that the model filled.
     Target(
-        id="dia-decoder",
-        title="transformers' Dia, one decode step",
-        explanation=(
-            "DiaForConditionalGeneration with half weights and static caches and float32 gains, as Dia stored them; "
-            "random weights. One call decodes one frame per unit on caches that the model filled."
-        ),
+        id="dia-decoder", rules=DIA_RULES, make=_built_by("dia_decoder_subject"),
         shapes={
             "tiny": {
                 "layers": 2, "width": 64, "heads": 4, "cache_heads": 2, "head_dim": 16, "hidden": 128, "text": 24,
@@ -175,19 +150,12 @@ TARGETS: tuple[Target, ...] = (
                 "slots": 512, "frames": 384, "units": 8,
             },
         },
-        rules=DIA_RULES,
-        make=_built_by("dia_decoder_subject"),
     ),
+    # The suite's case attention-decode: one float32 query per head on a float16 cache, which is only read. A unit is a
+    # head of a sequence. The query is rounded where the scores read it.
     Target(
-        id="attention-decode",
-        title="attention, one token",
-        explanation=(
-            "The suite's case attention-decode: one float32 query per head on a float16 cache, which is only read. "
-            "A unit is a head of a sequence. The query is rounded where the scores read it."
-        ),
+        id="attention-decode", rules=ATTENTION_RULES, make=_built_by("attention_subject"),
         shapes={"tiny": {"shape": "tiny"}, "cpu": {"shape": "metavoice"}},
-        rules=ATTENTION_RULES,
-        make=_built_by("attention_subject"),
     ),
 )  # fmt: skip
 

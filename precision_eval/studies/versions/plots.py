@@ -43,7 +43,6 @@ _STATUS_COLUMNS = 3
 _PALE = "#5A8C7C"
 """Letter of what passed: there to be read, behind what did not."""
 _FRAMED = "; framed: it changed here"
-_RINGED = "; ringed: it changed here"
 
 
 def drawings(history: VersionHistory) -> Iterator[tuple[str, str, Figure]]:

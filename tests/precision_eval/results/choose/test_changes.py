@@ -3,17 +3,10 @@
 import math
 from dataclasses import replace
 
-import made_groups as made
 import pytest
+from made_groups import around, base, contender, group, random_group
 
 from precision_eval.results.choose import POLICIES, Constraints, choose_from
-
-base = made.base
-contender = made.contender
-group = made.group
-random_group = made.random_group
-around = made.around
-
 
 FIELD = {"drift": "max_drift", "memory": "max_memory_bytes", "time": "min_speed"}
 
@@ -81,12 +74,12 @@ def test_moving_a_figure_well_past_there_changes_the_choice(rng, policy):
             factor = change.then / row.time.value
             level = scaled(row, factor)
             rows = [level if one.fix == row.fix else one for one in found.rows]
-            again = choose_from(found.with_rows(tuple(rows)), policy=policy)
+            again = choose_from(replace(found, rows=tuple(rows)), policy=policy)
             if choice.outcome == "one":
                 assert {choice.fix, row.fix} <= {*again.tied}  # level: the two tie
             ahead = scaled(row, factor * math.exp(-3.0))
             rows = [ahead if one.fix == row.fix else one for one in found.rows]
-            assert choose_from(found.with_rows(tuple(rows)), policy=policy).fix == row.fix
+            assert choose_from(replace(found, rows=tuple(rows)), policy=policy).fix == row.fix
             tried += 1
     assert tried > 10 or policy == "quality"
 
@@ -94,11 +87,3 @@ def test_moving_a_figure_well_past_there_changes_the_choice(rng, policy):
 def scaled(row, factor):
     time = replace(row.time, value=row.time.value * factor, low=row.time.low * factor, high=row.time.high * factor)
     return replace(row, time=time, time_logs=tuple(one + math.log(factor) for one in row.time_logs))
-
-
-def test_the_smallest_move_comes_first(rng):
-    for _ in range(4):
-        factors = [one.factor for one in choose_from(random_group(rng), Constraints(max_drift=1e-3)).changes]
-        known = [one for one in factors if one is not None]
-        assert known == sorted(known)
-        assert factors[len(known) :] == [None] * (len(factors) - len(known))

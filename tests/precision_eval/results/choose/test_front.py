@@ -1,16 +1,12 @@
 """The front against brute force, and dominance that only intervals can establish."""
 
-import made_groups as made
 import numpy as np
 import pytest
+from made_groups import base, contender, group
 
 from precision_eval.results.choose import choose_from, point_front, standings
 from precision_eval.results.choose import comparing as front_module
 from precision_eval.results.choose.comparing import Difference
-
-base = made.base
-contender = made.contender
-group = made.group
 
 
 def brute_force(points):

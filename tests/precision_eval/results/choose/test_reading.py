@@ -3,17 +3,13 @@
 import math
 from dataclasses import replace
 
-import made_groups as made
 import numpy as np
 import pytest
+from made_groups import latency, record
 
 from precision_eval.core.errors import RecordError
 from precision_eval.results.choose import Constraints, MissingMeasureError, Question, answer, choose_from, groups_of
 from precision_eval.results.reading import TWO_DIGITS, sound_ratio, status_of
-
-latency = made.latency
-record = made.record
-
 
 RATIOS = (1.29, 1.31, 1.30, 1.32)
 

@@ -77,7 +77,7 @@ def _branches_target(scales):
         torch.manual_seed(seed)
         return _subject_of(Branches(scales), torch.randn(6, 4, 32), rules)
 
-    return Target(id="own", title="", explanation="", shapes={"tiny": {}}, rules=BRANCHES_RULES, make=make)
+    return Target(id="own", shapes={"tiny": {}}, rules=BRANCHES_RULES, make=make)
 
 
 @pytest.fixture

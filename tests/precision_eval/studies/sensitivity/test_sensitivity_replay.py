@@ -139,24 +139,15 @@ def test_shared_dimension_is_rounded_in_parts():
     assert rounded(x, torch.bfloat16, sites=sites, narrow=()) is x
 
 
-@pytest.mark.parametrize("target", ["t5-encoder", "dia-encoder", "dia-decoder", "attention-decode"])
+@pytest.mark.parametrize("target", ["t5-encoder", "dia-encoder", "dia-decoder", "attention-decode", "voice"])
 def test_real_classes_keep_both_identities(target):
-    one = prepare(target_by_id(target), size="tiny", seed=0, format="bfloat16")
+    one = prepare(target_by_id(target), size="tiny", seed=0, format="float16" if target == "voice" else "bfloat16")
     subject = one.subject
     plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
     assert torch.equal(replay(one.tape, subject.model, subject.inputs, narrow=()), plain)
     uniform, native = one.drift(one.tape.sites).mean(), subject.drift(one.tape.found, one.reference).mean()
     assert uniform == pytest.approx(native, rel=0.03)
-
-
-def test_the_voice_keeps_both_identities_and_its_cache_is_a_site():
-    one = prepare(target_by_id("voice"), size="tiny", seed=0, format="float16")
-    subject = one.subject
-    plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
-    assert torch.equal(replay(one.tape, subject.model, subject.inputs, narrow=()), plain)
-    assert one.drift(one.tape.sites).mean() == pytest.approx(
-        subject.drift(one.tape.found, one.reference).mean(), rel=0.03
-    )
-    caches = [site for site in one.tape.sites if site.role == "cache"]
-    assert len(caches) == 4
-    assert one.drift(caches).mean() > 20 * one.drift(()).mean()
+    if target == "voice":
+        caches = [site for site in one.tape.sites if site.role == "cache"]
+        assert len(caches) == 4
+        assert one.drift(caches).mean() > 20 * one.drift(()).mean()

@@ -11,10 +11,7 @@ from precision_eval.core.errors import IntegrityError, ParameterError, RecordErr
 from precision_eval.results.asv import read_results
 from precision_eval.results.expectations import changes as expected_changes
 from precision_eval.results.expectations import load_table
-from precision_eval.studies.versions.changes import (
-    change_points,
-    reach,
-)
+from precision_eval.studies.versions.changes import change_points, reach
 from precision_eval.studies.versions.history import HistoryChoice, history_of
 from precision_eval.studies.versions.series import build_series
 from precision_eval.studies.versions.text import as_json, headline, markdown, write_csv
