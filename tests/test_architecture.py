@@ -246,8 +246,9 @@ HEAVY = ("torch", "scipy", "matplotlib", "librosa", "numba")
         ),
         ("import precision_eval; precision_eval.FIXES; precision_eval.CASES; precision_eval.write_report", HEAVY),
         ("import precision_eval.measure.registry, precision_eval.studies.tracking", HEAVY),
+        ("import precision_eval.cases.systems as systems; systems.all_cases()", HEAVY),
     ],
-    ids=["audio_metrics", "public names", "registries"],
+    ids=["audio_metrics", "public names", "registries", "cases"],
 )
 def test_importing_loads_nothing_heavy(code, names):
     script = f"{code}\nimport sys\nprint([n for n in {names!r} if n in sys.modules])"

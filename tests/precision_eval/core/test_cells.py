@@ -4,27 +4,34 @@ import errno
 import os
 
 import pytest
+import torch
 
 from precision_eval.core.cells import failure_of
+from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import UnwritableFileError
+
+DISK = "the suite failed, not the fix: "
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "status", "reason"),
     [
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-        PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
-        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "streams/reference.npy"),
-        UnwritableFileError("cannot write reference.wav"),
-        RuntimeError("backend='inductor' raised: OSError: [Errno 28] No space left on device"),
-        RuntimeError("CppCompileError: fatal error: error writing to /tmp/x.s: No space left on device"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "crashed", DISK),
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "crashed", DISK),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "streams/reference.npy"), "crashed", DISK),
+        (UnwritableFileError("cannot write reference.wav"), "crashed", DISK),
+        (RuntimeError("backend='inductor' raised: OSError: [Errno 28] No space left on device"), "crashed", DISK),
+        (RuntimeError("CppCompileError: error writing to /tmp/x.s: No space left on device"), "crashed", DISK),
+        (UnsupportedError("no"), "unsupported", ""),
+        (MemoryError(), "out_of_memory", ""),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out_of_memory", ""),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out_of_memory", ""),
+        (RuntimeError("expected scalar type Half"), "raised", "RuntimeError: expected"),
+        (ValueError("x\n" * 5000), "raised", "ValueError: x"),
     ],
 )
-def test_a_fault_of_the_disk_is_no_result_of_the_fix(error):
+def test_what_an_error_stands_for(error, status, reason):
     outcome = failure_of("kv_to_query", error)
-    assert outcome.status == "crashed"
-    assert outcome.reason.startswith("the suite failed, not the fix: ")
-
-
-def test_what_a_model_raises_is_its_own():
-    assert failure_of("kv_to_query", RuntimeError("expected scalar type Half")).status == "raised"
+    assert (outcome.status, outcome.role) == (status, "fix")
+    assert outcome.reason.startswith(reason)
+    assert len(outcome.reason) <= 1600

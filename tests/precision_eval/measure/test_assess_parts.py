@@ -38,40 +38,6 @@ def test_spacing_is_the_ulp(name):
     torch.testing.assert_close(spacing(x, format_by_name(name)), ulp(x, name), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("shape", "layout"),
-    [((6,), (1, 1, 1, 6)), ((3, 6), (1, 1, 3, 6)), ((2, 3, 6), (1, 2, 3, 6)), ((5, 4, 2, 3, 6), (20, 2, 3, 6))],
-)
-def test_layout(shape, layout):
-    reference = draw(shape=shape)
-    assert pool(reference.half(), reference, reference.half()).reference.shape == layout
-    pooled = pool([reference.half()] * 3, [reference] * 3, [reference.half()] * 3)
-    assert pooled.reference.shape == (3 * layout[0], *layout[1:])
-    assert (pooled.calls, pooled.judged) == (3, 3 * reference.numel())
-
-
-def test_alpha_is_the_noise_in_units_of_the_yardsticks_and_ignores_a_few_rows():
-    reference, shape = draw(0, (1, 2, 200, 64)), (1, 2, 200, 64)
-    plain = reference + 0.01 * draw(1, shape)
-    candidate = reference + 0.005 * draw(2, shape)
-    alpha = taken(candidate.half(), reference, plain.half()).alpha
-    assert alpha.tolist() == pytest.approx([0.25, 1.0], rel=0.05)
-    candidate[0, 0, :20] += 1.0
-    assert float(taken(candidate.half(), reference, plain.half()).alpha[0]) == pytest.approx(0.25, rel=0.1)
-
-
-def test_errors_in_units_of_the_expected_size_have_unit_variance():
-    shape = (1, 2, 300, 32)
-    reference, size = draw(0, shape), torch.logspace(-1.7, -1, 32, dtype=torch.float64)  # channels fivefold apart
-    plain, candidate = reference + size * draw(1, shape), reference + 0.3 * size * draw(2, shape)
-    errors = taken(candidate.float(), reference, plain.float())
-    by_channel = errors.z.double().square().mean((1, 3))
-    assert float(by_channel.min()) > 0.7
-    assert float(by_channel.max()) < 1.6
-    whole = errors.alpha[:, None, None, None, None] * errors.arithmetic_share + errors.rounding_share
-    torch.testing.assert_close(whole, torch.ones_like(whole), rtol=1e-3, atol=0, check_dtype=False)
-
-
 def test_gain_and_its_error_over_clusters_against_numpy():
     reference, eps = draw(3), 2.0**-10
     candidate, plain = (reference * (1 + 3 * eps)).half(), (reference + 1e-3 * draw(4)).half()
@@ -99,12 +65,6 @@ def test_a_factor_per_row_shows_in_row_gain_alone():
     assert faulty["row_gain"] > 4
     assert faulty["row_gain_eps"] == pytest.approx(2e-3 * 2**23, rel=0.2)
     assert faulty["gain"] < 4
-
-
-def test_rounding_once_has_a_rounding_share_of_one():
-    reference = draw(9, (1, 4, 128, 32))
-    plain = (reference + 1e-3 * draw(10, reference.shape)).half()
-    assert measured(taken(reference.half(), reference, plain)).found["rounding_share"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_signs_grids_and_flushes_by_hand():

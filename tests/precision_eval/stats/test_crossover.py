@@ -192,7 +192,7 @@ def check_coverage(share):
     assert share >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 500)
 
 
-@pytest.mark.parametrize("true_log2", [8.3, 9.0])  # between two lengths, and at one
+@pytest.mark.parametrize("true_log2", [8.3, pytest.param(9.0, marks=pytest.mark.slow)])  # between two lengths, at one
 def test_coverage(true_log2):
     share, ones = covered(true_log2=true_log2)
     assert ones > 0.9

@@ -1,13 +1,10 @@
 """The registry of tensors and the mode that all observations share, and the floor that the room stands on."""
 
-import ast
 import contextlib
-from pathlib import Path
 
 import torch
 from torch import nn
 
-import precision_eval
 from precision_eval.trace.observer import InsideOperation, ModuleCalls, TensorMap, backend_name
 
 
@@ -51,16 +48,3 @@ def test_modules_are_followed_by_path_and_left_when_one_raises():
             model(torch.ones(1))
         assert calls.current is None
     assert seen == ["1"]
-
-
-def test_there_is_one_dispatch_mode_and_the_room_imports_no_higher_one():
-    room = Path(precision_eval.__file__).parent / "trace"
-    modes, imported = [], set()
-    for path in room.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                modes += [node.name for base in node.bases if ast.unparse(base).endswith("TorchDispatchMode")]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("precision_eval."):
-                imported.add(node.module.split(".")[1])
-    assert modes == ["OperationMode"]
-    assert imported <= {"core", "fixes", "trace"}
