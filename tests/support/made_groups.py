@@ -62,11 +62,9 @@ def base(drift=1e-6, memory=64 * 2**20):
 def record(fix, measure, data=None, *, role="fix", status="passed", reason=None, **rest):
     place = {"case": "attention-decode", "size": "dia", "mode": "eager", "device": "cpu", "threads": 1}
     place |= {"case_digest": "d0", "environment": "e0", "started_at": "2026-01-01T00:00:00+00:00"}
-    place |= rest
+    place |= {"wall_s": 0.1} | rest
     cell = f"{place['case']}/{fix}/{place['mode']}@{place['device']}:{place['size']}#{measure}"
-    return Record(
-        cell=cell, fix=fix, role=role, measure=measure, status=status, reason=reason, data=data, wall_s=0.1, **place
-    )
+    return Record(cell=cell, fix=fix, role=role, measure=measure, status=status, reason=reason, data=data, **place)
 
 
 def latency(ratios, *, baseline="full_float32", verdict="slower", blocks=None, **rest):

@@ -2,8 +2,10 @@
 
 import json
 
+from made_groups import record
+
 from precision_eval.core.environment import environment_json, environment_sha
-from precision_eval.core.records import Record, RecordFile
+from precision_eval.core.records import RecordFile
 
 DIGEST = "d" * 64
 
@@ -20,38 +22,10 @@ def made_environment(*, cpu="Model One", cuda=None, torch="2.13.0", device=None)
     }
 
 
-def made_record(
-    measure,
-    data,
-    *,
-    case="metavoice-decode",
-    fix="kv_to_query",
-    status="passed",
-    reason=None,
-    sha,
-    digest=DIGEST,
-    **more,
-):
-    fields = {
-        "cell": f"{case}/{fix}/eager@cpu:tiny#{measure}",
-        "case": case,
-        "case_digest": digest,
-        "fix": fix,
-        "role": "fix",
-        "mode": "eager",
-        "device": "cpu",
-        "size": "tiny",
-        "threads": 1,
-        "measure": measure,
-        "status": status,
-        "reason": reason,
-        "data": data if status == "passed" else None,
-        "wall_s": 1.0,
-        "started_at": "2026-01-01T00:00:00+00:00",
-        "environment": sha,
-        "options": {"seed": 0},
-    }
-    return Record(**(fields | more))
+def made_record(measure, data, *, sha, digest=DIGEST, case="metavoice-decode", fix="kv_to_query", **rest):
+    """A record of a tiny case; data only where it passed."""
+    place = {"case": case, "size": "tiny", "case_digest": digest, "environment": sha, "options": {"seed": 0}}
+    return record(fix, measure, data if rest.get("status", "passed") == "passed" else None, **(place | rest))
 
 
 def made_run(

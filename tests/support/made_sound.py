@@ -3,11 +3,12 @@
 import hashlib
 from functools import cache
 
+import made_groups
 import numpy as np
 import soundfile
 
 from precision_eval.cases.voice.assets import original_speech
-from precision_eval.core.records import Record, RecordFile
+from precision_eval.core.records import RecordFile
 from precision_eval.results.reading import load_run
 
 RATE_HZ, HOP, RAISED = 16_000, 320, "RuntimeError: Expected query, key, and value to have the same dtype"
@@ -53,25 +54,8 @@ def described(run_dir, *names):
     return [{"path": name, "sha256": hashlib.sha256((run_dir / name).read_bytes()).hexdigest()} for name in names]
 
 
-def record(fix, measure, data, *, status="passed", reason=None, mode="eager", case="voice"):
-    return Record(
-        cell=f"{case}/{fix}/{mode}@cpu:default#{measure}",
-        case=case,
-        case_digest="d",
-        fix=fix,
-        role=ROLES.get(fix, "fix"),
-        mode=mode,
-        device="cpu",
-        size="default",
-        threads=1,
-        measure=measure,
-        status=status,
-        reason=reason,
-        data=data,
-        wall_s=0.0,
-        started_at="2026-01-01T00:00:00+00:00",
-        environment="e",
-    )
+def record(fix, measure, data, *, case="voice", **rest):
+    return made_groups.record(fix, measure, data, role=ROLES.get(fix, "fix"), case=case, size="default", **rest)
 
 
 def add(run_dir, fix, samples, codes, *, mode="eager", case="voice", seconds=None):

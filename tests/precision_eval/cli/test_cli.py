@@ -86,21 +86,22 @@ def records_of(folder: Path) -> list[dict]:
 SMALL = ["--case", "attention-decode", "--size", "tiny", "--measure", "latency", "--budget", "0.1", "--device", "cpu"]
 
 
-def test_small_run_and_its_resumption(tmp_path):
+def test_small_run_and_its_resumption(program, tmp_path):
     out = tmp_path / "run"
-    first = run("run", *SMALL, "--fix", "as_shipped,kv_to_query", "--out", out, check=True)
+    command = ("run", *SMALL, "--fix", "as_shipped,kv_to_query", "--out", out)
+    code, text, _ = program(*command)
     found = {record["fix"]: record for record in records_of(out)}
     assert found["as_shipped"]["status"] == "raised"
     assert "Expected query, key, and value to have the same dtype" in found["as_shipped"]["reason"]
     assert found["kv_to_query"]["data"]["baseline"] == "full_float32"
     assert found["kv_to_query"]["environment"] == found["as_shipped"]["environment"]
-    assert "kv_to_query" in first.stdout
+    assert (code, "kv_to_query" in text) == (0, True)
     before = (out / "records.jsonl").read_bytes()
     with (out / "records.jsonl").open("ab") as file:
         file.write(b'{"torn')
-    again = run("run", *SMALL, "--fix", "as_shipped,kv_to_query", "--out", out, check=True)
-    assert f"{len(found)} of {len(found)} already measured" in again.stdout
-    assert "a torn last line (6 bytes) is dropped" in " ".join(again.stdout.split())
+    code, text, _ = program(*command)
+    assert f"{len(found)} of {len(found)} already measured" in text
+    assert "a torn last line (6 bytes) is dropped" in " ".join(text.split())
     assert (out / "records.jsonl").read_bytes()[: len(before)] == before
     assert len((out / "records.jsonl").read_bytes()) == len(before) + 6  # nothing to append: still to be mended
 

@@ -5,10 +5,10 @@ import time
 from dataclasses import replace
 
 import pytest
+from made_groups import record
 from rich.console import Console
 
 from precision_eval.cli.progress import LiveProgress, PlainProgress, Tally, clock, progress_on
-from precision_eval.core.records import Record
 from precision_eval.run.plan import Selection, make_plan
 
 
@@ -21,24 +21,9 @@ def plan():
 
 
 def record_of(cell, fix, status="passed"):
-    return Record(
-        cell=cell.fix_id(fix),
-        case=cell.case,
-        case_digest="d",
-        fix=fix,
-        role="fix",
-        mode=cell.mode,
-        device=cell.device,
-        size=cell.size,
-        threads=1,
-        measure=cell.measure,
-        status=status,
-        reason=None if status == "passed" else "[why]",
-        data=None,
-        wall_s=1.0,
-        started_at="now",
-        environment="e",
-    )
+    place = {name: getattr(cell, name) for name in ("case", "mode", "device", "size")}
+    reason = None if status == "passed" else "[why]"
+    return record(fix, cell.measure, status=status, reason=reason, wall_s=1.0, **place)
 
 
 def settle(progress, cell, status="passed"):
