@@ -63,23 +63,14 @@ class TestMismatch:
         assert abs(by_definition(logits, others, 1.0) - first_order) > 0.01 * first_order
 
 
-class TestStepHazards:
-    def test_prompt_still_speaks_in_the_delayed_codebooks(self):
-        hazard = step_hazards(np.full((5, 2, 4), 0.5))
-        assert hazard[:, 0] / math.log(2) == pytest.approx([1, 2, 3, 4, 4])
-
-    def test_bins(self):
-        per_bin = binned(np.arange(20.0).reshape(10, 2))  # 10 steps of 2 streams: two whole bins
-        assert per_bin.tolist() == [[0 + 2 + 4 + 6, 8 + 10 + 12 + 14], [1 + 3 + 5 + 7, 9 + 11 + 13 + 15]]
+def test_step_hazards_and_bins_by_hand():
+    hazard = step_hazards(np.full((5, 2, 4), 0.5))  # the prompt still speaks in the delayed codebooks
+    assert hazard[:, 0] / math.log(2) == pytest.approx([1, 2, 3, 4, 4])
+    per_bin = binned(np.arange(20.0).reshape(10, 2))  # 10 steps of 2 streams: two whole bins
+    assert per_bin.tolist() == [[0 + 2 + 4 + 6, 8 + 10 + 12 + 14], [1 + 3 + 5 + 7, 9 + 11 + 13 + 15]]
 
 
 class TestPrediction:
-    def test_constant_hazard_is_geometric(self):
-        prediction = Prediction(np.full((3, 5), BIN_STEPS * 0.01))
-        steps = np.array([0, 1, 7, 20, 21, 500, 12_345])
-        assert prediction.survival(steps) == pytest.approx(np.exp(-0.01 * steps))
-        assert prediction.median() == math.ceil(math.log(2) / 0.01)
-
     def test_course_starts_over_without_its_first_bin(self):
         rng = np.random.default_rng(2)
         hazard = rng.exponential(0.02, (4, 6))
@@ -94,12 +85,10 @@ class TestPrediction:
         median = prediction.median()
         assert prediction.survival(median) <= 0.5 < prediction.survival(median - 1)
 
-    def test_streams_of_unlike_hazard_are_no_average_stream(self):
-        unlike = Prediction(np.array([[1e-4] * 4, [1.0] * 4]))
-        average = Prediction(np.array([[0.50005] * 4]))
+    def test_medians_by_hand(self):
+        unlike, average = Prediction(np.array([[1e-4] * 4, [1.0] * 4])), Prediction(np.array([[0.50005] * 4]))
         assert unlike.median() > 4 * average.median()  # the planted fault: hazards averaged before survival
-
-    def test_without_hazard_there_is_no_median(self):
+        assert Prediction(np.full((3, 5), BIN_STEPS * 0.01)).median() == math.ceil(math.log(2) / 0.01)
         assert Prediction(np.zeros((2, 3))).median() is None
 
     def test_resampling_as_by_definition(self):
@@ -152,7 +141,10 @@ def fewer_resamples(monkeypatch):
 
 
 class TestAnalysis:
-    def test_true_hazards_agree(self):
+    def test_true_hazards_agree_and_wrong_ones_do_not(self):
+        wrong = analyse(made_lines(factor=3.0)).agreement
+        assert wrong.error_factor.low > 2.0
+        assert wrong.slope.estimate == pytest.approx(1.0, abs=0.1)  # a common factor is no matter of slope
         result = analyse(made_lines())
         agreement = result.agreement
         assert agreement.medians == len(RATES)  # float32 is never half lost
@@ -166,11 +158,6 @@ class TestAnalysis:
                 assert condition.median.low <= 1.15 * truth
                 assert condition.median.high >= truth / 1.15
                 assert condition.largest_gap < 0.12
-
-    def test_hazards_that_are_wrong_show(self):
-        agreement = analyse(made_lines(factor=3.0)).agreement
-        assert agreement.error_factor.low > 2.0
-        assert agreement.slope.estimate == pytest.approx(1.0, abs=0.1)  # a common factor is no matter of slope
 
     def test_pairs_are_told_apart_where_they_differ(self):
         found = {frozenset((c.first, c.second)): c for c in analyse(made_lines()).comparisons}

@@ -67,63 +67,37 @@ class TestFirstDivergence:
         assert (expected >= 0).any()
         assert first_under(condition, streams, reference).tolist() == expected.tolist()
 
-    def test_reference_never_leaves_itself(self, streams, reference):
+    def test_reference_leaves_itself_under_other_noise_alone_and_a_planted_difference(self, streams, reference):
         assert (first_under("reference", streams, reference) == -1).all()
-
-    def test_other_noise_leaves_at_once(self, streams, reference):
         first = first_under("reference", streams, reference, seed=SEED + 1)
-        assert (first >= 0).all()
-        assert (first <= 5).all()
-
-    def test_planted_difference_is_found_where_it_is(self, streams, reference):
+        assert set(first) <= set(range(6))
         spoiled = reference.clone()
         spoiled[17, 3, 2] = (spoiled[17, 3, 2] + 1) % CODEBOOK_SIZE
         assert first_under("reference", streams, spoiled).tolist() == [-1, -1, -1, 17, -1]
 
 
-class TestForcedLogits:
-    def test_as_the_teacher_forced_measure(self, streams):
-        voices = as_voices(streams)
-        with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
-            mine = np.stack(list(forced_logits(decoder, voices, n_steps=8)))
-        with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
-            theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
-        assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
+def test_forced_logits_as_the_teacher_forced_measure(streams):
+    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+        mine = np.stack(list(forced_logits(decoder, as_voices(streams), n_steps=8)))
+    with opened("reference", n_streams=len(streams), n_frames=PROMPT_FRAMES + 8) as decoder:
+        theirs = torch.stack(list(teacher_forced(decoder, streams, n_frames=PROMPT_FRAMES + 8)))
+    assert mine == pytest.approx(theirs[PROMPT_FRAMES:].numpy(), abs=1e-9)
 
 
-class TestKeep:
-    def test_the_others_are_dropped(self, streams):
-        with opened("reference", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
-            voices = as_voices(streams)
-            voices.prefill(decoder)
-            whole = decoder.step(voices.given[:, PROMPT_FRAMES : PROMPT_FRAMES + 1], voices.frames.rows(100, 1))
-        with opened("reference", n_streams=5, n_frames=PROMPT_FRAMES + 2) as decoder, torch.inference_mode():
-            voices.prefill(decoder)
-            chosen = torch.tensor([False, True, False, False, True])
-            decoder.keep(chosen)
-            rest = as_voices([streams[1], streams[4]])
-            part = decoder.step(rest.given[:, PROMPT_FRAMES : PROMPT_FRAMES + 1], rest.frames.rows(100, 1))
-        assert part.numpy() == pytest.approx(whole[chosen].numpy(), abs=1e-9)
-        assert decoder.n_streams == 2
-
-    @pytest.mark.parametrize("chosen", [torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool)])
-    def test_none_or_too_many(self, chosen):
-        with (
-            opened("reference", n_streams=2, n_frames=8) as decoder,
-            pytest.raises(ParameterError, match="keep takes 2"),
-        ):
-            decoder.keep(chosen)
+@pytest.mark.parametrize("chosen", [torch.zeros(2, dtype=torch.bool), torch.ones(3, dtype=torch.bool)])
+def test_no_stream_or_too_many_cannot_be_kept(chosen):
+    with opened("reference", n_streams=2, n_frames=8) as decoder, pytest.raises(ParameterError, match="keep takes 2"):
+        decoder.keep(chosen)
 
 
-class TestSplit:
-    @pytest.mark.parametrize("size", ["quick", "full"])
-    def test_no_frame_of_calibration_is_spoken(self, size):
-        design = DESIGNS[size]
-        length = PROMPT_FRAMES + max(max(g.steps.values()) for g in design.groups) + N_CODEBOOKS
-        window = PROMPT_FRAMES + design.calibration_steps
-        for script in load_streams(N_SPEAKERS, n_frames=1):
-            calibration, held_out = window_starts(len(script.tokens), design, stream_frames=length)
-            assert (len(calibration), len(held_out)) == (design.segments, design.segments * design.held_out)
-            seen = {frame for start in calibration for frame in range(start, start + window)}
-            assert not any(seen.intersection(range(start, start + length)) for start in held_out)
-            assert max(held_out) + length <= len(script.tokens)
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_no_frame_of_calibration_is_spoken(size):
+    design = DESIGNS[size]
+    length = PROMPT_FRAMES + max(max(g.steps.values()) for g in design.groups) + N_CODEBOOKS
+    window = PROMPT_FRAMES + design.calibration_steps
+    for script in load_streams(N_SPEAKERS, n_frames=1):
+        calibration, held_out = window_starts(len(script.tokens), design, stream_frames=length)
+        assert (len(calibration), len(held_out)) == (design.segments, design.segments * design.held_out)
+        seen = {frame for start in calibration for frame in range(start, start + window)}
+        assert not any(seen.intersection(range(start, start + length)) for start in held_out)
+        assert max(held_out) + length <= len(script.tokens)

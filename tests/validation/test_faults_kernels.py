@@ -8,7 +8,15 @@ import torch
 import torch.nn.functional as F
 
 from precision_eval.core.errors import UnknownNameError
-from validation.faults.families import CALIBRATION_SEED, DTYPES, FAMILIES, Operands, in_float64, sample
+from validation.faults.families import (
+    CALIBRATION_SEED,
+    DTYPES,
+    FAMILIES,
+    Operands,
+    _voice_operands,
+    in_float64,
+    sample,
+)
 from validation.faults.honest import HELD_OUT_HONEST, HONEST
 from validation.faults.kernels import FLASH, FUSED, PLAIN, attend, exact, kept_bits, stored, yardstick
 
@@ -61,11 +69,6 @@ def test_the_yardstick_is_eager_attention_in_the_dtype(dtype):
         assert rms(eager.double() - plain.double()) < 0.2 * rms(plain - truth)
 
 
-def test_kept_bits_rounds_ties_to_even():
-    x = torch.tensor([1.0 + 2**-11, 1.0 + 3 * 2**-11, -1.0 - 3 * 2**-12, math.inf, 0.0])
-    assert kept_bits(x, 11).tolist() == [1.0, 1.0 + 2**-9, -1.0 - 2**-10, math.inf, 0.0]
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_directed_rounding_has_a_direction(dtype):
     x = (3.0 * torch.randn(4096, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).float()
@@ -88,6 +91,8 @@ def test_stochastic_rounding_is_right_on_average(dtype):
 
 
 def test_storage_by_hand():
+    ties = torch.tensor([1.0 + 2**-11, 1.0 + 3 * 2**-11, -1.0 - 3 * 2**-12, math.inf, 0.0])  # to even
+    assert kept_bits(ties, 11).tolist() == [1.0, 1.0 + 2**-9, -1.0 - 2**-10, math.inf, 0.0]
     x = torch.tensor([[[[127.0, 1.4, 70000.0]]]])
     assert stored(x, "float16", torch.float32).flatten().tolist() == [127.0, 1.400390625, math.inf]
     assert stored(x, "saturated", torch.float16).flatten().tolist()[2] == 65504.0
@@ -107,13 +112,10 @@ def test_a_seed_gives_the_same_operands_in_every_dtype(family):
 
 
 def test_calibration_hears_other_speech():
-    judged = {sample("voice", seed=s, dtype=torch.float32).v.flatten()[0].item() for s in range(40)}
-    calibrated = sample("voice", seed=CALIBRATION_SEED, dtype=torch.float32)
-    assert calibrated.v.shape == (1, 4, 96, 64)
-    from validation.faults.families import _voice_operands
-
+    drawn = {sample("voice", seed=seed, dtype=torch.float32).v.flatten()[0].item() for seed in range(40)}
+    assert len(drawn) > 20
+    assert sample("voice", seed=CALIBRATION_SEED, dtype=torch.float32).v.shape == (1, 4, 96, 64)
     (_, mine, _), (_, theirs, _) = (_voice_operands(calibration=flag)[0] for flag in (False, True))
-    assert len(judged) > 20
     assert not any(torch.equal(a, b) for a in mine for b in theirs)
 
 

@@ -42,14 +42,6 @@ def test_the_scatter_is_taken_apart_by_hand():
     assert found.largest_difference == pytest.approx(0.06)
 
 
-@pytest.mark.parametrize("session_sd", [0.0, 0.02])
-def test_the_sessions_scatter_is_estimated_and_not_that_of_processes(session_sd):
-    noise = tables.estimated(made_ratios(count=4000, session_sd=session_sd, process_sd=0.02)["a"])
-    assert noise.session_sd**2 == pytest.approx(session_sd**2, abs=1.5e-5)  # five standard errors
-    assert noise.process_sd == pytest.approx(0.02, rel=0.03)
-    assert noise.scale == pytest.approx(0.02, rel=0.05)
-
-
 @pytest.fixture
 def few_deals(monkeypatch):
     """Random deals by the hundred: enough for what is far from the level, and quick."""

@@ -48,17 +48,6 @@ def test_scores_by_hand():
     assert scores["tables_without_steps_flagged"] == [1, 1]
 
 
-def test_a_rule_that_always_or_never_reports_scores_so():
-    made = [a_table(steps=True, seed=seed) for seed in range(3)]
-    silent = trials._scored(lambda table: {name: [] for name in table}, made, 3)
-    assert silent["recall"][0] == 0
-    assert silent["false_among_reports"] == [0, 0]
-    loud = trials._scored(lambda table: {name: list(range(1, 10)) for name in table}, made, 3)
-    assert loud["recall"] == [12, 12]
-    assert loud["series_without_step_flagged"] == [12, 12]
-    assert loud["false_among_reports"][0] == loud["false_among_reports"][1] - 12
-
-
 def test_residuals_are_read_from_records(tmp_path):
     lines = [
         {"data": {"process_ratios": [1.0, 1.1, 1.2, 1.3, 1.4]}},
