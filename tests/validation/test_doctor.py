@@ -7,8 +7,8 @@ import torch
 
 from precision_eval.stats import wilson_interval
 from validation.doctor import half_of, small
-from validation.doctor.location import alarms, locate
 from validation.doctor.plants import line_of, plants
+from validation.doctor.trials import alarms, locate
 
 
 @pytest.mark.slow

@@ -12,8 +12,19 @@ from validation.faults.catalog import FAULTS, HELD_OUT_FAULTS, SEEDS_PER_HOST
 from validation.faults.families import DTYPES, FAMILIES, sample
 from validation.faults.honest import HELD_OUT_HONEST, HONEST
 from validation.faults.kernels import FUSED, exact, yardstick
-from validation.faults.scoring import Rate, collect
-from validation.faults.trials import BEYOND, OURS, POOLED, RIVALS, Reference, Stand, from_bits, stands, to_bits
+from validation.faults.trials import (
+    BEYOND,
+    OURS,
+    POOLED,
+    RIVALS,
+    Rate,
+    Reference,
+    Stand,
+    collect,
+    from_bits,
+    stands,
+    to_bits,
+)
 from validation.frame import Options
 
 ALL = FAULTS + HELD_OUT_FAULTS

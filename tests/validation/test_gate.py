@@ -14,22 +14,23 @@ from precision_eval.stats import wilson_interval
 from precision_eval.stats.families import GATE_ERROR, decide_all
 from precision_eval.stats.moderated import upper_tail
 from validation import frame, gate
-from validation.gate import EXPERIMENT, cells, figures, measuring, rules, tracked
+from validation.gate import EXPERIMENT, figures, measuring, rules, tracked
 
 SETS, PROCESSES = 4, 6
+CELLS = measuring.CELLS
 
 
 def made_line(seed, *, spread=0.001):
     """A set as it is measured, from drawn numbers; slowed calls are slower by exactly their delta."""
     rng = np.random.default_rng(seed)
-    factors = {name: count / cells.UNITS for name, count in cells.TIMED.items()}
-    timed = [(f"{case}|{fix}|{name}", factor) for case, fix in cells.CELLS for name, factor in factors.items()]
+    factors = {name: count / measuring.UNITS for name, count in measuring.TIMED.items()}
+    timed = [(f"{case}|{fix}|{name}", factor) for case, fix in CELLS for name, factor in factors.items()]
 
     def drawn(middle):
         return middle * math.exp(rng.normal(0, spread))
 
     def process():
-        ratios = {f"{case}|{cells.BASELINE}|plain": {"to_anchor": drawn(0.5)} for case in cells.GROUPS}
+        ratios = {f"{case}|{measuring.BASELINE}|plain": {"to_anchor": drawn(0.5)} for case in measuring.GROUPS}
         for name, factor in timed:
             ratio = drawn(1.5 * factor)
             ratios[name] = {"to_baseline": ratio, "to_anchor": ratio / 2}
@@ -39,7 +40,7 @@ def made_line(seed, *, spread=0.001):
     return {
         "processes": [process() for _ in range(PROCESSES)],
         "asv": [{name: [drawn(0.001 * factor) for _ in range(5)] for name, factor in timed} for _ in range(2)],
-        "exact": [{f"{case}|{fix}": exact for case, fix in cells.CELLS}],
+        "exact": [{f"{case}|{fix}": exact for case, fix in CELLS}],
     }
 
 
@@ -97,8 +98,8 @@ def test_rates_are_counted_and_their_intervals_not_too_narrow():
     gates, one_cell, recall = figures.rates("rule", says, ["slower_2"], pairs, 4, judged=True)
     assert (gates["count"], gates["trials"], gates["met"]) == (1, 4, False)
     assert (gates["low"], gates["high"]) == pytest.approx(wilson_interval(0.25, 2), abs=1e-5)
-    assert (one_cell["count"], one_cell["trials"]) == (1, 4 * len(cells.CELLS))
-    assert recall["count"] == 2 * len(cells.CELLS) + 2
+    assert (one_cell["count"], one_cell["trials"]) == (1, 4 * len(CELLS))
+    assert recall["count"] == 2 * len(CELLS) + 2
     assert recall["by_cell"]["/".join(CELL)] == 1.0
 
 
@@ -138,7 +139,7 @@ def without_multiplicity(tests):
 
 def test_injected_calls_do_what_they_say():
     exact = torch.full((4,), 2.0, dtype=torch.float64)
-    worse = cells.drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
+    worse = measuring.drifting(lambda x: x, exact, 1.5)(torch.full((4,), 3.0))
     assert worse.tolist() == [3.5] * 4
 
     def grown(x):
@@ -146,8 +147,8 @@ def test_injected_calls_do_what_they_say():
 
     inputs = (torch.zeros(1000),)
     plain = cpu_allocated_peak_bytes(grown, inputs)
-    assert cpu_allocated_peak_bytes(cells.holding(grown, 500), inputs) == plain + 500
-    assert cells.TIMED == {"plain": 100, "slower_2": 102, "slower_5": 105}
+    assert cpu_allocated_peak_bytes(measuring.holding(grown, 500), inputs) == plain + 500
+    assert measuring.TIMED == {"plain": 100, "slower_2": 102, "slower_5": 105}
 
 
 @pytest.mark.parametrize("spread", [0.002, 0.01])
@@ -217,8 +218,8 @@ def test_a_set_is_measured_for_real(tmp_path):
     (found,) = gate.measured_sets([0], options(tmp_path, processes="1", budget_s="0.02"))
     assert len(found["processes"]) == 1
     assert len(found["asv"]) == measuring.ROUNDS_OF_ASV
-    for case, fix in cells.CELLS:
-        for variant in cells.TIMED:
+    for case, fix in CELLS:
+        for variant in measuring.TIMED:
             assert set(found["processes"][0][f"{case}|{fix}|{variant}"]) == {"to_baseline", "to_anchor"}
             assert found["asv"][0][f"{case}|{fix}|{variant}"]
         exact = found["exact"][0][f"{case}|{fix}"]

@@ -40,9 +40,7 @@ def draw_survival(conditions: Sequence[Condition]) -> Figure:
     for axes, group in zip(panels, groups, strict=True):
         members = [c for c in conditions if c.group == group]
         ends.append([_draw_condition(axes, condition) for condition in members])
-        axes.set_xscale("log")
-        axes.set_xlim(1, max(c.steps for c in members))
-        axes.set_ylim(-0.03, 1.04)
+        axes.set(xscale="log", xlim=(1, max(c.steps for c in members)), ylim=(-0.03, 1.04))
         axes.set_yticks(np.linspace(0, 1, 6), [f"{share:.0%}" for share in np.linspace(0, 1, 6)])
         axes.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
         axes.set_xlabel("decode steps after the prompt (20 ms each)", fontsize=9.5, color=INK)
@@ -50,16 +48,11 @@ def draw_survival(conditions: Sequence[Condition]) -> Figure:
         checkpoint, temperature = group.split("@T")
         title = f"{checkpoint} checkpoint, temperature {temperature}, {len(members[0].first)} held-out streams"
         dress(axes, title=title)
-    figure.legend(
-        handles=[
-            Line2D([], [], color=INK, label="observed, 95 % band"),
-            Line2D([], [], color=INK, linestyle="--", label="predicted from teacher-forced logits"),
-        ],
-        loc="upper right",
-        ncols=2,
-        fontsize=8.5,
-        frameon=False,
-    )
+    handles = [
+        Line2D([], [], color=INK, label="observed, 95 % band"),
+        Line2D([], [], color=INK, linestyle="--", label="predicted from teacher-forced logits"),
+    ]
+    figure.legend(handles=handles, loc="upper right", ncols=2, fontsize=8.5, frameon=False)
     figure.suptitle("First divergence from float64, observed and predicted", x=0.01, ha="left", fontsize=12)
     figure.draw_without_rendering()
     for axes, labels in zip(panels, ends, strict=True):
@@ -89,24 +82,21 @@ def draw_calibration(result: Result) -> Figure:
     known = [c for c in result.conditions if c.predicted_median and c.predicted_interval]
     figure = new_figure(6.4, 6.0)
     axes = figure.subplots()
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     reached = [c for c in known if c.median.median is not None]
     values = [v for c in reached for v in (c.predicted_median, c.median.low, c.median.median, c.median.high) if v]
     limits = (min(values) / 1.5, max(values) * 1.8)
     axes.plot(limits, limits, color=FAINT, linewidth=1.0, zorder=1)
     labels = [_draw_point(axes, condition) for condition in reached]
-    axes.set_xlim(*limits)
-    axes.set_ylim(*limits)
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
     axes.set_xlabel("predicted median, steps (teacher-forced logits of calibration windows)", fontsize=9.5, color=INK)
     axes.set_ylabel("observed median, steps (held-out free-running streams)", fontsize=9.5, color=INK)
     dress(axes)
     figure.suptitle("Median step of first divergence", x=0.01, ha="left", fontsize=12)
-    censored = [c for c in known if c.median.median is None]
     note = "\n".join(
         f"{c.fix}: predicted {c.predicted_median:,.0f}; {int(c.observed.sum())} of {len(c.first)} "
         f"diverged in {c.steps:,} steps"
-        for c in censored
+        for c in known
+        if c.median.median is None
     )
     axes.text(0.02, 0.98, note, transform=axes.transAxes, va="top", fontsize=8.5, color=INK)
     figure.draw_without_rendering()
@@ -124,15 +114,7 @@ def _draw_point(axes: Axes, condition: Condition) -> tuple[float, float, str, st
     axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
     axes.plot([x, x], [bottom, top if top is not None else condition.steps], color=style.colour, linewidth=1.4)
     plain = condition.group.startswith("float32")
-    axes.plot(
-        x,
-        y,
-        marker=style.marker,
-        color=style.colour,
-        markersize=8,
-        markerfacecolor=style.colour if plain else "white",
-        linestyle="none",
-        zorder=4,
-    )
+    fill = style.colour if plain else "white"
+    axes.plot(x, y, style.marker, color=style.colour, markersize=8, markerfacecolor=fill, zorder=4)
     role = condition.fix if condition.fix in FIXES else condition.fix.replace("control_", "control: ")
     return x, y, role if plain else f"{role} ({condition.group})", style.text_colour

@@ -15,9 +15,8 @@ from itertools import product
 import torch
 
 from precision_eval.stats import wilson_interval
-from validation.doctor.cost import MOST, SIZES, cost
-from validation.doctor.location import alarms, clean_models, locate
 from validation.doctor.plants import plants
+from validation.doctor.trials import MOST, SIZES, alarms, clean_models, cost, locate
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import plain_share, share_text
 

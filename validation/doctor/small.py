@@ -23,6 +23,11 @@ Built = tuple[nn.Module, tuple[Any, ...]]
 Make = Callable[[torch.dtype], Built]
 
 
+def _heads(x: torch.Tensor) -> torch.Tensor:
+    """(B, L, D) → (B, H, L, D/H)."""
+    return x.unflatten(-1, (H, -1)).transpose(1, 2)
+
+
 class WideNorm(nn.Module):
     """A norm that computes in float32 and gives back its input's dtype."""
 
@@ -55,9 +60,9 @@ class CachedAttention(nn.Module):
         return x * self.cosine + turned * self.sine  # @rotation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query = self.query(x).unflatten(-1, (H, -1)).transpose(1, 2)  # @query
-        key = self.key(x).unflatten(-1, (H, -1)).transpose(1, 2)  # @key
-        value = self.value(x).unflatten(-1, (H, -1)).transpose(1, 2)  # @value
+        query = _heads(self.query(x))  # @query
+        key = _heads(self.key(x))  # @key
+        value = _heads(self.value(x))  # @value
         query, key = self.rotate(query), self.rotate(key)
         if self.indexed:
             slots = torch.arange(L, 2 * L)
@@ -66,8 +71,8 @@ class CachedAttention(nn.Module):
         else:
             self.keys[:, :, L:] = key  # @keys_sliced
             self.values[:, :, L:] = value  # @values_sliced
-        mixed = F.scaled_dot_product_attention(query, self.keys, self.values)  # @attention
-        return self.out(mixed.transpose(1, 2).flatten(-2))  # @out
+        mixed = F.scaled_dot_product_attention(query, self.keys, self.values)
+        return self.out(mixed.transpose(1, 2).flatten(-2))
 
 
 class Decoder(nn.Module):
@@ -134,12 +139,12 @@ class Diffuser(nn.Module):
         embedded = torch.cat((angles.cos(), angles.sin()), dim=-1).to(x.dtype)
         scale, shift = self.time(embedded)[:, :, None].chunk(2, dim=1)  # @time
         x = x * self.sigmas[steps]  # @sigmas
-        entered = self.enter(x)  # @enter
+        entered = self.enter(x)
         hidden = self.norm(entered) * (1 + scale) + shift  # @modulated
         hidden = self.inner(F.silu(hidden))  # @inner
         hidden = hidden + context[:, :, None]  # @context
         hidden = torch.lerp(entered, hidden, self.mix)  # @mix
-        return self.leave(torch.cat((hidden, entered), dim=1))  # @skip
+        return self.leave(torch.cat((hidden, entered), dim=1))
 
 
 class Experts(nn.Module):
@@ -156,8 +161,7 @@ class Experts(nn.Module):
         chances = F.softmax(self.router(x), dim=-1, dtype=torch.float32).to(x.dtype)  # @router
         inner = torch.einsum("bld,edf->blef", x, self.into)  # @experts
         inner = inner + self.offset  # @offset
-        mixed = (chances[..., None] * inner).sum(dim=2)  # @chances
-        return x + self.shared(mixed)  # @shared
+        return x + self.shared((chances[..., None] * inner).sum(dim=2))
 
 
 class Recurrent(nn.Module):
@@ -193,7 +197,7 @@ class StateSpace(nn.Module):
         self.register_buffer("state", torch.zeros(2, D))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        driven = self.into(x)  # @driven
+        driven = self.into(x)
         self.state.zero_()
         seen = []
         for position in range(4):
@@ -201,7 +205,7 @@ class StateSpace(nn.Module):
             seen.append(self.state * self.decay)  # @state_decay
         stacked = torch.stack(seen, dim=1)
         stacked += self.bias  # @bias_in_place
-        return self.out(stacked)  # @state_out
+        return self.out(stacked)
 
 
 class Biased(nn.Module):
@@ -215,10 +219,7 @@ class Biased(nn.Module):
         self.out = nn.Linear(D, D)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        query, key, value = (
-            part.unflatten(-1, (H, -1)).transpose(1, 2)
-            for part in self.project(x).chunk(3, dim=-1)  # @project
-        )
+        query, key, value = map(_heads, self.project(x).chunk(3, dim=-1))  # @project
         distance = (torch.arange(L)[None] - torch.arange(L)[:, None]).abs()
         scores = query @ key.transpose(-1, -2)
         scores = scores * self.temperature  # @temperature
@@ -266,7 +267,7 @@ class Quantiser(nn.Module):
         entered = self.enter(x) * self.weights  # @weights
         coarse = self.nearest(entered, self.first)
         fine = self.nearest(entered - coarse, self.second)
-        return self.leave(coarse + fine)  # @leave
+        return self.leave(coarse + fine)
 
 
 class Vocoder(nn.Module):
@@ -281,11 +282,11 @@ class Vocoder(nn.Module):
         self.leave = nn.Conv1d(8, 1, 3, padding=1)
 
     def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        x = self.enter(x)  # @voc_enter
+        x = self.enter(x)
         x = x + (x * self.alpha).sin().square() / 2.0  # @alpha
         x = self.raise_rate(x)  # @raise_rate
         x = x + self.level * noise  # @noise
-        return self.leave(F.leaky_relu(x)).tanh()  # @voc_leave
+        return self.leave(F.leaky_relu(x)).tanh()
 
 
 class CrossReader(nn.Module):
@@ -300,14 +301,10 @@ class CrossReader(nn.Module):
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor, speaker: torch.Tensor) -> torch.Tensor:
         x = x + self.speaker(speaker)[:, None]  # @speaker
-        query, key, value = (
-            projected.unflatten(-1, (H, -1)).transpose(1, 2)
-            for projected in (self.query(x), self.key(memory), self.value(memory))  # @memory
-        )
+        query, key, value = map(_heads, (self.query(x), self.key(memory), self.value(memory)))  # @memory
         read = F.scaled_dot_product_attention(query, key, value)  # @read
         read = self.out(read.transpose(1, 2).flatten(-2))
-        x = x + torch.tanh(self.gate) * read  # @gate
-        return self.norm(x)  # @cross_norm
+        return self.norm(x + torch.tanh(self.gate) * read)  # @gate
 
 
 class FloatIsland(nn.Module):

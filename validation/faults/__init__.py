@@ -21,8 +21,7 @@ import torch
 from precision_eval.trace.operations import short
 from validation.faults import catalog, families, honest
 from validation.faults.drawing import draw_by_fault, draw_rules
-from validation.faults.scoring import Bools, Judgements, Rate, collect
-from validation.faults.trials import OURS, POOL, Key, stands, trial
+from validation.faults.trials import OURS, POOL, Bools, Judgements, Key, Rate, collect, stands, trial
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CAUGHT, CAUGHT_FROM_A_QUARTER, FALSE_ALARMS = 0.97, 0.70, 0.005

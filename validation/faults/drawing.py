@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from validation.faults.families import FAMILIES
-from validation.faults.scoring import Judgements
-from validation.faults.trials import OURS, POOL, POOLED, RULES
+from validation.faults.trials import OURS, POOL, POOLED, RULES, Judgements
 from validation.plots import RuleLook, draw_shares, share_legend
 
 LOOKS = {
@@ -98,8 +97,7 @@ def draw_by_fault(out: Path, faults: Judgements, honest: Judgements) -> list[Pat
         axes.scatter(rates, places, s=size, color=look.colour, label=label, zorder=3 + (rule == OURS), clip_on=False)
     dress(axes, title="Caught, of the trials with an effect of at least a quarter: the faults missed most often")
     axes.set_yticks(places, [f"{name} ({rate.trials})" for name, rate in hardest], fontsize=8)
-    axes.set_ylim(-0.8, len(hardest) - 0.2)
-    axes.set_xlim(-1, 101)
+    axes.set(xlim=(-1, 101), ylim=(-0.8, len(hardest) - 0.2))
     axes.set_xlabel("caught, % (number of trials in brackets)", color=INK)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8.5, frameon=False)
     return save(figure, out, "faults-by-fault")

@@ -22,7 +22,7 @@ from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.results.gate import Margins
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.gate import figures, tracked
-from validation.gate.cells import DESIGN
+from validation.gate.measuring import DESIGN
 from validation.gate.rules import read_sets
 from validation.report import share_text, span
 

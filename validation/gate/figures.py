@@ -19,7 +19,7 @@ import numpy as np
 from precision_eval.results.gate import Margins
 from precision_eval.stats import wilson_interval
 from precision_eval.stats.families import GATE_ERROR, decide_all, paired_tests
-from validation.gate.cells import CELLS, PLAIN, SLOWER, TIMED
+from validation.gate.measuring import CELLS, PLAIN, SLOWER, TIMED
 from validation.gate.rules import ASV_RULES, FACTORS, Cell, Fault, Sets, asv_says, gate_says
 
 MOST_FALSE_ALARMS = 0.01

@@ -1,8 +1,14 @@
-"""One set, measured by the interpreter that calls :func:`measured_set`, which should be fresh.
+"""What a set is made of, cells with more work, drift or memory, and how one is measured.
 
-As in :mod:`precision_eval.studies.tracking.timing`: a process's figure is the median of its ratios within rounds, on
-the clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing.
-asv's times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
+A call repeats its fix's call :data:`UNITS` times; a slowed one does so (1 + delta) times as often, so that delta is
+exact in work. Ratios are to ``full_float32``, repeated as often, or to the anchor. (Shorter calls with counted extra
+work were tried: they slowed by 3 to 5 % where 2 was meant, for whatever follows a call costs it more than its own
+time.)
+
+A set is measured by the interpreter that calls :func:`measured_set`, which should be fresh. As in
+:mod:`precision_eval.studies.tracking.paired`: a process's figure is the median of its ratios within rounds, on the
+clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing. asv's
+times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -32,20 +38,53 @@ from precision_eval.measure.system_drift import attention_drift, exact_attention
 from precision_eval.measure.timers import HostTimer
 from precision_eval.studies.tracking import preload
 from precision_eval.studies.tracking.timing import anchor_call
-from validation.gate.cells import (
-    BASELINE,
-    DRIFT_FACTOR,
-    GROUPS,
-    MEMORY_FACTOR,
-    MODE,
-    PLAIN,
-    SIZE,
-    TIMED,
-    drifting,
-    holding,
-)
 from validation.latency.calls import repeated
 from validation.latency.rivals import installed
+
+BASELINE = "full_float32"
+MODE = "eager"
+DESIGN = 1
+"""Of the sets; raised when what is measured changes, so that old sets and new ones never meet in a pair."""
+
+SIZE = "tiny"
+UNITS = 100
+DELTAS = (0.02, 0.05)
+DRIFT_FACTOR = 1.5
+MEMORY_FACTOR = 1.05
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "attention-decode": ("kv_to_query", "query_to_half", "bfloat16"),
+    "attention-prefill": ("kv_to_query", "query_to_half"),
+}
+"""Case to the fixes that are timed beside each other."""
+CELLS = tuple((case, fix) for case, fixes in GROUPS.items() for fix in fixes)
+
+PLAIN = "plain"
+SLOWER = tuple(f"slower_{round(100 * delta)}" for delta in DELTAS)
+TIMED = {PLAIN: UNITS} | {name: UNITS + round(UNITS * delta) for name, delta in zip(SLOWER, DELTAS, strict=True)}
+"""Timed variants of a fix, with their units."""
+
+Call = Callable[..., Any]
+
+
+def drifting(call: Call, exact: torch.Tensor, factor: float) -> Call:
+    """Return a call whose error is larger by a factor: exact + factor · (output − exact)."""
+    return lambda *inputs: (exact + factor * (call(*inputs).double() - exact)).float()
+
+
+def holding(call: Call, extra_bytes: int) -> Call:
+    """Return a call that holds so many bytes more while it runs."""
+
+    def held(*inputs: Any) -> Any:
+        extra = torch.empty(extra_bytes, dtype=torch.uint8)
+        output = call(*inputs)
+        del extra
+        return output
+
+    return held
+
+
+# ---- a set
 
 ROUNDS_OF_ASV = 2
 MIN_ROUNDS = 8

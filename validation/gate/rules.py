@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from precision_eval.results.asv import read_results
 from precision_eval.results.gate import Margins, Side, compare_sides
 from precision_eval.results.gate.sides import side_of_sets
-from validation.gate.cells import BASELINE, GROUPS, MODE, PLAIN, SIZE, SLOWER
+from validation.gate.measuring import BASELINE, GROUPS, MODE, PLAIN, SIZE, SLOWER
 from validation.latency.rivals import installed
 
 MACHINE = "trial"
