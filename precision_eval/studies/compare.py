@@ -195,8 +195,8 @@ def compare(
     _check(candidates, baseline)
     args, kwargs = _arguments(inputs)
     truth, name, doubts = _truth(reference, inputs, args, kwargs)
-    ready = {key: _Ready.of(one, args, kwargs) for key, one in candidates.items()}
-    outcomes = {key: one.tried() for key, one in ready.items()}
+    ready = {key: _Ready.of(candidate, args, kwargs) for key, candidate in candidates.items()}
+    outcomes = {key: candidate.tried() for key, candidate in ready.items()}
     rows = {key: _untimed(key, outcomes[key], truth, ready[key].module) for key in candidates}
     passed = [key for key, row in rows.items() if row.status == "passed"]
     device = next((output.device for key in passed for output in outcomes[key].outputs or ()), torch.device("cpu"))
@@ -222,10 +222,11 @@ class _Ready:
     module: nn.Module | None
 
     @classmethod
-    def of(cls, one: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Ready:
-        if isinstance(one, Fixed):
-            return cls(one.bound(args, kwargs), one.applied.agreeing, one.model)
-        return cls(partial(one, *args, **kwargs), torch.no_grad, one if isinstance(one, nn.Module) else None)
+    def of(cls, candidate: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Ready:
+        if isinstance(candidate, Fixed):
+            return cls(candidate.bound(args, kwargs), candidate.applied.agreeing, candidate.model)
+        module = candidate if isinstance(candidate, nn.Module) else None
+        return cls(partial(candidate, *args, **kwargs), torch.no_grad, module)
 
     def tried(self) -> CallOutcome:
         with self.block():
@@ -244,9 +245,9 @@ class _Ready:
 def _check(candidates: Mapping[str, Callable[..., Any]], baseline: str) -> None:
     if baseline not in candidates:
         raise ParameterError(f"baseline '{baseline}' is not a candidate; candidates: {', '.join(candidates) or 'none'}")
-    for name, one in candidates.items():
-        if not callable(one):
-            raise ParameterError(f"candidate '{name}' is a {type(one).__name__}; expected a module or a function")
+    for name, candidate in candidates.items():
+        if not callable(candidate):
+            raise ParameterError(f"candidate '{name}' is a {type(candidate).__name__}; expected a module or a function")
 
 
 def _arguments(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -379,19 +380,17 @@ def compared_factories(targets: Sequence[str], *, budget_s: float = 2.0, seed: i
         raise ParameterError(f"the model of {' and '.join(training)} is in training mode; call .eval() on it")
     costs = compare(models, *inputs, baseline=first, reference=models[first], budget_s=budget_s, seed=seed)
     outcomes = {target: run_fresh(subject_of(model, inputs)) for target, model in models.items()}
-    lines = []
-    for one, other in itertools.combinations(targets, 2):
-        before, after = outcomes[one].outputs, outcomes[other].outputs
-        if before is not None and after is not None and [t.shape for t in before] == [t.shape for t in after]:
-            distance = max(relative_error(b, a) for a, b in zip(before, after, strict=True))
-            lines.append(f"{other} is {distance:.2g} from {one} (relative error of the output)")
-    return "\n".join([repr(costs), *lines])
+    lines = [repr(costs)]
+    for first, second in itertools.combinations(targets, 2):
+        distance = _drift(outcomes[second].outputs or (), outcomes[first].outputs)
+        if distance is not None:
+            lines.append(f"{second} is {distance:.2g} from {first} (relative error of the output)")
+    return "\n".join(lines)
 
 
-def _same(one: Any, other: Any) -> bool:
-    some, shape = pytree.tree_flatten(one)
-    others, other_shape = pytree.tree_flatten(other)
+def _same(first: Any, second: Any) -> bool:
+    (ours, shape), (theirs, other_shape) = pytree.tree_flatten(first), pytree.tree_flatten(second)
     return shape == other_shape and all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else type(a) is type(b)
-        for a, b in zip(some, others, strict=True)
+        for a, b in zip(ours, theirs, strict=True)
     )

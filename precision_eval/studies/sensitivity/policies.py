@@ -18,12 +18,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.core.errors import unknown_name
 from precision_eval.fixes.patches import Swap, eager_swaps, swapped
 from precision_eval.fixes.sites import Function, make_agreed
 from precision_eval.fixes.sites import Site as CallSite
 from precision_eval.studies.sensitivity.subjects import MapSubject
-from precision_eval.trace.sites import ROLES, Rule, StorageSite, sites_of
+from precision_eval.trace.sites import Rule, StorageSite, sites_of
 
 SHORT = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
@@ -56,10 +55,6 @@ class MixedPolicy:
             return self.cache
         return "float32" if site.role in self.held or site.id in self.held else self.format
 
-    def narrow(self, sites: Iterable[StorageSite]) -> frozenset[StorageSite]:
-        """Return the sites that store in the policy's narrow format, for a replay of the same format."""
-        return frozenset(site for site in sites if self.format_of(site) == self.format != "float32")
-
     def foretold(self, sites: Iterable[StorageSite]) -> frozenset[StorageSite]:
         """Return the sites that a run of the policy rounds, for the map to foretell its drift."""
         known = tuple(sites)
@@ -80,17 +75,6 @@ class MixedPolicy:
     def holding(self, name: str) -> MixedPolicy:
         """Return the policy that holds one more role or site."""
         return MixedPolicy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
-
-    def checked(self, sites: Iterable[StorageSite]) -> MixedPolicy:
-        """Return the policy itself, if all that it holds exists."""
-        known = {*ROLES, *(site.id for site in sites)}
-        for name in self.held:
-            if name not in known:
-                raise unknown_name("role or site to hold:", name, known)
-        for format in filter(None, (self.format, self.cache)):
-            if format not in SHORT:
-                raise unknown_name("format of a policy:", format, SHORT)
-        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""
@@ -119,8 +103,8 @@ class AppliedPolicy:
 
     def __call__(self) -> torch.Tensor:
         """Run the model once; inside :meth:`agreeing`."""
-        found: torch.Tensor = self.model(*self.inputs)
-        return found
+        output: torch.Tensor = self.model(*self.inputs)
+        return output
 
 
 class _Formats:
@@ -132,8 +116,8 @@ class _Formats:
         self.has_head = False
 
     def of(self, layer: str, role: str) -> torch.dtype:
-        found: torch.dtype = getattr(torch, self.policy.format_of(StorageSite(layer, role)))
-        return found
+        dtype: torch.dtype = getattr(torch, self.policy.format_of(StorageSite(layer, role)))
+        return dtype
 
     def at(self, path: str, operation: str) -> tuple[StorageSite, torch.dtype]:
         site = sites_of(self.rules, path, operation)[0]
@@ -180,8 +164,13 @@ def _readers(site: StorageSite, formats: _Formats) -> torch.dtype | None:
     if site.layer == "all" and not formats.has_head:
         return formats.of("all", "norm")  # what the model returns
     roles = ("q", "k", "v", "mlp") if site.layer != "all" else ("head",)
-    found = {formats.of(site.layer, role) for role in roles}
-    return found.pop() if len(found) == 1 else None
+    dtypes = {formats.of(site.layer, role) for role in roles}
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def _as(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return a tensor in a dtype, itself where it is or where there is none."""
+    return tensor if dtype is None or tensor.dtype is dtype else tensor.to(dtype)
 
 
 def _wrap_linear(module: nn.Linear, dtype: torch.dtype, result: torch.dtype | None) -> None:
@@ -192,8 +181,7 @@ def _wrap_linear(module: nn.Linear, dtype: torch.dtype, result: torch.dtype | No
         module.bias.data = bias
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        found = F.linear(x if x.dtype is dtype else x.to(dtype), weight, bias)
-        return found if result is None or found.dtype is result else found.to(result)
+        return _as(F.linear(_as(x, dtype), weight, bias), result)
 
     module.forward = forward  # type: ignore[method-assign, assignment]
 
@@ -202,8 +190,7 @@ def _wrap_result(module: nn.Module, result: torch.dtype) -> None:
     plain = module.forward
 
     def forward(*args: Any) -> torch.Tensor:
-        found: torch.Tensor = plain(*args)
-        return found if found.dtype is result else found.to(result)
+        return _as(plain(*args), result)
 
     module.forward = forward
 
@@ -213,8 +200,7 @@ def _wrap_norm(module: nn.Module, dtype: torch.dtype, result: torch.dtype | None
     own = isinstance(module, (nn.RMSNorm, nn.LayerNorm, nn.GroupNorm))  # which take no other dtype than the gain's
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = plain(x.to(dtype) if own and x.dtype is not dtype else x)
-        return found if result is None or found.dtype is result else found.to(result)
+        return _as(plain(_as(x, dtype if own else None)), result)
 
     module.forward = forward
 
@@ -235,9 +221,9 @@ def _convert_buffers(model: nn.Module, formats: _Formats) -> None:
     for name, buffer in model.named_buffers():
         if not buffer.is_floating_point():
             continue
-        found = next((sites for rule in caches if (sites := rule.sites(name, ""))), None)
+        sites = next((sites for rule in caches if (sites := rule.sites(name, ""))), None)
         path = name.rpartition(".")[0]
-        dtype = formats.of(found[0].layer, "cache") if found else formats.at(path, "mul")[1]
+        dtype = formats.of(sites[0].layer, "cache") if sites else formats.at(path, "mul")[1]
         buffer.data = buffer.data.to(dtype)
 
 
@@ -263,14 +249,10 @@ def _attention(original: Function, dtype: torch.dtype, *, blocks: bool) -> Funct
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> torch.Tensor:
-        if query.dtype is not dtype:
-            query = query.to(dtype)
+        query = _as(query, dtype)
         if blocks and query.shape[-2] == 1 and not is_causal:
             return attention_in_blocks(query, key, value, attn_mask, scale=scale)
-        if key.dtype is not dtype:
-            key = key.to(dtype)
-        if value.dtype is not dtype:
-            value = value.to(dtype)
+        key, value = _as(key, dtype), _as(value, dtype)
         if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, dtype):
             attn_mask = attn_mask.to(dtype)
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -297,15 +279,15 @@ def attention_in_blocks(
     def wide(head: torch.Tensor) -> torch.Tensor:
         return head if head.dtype is query.dtype else scratch.copy_(head)
 
-    found = torch.empty_like(rows)
+    output = torch.empty_like(rows)
     for b in range(B):
         for h in range(H):
             scores = torch.mm(rows[b, h], wide(key[b, h]).t())  # (groups·L, S)
             if blocked is not None:
                 part = blocked[b, h]
                 scores = scores.masked_fill_(part, -math.inf) if part.dtype is torch.bool else scores.add_(part)
-            torch.mm(scores.softmax(-1), wide(value[b, h]), out=found[b, h])
-    return found.view(query.shape)
+            torch.mm(scores.softmax(-1), wide(value[b, h]), out=output[b, h])
+    return output.view(query.shape)
 
 
 def _per_head(mask: torch.Tensor, B: int, H: int, groups: int) -> torch.Tensor:

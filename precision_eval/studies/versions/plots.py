@@ -47,7 +47,7 @@ _FRAMED = "; framed: it changed here"
 
 def drawings(history: VersionHistory) -> Iterator[tuple[str, str, Figure]]:
     """Draw every figure of a history that its results allow."""
-    for mode in dict.fromkeys(table.mode for one in history.cases for table in one.tables):
+    for mode in dict.fromkeys(table.mode for case in history.cases for table in case.tables):
         yield f"statuses-{mode}", "", draw_statuses(history, mode=mode)
     for case in history.cases:
         for kind, draw in ((DRIFT, draw_drift), ("latency", draw_latency)):
@@ -63,9 +63,11 @@ def draw_drift(history: VersionHistory, case: CaseHistory) -> Figure:
     tables = [table for table in case.tables if _drifts(table)]
     if not tables:
         raise NotDrawn(f"drift of {case.case}: none was measured")
-    found = [value for table in tables for value in _drifts(table)]
-    norm = LogNorm(min(found) / 1.01, max(found) * 1.01)
-    figure, panels = _grid_figure(tables, history.positions, cell_in=(0.52, 0.29))
+    drifts = [value for table in tables for value in _drifts(table)]
+    norm = LogNorm(min(drifts) / 1.01, max(drifts) * 1.01)
+    fixes = max(len(table.fixes) for table in tables)
+    panel_in = (0.52 * len(history.positions) + 1.25, 0.29 * fixes + 0.75)
+    figure, panels = _panels(len(tables), columns=2, panel_in=panel_in, margin_in=(1.0, 0.75))
     changes = False
     for axes, table in zip(panels, tables, strict=True):
         framed = {(change.fix, change.at) for change in case.changes if _same(change, table, DRIFT)}
@@ -82,29 +84,20 @@ def draw_drift(history: VersionHistory, case: CaseHistory) -> Figure:
 
 def draw_statuses(history: VersionHistory, *, mode: str) -> Figure:
     """Draw what every fix came to in one mode, a panel per case and size."""
-    found = [(one, table) for one in history.cases for table in one.tables if table.mode == mode]
-    if not found:
+    tables = [(case, table) for case in history.cases for table in case.tables if table.mode == mode]
+    if not tables:
         raise NotDrawn(f"statuses of mode {mode}: there are none")
-    columns = min(_STATUS_COLUMNS, len(found))
-    rows = math.ceil(len(found) / columns)
-    longest = max(len(table.fixes) for _, table in found)
-    width = columns * (0.27 * len(history.positions) + 1.55) + 0.3
-    figure = new_figure(max(width, 6.4), rows * (0.2 * longest + 0.75) + 0.9)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    longest = max(len(table.fixes) for _, table in tables)
+    panel_in = (0.27 * len(history.positions) + 1.55, 0.2 * longest + 0.75)
+    figure, panels = _panels(len(tables), columns=_STATUS_COLUMNS, panel_in=panel_in, margin_in=(0.3, 0.9))
     any_framed = False
-    for axes, (case, table) in zip(panels, found, strict=False):
-        framed = {
-            (status_change.fix, status_change.at)
-            for status_change in case.status_changes
-            if _same(status_change, table)
-        }
+    for axes, (case, table) in zip(panels, tables, strict=True):
+        framed = {(change.fix, change.at) for change in case.status_changes if _same(change, table)}
         any_framed |= bool(framed)
         _cells(axes, table, history.positions, norm=None, framed=framed)
         dress_grid(axes, title=f"{case.case}, {table.size}", small=True)
-    for axes in panels[len(found) :]:
-        axes.set_visible(False)
     _title(figure, f"Statuses over {_axis_title(history)}, {mode}{_FRAMED if any_framed else ''}")
-    _legend(figure, {_status(cell) for _, table in found for cell in table.cells.values()} - {None})
+    _legend(figure, {_status(cell) for _, table in tables for cell in table.cells.values()} - {None})
     return figure
 
 
@@ -118,20 +111,15 @@ def draw_latency(history: VersionHistory, case: CaseHistory) -> Figure:
     tables = [table for table in case.tables if _ratios(table)]
     if not tables:
         raise NotDrawn(f"latency of {case.case}: none was measured")
-    columns = min(2, len(tables))
-    rows = math.ceil(len(tables) / columns)
-    figure = new_figure(max(5.6, (0.42 * len(history.positions) + 2.6) * columns), 4.1 * rows)
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    ends, changes = [], False
-    for axes, table in zip(panels, tables, strict=False):
+    panel_in = (0.42 * len(history.positions) + 2.6, 4.1)
+    figure, panels = _panels(len(tables), columns=2, panel_in=panel_in, margin_in=(0.0, 0.0), least_in=5.6)
+    ends = []
+    for axes, table in zip(panels, tables, strict=True):
         changed = {(change.fix, change.at) for change in case.changes if _same(change, table, LATENCY)}
-        changes |= bool(changed)
         ends.append(_lines(axes, table, history.positions, changed))
-    for axes in panels[len(tables) :]:
-        axes.set_visible(False)
     _title(figure, f"{case.case}: latency over {_axis_title(history)}, below 1 is faster; ringed: it changed here")
     figure.draw_without_rendering()
-    for axes, names in zip(panels, ends, strict=False):
+    for axes, names in zip(panels, ends, strict=True):
         label_line_ends(axes, names, fontsize=8.5)
     return figure
 
@@ -182,19 +170,17 @@ def _name_ratios(axes: Axes, ratios: Sequence[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _grid_figure(
-    tables: Sequence[FixTable], positions: Sequence[str], *, cell_in: tuple[float, float]
+def _panels(
+    count: int, *, columns: int, panel_in: tuple[float, float], margin_in: tuple[float, float], least_in: float = 6.4
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with one panel per table, two beside each other, cells of a given size in inches."""
-    columns = min(2, len(tables))
-    rows = math.ceil(len(tables) / columns)
-    fixes = max(len(table.fixes) for table in tables)
-    width = columns * (cell_in[0] * len(positions) + 1.25) + 1.0
-    figure = new_figure(max(width, 6.4), rows * (cell_in[1] * fixes + 0.75) + 0.75)
+    """Return a figure with `count` panels of a size in inches, in rows of `columns`."""
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    figure = new_figure(max(columns * panel_in[0] + margin_in[0], least_in), rows * panel_in[1] + margin_in[1])
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in panels[len(tables) :]:
+    for axes in panels[count:]:
         axes.set_visible(False)
-    return figure, panels[: len(tables)]
+    return figure, panels[:count]
 
 
 def _cells(

@@ -2,7 +2,6 @@
 
 import pytest
 
-from precision_eval.core.errors import UnknownNameError
 from precision_eval.studies.sensitivity.policies import MixedPolicy
 from precision_eval.studies.sensitivity.targets import DIA_RULES, T5_RULES, VOICE_RULES
 from precision_eval.trace.sites import Rule, SensitivityError, StorageSite, sites_of
@@ -51,12 +50,3 @@ def test_a_policy_says_what_every_site_stores_in():
     }  # fmt: skip
     assert policy.id == "bf16, f32: norm 1.q, cache f16"
     assert MixedPolicy.from_dict(policy.to_dict()) == policy
-    assert policy.narrow(SITES) == {SITES[0], SITES[3]}
-
-
-def test_a_policy_that_holds_what_does_not_exist_is_refused():
-    assert MixedPolicy(held=("norm", "0.q")).checked(SITES)
-    with pytest.raises(UnknownNameError, match="unknown role or site to hold: 'nrom'; did you mean norm"):
-        MixedPolicy(held=("nrom",)).checked(SITES)
-    with pytest.raises(UnknownNameError, match="unknown format of a policy: 'float8'"):
-        MixedPolicy(format="float8").checked(SITES)
