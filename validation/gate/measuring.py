@@ -6,7 +6,7 @@ work were tried: they slowed by 3 to 5 % where 2 was meant, for whatever follows
 time.)
 
 A set is measured by the interpreter that calls :func:`measured_set`, which should be fresh. As in
-:mod:`precision_eval.studies.tracking.paired`: a process's figure is the median of its ratios within rounds, on the
+:mod:`precision_eval.studies.tracking.timing`: a process's figure is the median of its ratios within rounds, on the
 clock judged for the pair; every process is a fork of this interpreter, which has imported torch and run nothing. asv's
 times are taken by asv_runner's own ``TimeBenchmark`` with asv's default settings: two rounds, each in a process.
 """
