@@ -44,12 +44,12 @@ _COMPUTING = (OperationKind.PRODUCT, OperationKind.NORM, OperationKind.PLAIN)
 _TORCH = str(Path(torch.__file__).parent)
 _PACKAGE = Path(__file__).parents[1]
 _OWN = tuple(str(_PACKAGE / name) for name in ("diagnose", "measure", "trace", "fixes"))
-_KEEPING = str(_PACKAGE / "cases" / "adapters" / "models.py")
+_WRAPPING = frozenset(str(_PACKAGE / "cases" / name) for name in ("adapters/models.py", "own.py"))
 
 
 def is_internal(file: str) -> bool:
     """Say whether a file is torch's or the observer's, so that a line in it is not what a user wants to see."""
-    return file.startswith((_TORCH, *_OWN)) or file == _KEEPING
+    return file.startswith((_TORCH, *_OWN)) or file in _WRAPPING
 
 
 class Event:

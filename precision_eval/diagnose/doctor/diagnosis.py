@@ -148,12 +148,12 @@ class Patch:
 
     Attributes
     ----------
-    place : SourceLine
+    place : SourceLine or None
         Of the fault that the change begins with.
     diff : str
         Unified diff of the source, paths below the working directory or below site-packages; may be empty.
     code : str
-        Lines that store tensors of the model, or give inputs, in another dtype; may be empty.
+        Lines that store tensors of the model or give inputs in another dtype, or that put a fix on it; may be empty.
     origin : str
         What brought the stray dtype, in words.
     verified : bool
@@ -162,7 +162,7 @@ class Patch:
         What remained where it was not.
     """
 
-    place: SourceLine
+    place: SourceLine | None
     diff: str
     code: str
     origin: str

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from precision_eval.cases.own import OwnCase
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.doctor.accuracy import HARDLY_A_DIGIT, Excess, excess_drift, finding_of_drift
 from precision_eval.diagnose.doctor.diagnosis import Compiled, Diagnosis, Held, Patch
@@ -54,7 +57,7 @@ _OF_DTYPES = re.compile(r"dtype|scalar type|\bHalf\b|BFloat16|float16|bfloat16|d
 
 
 def examine(
-    model: nn.Module,
+    model: nn.Module | Callable[..., Any],
     *inputs: Any,
     fixes: bool = True,
     latency: bool = True,
@@ -66,8 +69,9 @@ def examine(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        As it is used: in eval mode, on its device. It is copied for each run, and left as it is.
+    model : torch.nn.Module or method of one
+        As it is used: in eval mode, on its device; ``model.generate`` follows every step with its cache. It is copied
+        for each run, and left as it is.
     *inputs : object
         What it is called with; a single dict holds keyword arguments.
     fixes : bool
@@ -93,7 +97,7 @@ def examine(
         cannot be copied.
     """
     memory = check_available(available_bytes)
-    subject = subject_of(model, inputs)
+    subject = subject_of(_callable_module(model, inputs), inputs)
     repeats = run_twice(subject)
     _check_repeats(subject, repeats, strict=fixes)
     diagnosis, reference, repairs, excess = _diagnosed(subject, repeats, compiled=compiled, available_bytes=memory)
@@ -107,9 +111,34 @@ def examine(
         budget_s=budget_s,
         repeats=not repeats.carries_state,
         available_bytes=memory,
+        cut=tuple(f"left: downcast at {f.place}" for f in diagnosis.faults if f.kind == "downcast")
+        if diagnosis.status == "passed"
+        else (),
     )
     remedies, more = try_fixes(subject, trials, repairs)
-    return replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
+    diagnosis = replace(diagnosis, remedies=remedies, doubts=(*diagnosis.doubts, *more))
+    return diagnosis if any(patch.verified for patch in diagnosis.patches) else _with_fix(diagnosis)
+
+
+def _callable_module(model: nn.Module | Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """The module whose call is the one to examine: a method's owner is called through the method."""
+    owner = getattr(model, "__self__", None)
+    if not isinstance(model, nn.Module) and isinstance(owner, nn.Module) and inspect.ismethod(model):
+        return OwnCase(model=owner, inputs=inputs, call=model.__func__).module()
+    return model
+
+
+def _with_fix(diagnosis: Diagnosis) -> Diagnosis:
+    """Where no line could be changed so that it cures, suggest the fix from outside that does."""
+    best = next((remedy for remedy in diagnosis.remedies if remedy.cures), None)
+    first = diagnosis.first_split
+    if best is None or first is None or first.severity != "fault":
+        return diagnosis
+    patch = Patch(
+        place=first.place, diff="", code=f'model = precision_eval.fixed(model, "{best.fix}")', origin="",
+        verified=True, left=(),
+    )  # fmt: skip
+    return replace(diagnosis, patches=(patch, *diagnosis.patches))
 
 
 def _diagnosed(

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -234,3 +235,74 @@ def test_the_command_writes_the_patch(models, tmp_path):
     assert "no fault left" in answer.output
     assert shutil.which("git")
     subprocess.run(["git", "apply", "--check", "fix.patch"], cwd=tmp_path, check=True)
+
+
+class Speaks(nn.Module):
+    """Generates with a cache that a later step reads in another dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(D, D)
+
+    def forward(self, x, cache):
+        x = self.project(x)
+        if cache:
+            x = x + torch.nn.functional.scaled_dot_product_attention(x, cache[-1], cache[-1])
+        cache.append(x.half())
+        return x
+
+    def generate(self, x, steps):
+        cache = []
+        for _ in range(steps):
+            x = self.forward(x, cache)
+        return x
+
+
+def test_a_method_is_followed_over_its_steps():
+    model = Speaks().eval().requires_grad_(False)
+    assert examine(model.generate, torch.ones(1, 2, D), 1, latency=False).status == "passed"
+    diagnosis = examine(model.generate, torch.ones(1, 2, D), 2, latency=False)
+    assert (diagnosis.status, diagnosis.first_split.op) == ("raised", "scaled_dot_product_attention")
+    assert diagnosis.patch.verified
+    assert {Path(place.file).name for place in _places(diagnosis)} == {"test_patches.py"}  # none of the suite's own
+
+
+def _places(diagnosis):
+    steps = [step for finding in diagnosis.findings for operand in finding.operands for step in operand.history]
+    return [place for place in (*(f.place for f in diagnosis.findings), *(s.place for s in steps)) if place]
+
+
+def test_source_that_cannot_be_read_gets_a_fix_from_outside():
+    space = {"torch": torch, "nn": nn}
+    exec(SOURCE, space)
+    space["Reader"].forward.__code__ = space["Reader"].forward.__code__.replace(co_filename="<made>")
+    model = space["Reader"]()
+    model.keys, model.values = model.keys.float(), model.values.float()
+    model.query = nn.Linear(D, D).half()
+    diagnosis = doctor(model, torch.ones(1, 2, D).half(), fixes=True)
+    assert diagnosis.patch.verified
+    assert not diagnosis.patch.diff
+    assert "model." in diagnosis.patch.code or "precision_eval.fixed" in diagnosis.patch.code
+
+
+@pytest.mark.parametrize("write", ["state[:] = x", "state.copy_(x)"])
+def test_values_cut_in_silence_are_not_cured_by_casting_them_there(write):
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(D, D)
+            self.register_buffer("state", torch.zeros(2, D).half())
+
+        def forward(self, x):
+            x = self.project(x)
+            if write == "state[:] = x":
+                self.state[:] = x
+            else:
+                self.state.copy_(x)
+            return self.state.float()
+
+    diagnosis = doctor(Writes(), torch.ones(2, D), fixes=True)
+    by_id = {remedy.fix: remedy for remedy in diagnosis.remedies}
+    assert not by_id["kv_to_query"].cures
+    assert by_id["kv_to_query"].reason.startswith("left: downcast")
+    assert by_id["full_float32"].cures
