@@ -93,9 +93,9 @@ class ResultSet:
     build: str | None = None
 
 
-def compared_hardware(one: ResultSet) -> dict[str, str]:
+def compared_hardware(result: ResultSet) -> dict[str, str]:
     """Return what is known of :data:`COMPARED_HARDWARE`."""
-    return {name: one.hardware[name] for name in COMPARED_HARDWARE if one.hardware.get(name)}
+    return {name: result.hardware[name] for name in COMPARED_HARDWARE if result.hardware.get(name)}
 
 
 def check_one_machine(sets: Iterable[ResultSet]) -> str:
@@ -416,16 +416,16 @@ def read_visits(results: Path) -> tuple[Visit, ...]:
     path = results / ROUNDS_NAME
     if not path.is_file():
         return ()
-    found = []
+    visits = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            one = Visit(**json.loads(line))
-            found.append(one)
-            sorted(one.benchmarks.items())
-            one.round + one.at_s
+            visit = Visit(**json.loads(line))
+            visits.append(visit)
+            sorted(visit.benchmarks.items())
+            visit.round + visit.at_s
         except (ValueError, TypeError, AttributeError) as error:
             raise RecordError(f"{path} line {number} is no visit of a sweep ({error!r}); remove that line") from error
-    return tuple(found)
+    return tuple(visits)
 
 
 def visit_times(

@@ -224,12 +224,12 @@ def column_for(table: Table, version: str) -> tuple[str, Column]:
     return recorded, table[recorded]
 
 
-def differences(expected: Column, found: Column, *, same_version: bool) -> list[ExpectationDifference]:
+def differences(expected: Column, observed: Column, *, same_version: bool) -> list[ExpectationDifference]:
     """Compare what was found with a column."""
     result = []
-    changed = {w for w, digest in found.digests.items() if expected.digests.get(w, digest) != digest}
-    modes = {key.rpartition("/")[2] for key in found.cells}
-    for key, now in found.cells.items():
+    changed = {w for w, digest in observed.digests.items() if expected.digests.get(w, digest) != digest}
+    modes = {key.rpartition("/")[2] for key in observed.cells}
+    for key, now in observed.cells.items():
         before = expected.cells.get(key)
         if before is None:
             result.append(ExpectationDifference(key, None, now, "not in the table"))
@@ -239,7 +239,7 @@ def differences(expected: Column, found: Column, *, same_version: bool) -> list[
         elif same_version and before.message != now.message:
             result.append(ExpectationDifference(key, before, now, "another message"))
     for key, before in expected.cells.items():
-        if _case(key) in found.digests and key.rpartition("/")[2] in modes and key not in found.cells:
+        if _case(key) in observed.digests and key.rpartition("/")[2] in modes and key not in observed.cells:
             result.append(ExpectationDifference(key, before, None, "no longer there"))
     return result
 
@@ -252,26 +252,26 @@ def changes(table: Mapping[str, Column]) -> list[ExpectationChange]:
     """List the cells whose status depends on the torch version."""
     keys = sorted({key for column in table.values() for key in column.cells})
     versions = sorted(table, key=version_key)
-    found = []
+    changing = []
     for key in keys:
         by_version = tuple((v, table[v].cells[key]) for v in versions if key in table[v].cells)
         if len({expectation.status for _, expectation in by_version}) > 1:
-            found.append(ExpectationChange(key, by_version))
-    return found
+            changing.append(ExpectationChange(key, by_version))
+    return changing
 
 
-def updated(table: Table, version: str, found: Column) -> Table:
+def updated(table: Table, version: str, observed: Column) -> Table:
     """Return the table with what was found recorded for a version."""
     old = table.get(release(version), Column())
-    known = {case.id for case in CASES} | set(found.digests)
-    modes = {key.rpartition("/")[2] for key in found.cells}
+    known = {case.id for case in CASES} | set(observed.digests)
+    modes = {key.rpartition("/")[2] for key in observed.cells}
     kept = {
         key: cell
         for key, cell in old.cells.items()
-        if _case(key) in known and not (_case(key) in found.digests and key.rpartition("/")[2] in modes)
+        if _case(key) in known and not (_case(key) in observed.digests and key.rpartition("/")[2] in modes)
     }
-    digests = {w: digest for w, digest in old.digests.items() if w in known} | found.digests
-    return {**table, release(version): Column(digests, kept | found.cells)}
+    digests = {w: digest for w, digest in old.digests.items() if w in known} | observed.digests
+    return {**table, release(version): Column(digests, kept | observed.cells)}
 
 
 def spans_text(change: ExpectationChange) -> str:
@@ -282,17 +282,17 @@ def spans_text(change: ExpectationChange) -> str:
 def spans_of(by_version: Sequence[tuple[str, str]]) -> str:
     """Write (version, outcome) in ascending order as spans of equal outcomes."""
     spans: list[tuple[str, list[str]]] = []
-    for version, found in by_version:
-        if spans and spans[-1][0] == found:
+    for version, outcome in by_version:
+        if spans and spans[-1][0] == outcome:
             spans[-1][1].append(version)
         else:
-            spans.append((found, [version]))
-    return ", ".join(_span(place, len(spans), *span) for place, span in enumerate(spans))
+            spans.append((outcome, [version]))
+    return ", ".join(_span(number, len(spans), *span) for number, span in enumerate(spans))
 
 
-def _span(place: int, count: int, status: str, versions: Sequence[str]) -> str:
-    if place == count - 1:
+def _span(number: int, count: int, status: str, versions: Sequence[str]) -> str:
+    if number == count - 1:
         return f"{status} from {versions[0]}"
-    if place == 0:
+    if number == 0:
         return f"{status} up to {versions[-1]}"
     return f"{status} in {versions[0]}" + (f" to {versions[-1]}" if len(versions) > 1 else "")

@@ -174,7 +174,7 @@ def find_members(text: str) -> tuple[list[SentenceMatch], list[str]]:
                     matches.append(match)
         for beginning in member.beginnings:
             cut += _matches(member, beginning, text, searched)
-    cut = [one for one in cut if not any(whole.start <= one.start < whole.end for whole, _ in refused)]
+    cut = [match for match in cut if not any(whole.start <= match.start < whole.end for whole, _ in refused)]
     return _longest(matches + cut), [reason for _, reason in refused]
 
 

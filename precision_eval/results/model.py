@@ -166,7 +166,7 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the raw log-ratios."""
         estimates = {name: getattr(self, name) for name in ("time", "drift", "survival", "sound")}
-        plain = {name: None if found is None else found.to_dict() for name, found in estimates.items()}
+        plain = {name: None if estimate is None else estimate.to_dict() for name, estimate in estimates.items()}
         names = ("fix", "status", "reason", "verdict", "median_s", "processes", "stored_bytes", "peak_bytes")
         rest = {name: getattr(self, name) for name in (*names, "memory_bytes", "diverged", "streams")}
         return rest | plain | {"missing": dict(self.missing), "doubts": list(self.doubts)}

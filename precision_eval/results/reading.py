@@ -73,7 +73,7 @@ def _cured_elsewhere(group: Group, groups: Sequence[Group]) -> tuple[tuple[str, 
     if group.curing:
         return ()
     own = {row.fix for row in group.fixes}
-    others = [one for one in groups if one.mode != group.mode and one.is_like(group)]
+    others = [other for other in groups if other.mode != group.mode and other.is_like(group)]
     cured = ((other.mode, tuple(row.fix for row in other.curing if row.fix not in own)) for other in others)
     return tuple((mode, fixes) for mode, fixes in cured if fixes)
 
@@ -127,7 +127,9 @@ class Run:
         """Yield (case, device and pins, its groups): what belongs into one figure."""
         sections = self.sections
         for key in dict.fromkeys((section.case, section.device, section.pins, section.threads) for section in sections):
-            own = tuple(one for one in sections if (one.case, one.device, one.pins, one.threads) == key)
+            own = tuple(
+                section for section in sections if (section.case, section.device, section.pins, section.threads) == key
+            )
             threads = "" if key[3] == 1 else f" {key[3]} threads"
             yield key[0], key[1] + key[2].replace(",", " ").replace("=", " ") + threads, own
 
@@ -137,8 +139,8 @@ def load_run(run_dir: Path) -> Run:
     path = run_dir / RECORDS_NAME
     reading = RecordFile(path).read()
     if not reading.records:
-        found = "holds no record" if path.exists() else "does not exist"
-        raise RecordError(f"{path} {found}; measure first: precision-eval run --out {run_dir}")
+        what = "holds no record" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {what}; measure first: precision-eval run --out {run_dir}")
     return Run(
         directory=run_dir,
         records=tuple(latest(reading.records).values()),
@@ -186,7 +188,7 @@ def sound_ratio(fix: Mapping[str, Any], noise_floor: Mapping[str, Any]) -> Estim
     draws = -(-n // length)
     starts = np.random.default_rng(0).integers(n, size=(_SOUND_RESAMPLES, draws))  # (resamples, stretches)
     sums = [np.concatenate([[0.0], np.cumsum(np.tile(series, 2))]) for series in (values, chance)]
-    top, bottom = (np.sum(one[starts + length] - one[starts], axis=1) for one in sums)
+    top, bottom = (np.sum(summed[starts + length] - summed[starts], axis=1) for summed in sums)
     low, high = np.quantile(top / bottom, [0.025, 0.975])
     ratio = float(values.mean() / chance.mean()) if recorded is None else recorded
     return Estimate(value=ratio, low=min(float(low), ratio), high=max(float(high), ratio), confidence=_CONFIDENCE)
@@ -254,7 +256,7 @@ def _doubted(group: Group, records: Sequence[Record]) -> Group:
     for record in records:
         if record.status == "passed" and record.measure in ("latency", "memory", *DRIFTS):
             by_measure.setdefault(record.measure, set()).add(record.environment)
-    mixed = sorted(measure for measure, found in by_measure.items() if len(found) > 1)
+    mixed = sorted(measure for measure, environments in by_measure.items() if len(environments) > 1)
     if mixed:
         doubts.append(f"{', '.join(mixed)} of the fixes compared here was recorded under unlike environments")
     elif len(set().union(*by_measure.values())) > 1:
@@ -308,37 +310,37 @@ def row_doubts(
     twin: bool,
 ) -> tuple[str, ...]:
     """Say what speaks against the figures of one row."""
-    found = [
+    doubts = [
         f"time: {doubt}" for doubt in (latency or {}).get("doubts", ()) if not (twin and _NOISE_FLOOR_OFF.search(doubt))
     ]
     if latency is not None and fix != baseline and verdict_in(latency) == "undecided":
         effect = figure_of(latency, "minimum_detectable_effect")
         would = "" if effect is None else f"; this measurement would see {100 * effect:.2g} %"
-        found.append(f"time: undecided against {baseline}{would}")
-    found += [f"drift: {doubt}" for doubt in (drift or {}).get("doubts", ())]
+        doubts.append(f"time: undecided against {baseline}{would}")
+    doubts += [f"drift: {doubt}" for doubt in (drift or {}).get("doubts", ())]
     error = figure_of(drift, "relative_error")
     if error is not None and error > TWO_DIGITS:
-        found.append(f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift")
+        doubts.append(f"drift: {error:.2g} leaves fewer than two decimal digits of the result right; limit the drift")
     judged = (drift or {}).get("assessment")
     if isinstance(judged, Mapping) and judged.get("verdict") == "worse":
-        found.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
+        doubts.append(f"drift: worse than its format makes an error: {'; '.join(judged.get('reasons', ()))}")
     floored = figure_of(audio, "against_reference", "floored_fraction", "estimate")
     if floored is not None and floored > 0.01:
-        found.append(f"sound: {100 * floored:.0f} % of the spectrum lies below the floor of the metric")
-    return tuple(found)
+        doubts.append(f"sound: {100 * floored:.0f} % of the spectrum lies below the floor of the metric")
+    return tuple(doubts)
 
 
 def _missing(records: Mapping[str, Record], data: Mapping[str, Mapping[str, Any] | None]) -> dict[str, str]:
     """Say for each axis without a figure why: its measure's status and reason, or that it was not measured."""
-    found = {}
+    reasons = {}
     for axis, figures in data.items():
         if figures is not None:
             continue
         names = DRIFTS if axis == "drift" else ("latency" if axis == "time" else axis,)
         record = next((records[name] for name in names if name in records), None)
         reason = "" if record is None or not record.reason else f": {' '.join(record.reason.split())[:160]}"
-        found[axis] = "not measured" if record is None else f"{record.measure} {record.status}{reason}"
-    return found
+        reasons[axis] = "not measured" if record is None else f"{record.measure} {record.status}{reason}"
+    return reasons
 
 
 def ratio_estimate(data: Mapping[str, Any]) -> Estimate:

@@ -111,7 +111,7 @@ def answer(groups: Sequence[Group], question: Question) -> Answer:
     return Answer(
         question=question,
         choices=tuple(choices),
-        unanswered=(*((group, str(lack)) for group, lack in lacking), *((one, one.fault) for one in faulty)),
+        unanswered=(*((group, str(lack)) for group, lack in lacking), *((group, group.fault) for group in faulty)),
     )
 
 
@@ -319,12 +319,12 @@ def _alike(
     shape = group.size if group.case.startswith("attention-") else group.case.partition("-")[0]
     extent = extent_of(group.case, group.size)
     rows = batch if batch is not None else (extent.rows if extent is not None else None)
-    place = (shape, CACHE_DTYPE, group.mode, group.threads)
+    wanted = (shape, CACHE_DTYPE, group.mode, group.threads)
     alike = [
         configuration
         for configuration in configurations
         if (configuration["shape"], configuration["cache_dtype"], configuration["mode"], configuration["threads"])
-        == place
+        == wanted
         and rows in (None, configuration["batch"])
     ]
     if alike and group.device == "cpu":
@@ -365,7 +365,7 @@ def _neighbours(configuration: Mapping[str, Any], length: int, folder: Path) -> 
     lengths = sorted(point["length"] for point in configuration["points"])
     if length in lengths:
         return (length,)
-    below, above = [one for one in lengths if one < length], [one for one in lengths if one > length]
+    below, above = [known for known in lengths if known < length], [known for known in lengths if known > length]
     if not below or not above:
         raise RecordError(
             f"{folder} sweeps lengths {lengths[0]:,} to {lengths[-1]:,} of {configuration['id']}, asked for "
@@ -378,7 +378,7 @@ def _at_length(configuration: Mapping[str, Any], fix: str, length: int, folder: 
     """Return a fix's ratio to full_float32 at a length; None where a point lacks it."""
     points = {point["length"]: point for point in configuration["points"]}
     lengths = _neighbours(configuration, length, folder)
-    ratios = [points[one]["ratios"].get(fix) for one in lengths]
+    ratios = [points[neighbour]["ratios"].get(fix) for neighbour in lengths]
     if any(ratio is None for ratio in ratios):
         return None
     share = 0.0 if len(lengths) == 1 else math.log(length / lengths[0]) / math.log(lengths[1] / lengths[0])

@@ -53,14 +53,21 @@ def changes_of(
     policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> tuple[Change, ...]:
     """Return what would change a choice, the smallest move first."""
-    found = [
+    changes = [
         *_moved_limits(policy, group, able, limits, settled),
         *_moved_figures(policy, able, settled),
         *_worse_figures(policy, group, able, limits, settled),
     ]
-    order = {axis: place for place, axis in enumerate(AXES)}
+    order = {axis: rank for rank, axis in enumerate(AXES)}
     return tuple(
-        sorted(found, key=lambda one: (math.inf if one.factor is None else one.factor, order[one.axis], one.fix or ""))
+        sorted(
+            changes,
+            key=lambda change: (
+                math.inf if change.factor is None else change.factor,
+                order[change.axis],
+                change.fix or "",
+            ),
+        )
     )
 
 
@@ -68,22 +75,22 @@ def _moved_limits(
     policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> Iterator[Change]:
     for axis in AXES:
-        ends = [found for one in able if (found := bounds(group, axis, one)) is not None]
+        ends = [pair for row in able if (pair := bounds(group, axis, row)) is not None]
         if len(ends) < len(able):
             continue
         now = limits.get(axis)
-        places = sorted({end for pair in ends for end in pair})
-        below = [place for place in reversed(places) if now is None or place <= now]
-        above = [place for place in places if now is not None and place > now]
+        values = sorted({end for pair in ends for end in pair})
+        below = [value for value in reversed(values) if now is None or value <= now]
+        above = [value for value in values if now is not None and value > now]
         for tried, moved in (
-            (below, [math.nextafter(place, 0.0) for place in below]),
+            (below, [math.nextafter(value, 0.0) for value in below]),
             (above, above),
         ):
-            for place, limit in zip(tried, moved, strict=True):
+            for value, limit in zip(tried, moved, strict=True):
                 fix = settle(policy, group, able, {**limits, axis: limit}).fix if limit > 0.0 else None
                 if fix != settled.fix:
                     yield Change(
-                        kind="limit", axis=axis, fix=None, now=now, then=place, factor=_factor(now, place), leads_to=fix
+                        kind="limit", axis=axis, fix=None, now=now, then=value, factor=_factor(now, value), leads_to=fix
                     )
                     break
 
@@ -92,23 +99,23 @@ def _moved_figures(policy: str, able: Sequence[Row], settled: Settled) -> Iterat
     """For each other that keeps the limits and does not tie: the figure with which it would be level."""
     if settled.fix is None:
         return
-    leader = next(one for one in able if one.fix == settled.fix)
+    leader = next(row for row in able if row.fix == settled.fix)
     axis = "drift" if policy == "quality" else "time"
-    for one in able:
-        estimate = one.estimate(axis)
-        if one.fix in settled.tied or settled.excess[one.fix] > 1.0 or estimate is None:
+    for row in able:
+        estimate = row.estimate(axis)
+        if row.fix in settled.tied or settled.excess[row.fix] > 1.0 or estimate is None:
             continue
-        gap = value_of(policy, one) - value_of(policy, leader)
+        gap = value_of(policy, row) - value_of(policy, leader)
         if not 0.0 < gap < math.log(1e9):  # a figure that must shrink to nothing is no change worth naming
             continue
         yield Change(
             kind="figure",
             axis=axis,
-            fix=one.fix,
+            fix=row.fix,
             now=estimate.value,
             then=estimate.value * math.exp(-gap),
             factor=math.exp(gap),
-            leads_to=one.fix,
+            leads_to=row.fix,
         )
 
 
@@ -118,8 +125,8 @@ def _worse_figures(
     """How much worse the chosen fix may come out before it no longer surely keeps a limit."""
     if settled.fix is None or not settled.surely:
         return
-    leader = next(one for one in able if one.fix == settled.fix)
-    others = [one for one in able if one.fix != settled.fix]
+    leader = next(row for row in able if row.fix == settled.fix)
+    others = [row for row in able if row.fix != settled.fix]
     without = settle(policy, group, others, limits).fix
     for axis, limit in limits.items():
         estimate, ends = leader.estimate(axis), bounds(group, axis, leader)
@@ -215,17 +222,17 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data: the answer, and every figure it rests on."""
         group = self.group
-        place = {
+        where = {
             name: getattr(group, name) for name in ("case", "size", "mode", "device", "pins", "threads", "baseline")
         }
         names = ("policy", "outcome", "fix", "tie_break", "tie_break_called", "surely")
         lists = ("tied", "contested", "runners_up", "binding", "doubts")
         return {
-            **place,
+            **where,
             **{name: getattr(self, name) for name in names},
             **{name: list(getattr(self, name)) for name in lists},
             "constraints": self.constraints.to_dict(),
-            "left_out": [vars(one) for one in self.left_out],
+            "left_out": [vars(out) for out in self.left_out],
             "front": [vars(standing) for standing in self.standings],
             "changes": [change.to_dict() for change in self.changes],
             "notes": list(group.notes),
@@ -257,7 +264,7 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     settled = settle(policy, group, able, limits)
     beyond = _beyond(group, able, limits, settled)
     taken = (*settled.tied, *settled.contested)
-    rest = [one for one in able if one.fix not in taken and one.fix not in {out.fix for out in beyond}]
+    rest = [row for row in able if row.fix not in taken and row.fix not in {out.fix for out in beyond}]
     return Choice(
         group=group,
         policy=policy,
@@ -269,7 +276,7 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
         tie_break_called=settled.tie_break_called,
         surely=settled.surely,
         contested=settled.contested,
-        runners_up=tuple(one.fix for one in sorted(rest, key=lambda one: value_of(policy, one))),
+        runners_up=tuple(row.fix for row in sorted(rest, key=lambda row: value_of(policy, row))),
         left_out=(*beyond, *unmeasured, *failing),
         binding=_binding(policy, group, able, limits) if settled.fix is None else (),
         standings=standings(group, able),
@@ -310,15 +317,15 @@ def _beyond(
     group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
 ) -> tuple[LeftOut, ...]:
     """Return the contenders that surely break a limit, the nearest first."""
-    found = []
-    for one in able:
+    beyond = []
+    for row in able:
         broken = [
-            axis for axis, limit in limits.items() if limit is not None and state_of(group, axis, one, limit) == "fails"
+            axis for axis, limit in limits.items() if limit is not None and state_of(group, axis, row, limit) == "fails"
         ]
         if broken:
             flags = ", ".join(FLAGS[axis] for axis in broken)
-            found.append(LeftOut(fix=one.fix, why="limit", reason=flags, excess=settled.excess[one.fix]))
-    return tuple(sorted(found, key=lambda out: out.excess))
+            beyond.append(LeftOut(fix=row.fix, why="limit", reason=flags, excess=settled.excess[row.fix]))
+    return tuple(sorted(beyond, key=lambda out: out.excess))
 
 
 def _binding(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> tuple[str, ...]:
@@ -330,7 +337,7 @@ def _doubts(group: Group, fixes: Sequence[str]) -> tuple[str, ...]:
     sound = [
         f"{fix}: its sound lies farther from the reference's than another noise seed's"
         for fix in fixes
-        if (found := group.row(fix).sound) is not None and found.low > 1.0
+        if (distance := group.row(fix).sound) is not None and distance.low > 1.0
     ]
     return (*group.doubts, *sound, *own)
 
@@ -398,37 +405,37 @@ def pick(policy: str, group: Group, contenders: Sequence[Row]) -> Pick | None:
     """Take one of several contenders."""
     if not contenders:
         return None
-    best = min(contenders, key=lambda one: (value_of(policy, one), *_tie_key(TIE_BREAKS[policy], one)))
+    best = min(contenders, key=lambda row: (value_of(policy, row), *_tie_key(TIE_BREAKS[policy], row)))
     tied = [contender for contender in contenders if not _beaten(policy, group, contender, contenders)]
     if len(tied) == 1:
         return Pick(fix=best.fix, tied=(best.fix,))
-    axes = [axis for axis in TIE_BREAKS[policy] if all(one.estimate(axis) is not None for one in tied)]
-    ordered = sorted(tied, key=lambda one: _tie_key(axes, one))
+    axes = [axis for axis in TIE_BREAKS[policy] if all(row.estimate(axis) is not None for row in tied)]
+    ordered = sorted(tied, key=lambda row: _tie_key(axes, row))
     axis, called = _broken_by(axes, group, ordered)
-    return Pick(fix=ordered[0].fix, tied=tuple(one.fix for one in ordered), tie_break=axis, tie_break_called=called)
+    return Pick(fix=ordered[0].fix, tied=tuple(row.fix for row in ordered), tie_break=axis, tie_break_called=called)
 
 
-def _beaten(policy: str, group: Group, one: Row, contenders: Sequence[Row]) -> bool:
+def _beaten(policy: str, group: Group, row: Row, contenders: Sequence[Row]) -> bool:
     """Say whether any other is ahead by a called difference; only one of a smaller value can be."""
-    own = value_of(policy, one)
+    own = value_of(policy, row)
     return any(
-        value_of(policy, other) < own and preference(policy, group, one, other).relation == "worse"
+        value_of(policy, other) < own and preference(policy, group, row, other).relation == "worse"
         for other in contenders
     )
 
 
 def _tie_key(axes: Sequence[str], contender: Row) -> tuple[float | int | str, ...]:
     figures = [contender.estimate(axis) for axis in axes]
-    return (*(math.inf if found is None else found.value for found in figures), *order_of(contender.fix))
+    return (*(math.inf if figure is None else figure.value for figure in figures), *order_of(contender.fix))
 
 
 def _broken_by(axes: Sequence[str], group: Group, ordered: Sequence[Row]) -> tuple[str, bool]:
     """Return the first axis on which the leader differs from any other, and whether it is ahead of all by a call."""
     leader, others = ordered[0], ordered[1:]
     for axis in axes:
-        found = [difference(group, axis, leader, other) for other in others]
-        if any(one is not None and one.log != 0.0 for one in found):
-            return axis, all(one is not None and one.relation == "better" for one in found)
+        differences = [difference(group, axis, leader, other) for other in others]
+        if any(apart is not None and apart.log != 0.0 for apart in differences):
+            return axis, all(apart is not None and apart.relation == "better" for apart in differences)
     return "order", False
 
 
@@ -444,35 +451,35 @@ class Settled(Pick):
 def settle(policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None]) -> Settled:
     """Take a contender."""
     states = {
-        one.fix: {state_of(group, axis, one, limit) for axis, limit in limits.items() if limit is not None}
-        for one in able
+        row.fix: {state_of(group, axis, row, limit) for axis, limit in limits.items() if limit is not None}
+        for row in able
     }
-    sure = [one for one in able if states[one.fix] <= {"meets"}]
-    doubtful = [one for one in able if "doubtful" in states[one.fix] and "fails" not in states[one.fix]]
-    excess = {one.fix: _excess(group, one, limits) for one in able}
+    sure = [row for row in able if states[row.fix] <= {"meets"}]
+    doubtful = [row for row in able if "doubtful" in states[row.fix] and "fails" not in states[row.fix]]
+    excess = {row.fix: _excess(group, row, limits) for row in able}
     picked = pick(policy, group, sure or doubtful)
     if picked is None:
         return Settled(fix=None, excess=excess)
-    contested = tuple(one.fix for one in doubtful if sure and _contests(policy, group, one, sure, doubtful))
+    contested = tuple(row.fix for row in doubtful if sure and _contests(policy, group, row, sure, doubtful))
     return Settled(**vars(picked), surely=bool(sure), contested=contested, excess=excess)
 
 
-def _contests(policy: str, group: Group, one: Row, sure: Sequence[Row], doubtful: Sequence[Row]) -> bool:
+def _contests(policy: str, group: Group, row: Row, sure: Sequence[Row], doubtful: Sequence[Row]) -> bool:
     """Say whether a contender within noise of a limit would be preferred or tie, were it to keep the limit."""
-    found = pick(policy, group, [*sure, one])
+    picked = pick(policy, group, [*sure, row])
     axes = axes_of([*sure, *doubtful])
     return (
-        found is not None
-        and one.fix in found.tied
-        and not any(other.fix != one.fix and dominates(group, axes, other, one) for other in doubtful)
+        picked is not None
+        and row.fix in picked.tied
+        and not any(other.fix != row.fix and dominates(group, axes, other, row) for other in doubtful)
     )
 
 
-def _excess(group: Group, one: Row, limits: Mapping[str, float | None]) -> float:
+def _excess(group: Group, row: Row, limits: Mapping[str, float | None]) -> float:
     """Return the largest quotient of what a figure may be and its limit."""
-    found = []
+    quotients = []
     for axis, limit in limits.items():
-        ends = bounds(group, axis, one)
+        ends = bounds(group, axis, row)
         if limit is not None and ends is not None:
-            found.append(ends[1] / limit)
-    return max(found, default=-math.inf)
+            quotients.append(ends[1] / limit)
+    return max(quotients, default=-math.inf)

@@ -77,25 +77,25 @@ def leaders(group: Group, axis: str) -> tuple[Row, ...]:
 
 def _is_behind(group: Group, axis: str, row: Row, other: Row) -> bool:
     """Say whether another row of a smaller figure is ahead by a called difference."""
-    found = difference(group, axis, row, other)
-    return found is not None and _value(other, axis) < _value(row, axis) and found.relation == "worse"
+    apart = difference(group, axis, row, other)
+    return apart is not None and _value(other, axis) < _value(row, axis) and apart.relation == "worse"
 
 
 def _value(row: Row, axis: str) -> float:
-    found = row.estimate(axis)
-    return math.inf if found is None else found.value
+    figure = row.estimate(axis)
+    return math.inf if figure is None else figure.value
 
 
 def bounds(group: Group, axis: str, contender: Row) -> tuple[float, float] | None:
     """Return the least and the most that a figure may be, for holding it to a limit."""
-    found = contender.estimate(axis)
-    if found is None:
+    figure = contender.estimate(axis)
+    if figure is None:
         return None
-    if found.degrees <= 0.0:
-        return found.low, found.high
-    half = student_quantile(PAIR_ERROR, found.degrees) * found.standard_error
+    if figure.degrees <= 0.0:
+        return figure.low, figure.high
+    half = student_quantile(PAIR_ERROR, figure.degrees) * figure.standard_error
     half += group.time_reach if axis == "time" else 0.0
-    return found.value * math.exp(-half), found.value * math.exp(half)
+    return figure.value * math.exp(-half), figure.value * math.exp(half)
 
 
 def _of_times(group: Group, first: Row, second: Row) -> Difference:
@@ -108,23 +108,23 @@ def _of_times(group: Group, first: Row, second: Row) -> Difference:
 def _paired(group: Group, first: Row, second: Row) -> tuple[float, float, float] | None:
     """Difference of log-times, its standard error and degrees of freedom, from what was timed together."""
     size = max(len(first.time_logs), len(second.time_logs))
-    ours, theirs = ((0.0,) * size if one.fix == group.baseline else one.time_logs for one in (first, second))
+    ours, theirs = ((0.0,) * size if row.fix == group.baseline else row.time_logs for row in (first, second))
     if size < 2 or first.session != second.session or len(ours) != len(theirs):
         return None
     each = [a - b for a, b in zip(ours, theirs, strict=True)]
     if max(first.processes, second.processes) > 1:
         middle = math.fsum(each) / size
-        variance = math.fsum((one - middle) ** 2 for one in each) / (size - 1)
+        variance = math.fsum((row - middle) ** 2 for row in each) / (size - 1)
         return middle, math.sqrt(variance / size), size - 1.0
-    found = student_location(each)
-    return found.estimate, found.standard_error, size - 1.0
+    location = student_location(each)
+    return location.estimate, location.standard_error, size - 1.0
 
 
 def _unpaired(first: Row, second: Row) -> tuple[float, float, float]:
     assert first.time is not None
     assert second.time is not None
     error = math.hypot(first.time.standard_error, second.time.standard_error)
-    degrees = [one.degrees for one in (first.time, second.time) if one.degrees > 0.0]
+    degrees = [time.degrees for time in (first.time, second.time) if time.degrees > 0.0]
     return first.time.log - second.time.log, error, min(degrees, default=1.0)
 
 
@@ -216,10 +216,10 @@ class Constraints:
 
 def state_of(group: Group, axis: str, contender: Row, limit: float) -> State:
     """Say whether a contender keeps a limit on one axis."""
-    found = bounds(group, axis, contender)
-    if found is None:
+    ends = bounds(group, axis, contender)
+    if ends is None:
         return "fails"
-    low, high = found
+    low, high = ends
     if high <= limit:
         return "meets"
     return "fails" if low > limit else "doubtful"
@@ -283,18 +283,18 @@ def dominates(group: Group, axes: Sequence[str], first: Row, second: Row) -> boo
     return "better" in relations and all(relation in ("better", "same") for relation in relations)
 
 
-def _standing(group: Group, axes: Sequence[str], one: Row, contenders: Sequence[Row]) -> Standing:
+def _standing(group: Group, axes: Sequence[str], row: Row, contenders: Sequence[Row]) -> Standing:
     sure = True
     for other in contenders:
-        if other.fix == one.fix:
+        if other.fix == row.fix:
             continue
-        if dominates(group, axes, other, one):
-            return Standing(fix=one.fix, standing="dominated", by=other.fix)
-        sure = sure and any(_relation(group, axis, other, one) == "worse" for axis in axes)
-    return Standing(fix=one.fix, standing="front" if sure else "perhaps")
+        if dominates(group, axes, other, row):
+            return Standing(fix=row.fix, standing="dominated", by=other.fix)
+        sure = sure and any(_relation(group, axis, other, row) == "worse" for axis in axes)
+    return Standing(fix=row.fix, standing="front" if sure else "perhaps")
 
 
 def _relation(group: Group, axis: str, first: Row, second: Row) -> Relation:
-    found = difference(group, axis, first, second)
-    assert found is not None  # axes_of asked for it
-    return found.relation
+    apart = difference(group, axis, first, second)
+    assert apart is not None  # axes_of asked for it
+    return apart.relation

@@ -129,7 +129,9 @@ def _reasons(capability: Capability, dtype: str, formats: dict[str, Support]) ->
         reasons.append("no half format is native at full rate: half storage saves memory, and costs time")
     if capability.kind == "cuda" and formats["bfloat16"].kind == "emulated":
         reasons.append(_EMULATION)
-    reasons += [f"{name}: {found.kind}, {found.reason}" for name, found in formats.items() if found.reason]
+    reasons += [
+        f"{name}: {supported.kind}, {supported.reason}" for name, supported in formats.items() if supported.reason
+    ]
     return tuple(reasons)
 
 
@@ -173,12 +175,12 @@ def capability_here(device: str) -> Capability:
         return Capability(name="mps", kind="mps", memory_bytes=memory, source="this machine")
     index = re.fullmatch(r"cuda(?::(\d+))?", device)
     if index and int(index[1] or 0) < torch.cuda.device_count():
-        found = torch.cuda.get_device_properties(torch.device(device))
+        properties = torch.cuda.get_device_properties(torch.device(device))
         return Capability(
-            name=found.name,
+            name=properties.name,
             kind="cuda",
-            compute=(found.major, found.minor),
-            memory_bytes=found.total_memory,
+            compute=(properties.major, properties.minor),
+            memory_bytes=properties.total_memory,
             source="this machine",
         )
     raise UnsupportedError(f"torch sees no '{device}' here; name a published device instead, such as t4")

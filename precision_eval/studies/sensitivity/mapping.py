@@ -70,8 +70,8 @@ class Mapped:
 
     def drift(self, narrow: Iterable[StorageSite]) -> np.ndarray:
         """Drift of each unit with some sites narrow; shape (units,)."""
-        found = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
-        return self.subject.drift(found, self.reference)
+        output = replay(self.tape, self.subject.model, self.subject.inputs, narrow=frozenset(narrow))
+        return self.subject.drift(output, self.reference)
 
     def group_drift(self, direction: str, group: SiteGroup) -> np.ndarray:
         """Drift of each unit with a group dropped or rescued."""
@@ -109,13 +109,13 @@ def _stored(drift: np.ndarray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in drift]
 
 
-def _checks(one: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+def _checks(mapped: Mapped) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """What the map rests on: name → the run that finds it out."""
-    yield "float32", lambda: _held_to_float32(one)
-    yield "uniform", lambda: {"drift": _stored(one.drift(one.tape.sites))}
-    yield "native", lambda: _native(one)
-    yield "fused", lambda: {"drift": _stored(one.subject.drift(_fused(one), one.reference))}
-    yield "fused_emulated", lambda: {"drift": _stored(one.drift(_as_fused(one.tape.sites)))}
+    yield "float32", lambda: _held_to_float32(mapped)
+    yield "uniform", lambda: {"drift": _stored(mapped.drift(mapped.tape.sites))}
+    yield "native", lambda: _native(mapped)
+    yield "fused", lambda: {"drift": _stored(mapped.subject.drift(_fused(mapped), mapped.reference))}
+    yield "fused_emulated", lambda: {"drift": _stored(mapped.drift(_as_fused(mapped.tape.sites)))}
 
 
 def _as_fused(sites: Iterable[StorageSite]) -> set[StorageSite]:
@@ -123,30 +123,30 @@ def _as_fused(sites: Iterable[StorageSite]) -> set[StorageSite]:
     return {site for site in sites if site.role not in ("scores", "softmax")}
 
 
-def _held_to_float32(one: Mapped) -> dict[str, Any]:
-    subject = one.subject
-    found = replay(one.tape, subject.model, subject.inputs, narrow=())
+def _held_to_float32(mapped: Mapped) -> dict[str, Any]:
+    subject = mapped.subject
+    output = replay(mapped.tape, subject.model, subject.inputs, narrow=())
     plain = record(subject.model, subject.inputs, format="float32", rules=subject.rules).found
-    same = bool(torch.equal(found, plain))
-    return {"drift": _stored(subject.drift(found, one.reference)), "bit_identical": same}
+    same = bool(torch.equal(output, plain))
+    return {"drift": _stored(subject.drift(output, mapped.reference)), "bit_identical": same}
 
 
-def _native(one: Mapped) -> dict[str, Any]:
-    subject = one.subject
-    found = replay(one.tape, subject.model, subject.inputs, narrow=one.tape.sites).to(one.tape.found.dtype)
-    same = float((found == one.tape.found).double().mean())
-    return {"drift": _stored(subject.drift(one.tape.found, one.reference)), "identical_fraction": same}
+def _native(mapped: Mapped) -> dict[str, Any]:
+    subject = mapped.subject
+    output = replay(mapped.tape, subject.model, subject.inputs, narrow=mapped.tape.sites).to(mapped.tape.found.dtype)
+    same = float((output == mapped.tape.found).double().mean())
+    return {"drift": _stored(subject.drift(mapped.tape.found, mapped.reference)), "identical_fraction": same}
 
 
 @torch.no_grad()
-def _fused(one: Mapped) -> torch.Tensor:
+def _fused(mapped: Mapped) -> torch.Tensor:
     """Run the model in the format as it is, with torch's own attention."""
-    dtype: torch.dtype = getattr(torch, one.tape.format)
-    model = copy.deepcopy(one.subject.model)
-    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in one.subject.inputs]
+    dtype: torch.dtype = getattr(torch, mapped.tape.format)
+    model = copy.deepcopy(mapped.subject.model)
+    cast = [x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in mapped.subject.inputs]
     with stored_as(model, dtype):
-        found: torch.Tensor = model(*cast)
-    return found
+        output: torch.Tensor = model(*cast)
+    return output
 
 
 def map_target(
@@ -163,8 +163,8 @@ def map_target(
     subject = target.build(size, seed=seed)
     reference = subject.reference()
     for format in formats:
-        one = prepare(target, size=size, seed=seed, format=format, subject=subject, reference=reference)
-        runs = list(_runs(one))
+        mapped = prepare(target, size=size, seed=seed, format=format, subject=subject, reference=reference)
+        runs = list(_runs(mapped))
         for done, (key, facts, make) in enumerate(runs):
             progress(done, len(runs), f"{target.id} {format} {facts['direction']} {facts['name']}")
             if key not in there:
@@ -172,19 +172,25 @@ def map_target(
         progress(len(runs), len(runs), f"{target.id} {format}")
 
 
-def _runs(one: Mapped) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]]:
+def _runs(mapped: Mapped) -> Iterator[tuple[str, dict[str, Any], Callable[[], dict[str, Any]]]]:
     """Every run of a mapped target: key, facts, and what to call."""
-    common = {"target": one.target, "size": one.size, "seed": one.seed, "digest": one.digest, "format": one.tape.format}
-    for name, make in _checks(one):
-        yield one.key("check", "all", name), {**common, "direction": "check", "kind": "all", "name": name}, make
+    common = {
+        "target": mapped.target,
+        "size": mapped.size,
+        "seed": mapped.seed,
+        "digest": mapped.digest,
+        "format": mapped.tape.format,
+    }
+    for name, make in _checks(mapped):
+        yield mapped.key("check", "all", name), {**common, "direction": "check", "kind": "all", "name": name}, make
     for direction in ("drop", "rescue"):
-        for group in groups_of(one.tape.sites):
+        for group in groups_of(mapped.tape.sites):
             facts = {**common, "direction": direction, "kind": group.kind, "name": group.name}
-            yield one.key(direction, group.kind, group.name), facts, _group_run(one, direction, group)
+            yield mapped.key(direction, group.kind, group.name), facts, _group_run(mapped, direction, group)
 
 
-def _group_run(one: Mapped, direction: str, group: SiteGroup) -> Callable[[], dict[str, Any]]:
+def _group_run(mapped: Mapped, direction: str, group: SiteGroup) -> Callable[[], dict[str, Any]]:
     return lambda: {
-        "drift": _stored(one.group_drift(direction, group)),
+        "drift": _stored(mapped.group_drift(direction, group)),
         "sites": [[site.layer, site.role] for site in group.sites],
     }

@@ -28,6 +28,7 @@ from precision_eval.trace.sites import ROLES
 
 SITES_SHOWN = 10
 UNDERLYING = ("target", "size", "format")
+CHECKS = ("float32", "uniform", "native", "fused")
 CSV_FIELDS = (
     "kind", "rank", "name", "layer", "role", "added", "added_low", "added_high", "carried", "carried_low",
     "carried_high", "tied_with_next",
@@ -53,22 +54,24 @@ def _effect_row(effect: Mapping[str, Any]) -> list[str]:
     return [f"{effect['rank']}{tied}", Code(effect["name"]), added, carried]
 
 
-def map_markdown(one: Mapping[str, Any]) -> str:
+def map_markdown(summary: Mapping[str, Any]) -> str:
     """Write one map: what it rests on, roles, layers, and the first sites."""
+    drift = {name: number(summary[f"{name}_drift"]) for name in (*CHECKS, "fused_emulated")}
+    same = "bit for bit" if summary["bit_identical"] else "**not**"
     lines = [
-        f"**{one['target']} · {one['size']} · {one['format']}**",
+        f"**{summary['target']} · {summary['size']} · {summary['format']}**",
         "",
-        f"Drift over {one['units']} units: float32 {number(one['float32_drift'])}; everything in {one['format']} "
-        f"{number(one['uniform_drift'])} by the map and {number(one['native_drift'])} by the format's own kernels "
-        f"({100 * one['identical_fraction']:.2f} % of the outputs bit-identical); with torch's own attention "
-        f"{number(one['fused_drift'])} (the map with scores and softmax held: {number(one['fused_emulated_drift'])}). "
-        f"Nothing rounded is {'bit for bit' if one['bit_identical'] else '**not**'} the float32 call. "
-        f"√Σ added² over the sites is {number(one['additivity'])} of the uniform drift, 1 where errors add in squares. "
-        f"Rank correlation of added and carried over sites: {one['agreement']:.2f}.",
+        f"Drift over {summary['units']} units: float32 {drift['float32']}; everything in {summary['format']} "
+        f"{drift['uniform']} by the map and {drift['native']} by the format's own kernels "
+        f"({100 * summary['identical_fraction']:.2f} % of the outputs bit-identical); with torch's own attention "
+        f"{drift['fused']} (the map with scores and softmax held: {drift['fused_emulated']}). "
+        f"Nothing rounded is {same} the float32 call. "
+        f"√Σ added² over the sites is {number(summary['additivity'])} of the uniform drift, 1 where errors add in "
+        f"squares. Rank correlation of added and carried over sites: {summary['agreement']:.2f}.",
         "",
     ]
     for kind, title, most in (("role", "role", 99), ("layer", "layer", 99), ("site", "layer.role", SITES_SHOWN)):
-        effects = [effect for effect in one["effects"] if effect["kind"] == kind][:most]
+        effects = [effect for effect in summary["effects"] if effect["kind"] == kind][:most]
         head = ("rank", title, "drift added when it alone is dropped", "share that goes when it alone is held")
         lines += [to_markdown(make_table(head, map(_effect_row, effects))), ""]
     return "\n".join(lines)
@@ -81,12 +84,12 @@ def _ratio(versus: Mapping[str, Any], name: str) -> str:
     return f"{number(versus[f'{name}_ratio'])} [{number(low)}, {number(high)}]"
 
 
-def contest_markdown(one: Mapping[str, Any]) -> str:
+def contest_markdown(result: Mapping[str, Any]) -> str:
     """Write one contest: the policy against every uniform fix."""
     lines = [
-        f"**{one['target']} · {one['size']}: {one['policy_id']}** (chosen by the rule {one['rule']}; drift "
-        f"{number(one['drift'])} over {one['units']} units that had no part in choosing it, "
-        f"{1e3 * one['median_s']:.3g} ms, {one['processes']} processes)",
+        f"**{result['target']} · {result['size']}: {result['policy_id']}** (chosen by the rule {result['rule']}; drift "
+        f"{number(result['drift'])} over {result['units']} units that had no part in choosing it, "
+        f"{1e3 * result['median_s']:.3g} ms, {result['processes']} processes)",
         "",
     ]
     rows = [
@@ -97,23 +100,25 @@ def contest_markdown(one: Mapping[str, Any]) -> str:
             _ratio(versus, "time"),
             versus["outcome"],
         ]
-        for versus in one["versus"]
+        for versus in result["versus"]
     ]
     head = ("fix", "its drift", "drift, policy ÷ fix [95 %]", "time, policy ÷ fix [decides]", "outcome")
     return "\n".join([*lines, to_markdown(make_table(head, rows)), ""])
 
 
-def search_markdown(one: Mapping[str, Any]) -> str:
+def search_markdown(trial: Mapping[str, Any]) -> str:
     """Write the front of a search: the policies that no other one beats in time and drift, on the even units."""
-    points = one["points"]
+    points = trial["points"]
     front = [point for point in points if not any(_dominates(other, point) for other in points)]
     rows = [
         [point["id"], number(point["drift"]), "–" if point["foretold"] is None else number(point["foretold"]),
          f"{point['time_ratio']:.2f}"]
         for point in sorted(front, key=lambda point: (point["time_ratio"], point["drift"]))
     ]  # fmt: skip
-    title = f"**{one['target']} · {one['size']}: the search**, {len(points)} policies run; the front of time and drift:"
-    head = ("policy", "drift", "foretold by the map", f"time ÷ uniform {one['format']}, quick")
+    title = (
+        f"**{trial['target']} · {trial['size']}: the search**, {len(points)} policies run; the front of time and drift:"
+    )
+    head = ("policy", "drift", "foretold by the map", f"time ÷ uniform {trial['format']}, quick")
     return "\n".join([title, "", to_markdown(make_table(head, rows)), ""])
 
 
@@ -136,12 +141,12 @@ def answer(summary: Mapping[str, Any]) -> list[str]:
     return [*sentences, *map(_contest_sentence, by_target)]
 
 
-def _contest_sentence(one: Mapping[str, Any]) -> str:
-    fixes = [versus for versus in one["versus"] if not versus["fix"].startswith("control")]
+def _contest_sentence(result: Mapping[str, Any]) -> str:
+    fixes = [versus for versus in result["versus"] if not versus["fix"].startswith("control")]
     beaten = [versus for versus in fixes if versus["outcome"] in BEATS]
     rest = ", ".join(f"{versus['fix']} ({versus['outcome']})" for versus in fixes if versus not in beaten)
-    head = f"{one['target']}: {one['policy_id']} beats {len(beaten)} of {len(fixes)} uniform fixes"
-    return f"{head}: every one." if one["beats_all"] else f"{head}; not {rest}."
+    head = f"{result['target']}: {result['policy_id']} beats {len(beaten)} of {len(fixes)} uniform fixes"
+    return f"{head}: every one." if result["beats_all"] else f"{head}; not {rest}."
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
@@ -164,9 +169,9 @@ def brief(summary: Mapping[str, Any], *, folder: str) -> str:
 def csv_text(summary: Mapping[str, Any]) -> str:
     """Write every effect of every map as CSV."""
     rows = [
-        [*(one[name] for name in UNDERLYING), *(effect[name] for name in CSV_FIELDS)]
-        for one in summary["maps"]
-        for effect in one["effects"]
+        [*(each[name] for name in UNDERLYING), *(effect[name] for name in CSV_FIELDS)]
+        for each in summary["maps"]
+        for effect in each["effects"]
     ]
     return to_csv(make_table((*UNDERLYING, *CSV_FIELDS), rows))
 
@@ -200,7 +205,7 @@ def summarise(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _summary(target: str, size: str, format: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     checks = {run["name"]: run for run in runs if run["direction"] == "check"}
-    if missing := {"float32", "uniform", "native", "fused", "fused_emulated"} - checks.keys():
+    if missing := {*CHECKS, "fused_emulated"} - checks.keys():
         raise RecordError(
             f"the map of {target} in {format} lacks {', '.join(sorted(missing))}; run it again to the end"
         )
@@ -216,7 +221,7 @@ def _summary(target: str, size: str, format: str, runs: Sequence[Mapping[str, An
         "size": size,
         "format": format,
         "units": uniform.size,
-        **{f"{name}_drift": _mean(checks[name]) for name in ("float32", "uniform", "native", "fused")},
+        **{f"{name}_drift": _mean(checks[name]) for name in CHECKS},
         "fused_emulated_drift": _mean(checks["fused_emulated"]),
         "bit_identical": bool(checks["float32"]["bit_identical"]),
         "identical_fraction": float(checks["native"]["identical_fraction"]),
@@ -273,19 +278,19 @@ BARS = 14
 
 def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
     """Draw every map of a summary."""
-    return [path for one in summary["maps"] for path in _draw_map(one, directory)]
+    return [path for each in summary["maps"] for path in _draw_map(each, directory)]
 
 
-def _draw_map(one: Mapping[str, Any], directory: Path) -> list[Path]:
-    sites = [effect for effect in one["effects"] if effect["kind"] == "site"]
+def _draw_map(summary: Mapping[str, Any], directory: Path) -> list[Path]:
+    sites = [effect for effect in summary["effects"] if effect["kind"] == "site"]
     layers = sorted({effect["layer"] for effect in sites}, key=_layer_order)
     figure = new_figure(12.0, max(3.8, 1.6 + 0.42 * max(len(layers), BARS // 2 + 3)))
     grid = figure.add_gridspec(1, 2, width_ratios=(1.35, 1.0))
     _heatmap(figure.add_subplot(grid[0, 0]), sites, layers)
-    _bars(figure.add_subplot(grid[0, 1]), sites[:BARS], one)
-    title = f"{one['target']} · {one['size']} · {one['format']}: drift that each site adds alone"
+    _bars(figure.add_subplot(grid[0, 1]), sites[:BARS], summary)
+    title = f"{summary['target']} · {summary['size']} · {summary['format']}: drift that each site adds alone"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
-    return save(figure, directory, f"{one['target']}-{one['format']}")
+    return save(figure, directory, f"{summary['target']}-{summary['format']}")
 
 
 def _layer_order(name: str) -> tuple[bool, int, str]:

@@ -153,8 +153,8 @@ class DiaText(WrappedModel):
 
     def run(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Encode (units, tokens) int64; result (units, tokens, width)."""
-        found: torch.Tensor = self.encoder(inputs[0], attention_mask=self.in_use)[0]
-        return found
+        hidden_states: torch.Tensor = self.encoder(inputs[0], attention_mask=self.in_use)[0]
+        return hidden_states
 
 
 def _dia(encoder: dict[str, Any], decoder: dict[str, Any], *, seed: int) -> Any:

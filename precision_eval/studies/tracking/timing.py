@@ -67,7 +67,7 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
     padding = take_random_memory(process)
     torch.set_num_threads(cell.threads)
     with ExitStack() as stack:
-        found: dict[str, Outcome] = {}
+        outcomes: dict[str, Outcome] = {}
         candidates: dict[str, Candidate] = {}
         try:
             built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
@@ -78,12 +78,12 @@ def timed_in_process(cell: Cell, process: int) -> dict[str, Outcome]:
             if isinstance(ready, Candidate):
                 candidates[name] = ready
             else:
-                found[name] = ready
+                outcomes[name] = ready
         if candidates:
             rounds = _rounds(candidates | {ANCHOR: Candidate(anchor_call())}, cell, process)
-            found |= {fix: passed(fix, _ratios(rounds, fix)) for fix in cell.fixes if fix in candidates}
+            outcomes |= {fix: passed(fix, _ratios(rounds, fix)) for fix in cell.fixes if fix in candidates}
     del padding
-    return {fix: found[fix] for fix in cell.fixes}
+    return {fix: outcomes[fix] for fix in cell.fixes}
 
 
 def _rounds(candidates: Mapping[str, Candidate], cell: Cell, process: int) -> Rounds:
@@ -111,16 +111,16 @@ def _ratio(rounds: Rounds, name: str, baseline: str) -> float:
     return math.exp(student_location(paired_log_ratios(times_s[name], times_s[baseline])).estimate)
 
 
-def over_processes(found: Sequence[Mapping[str, Outcome]]) -> dict[str, Outcome]:
+def over_processes(processes: Sequence[Mapping[str, Outcome]]) -> dict[str, Outcome]:
     """Gather the processes' figures, fix by fix; a fix that failed in one has that outcome."""
-    return {fix: _gathered(fix, [results[fix] for results in found]) for fix in found[0]}
+    return {fix: _gathered(fix, [results[fix] for results in processes]) for fix in processes[0]}
 
 
 def _gathered(fix: str, results: Sequence[Outcome]) -> Outcome:
     broken = next((result for result in results if result.status != "passed"), None)
     if broken is not None:
         return failed(fix, broken.status, broken.reason or "")
-    data: dict[str, Any] = {name: [(one.data or {})[name] for one in results] for name in (results[0].data or {})}
+    data: dict[str, Any] = {name: [(result.data or {})[name] for result in results] for name in (results[0].data or {})}
     if None in data["ratio_to_baseline"]:
         data |= {
             "ratio_to_baseline": None,
@@ -155,9 +155,9 @@ def ready(place: TrackedCell, label: str, *, stack: ExitStack, effort: Effort = 
     torch.set_num_threads(THREADS)
     try:
         if fix.storage not in ("as_shipped", "per_case"):
-            found = support(DEVICE, fix.storage)
-            if found.kind == "absent":
-                raise UnsupportedError(f"{fix.storage} on {DEVICE}: {found.reason}")
+            supported = support(DEVICE, fix.storage)
+            if supported.kind == "absent":
+                raise UnsupportedError(f"{fix.storage} on {DEVICE}: {supported.reason}")
         case = where.entry.build(where.size, device=DEVICE, seed=effort.options.seed)
         applied = stack.enter_context(fix.applied(case.model, mode=where.mode))
         call = partial(applied, *applied.prepare(case.inputs))

@@ -90,7 +90,7 @@ def load_upstream(path: Path = DATA) -> Upstream:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError(f"{path.name} is damaged ({error!r}); install the package again") from error
     releases.sort(key=lambda release: version_key(release.version))
-    return Upstream(releases={one.version: one for one in releases}, changes=changes, dates_from=dates_from)
+    return Upstream(releases={release.version: release for release in releases}, changes=changes, dates_from=dates_from)
 
 
 def explanations(
@@ -102,10 +102,14 @@ def explanations(
     statuses: tuple[str, str] | None = None,
 ) -> tuple[UpstreamChange, ...]:
     """Return the upstream changes that explain a difference between two torch versions."""
-    found = [change for change in changes if change.explains(key, before=before, at=at)]
+    explaining = [change for change in changes if change.explains(key, before=before, at=at)]
     if statuses is not None:
-        found = [one for one in found if one.before in (None, statuses[0]) and one.after in (None, statuses[1])]
-    return tuple(found)
+        explaining = [
+            change
+            for change in explaining
+            if change.before in (None, statuses[0]) and change.after in (None, statuses[1])
+        ]
+    return tuple(explaining)
 
 
 def _release(version: str, date: str | None) -> Release:
