@@ -1,6 +1,5 @@
 """How a generated asv class answers: figures, n/a, failures, and what it makes of ``--quick``."""
 
-import json
 import math
 
 import pytest
@@ -9,7 +8,7 @@ from torch import nn
 
 from benchmarks import generator
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems import Case, case_by_id
+from precision_eval.cases.systems import Case
 from precision_eval.core.cells import failed, passed
 from precision_eval.core.records import STATUSES
 from precision_eval.studies.tracking import (
@@ -143,44 +142,3 @@ def test_quick_is_told_from_asv_s_parameters():
     assert generator.effort_of({}) is FULL
     assert generator.effort_of({"rounds": 1, "repeat": 1}) is FULL
     assert generator.effort_asked_for() is FULL
-
-
-def test_quick_is_found_in_the_runner_s_frame():
-    source = "def _run(ask, extra_params):\n    return ask()\n"
-    runner = {"__name__": "asv_runner.run"}
-    exec(source, runner)
-    assert runner["_run"](generator.effort_asked_for, QUICK_BY_ASV) is QUICK
-    assert runner["_run"](generator.effort_asked_for, {}) is FULL
-
-
-def test_the_runner_still_names_its_variables_so():
-    import inspect
-
-    from asv_runner import run
-
-    source = inspect.getsource(run._run)
-    assert "extra_params = json.loads(params_str)" in source
-    assert 'with open(result_file, "w") as fp:' in source
-
-
-def test_a_fix_that_raises_ends_a_timed_process_as_a_failed_cell(monkeypatch, tmp_path, capsys):
-    ended = []
-    monkeypatch.setattr(generator.os, "_exit", ended.append)
-    runner = {
-        "__name__": "asv_runner.run",
-        "end": generator.end_as_failed,
-        "error": FixFailedError("as_shipped raised"),
-    }
-    exec("def _run(result_file):\n    end(error)\n", runner)
-    runner["_run"](str(tmp_path / "result"))
-    assert ended == [0]
-    assert json.loads((tmp_path / "result").read_text()) is None
-    assert capsys.readouterr().err == "failed: as_shipped raised\n"
-
-
-def test_classes_are_named_after_cases():
-    made = generator.classes_of("compiled", "benchmarks.compiled")
-    assert list(made) == ["attention_decode", "metavoice_decode"]
-    assert made["attention_decode"].__module__ == "benchmarks.compiled"
-    assert made["attention_decode"].params[1] == ["metavoice"]
-    assert case_by_id("attention-decode").default_sizes == ("metavoice", "dia")

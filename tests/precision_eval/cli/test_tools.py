@@ -1,7 +1,5 @@
 """explain, plan, sweep, expect and doctor from the command line: answers, and bad input as one line with code 2."""
 
-import json
-
 import pytest
 
 
@@ -29,15 +27,6 @@ import pytest
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, tmp_path, arguments, text):
     refused(text, *(argument.format(tmp=tmp_path) for argument in arguments))
-
-
-def test_explain_knows_and_does_not_know(program):
-    message = "mat1 and mat2 must have the same dtype, but got Float and Half"
-    code, out, _ = program("explain", message, "--json")
-    assert (code, json.loads(out)["known"]) == (0, True)
-    code, out, _ = program("explain", "CUDA out of memory")
-    assert code == 4
-    assert out.startswith("Not a member of this family")
 
 
 def test_a_plan_warns_of_what_float16_stores(program):

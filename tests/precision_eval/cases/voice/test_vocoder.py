@@ -72,12 +72,6 @@ def test_320_samples_for_every_frame(mel: np.ndarray, n_frames: int) -> None:
     assert audio.dtype == np.float32
 
 
-def test_the_past_does_not_depend_on_the_future(mel: np.ndarray) -> None:
-    spoken = StreamingVocoder().push(mel[:90])
-    assert spoken.size > 0
-    np.testing.assert_array_equal(vocode(mel)[: spoken.size], spoken)
-
-
 def test_a_difference_is_forgotten() -> None:
     """Two other frames change the samples around them, and a second later hardly any."""
     mel = log_mel(voiced(200))

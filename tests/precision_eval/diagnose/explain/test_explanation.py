@@ -9,7 +9,6 @@ import typer
 
 from precision_eval.cli.exit_codes import EXIT_COULD_NOT_TELL
 from precision_eval.cli.explain import explain as explain_command
-from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain import CAUSES, FAMILY, explain
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.messages import SPELLINGS, dtype_name
@@ -191,10 +190,3 @@ def test_the_command_reads_standard_input_and_ends_with_4_on_unknown_text(capsys
         explain_command("CUDA error: invalid argument", as_json=True)
     assert end.value.exit_code == EXIT_COULD_NOT_TELL
     assert json.loads(capsys.readouterr().out)["known"] is False
-
-
-@pytest.mark.parametrize("message", ["", "  ", "-"])
-def test_an_empty_message_is_bad_input(message, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
-    with pytest.raises(ParameterError, match="is empty"):
-        explain_command(message, as_json=False)
