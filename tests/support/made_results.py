@@ -1,13 +1,13 @@
 """Run folders and asv's result folders made by hand."""
 
-import json
-
 from made_groups import record
+from made_versions import Run, write_run
 
 from precision_eval.core.environment import environment_json, environment_sha
 from precision_eval.core.records import RecordFile
 
 DIGEST = "d" * 64
+RATIOS = (1.5, 1.5005, 1.4995, 1.5002, 1.4998)
 
 
 def made_environment(*, cpu="Model One", cuda=None, torch="2.13.0", device=None):
@@ -28,9 +28,7 @@ def made_record(measure, data, *, sha, digest=DIGEST, case="metavoice-decode", f
     return record(fix, measure, data if rest.get("status", "passed") == "passed" else None, **(place | rest))
 
 
-def made_run(
-    folder, *, ratios=(1.5, 1.5005, 1.4995, 1.5002, 1.4998), drift=1e-6, peak=1000, status="passed", **options
-):
+def made_run(folder, *, ratios=RATIOS, drift=1e-6, peak=1000, status="passed", **options):
     """Write a run of one cell; `ratios` are the processes'."""
     digest, case = options.pop("digest", DIGEST), options.pop("case", "metavoice-decode")
     environment = made_environment(**options)
@@ -51,50 +49,13 @@ def made_run(
     return folder
 
 
-COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25"]
-COLUMNS += ["stats_q_75", "stats_number", "stats_repeat", "samples", "profile"]
-
-
 def made_asv(
-    results,
-    *,
-    commit,
-    torch="2.13.0",
-    machine="box",
-    cuda=False,
-    date=1_700_000_000_000,
-    ratios=(1.5, 1.5005, 1.4995, 1.5002, 1.4998),
-    version="v1",
-    cpu="Model One",
-    peak=1000.0,
+    results, *, commit, machine="box", date=1_700_000_000_000, ratios=RATIOS, version="v1", peak=1000.0, **run
 ):
-    """Write one result file of format version 2; returns the results folder."""
-    home = results / machine
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "machine.json").write_text(json.dumps({"machine": machine, "cpu": cpu, "version": 1}))
-    params = [["'kv_to_query'"], ["'tiny'"]]
-    median = sorted(ratios)[len(ratios) // 2]
-    stats = [[min(ratios)], [max(ratios)], [median], [median], [1], [len(ratios)]]
-    rows = {
-        "eager.metavoice_decode.track_latency_ratio": [[median], params, version, 0, 1.0, *stats, [list(ratios)]],
-        "eager.metavoice_decode.track_status": [[1], params, version, 0, 1.0],
-        "eager.metavoice_decode.track_peak_bytes": [[peak], params, version, 0, 1.0],
-        "eager.metavoice_decode.time_call": [[0.001], params, version, 0, 1.0],
-        "build.torch_build.track_is_cuda_build": [[int(cuda)], [], "1", 0, 1.0],
-    }
-    environment = f"virtualenv-py3.11-torch{torch}"
-    content = {
-        "version": 2,
-        "commit_hash": commit,
-        "env_name": environment,
-        "date": date,
-        "params": {"machine": machine, "python": "3.11", "torch": torch},
-        "python": "3.11",
-        "requirements": {"torch": torch},
-        "env_vars": {},
-        "result_columns": COLUMNS,
-        "results": rows,
-        "durations": {},
-    }
-    (home / f"{commit[:8]}-{environment}.json").write_text(json.dumps(content))
+    """Write one result file of asv's; returns the results folder."""
+    figures = {"track_latency_ratio": list(ratios), "track_status": 1, "track_peak_bytes": peak, "time_call": 0.001}
+    values = {f"eager.metavoice_decode.{name}": {("kv_to_query", "tiny"): value} for name, value in figures.items()}
+    run = {"torch": "2.13.0", "cpu": "Model One"} | run
+    versions = dict.fromkeys(values, version)
+    write_run(results, Run(values=values, commit=commit, machine=machine, date_ms=date, versions=versions, **run))
     return results

@@ -14,7 +14,7 @@ STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "number", "repeat")
 COLUMNS = ["result", "params", "version", "started_at", "duration", *(f"stats_{name}" for name in STATS)]
 COLUMNS += ["samples", "profile"]
 UNITS = {"time": "seconds", "drift": "relative error to float64", "status": "1 = passed, 2 = raised"}
-MACHINE = {"arch": "x86_64", "cpu": "Testium 1", "num_cpu": "2", "os": "Linux 6", "ram": "8000000"}
+MACHINE = {"arch": "x86_64", "num_cpu": "2", "os": "Linux 6", "ram": "8000000"}
 FAILED, NOT_APPLICABLE = None, math.nan
 
 
@@ -34,6 +34,7 @@ class Run:
     python: str = "3.11"
     date_ms: int = 1_780_000_000_000
     cuda: bool = False
+    cpu: str = "Testium 1"
     ran: str | None = None
     recorded: bool = True
     versions: dict[str, str] = field(default_factory=dict)
@@ -48,7 +49,7 @@ def write_run(root: Path, run: Run) -> Path:
     """Write one result file, its machine's file, and what it adds to ``benchmarks.json``; return the file's path."""
     home = root / run.machine
     home.mkdir(parents=True, exist_ok=True)
-    _write(home / "machine.json", {"machine": run.machine, **MACHINE, "version": 1})
+    _write(home / "machine.json", {"machine": run.machine, "cpu": run.cpu, **MACHINE, "version": 1})
     benchmarks_path = root / "benchmarks.json"
     benchmarks = json.loads(benchmarks_path.read_text()) if benchmarks_path.exists() else {"version": 2}
     results = {}
@@ -69,7 +70,7 @@ def write_run(root: Path, run: Run) -> Path:
         "commit_hash": run.commit,
         "env_name": run.environment,
         "date": run.date_ms,
-        "params": {"machine": run.machine, **MACHINE, "python": run.python, **asked},
+        "params": {"machine": run.machine, "cpu": run.cpu, **MACHINE, "python": run.python, **asked},
         "python": run.python,
         "requirements": asked,
         "env_vars": {},
