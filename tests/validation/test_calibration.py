@@ -24,7 +24,7 @@ def test_quantile_regression_finds_the_quantile_of_a_quadratic():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, 20_000)
     t = 2.0 + x - 0.5 * x**2 + rng.exponential(0.3, 20_000)
-    held = calibration.fit(calibration._Column(x[:, None], t))
+    held = calibration.fit(x[:, None], t)
     exact = 2.0 + 0.3 * np.log(50.0)  # 98 % of exponential noise lie below scale · ln 50
     assert held.centre([0.0]) == pytest.approx(exact, abs=0.08)
     assert held.centre([0.5]) == pytest.approx(exact + 0.375, abs=0.08)
@@ -41,6 +41,5 @@ def test_what_is_written_is_what_the_judge_reads(found):
         held = tables[one.key]
         scores = held.scores(one.found)
         for statistic in STATISTICS:
-            column = calibration._column(statistic, [one])
-            by_array = calibration._score(column, held.ranges[statistic.name])
+            by_array = calibration._score(*calibration._column(statistic, [one]), held.ranges[statistic.name])
             assert scores[statistic.name] == pytest.approx(float(by_array[0]), rel=1e-6, abs=1e-6)

@@ -81,7 +81,8 @@ def _figures(content: Data) -> list[Figure]:
             text = f"{share_text(half['located'], half['total'])}; where no traceback points there already, {beyond}"
             target = f"≥ {100 * half['target']:.0f} %"
             figures.append(Figure(f"planted faults located to module and line, {name}", text, target, half["is_met"]))
-            figures.append(_verified_figure(name, half))
+            if "verified" in half:  # summaries of before changes were run have no such count
+                figures.append(_verified_figure(name, half))
     for one in located.get("plants", ()):
         if not one["is_located"]:
             text = f"at {one['truth']}, told {one['told'] or 'nothing'} ({one['status']})"

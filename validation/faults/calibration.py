@@ -114,21 +114,11 @@ def _judged(runs: list[Iterator[Triple]], block: range, dtype: torch.dtype) -> I
             yield Sample(key_of(short(dtype), of.rows), seed, of)
 
 
-@dataclass(frozen=True)
-class _Column:
-    """One statistic over many computations: covariates, shape (n, k), and values on the scale of ranges, (n,)."""
-
-    x: Array
-    t: Array
-
-    def part(self, where: NDArray[np.bool_]) -> _Column:
-        return _Column(self.x[where], self.t[where])
-
-
-def _column(statistic: Statistic, kept: Sequence[Sample]) -> _Column:
+def _column(statistic: Statistic, kept: Sequence[Sample]) -> tuple[Array, Array]:
+    """A statistic over many computations: covariates, shape (n, k), and values on the scale of ranges, (n,)."""
     x = [covariates(statistic, one.found) for one in kept]
     t = [transformed(statistic, one.found.found[statistic.name]) for one in kept]
-    return _Column(np.array(x).reshape(len(kept), -1), np.array(t))
+    return np.array(x).reshape(len(kept), -1), np.array(t)
 
 
 def _terms(x: Array, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Array:
@@ -137,12 +127,12 @@ def _terms(x: Array, low: Sequence[float] | Array, high: Sequence[float] | Array
     return np.stack([np.broadcast_to(column, len(x)) for column in columns], axis=1)
 
 
-def fit(column: _Column) -> Range:
+def fit(x: Array, t: Array) -> Range:
     """Fit the honest range of a statistic."""
-    low, high = (np.quantile(column.x, q, axis=0) if column.x.size else np.empty(0) for q in (0.001, 0.999))
-    terms = _terms(column.x, low, high)
-    coefficients = _quantile_regression(terms, column.t)
-    excess = column.t - terms @ coefficients
+    low, high = (np.quantile(x, q, axis=0) if x.size else np.empty(0) for q in (0.001, 0.999))
+    terms = _terms(x, low, high)
+    coefficients = _quantile_regression(terms, t)
+    excess = t - terms @ coefficients
     beyond = excess[excess > 0]
     scale = max(float(beyond.mean()), float(beyond.max()) / math.log(len(beyond) + 1.0)) if len(beyond) else 0.0
     scale = max(scale, 0.01)
@@ -166,8 +156,8 @@ def _quantile_regression(terms: Array, t: Array) -> Array:
     return coefficients
 
 
-def _score(column: _Column, held: Range) -> Array:
-    return (column.t - _terms(column.x, held.low, held.high) @ np.array(held.coefficients)) / held.scale
+def _score(x: Array, t: Array, held: Range) -> Array:
+    return (t - _terms(x, held.low, held.high) @ np.array(held.coefficients)) / held.scale
 
 
 def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
@@ -178,10 +168,10 @@ def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
         odd = np.array([one.seed // POOL % 2 == 1 for one in kept])
         worst, ranges = np.full(len(kept), -np.inf), {}
         for statistic in STATISTICS:
-            column = _column(statistic, kept)
+            x, t = _column(statistic, kept)
             for half in (odd, ~odd):
-                worst[half] = np.maximum(worst[half], _score(column.part(half), fit(column.part(~half))))
-            ranges[statistic.name] = asdict(fit(column))
+                worst[half] = np.maximum(worst[half], _score(x[half], t[half], fit(x[~half], t[~half])))
+            ranges[statistic.name] = asdict(fit(x, t))
         limit = float(f"{np.quantile(worst, 1.0 - FALSE_ALARMS):.4g}")
         result[key] = {"honest": len(kept), "limit": limit, "ranges": ranges}
     return {"false_alarms": FALSE_ALARMS, "quantile": QUANTILE, "thresholds": result}

@@ -45,7 +45,7 @@ def _result_set(table: Table, number: int, metric: str) -> ResultSet:
 def _point(name: str, samples: Floats, metric: str) -> AsvPoint:
     return AsvPoint(
         mode="eager", case="trial", metric=metric, fix=name, size="tiny", state="measured", unit="",
-        value=float(np.median(samples)), samples=tuple(map(float, samples)), interval_99=None, benchmark_version="1",
+        value=float(np.median(samples)), samples=tuple(map(float, samples)), benchmark_version="1",
     )  # fmt: skip
 
 
