@@ -81,9 +81,10 @@ def _records(job: tuple[str, str, str], processes: int, budget_s: float, environ
     case, size, what = job
     fixes = tuple(fix.id for fix in FIXES if fix.id != "dynamo_fallback" and case_by_id(case).takes(fix.id))
     options = cells.Options(budget_s=budget_s, processes=processes, seed=0 if what == "exact" else int(what[1:]))
-    groups = [("drift", (fix,)) for fix in fixes] + [("memory", (fix,)) for fix in fixes]
-    if what != "exact":
-        groups = [("latency", fixes)]
+    alone = [(fix,) for fix in fixes]
+    groups: list[tuple[str, tuple[str, ...]]] = [("latency", fixes)]
+    if what == "exact":
+        groups = [*product(("drift", "memory"), alone)]
     shared: dict[str, Any] = {"case": case, "mode": "eager", "device": "cpu", "size": size, "threads": 1}
     run: dict[str, Any] = {"wall_s": 0.0, "started_at": datetime.now(UTC).isoformat(), "environment": environment}
     records = []
@@ -165,7 +166,7 @@ def rival_answers(group: Group, questions: Sequence[Question]) -> list[Said]:
 
         able = [row for row in group.curing if row.time is not None and row.drift is not None and keeps(row)]
         best = min(able, key=lambda row: value_of(policy, row), default=None)
-        answers.append(Said(best and best.fix, frozenset([best.fix] if best else ()), False))
+        answers.append(Said(best.fix if best else None, frozenset([best.fix] if best else ()), False))
     return answers
 
 

@@ -97,7 +97,7 @@ class _Autocast(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast("cpu"):
             return self.model(*args, **kwargs)
 

@@ -52,8 +52,8 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
             if isinstance(found, WorkerError):
                 raise PrecisionEvalError(f"set {trial.spec} could not be measured ({found}); run again to go on")
             yield {"key": trial.key, "conditions": here, **found}
-        for key, spec, _ in (trial for trial in batch if not isinstance(trial.spec, int)):
-            yield {"key": key, "tracked": tracked.measured(*spec, options["tracked"])}
+        for key, (case, size), _ in (trial for trial in batch if not isinstance(trial.spec, int)):
+            yield {"key": key, "tracked": tracked.measured(case, size, options["tracked"])}
 
 
 def measured_sets(seeds: list[int], options: Options) -> list[Data | WorkerError]:

@@ -141,6 +141,7 @@ def _fires(rng: np.random.Generator, tails: float | None, processes: int) -> boo
     )
     logs = noise * spread
     logs[1] += math.log1p(_MARGIN)
-    cells = {cell: (np.exp(logs[0, :, cell]), np.exp(logs[1, :, cell])) for cell in range(SIMULATED_CELLS)}
+    base, head = np.exp(logs)  # each (processes, cells)
+    cells: dict[int, Any] = {cell: (base[:, cell], head[:, cell]) for cell in range(SIMULATED_CELLS)}
     tests, _ = paired_tests(cells, margin=_MARGIN)
     return any(one.verdict == "regression" for one in decide_all(tests).values())

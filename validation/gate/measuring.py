@@ -96,6 +96,7 @@ def measured_set(seed: int, processes: int, budget_s: float) -> dict[str, Any]:
     warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     preload()
     paired = [(seed * processes + number, budget_s) for number in range(processes)]
+    jobs: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]]
     jobs = {"processes": (_paired, paired), "asv": (_by_asv, [()] * ROUNDS_OF_ASV), "exact": (_exact, [()])}
     answers: dict[str, Any] = {}
     for name, (function, arguments) in jobs.items():
@@ -115,10 +116,10 @@ def _units(case: str) -> Iterator[dict[str, Candidate]]:
     with ExitStack() as stack, torch.no_grad():
         built = _built(cell)
         units = {fix: prepared(cell, fix, built, stack) for fix in cell.fixes}
-        failed = [fix for fix, unit in units.items() if not isinstance(unit, Candidate)]
-        if failed:
-            raise CandidateError(f"{case}: {', '.join(failed)} cannot be timed here")
-        yield units
+        timed = {fix: unit for fix, unit in units.items() if isinstance(unit, Candidate)}
+        if failed := units.keys() - timed.keys():
+            raise CandidateError(f"{case}: {', '.join(sorted(failed))} cannot be timed here")
+        yield timed
 
 
 def _paired(seed: int, budget_s: float) -> dict[str, dict[str, float]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from precision_eval.core.cells import Cell
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.stats.families import GATE_ERROR
@@ -61,7 +62,8 @@ def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
     preload()
     place, effort = TrackedCell(case=case, mode="eager", size=size), replace(FULL.options, processes=processes)
     fixes = tuple(fix.id for fix in place.fixes(replace(FULL, options=effort)))
-    cell = place.cell(fixes, "latency", effort)
+    shared: dict[str, Any] = {"mode": "eager", "device": "cpu", "threads": 1, "options": effort}
+    cell = Cell(case=case, size=size, fixes=fixes, measure="latency", **shared)
     answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)
     found = []
     if not any(isinstance(answer, WorkerError) for answer in answers):

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,8 @@ def run_condition(
 ) -> dict[str, Any]:
     """Run every rule on the same tables."""
     rng = np.random.default_rng([seed, CONDITIONS.index(condition)])
-    rules, source = RULES, residuals
-    if condition.of_sessions:
-        rules, source = session_rules(condition.metric), measured_tables(sessions, condition.metric)
+    rules = session_rules(condition.metric) if condition.of_sessions else RULES
+    source: Sequence[Any] = measured_tables(sessions, condition.metric) if condition.of_sessions else residuals
     numbers = range(tables + noise_floor_tables)
     made = [made_table(condition, rng, source, steps=number < tables) for number in numbers]
     return {name: _scored(rule, made, tables) for name, rule in rules.items()}
@@ -135,11 +134,10 @@ def settings_of(options: Options, residuals: Sequence[Residuals]) -> Data:
 def _trials(options: Options) -> list[Trial]:
     sessions = _sessions(options)
     shared = json.dumps(settings_of(options, noise_on_record(Path(options["residuals"]))), sort_keys=True)
-    return [
-        Trial(f"{condition.name}@{shared}" + (f"@{sessions[0]}" if condition.of_sessions else ""), condition)
-        for condition in CONDITIONS
-        if sessions or not condition.of_sessions
-    ]
+    trials = [Trial(f"{one.name}@{shared}", one) for one in CONDITIONS if not one.of_sessions]
+    if sessions:
+        trials += [Trial(f"{one.name}@{shared}@{sessions[0]}", one) for one in CONDITIONS if one.of_sessions]
+    return trials
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
@@ -184,29 +182,26 @@ def _figures(content: Data) -> list[Figure]:
             f"{plain_share(*ours['tables_without_steps_flagged'])}"
         )
         rows = [
-            (
-                "steps found at their version",
-                "recall",
-                LEAST_RECALL,
-                1.0,
-                f"; of the smallest {smallest}",
-            ),
-            ("false among reports", "false_among_reports", 0.0, MOST_FALSE, beyond),
-            ("steps found within one version", "recall_near", 0.0, 1.0, ""),
-            ("series without a step, reported", "series_without_step_flagged", 0.0, 1.0, ""),
-            ("tables without any step, reported", "tables_without_steps_flagged", 0.0, 1.0, ""),
+            _rate("steps found at their version", name, rules, "recall", least=LEAST_RECALL),
+            _rate("false among reports", name, rules, "false_among_reports", most=MOST_FALSE),
+            _rate("steps found within one version", name, rules, "recall_near"),
+            _rate("series without a step, reported", name, rules, "series_without_step_flagged"),
+            _rate("tables without any step, reported", name, rules, "tables_without_steps_flagged"),
         ]
-        figures += [_rate(f"{words}, {name}", rules, *row) for words, *row in rows]
+        more = (f"; of the smallest {smallest}", beyond, "", "", "")
+        figures += [replace(row, found=row.found + text) for row, text in zip(rows, more, strict=True)]
     return figures
 
 
-def _rate(name: str, rules: Mapping[str, Data], score: str, least: float, most: float, more: str) -> Figure:
+def _rate(
+    words: str, name: str, rules: Mapping[str, Data], score: str, *, least: float = 0.0, most: float = 1.0
+) -> Figure:
     """A share of this suite's rule, with the others'."""
     rivals = {rule: share_text(*scores[score]) for rule, scores in rules.items() if rule != OURS}
     hits, total = rules[OURS][score]
     target = f"≥ {100 * least:g} %" if least else f"≤ {100 * most:g} %" if most < 1.0 else ""
     met = least * total <= hits <= most * total if target and total else None
-    return Figure(name, share_text(hits, total) + more, target, met, rivals)
+    return Figure(f"{words}, {name}", share_text(hits, total), target, met, rivals)
 
 
 def _notes(content: Data) -> list[str]:

@@ -21,10 +21,11 @@ from typing import Any
 import torch
 
 from precision_eval.cases.systems import case_by_id
+from precision_eval.core.cells import Cell
 from precision_eval.core.environment import cpu_model, source_sha256
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.measure.registry import run_cell
-from precision_eval.studies.tracking import FULL, TrackedCell, metric_by_id, version_of
+from precision_eval.studies.tracking import FULL, metric_by_id, version_of
 from precision_eval.studies.versions.series import LEAST_SEEDS, SEEDS_NAME, SeedDrift, seed_step
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
@@ -39,21 +40,22 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def measured(cell: str, fix: str, *, seeds: int) -> dict[str, Any]:
     """Measure one fix of a cell over seeds, in this process and under its torch."""
     case, _, size = cell.partition(":")
-    place, metric = TrackedCell(case=case, mode="eager", size=size), metric_by_id("drift")
-    measure = metric.measure_of(place.entry.measures)
+    entry, metric = case_by_id(case), metric_by_id("drift")
+    measure = metric.measure_of(entry.measures)
     if measure is None:
         raise RecordError(f"{case} has no drift; name another case")
     torch.set_num_threads(1)
-    drift = {}
+    drift, shared = {}, {"case": case, "mode": "eager", "device": "cpu", "size": size, "threads": 1}
     with TemporaryDirectory() as folder:
         for seed in range(seeds):
             options = replace(FULL.options, seed=seed)
-            outcome = run_cell(place.cell((fix,), measure, options), Path(folder)).outcomes[0]
+            seeded = Cell(**shared, fixes=(fix,), measure=measure, options=options)  # type: ignore[arg-type]
+            outcome = run_cell(seeded, Path(folder)).outcomes[0]
             if outcome.status != "passed":
                 raise RecordError(f"{cell} {fix} {outcome.status} ({outcome.reason}); name fixes that run there")
             drift[str(seed)] = float(metric.read(outcome))  # type: ignore[arg-type]
     ran = torch.__version__.partition("+")[0]
-    version = version_of(place.entry, "eager", metric)
+    version = version_of(entry, "eager", metric)
     return {
         **{"key": _key(ran, cell, fix, seeds, version), "mode": "eager", "case": case, "fix": fix, "size": size},
         **{"torch_version": ran, "torch_build": torch.__version__, "benchmark_version": version, "cpu": cpu_model()},
