@@ -91,12 +91,8 @@ def test_the_t_test_is_welchs():
     assert judged.high == pytest.approx(1 + (difference + half) / base.mean())
     p = 2 * stats.t.sf(abs(difference) / error, freedom)
     assert (judged.said["ttest_0.01"] != "same") == (p < 0.01)
-
-
-def test_the_t_test_says_which_way():
-    base = samples(1.0)
     for centre, word in ((1.01, "slower"), (0.99, "faster"), (1.0, "same")):
-        assert rivals.ttest_compared(base, samples(centre)).said == {"ttest_0.01": word}
+        assert rivals.ttest_compared(samples(1.0), samples(centre)).said == {"ttest_0.01": word}
 
 
 @pytest.mark.parametrize("tool", rivals.TOOLS)

@@ -111,21 +111,12 @@ def planted(tmp_path_factory):
         return dict(zip(PLANTED, pool.map(played, PLANTED), strict=True))
 
 
-def test_a_runner_that_rewrites_the_records_is_caught(planted):
-    (trial,) = planted["rewrites"]
-    assert trial.acted
-    assert trial.lost > 0
-    assert not trial.kept
-
-
-def test_a_runner_that_forgets_what_is_recorded_is_caught(planted):
-    (trial,) = planted["forgets"]
-    assert (trial.acted, trial.lost, trial.ended) == (True, 0, True)
-    assert trial.remeasured > 0
-    assert not trial.kept
-
-
-def test_a_file_written_in_place_is_caught(planted):
-    (trial,) = planted["in place"]
-    assert any("reference.npy is not whole" in problem for problem in trial.problems)
-    assert not trial.kept
+def test_a_runner_with_a_planted_fault_is_caught(planted):
+    trials = {name: trial for name, (trial,) in planted.items()}
+    assert not any(trial.kept for trial in trials.values())
+    assert trials["rewrites"].acted
+    assert trials["rewrites"].lost > 0
+    forgets = trials["forgets"]
+    assert (forgets.acted, forgets.lost, forgets.ended) == (True, 0, True)
+    assert forgets.remeasured > 0
+    assert any("reference.npy is not whole" in problem for problem in trials["in place"].problems)

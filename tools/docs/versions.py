@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from precision_eval.core.table import MarkdownText, make_table, to_markdown
+from precision_eval.core.formatting import MISSING
+from precision_eval.core.table import MarkdownText, make_table, to_markdown, without_empty_columns
 
 if TYPE_CHECKING:
     from precision_eval.studies.versions.history import VersionHistory
@@ -105,24 +106,26 @@ def sweep_cost_markdown(folder: Path) -> str:
     costs = read_costs(folder)
     if not costs:
         return ""
-    head = ["torch", "environment made in", "on disk"]
-    knows_shared = any(one.shared_bytes is not None for one in costs)
-    knows_wall = any(one.sweep_s is not None for one in costs)
-    head += [*(["of it shared"] if knows_shared else []), "benchmarks", "their time"]
-    head += ["the sweep took"] if knows_wall else []
-    rows = []
-    for cost in costs:
-        row = [f"{cost.torch_version}, {cost.build}", f"{cost.environment_s:.0f} s", _gb(cost.bytes)]
-        row += [_gb(cost.shared_bytes)] if knows_shared else []
-        row += [f"{cost.benchmarks}", f"{cost.benchmarks_s / 60:.1f} min"]
-        row += ["–" if cost.sweep_s is None else f"{cost.sweep_s / 60:.1f} min"] if knows_wall else []
-        rows.append(row)
+    head = ("torch", "environment made in", "on disk", "of it shared", "benchmarks", "their time", "the sweep took")
+    rows = [
+        (
+            f"{cost.torch_version}, {cost.build}",
+            f"{cost.environment_s:.0f} s",
+            _gb(cost.bytes),
+            _gb(cost.shared_bytes),
+            f"{cost.benchmarks}",
+            f"{cost.benchmarks_s / 60:.1f} min",
+            MISSING if cost.sweep_s is None else f"{cost.sweep_s / 60:.1f} min",
+        )
+        for cost in costs
+    ]
+    table = without_empty_columns(make_table(head, rows))
     note = "Their time is asv's count; its start, its list of benchmarks and the project's install come on top"
-    note += ", and are in the sweep's time, all the times that it was run." if knows_wall else "."
-    if knows_shared:
+    note += ", and are in the sweep's time, all the times that it was run." if head[-1] in table.columns else "."
+    if "of it shared" in table.columns:
         note += " Shared: files that uv links to its cache."
-    return f"{to_markdown(make_table(head, rows))}\n\n{note}"
+    return f"{to_markdown(table)}\n\n{note}"
 
 
 def _gb(size: int | None) -> str:
-    return "–" if size is None else f"{size / 1e9:.2f} GB"
+    return MISSING if size is None else f"{size / 1e9:.2f} GB"
