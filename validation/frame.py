@@ -116,7 +116,7 @@ def each(function: Callable[..., Data]) -> Callable[[Iterator[Trial], Options], 
 
 _MODULES = (
     *("latency", "faults", "memory", "overhead", "divergence", "robustness"),
-    *("audio", "audio_ladder", "choose", "cost", "doctor", "gate"),
+    *("audio", "audio_ladder", "choose", "cost", "doctor", "gate", "gate.paired_gate"),
     *("versions", "versions.sessions", "versions.seeds", "claims", "attack"),
 )
 NAMES = tuple(module.rpartition(".")[2].replace("_", "-") for module in _MODULES)

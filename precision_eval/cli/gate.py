@@ -50,7 +50,9 @@ Head = Annotated[str, typer.Option("--head", help="What is proposed, likewise; .
 Case = Annotated[
     list[str] | None, typer.Option("--case", help="Where your factory is written, in both sides, or a shipped case.")
 ]
-Fix = Annotated[list[str] | None, typer.Option("--fix", help="Fixes; [dim]default: as_shipped and full_float32[/dim]")]
+Fix = Annotated[
+    list[str] | None, typer.Option("--fix", help="Fixes, or none; [dim]default: as_shipped and full_float32[/dim]")
+]
 Candidates = Annotated[
     list[str] | None, typer.Option("--candidate", help="Your own fix, FILE:FUNCTION, as each side has it.")
 ]
@@ -89,7 +91,7 @@ def gate(
     device: options.Device = "cpu",
     threads: options.Threads = 1,
     seed: options.Seed = 0,
-    processes: Processes = 6,
+    processes: Processes = 8,
     budget: Budget = 4.0,
     results: options.AsvResults = None,
     machine: options.Machine = None,
@@ -139,7 +141,7 @@ def _fixes(names: tuple[str, ...]) -> tuple[str, ...]:
     from precision_eval.fixes.catalog import FIXES
     from precision_eval.run.plan import matching
 
-    return matching("fix", names, [fix.id for fix in FIXES])
+    return () if names == ("none",) else matching("fix", names, [fix.id for fix in FIXES])
 
 
 def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, required: tuple[str, ...]) -> GateResult:

@@ -59,7 +59,7 @@ def source_trees(base: str, head: str) -> Iterator[tuple[SourceTree, SourceTree]
     """Yield both sides' trees; worktrees that were made for them are removed."""
     here = Path.cwd()
     top = _top(here)
-    commits = {role: None if top is None else _commit(top, name) for role, name in (("base", base), ("head", head))}
+    commits = {role: None if top is None else commit_of(top, name) for role, name in (("base", base), ("head", head))}
     for role, name in (("base", base), ("head", head)):
         if commits[role] is None and not Path(name).is_dir():
             raise ParameterError(_unknown(role, name, top))
@@ -100,10 +100,7 @@ def _remove(folder: Path, top: Path | None) -> None:
 
 
 def _run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run([*_GIT, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise ParameterError("git is not installed; give two folders as --base and --head") from error
+    return subprocess.run([*_GIT, *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def _top(folder: Path) -> Path | None:
@@ -111,10 +108,11 @@ def _top(folder: Path) -> Path | None:
     return Path(found.stdout.strip()).resolve() if found and found.returncode == 0 and found.stdout.strip() else None
 
 
-def _commit(top: Path, name: str) -> str | None:
-    if name.startswith("-"):
+def commit_of(folder: Path, name: str) -> str | None:
+    """Return the commit that git knows by a name, None where it knows none or is not there."""
+    if name.startswith("-") or not shutil.which("git"):
         return None
-    found = _run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", folder=top)
+    found = _run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", folder=folder)
     return found.stdout.strip() or None
 
 
@@ -123,7 +121,7 @@ def _unknown(role: str, name: str, top: Path | None) -> str:
     start = f"{role} '{name}' is no folder"
     if top is None:
         return f"{start}, and {Path.cwd()} is in no git repository; give two folders, or run it in your repository"
-    if _commit(top, f"origin/{name}"):
+    if commit_of(top, f"origin/{name}"):
         return f"{start} and no commit here; origin/{name} is one: give --{role} origin/{name}"
     if _run("rev-parse", "--is-shallow-repository", folder=top).stdout.strip() == "true":
         return f"{start}, and this clone is shallow and does not hold it; run git fetch --unshallow first"
@@ -132,7 +130,7 @@ def _unknown(role: str, name: str, top: Path | None) -> str:
 
 def _check_clean(role: str, name: str, commit: str | None, top: Path) -> None:
     """Refuse a commit that is checked out here with changes that it does not hold: they would not be measured."""
-    if commit is None or commit != _commit(top, "HEAD"):
+    if commit is None or commit != commit_of(top, "HEAD"):
         return
     status = _run("status", "--porcelain", "--untracked-files=no", folder=top).stdout.splitlines()
     if status:

@@ -35,7 +35,7 @@ five processes a side on."""
 POWER = 0.8
 LEAST_PROCESSES = 2
 
-Verdict = Literal["regression", "improvement", "unchanged", "undecided"]
+Verdict = Literal["regression", "improvement", "no worse", "undecided"]
 Key = TypeVar("Key", bound=Hashable)
 
 _MEDIAN_CHI2 = 0.4549364231195724  # of one degree of freedom
@@ -118,7 +118,7 @@ def _decision(test: PairedTest, p: float, up: tuple[bool, float], down: tuple[bo
     elif down[0]:
         verdict = "improvement"
     elif abs(test.estimate) + equivalence <= test.margin:
-        verdict = "unchanged"
+        verdict = "no worse"
     return PairedDecision(
         verdict=verdict,
         low=test.estimate - above * test.standard_error,

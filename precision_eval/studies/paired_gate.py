@@ -85,7 +85,7 @@ class GatePlan:
     device: str = "cpu"
     threads: int = 1
     seed: int = 0
-    processes: int = 6
+    processes: int = 8
     budget_s: float = 4.0
 
 

@@ -21,7 +21,7 @@ from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigu
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
 
-Verdict = Literal["regression", "improvement", "unchanged", "no worse", "undecided", "shown"]
+Verdict = Literal["regression", "improvement", "no worse", "undecided", "shown"]
 Outcome = Literal["regression", "could not tell", "no regression"]
 Key = tuple[GateCell, str]
 
@@ -218,18 +218,21 @@ def _nothing_in_common(base: Side, head: Side, differing: Mapping[Key, tuple[str
 
 
 def _status_changes(pairs: Mapping[Key, tuple[GateFigure, GateFigure]]) -> dict[Key, FigureChange]:
-    found = {}
-    for (place, metric), (base, head) in pairs.items():
-        if metric != "status" or base.status is None or head.status is None:
-            continue
-        verdict: Verdict = "unchanged" if base.status == head.status else "shown"
-        if base.status != head.status and "passed" in (base.status, head.status):
-            verdict = "regression" if base.status == "passed" else "improvement"
-        note = (head.reason or base.reason or "") if verdict != "unchanged" else ""
-        found[place, metric] = FigureChange(
-            place=place, metric=metric, verdict=verdict, base=base.status, head=head.status, note=note
-        )
-    return found
+    return {
+        key: status_change(key[0], (base.status, head.status), reason=head.reason or base.reason or "")
+        for key, (base, head) in pairs.items()
+        if key[1] == "status" and base.status is not None and head.status is not None
+    }
+
+
+def status_change(place: GateCell, statuses: tuple[str | None, str | None], *, reason: str) -> FigureChange:
+    """Judge what base and head came to: leaving *passed* is worse."""
+    base, head = statuses
+    verdict: Verdict = "no worse" if base == head else "shown"
+    if base != head and "passed" in statuses:
+        verdict = "regression" if base == "passed" else "improvement"
+    note = "" if verdict == "no worse" else reason
+    return FigureChange(place=place, metric="status", verdict=verdict, base=base, head=head, note=note)
 
 
 def _one_failed(base: GateFigure, head: GateFigure) -> bool:
@@ -255,21 +258,26 @@ def _lost_or_won(key: Key, base: GateFigure, head: GateFigure) -> FigureChange:
 def _by_margin(key: Key, base: GateFigure, head: GateFigure, margins: Margins) -> FigureChange:
     """Judge a metric that repeats exactly, or show one that is not judged."""
     judgement = METRICS.get(key[1], "shown")
-    before, after = base.value, head.value
-    assert before is not None  # both are measured
-    assert after is not None
+    assert base.value is not None  # both are measured
+    assert head.value is not None
     margin = {"drift": margins.drift - 1.0, "memory": margins.memory}.get(judgement)
+    change = exact_change(*key, base.value, head.value, margin=margin)
+    if judgement == "drift" and change.verdict in ("regression", "improvement"):
+        return replace(change, note=", ".join(filter(None, (change.note, "of one seed"))))
+    return change
+
+
+def exact_change(place: GateCell, metric: str, before: float, after: float, *, margin: float | None) -> FigureChange:
+    """Judge two figures that repeat; without a margin they are shown."""
     ratio = after / before if before else (1.0 if after == before else None)
     verdict: Verdict = "shown"
     if margin is not None:
         worse = after > 0.0 if ratio is None else ratio > 1.0 + margin
         better = ratio is not None and ratio * (1.0 + margin) < 1.0
-        verdict = "regression" if worse else "improvement" if better else "unchanged"
+        verdict = "regression" if worse else "improvement" if better else "no worse"
     note = "from exactly 0" if ratio is None else ""
-    if judgement == "drift" and verdict in ("regression", "improvement"):
-        note = ", ".join(filter(None, (note, "of one seed")))
     return FigureChange(
-        place=key[0], metric=key[1], verdict=verdict, base=before, head=after, ratio=ratio, margin=margin, note=note
+        place=place, metric=metric, verdict=verdict, base=before, head=after, ratio=ratio, margin=margin, note=note
     )
 
 

@@ -17,7 +17,16 @@ import numpy as np
 
 from precision_eval.core.errors import unknown_name
 from precision_eval.core.formatting import counted
-from precision_eval.results.gate.judging import REQUIRED, FigureChange, GateResult, Key, Margins, Verdict
+from precision_eval.results.gate.judging import (
+    REQUIRED,
+    FigureChange,
+    GateResult,
+    Key,
+    Margins,
+    Verdict,
+    exact_change,
+    status_change,
+)
 from precision_eval.results.gate.sides import KINDS, GateCell
 from precision_eval.stats.families import PairedTest, decide_all
 from precision_eval.stats.moderated import fit_prior, moderated_variances, upper_quantile
@@ -25,7 +34,6 @@ from precision_eval.stats.sequential import EQUIVALENCE_ALPHA
 
 PAIRED_MARGINS = Margins(latency=0.005, drift=1.1)
 LEAST_PAIRED_PROCESSES = 2
-_LONGEST_TIMES = 50.0
 _ALIKE_FROM = 2
 
 
@@ -73,7 +81,7 @@ def judge_pairs(
     changes |= _latency_changes(measured, margins)
     changes |= _drift_changes(measured, margins)
     changes |= {
-        (cell, metric): _memory_change(cell, metric, both, margins)
+        (cell, metric): exact_change(cell, metric, *both, margin=margins.memory)
         for cell, pairs in measured.items()
         for metric in ("peak_bytes", "stored_bytes")
         if None not in (both := (getattr(pairs[0].base, metric), getattr(pairs[0].head, metric)))
@@ -97,12 +105,8 @@ def judge_pairs(
 
 def _status_change(cell: GateCell, pairs: Sequence[PairFigures]) -> FigureChange:
     pair = next((pair for pair in pairs if pair.base.status != pair.head.status), pairs[0])
-    before, after = pair.base, pair.head
-    verdict: Verdict = "no worse" if before.status == after.status else "shown"
-    if "passed" in (before.status, after.status) and before.status != after.status:
-        verdict = "regression" if before.status == "passed" else "improvement"
-    note = "" if verdict == "no worse" else after.reason or before.reason
-    return FigureChange(place=cell, metric="status", verdict=verdict, base=before.status, head=after.status, note=note)
+    statuses = pair.base.status, pair.head.status
+    return status_change(cell, statuses, reason=pair.head.reason or pair.base.reason)
 
 
 def _latency_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChange]:
@@ -132,16 +136,8 @@ def _drift_changes(measured: Measured, margins: Margins) -> dict[Key, FigureChan
         changes[cell, "drift"] = replace(change, base=base, head=head, note=f"of {counted(len(both[cell]), 'seed')}")
     for cell, drifts in both.items():
         if drifts and cell not in logs:  # a ratio to nothing, or of nothing
-            worse = any(h > b == 0.0 for b, h in drifts)
-            changes[cell, "drift"] = FigureChange(
-                place=cell,
-                metric="drift",
-                verdict="regression" if worse else "no worse",
-                base=max(b for b, _ in drifts),
-                head=max(h for _, h in drifts),
-                margin=margins.drift - 1.0,
-                note="from exactly 0" if worse else "exactly 0",
-            )
+            worst = max(drifts, key=lambda drift: (drift[0] == 0.0 < drift[1], drift[1]))
+            changes[cell, "drift"] = exact_change(cell, "drift", *worst, margin=margins.drift - 1.0)
     return changes
 
 
@@ -195,30 +191,12 @@ def _needed(change: FigureChange, *, elapsed_s: float, processes: int) -> str:
     assert change.ratio is not None
     assert change.high is not None
     assert change.margin is not None
-    distance = abs(math.log1p(change.margin) - math.log(change.ratio))
-    half = math.log(change.high / change.ratio)
-    times = math.inf if distance == 0.0 else (half / distance) ** 2
-    if times > _LONGEST_TIMES:
+    margin, half = math.log1p(change.margin), math.log(change.high / change.ratio)
+    distance = max(abs(margin - math.log(change.ratio)), margin / 2.0)  # where noise put it is no better known
+    if half <= distance or distance == 0.0:
         return "as large as the margin itself: no time would decide; ask for another margin"
-    times = max(times, 1.5)  # the level of a regression is stricter than the interval
+    times = max((half / distance) ** 2, 1.5)  # the level of a regression is stricter than the interval
     return f"about {times * elapsed_s:.2g} s would decide: --processes {math.ceil(times * processes)}"
-
-
-def _memory_change(cell: GateCell, metric: str, pair: tuple[int, int], margins: Margins) -> FigureChange:
-    before, after = pair
-    ratio = after / before if before else (1.0 if after == before else None)
-    worse = after > 0 if ratio is None else ratio > 1.0 + margins.memory
-    better = ratio is not None and ratio * (1.0 + margins.memory) < 1.0
-    return FigureChange(
-        place=cell,
-        metric=metric,
-        verdict="regression" if worse else "improvement" if better else "no worse",
-        base=before,
-        head=after,
-        ratio=ratio,
-        margin=margins.memory,
-        note="from exactly 0" if ratio is None else "",
-    )
 
 
 def _alike(changes: Mapping[Key, FigureChange]) -> list[str]:

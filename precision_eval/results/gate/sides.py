@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.targets import is_target
+from precision_eval.core.worktrees import commit_of
 from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
 
 Judgement = Literal["status", "paired", "drift", "memory", "shown"]
@@ -303,7 +303,7 @@ def sides_of_asv(base: str, head: str, *, folder: Path, machine: str | None = No
 
 def _stands_for_a_version(name: str, sets: Sequence[ResultSet]) -> bool:
     """Tell a torch version from a tag that reads like one: ``v0.1.0``."""
-    return is_torch_version(name) and (_known_version(name, sets) is not None or _git_commit(name) is None)
+    return is_torch_version(name) and (_known_version(name, sets) is not None or commit_of(Path.cwd(), name) is None)
 
 
 def _known_version(name: str, sets: Sequence[ResultSet]) -> str | None:
@@ -326,7 +326,7 @@ def _matching(name: str, sets: Sequence[ResultSet], *, version: bool) -> list[Re
         found = [one for one in sets if one.torch_version == wanted]
         known = ", ".join(dict.fromkeys(one.torch_version for one in sets))
     else:
-        digits = name if _HASH.fullmatch(name) else _git_commit(name)
+        digits = name if _HASH.fullmatch(name) else commit_of(Path.cwd(), name)
         found = [one for one in sets if digits and one.commit.startswith(digits)]
         known = ", ".join(dict.fromkeys(one.commit[:8] for one in sets))
     if not found:
@@ -336,18 +336,6 @@ def _matching(name: str, sets: Sequence[ResultSet], *, version: bool) -> list[Re
     if not version and len(commits) > 1:
         raise ParameterError(f"'{name}' may be {' or '.join(one[:12] for one in commits)}; give more digits")
     return found
-
-
-def _git_commit(name: str) -> str | None:
-    """Return the commit that git knows by a name, None where it knows none or is not there."""
-    if name.startswith("-"):
-        return None
-    command = ["git", "--no-optional-locks", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
 
 
 def _one_machine(base: Sequence[ResultSet], head: Sequence[ResultSet], *, names: tuple[str, str]) -> str:

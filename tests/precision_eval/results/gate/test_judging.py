@@ -36,7 +36,7 @@ def test_a_against_a_has_no_change():
     found = compare_sides(side(**figures), side(**figures), margins=Margins())
     assert not found.failed
     assert {one.ratio for one in found.changes if one.metric != "status"} == {1.0}
-    assert {one.verdict for one in found.changes} == {"unchanged", "shown"}
+    assert {one.verdict for one in found.changes} == {"no worse", "shown"}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_against_a_has_no_change():
         ("passed", "unsupported", "regression"),
         ("raised", "passed", "improvement"),
         ("raised", "non_finite", "shown"),
-        ("raised", "raised", "unchanged"),
+        ("raised", "raised", "no worse"),
     ],
 )
 def test_a_status(before, after, verdict):
@@ -63,17 +63,17 @@ def test_figures_that_go_with_the_status_are_not_counted_again():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict"), [(1.0, "unchanged"), (1.19, "unchanged"), (1.21, "regression"), (0.8, "improvement")]
+    ("ratio", "verdict"), [(1.0, "no worse"), (1.19, "no worse"), (1.21, "regression"), (0.8, "improvement")]
 )
 def test_drift_has_a_factor_for_margin(ratio, verdict):
     assert verdicts({"drift": 1e-6}, {"drift": ratio * 1e-6}) == {"drift": verdict}
     assert verdicts({"drift": 1e-6}, {"drift": ratio * 1e-6}, drift=1.3) == {
-        "drift": "unchanged" if ratio > 1 / 1.3 else verdict
+        "drift": "no worse" if ratio > 1 / 1.3 else verdict
     }
 
 
 @pytest.mark.parametrize(
-    ("head", "verdict"), [(1000, "unchanged"), (1010, "unchanged"), (1011, "regression"), (980, "improvement")]
+    ("head", "verdict"), [(1000, "no worse"), (1010, "no worse"), (1011, "regression"), (980, "improvement")]
 )
 def test_memory_is_exact_up_to_its_margin(head, verdict):
     assert verdicts({"peak_bytes": 1000}, {"peak_bytes": head}) == {"peak_bytes": verdict}
@@ -82,7 +82,7 @@ def test_memory_is_exact_up_to_its_margin(head, verdict):
 def test_something_from_nothing_is_a_regression():
     found = compare_sides(side(peak_bytes=0), side(peak_bytes=64), margins=Margins())
     assert found.of("regression")[0].note == "from exactly 0"
-    assert verdicts({"peak_bytes": 0}, {"peak_bytes": 0}) == {"peak_bytes": "unchanged"}
+    assert verdicts({"peak_bytes": 0}, {"peak_bytes": 0}) == {"peak_bytes": "no worse"}
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_something_from_nothing_is_a_regression():
 def test_latency_with_its_margin(metric, name, default):
     slower, hardly = (tuple((1 + factor * default) * one for one in PROCESSES) for factor in (2, 0.5))
     assert verdicts({metric: PROCESSES}, {metric: slower}) == {metric: "regression"}
-    assert verdicts({metric: PROCESSES}, {metric: hardly}) == {metric: "unchanged"}
-    assert verdicts({metric: PROCESSES}, {metric: slower}, **{name: 0.3}) == {metric: "unchanged"}
+    assert verdicts({metric: PROCESSES}, {metric: hardly}) == {metric: "no worse"}
+    assert verdicts({metric: PROCESSES}, {metric: slower}, **{name: 0.3}) == {metric: "no worse"}
     assert verdicts({metric: slower}, {metric: PROCESSES}) == {metric: "improvement"}
 
 

@@ -101,7 +101,7 @@ def test_status_memory_and_drift():
         (1.2e-3, 1e-3, "improvement"),
         (0.0, 1e-9, "regression"),
         (0.0, 0.0, "no worse"),
-        (1e-9, 0.0, "no worse"),
+        (1e-9, 0.0, "improvement"),
     ],
 )
 def test_drift(base, head, expected):

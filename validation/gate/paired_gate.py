@@ -1,0 +1,241 @@
+"""How often ``gate --base --head`` errs: real gates of a small repository whose head is slower by exactly known work.
+
+The repository is made for the trials: two cases of attention, five candidates each, so ten cells. A call repeats its
+unit :data:`UNITS` times; a slowed head repeats it (1 + delta) times as often, in one candidate or in all, drifts 1.2
+times as far, or holds 2.5 % more memory. Every trial is one command as a user gives it, in an interpreter of its own,
+with a seed of its own; its wall time counts from the command to its answer. Candidates without a fault count as A/A.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+from precision_eval.core.environment import cpu_model
+from precision_eval.core.errors import PrecisionEvalError
+from validation.frame import Data, Experiment, Figure, Options, Trial, each
+from validation.report import share_text
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = 100
+PLANTED = "bfloat16"
+CANDIDATES = ("float32", "float16", "bfloat16", "cache_to_float32", "float32_again")
+LIMIT_S = 600.0
+LONGEST_S = 60.0
+
+FAULTS: dict[str, dict[str, float]] = {
+    "none": {},
+    "slower_1": {"units": 101},
+    "slower_2": {"units": 102},
+    "slower_5_all": {"units": 105, "all": True},
+    "drift": {"drift": 1.2},
+    "memory": {"scratch": 1_025_000},
+}
+"""What head has; of one candidate, or of all."""
+
+METRIC = {"slower_1": "latency", "slower_2": "latency", "slower_5_all": "latency", "drift": "drift"}
+TARGETS = {"none": (0.01, False), "slower_1": (0.8, True), "slower_2": (0.95, True)}
+"""Share of gates that may (False), or must at least (True), be red; the others must be in 99 %."""
+
+_CASE = '''"""Attention over a cache, repeated; candidates differ in what they store and how often they repeat."""
+
+import torch
+
+import planted
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, queries):
+        super().__init__()
+        self.register_buffer("keys", torch.randn(1, 4, 256, 32))
+        self.register_buffer("values", torch.randn(1, 4, 256, 32))
+        self.exact = (self.keys.double(), self.values.double())  # no buffers: no candidate stores them otherwise
+        self.name = ""
+        self.cast = False
+
+    def forward(self, query):
+        units, drift, scratch = planted.AMOUNTS.get(self.name, (1, 1.0, 0))
+        room = torch.empty(scratch, dtype=torch.uint8)
+        given, query = query, query.to(self.keys.dtype)
+        for _ in range(units):
+            keys, values = (self.keys.float(), self.values.float()) if self.cast else (self.keys, self.values)
+            output = torch.nn.functional.scaled_dot_product_attention(query.to(keys.dtype), keys, values)
+        if drift != 1.0:
+            exact = torch.nn.functional.scaled_dot_product_attention(given.double(), *self.exact)
+            output = exact + drift * (output.double() - exact)
+        return output.float()
+
+
+def decode():
+    return Attention(1).eval(), (torch.randn(1, 4, 1, 32),)
+
+
+def prefill():
+    return Attention(16).eval(), (torch.randn(1, 4, 16, 32),)
+
+
+def stored(name, dtype, cast=False):
+    def change(model):
+        model.to(dtype)
+        model.name, model.cast = name, cast
+
+    return change
+
+
+float32 = stored("float32", torch.float32)
+float16 = stored("float16", torch.float16)
+bfloat16 = stored("bfloat16", torch.bfloat16)
+cache_to_float32 = stored("cache_to_float32", torch.float16, cast=True)
+float32_again = stored("float32_again", torch.float32)
+'''
+
+
+def amounts(fault: str) -> str:
+    """Return the module that says what each candidate does, under a fault."""
+    found = FAULTS[fault]
+    plain = (UNITS, 1.0, 1_000_000)
+    worse = (int(found.get("units", UNITS)), found.get("drift", 1.0), int(found.get("scratch", 1_000_000)))
+    chosen = {name: worse if found.get("all") or name == PLANTED else plain for name in CANDIDATES}
+    return f"AMOUNTS = {chosen!r}\n"
+
+
+def make_repository(folder: Path, fault: str) -> None:
+    """Write a repository whose commit HEAD~1 is plain, and HEAD has the fault."""
+    (folder / "case.py").write_text(_CASE, encoding="utf-8")
+    (folder / "planted.py").write_text(amounts("none"), encoding="utf-8")
+    _git(folder, "init", "--quiet")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--quiet", "--message=base")
+    (folder / "planted.py").write_text(amounts(fault) + "# head\n", encoding="utf-8")
+    _git(folder, "commit", "--quiet", "--all", "--message=head")
+
+
+def _git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=trial", "-c", "user.email=trial@localhost", *words], cwd=folder, check=True)
+
+
+def _trials(options: Options) -> list[Trial]:
+    place = f"{options['processes']}/{options['budget_s']:g}/{cpu_model()}/{metadata.version('torch')}"
+    chosen = {fault: options["equal"] if fault == "none" else options["gates"] for fault in FAULTS}
+    longest = max(chosen.values())
+    return [  # in turn, so that a stopped campaign has some of each
+        Trial(f"{fault}/{number}/{place}", (fault, number, options["processes"], options["budget_s"]), LONGEST_S)
+        for number in range(longest)
+        for fault, count in chosen.items()
+        if number < count
+    ]
+
+
+def _gated(spec: tuple[str, int, int, float]) -> Data:
+    """Run one gate."""
+    fault, number, processes, budget_s = spec
+    cases = [word for name in ("decode", "prefill") for word in ("--case", f"case.py:{name}")]
+    candidates = [word for name in CANDIDATES for word in ("--candidate", f"case.py:{name}")]
+    effort = ["--processes", str(processes), "--budget", str(budget_s), "--seed", str(1000 * number)]
+    command = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "HEAD~1", "--head", "HEAD", "--json"]
+    with tempfile.TemporaryDirectory(prefix="paired-gate-") as folder:
+        make_repository(Path(folder), fault)
+        began = time.monotonic()
+        done = subprocess.run(
+            [*command, *cases, *candidates, "--fix", "none", *effort],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        seconds = time.monotonic() - began
+    if done.returncode not in (0, 1, 4):
+        raise PrecisionEvalError(f"a gate of {fault} failed: {done.stderr.strip()}")
+    return {"fault": fault, "processes": processes, "budget_s": budget_s, "seconds": seconds, **_read(done.stdout)}
+
+
+def _read(text: str) -> Data:
+    """Keep what is counted of a gate's answer."""
+    content = json.loads(text)
+    latencies = [change for change in content["changes"] if change["metric"] == "latency"]
+    red = [c for c in content["changes"] if c["verdict"] == "regression"]
+    return {
+        "outcome": content["verdict"],
+        "worse": [[c["case"], c["fix"].rpartition(":")[2], c["metric"]] for c in red],
+        "decided": sum(change["verdict"] != "undecided" for change in latencies),
+        "cells": len(latencies),
+        "detectable": sorted(change["detectable"] for change in latencies)[len(latencies) // 2],
+    }
+
+
+def _summary(lines: list[Data], options: Options) -> Data:
+    here = [line for line in lines if all(line[name] == options[name] for name in ("processes", "budget_s"))]
+    gates = {fault: [line for line in here if line["fault"] == fault] for fault in FAULTS}
+    return {"rates": {fault: _rates(fault, own) for fault, own in gates.items() if own}, "gates": len(here)}
+
+
+def _rates(fault: str, lines: list[Data]) -> Data:
+    """Count the gates that name what is planted, those that name something else, and what else is told."""
+    planted = CANDIDATES if FAULTS[fault].get("all") else (PLANTED,)
+    metric = METRIC.get(fault, "peak_bytes")
+    hits = [
+        {tuple(w) for w in line["worse"] if fault != "none" and w[1] in planted and w[2] == metric} for line in lines
+    ]
+    latency = [
+        {tuple(w) for w in line["worse"] if w[2] == "latency"} - hit for line, hit in zip(lines, hits, strict=True)
+    ]
+    return {
+        "gates": len(lines),
+        "caught": sum(bool(hit) for hit in hits),
+        "caught_cells": sum(len(hit) for hit in hits),
+        "planted_cells": 2 * len(planted) * len(lines),
+        "false_latency": sum(bool(other) for other in latency) if metric == "latency" or fault == "none" else None,
+        "red": sum(line["outcome"] == "regression" for line in lines),
+        "undecided": sum(line["cells"] - line["decided"] for line in lines),
+        "cells": sum(line["cells"] for line in lines),
+        "longest_s": max(line["seconds"] for line in lines),
+        "median_s": sorted(line["seconds"] for line in lines)[len(lines) // 2],
+        "detectable": sorted(line["detectable"] for line in lines)[len(lines) // 2],
+    }
+
+
+def _figures(content: Data) -> list[Figure]:
+    figures = []
+    for fault, rates in content["rates"].items():
+        target, least = TARGETS.get(fault, (0.99, True))
+        hits = rates["caught"] if least else rates["red"]
+        met = hits >= target * rates["gates"] if least else hits <= target * rates["gates"]
+        name = "A/A gates that are red" if fault == "none" else f"{fault}: gates that name it"
+        text = f"{'≥' if least else '≤'} {100 * target:g} %"
+        figures.append(
+            Figure(name, share_text(hits, rates["gates"]), text, met if rates["gates"] >= 1 / 0.05 else None)
+        )
+        if fault.startswith("slower"):
+            cells = share_text(rates["caught_cells"], rates["planted_cells"])
+            figures.append(Figure(f"{fault}: cells that are named", cells))
+    slowest = max(rates["longest_s"] for rates in content["rates"].values())
+    undecided = sum(rates["undecided"] for rates in content["rates"].values())
+    total = sum(rates["cells"] for rates in content["rates"].values())
+    figures.append(Figure("latencies left undecided", share_text(undecided, total)))
+    figures.append(Figure("slowest gate of ten cells", f"{slowest:.0f} s", "≤ 60 s", slowest <= LONGEST_S))
+    return figures
+
+
+def _notes(content: Data) -> list[str]:
+    told = ", ".join(f"{fault} {100 * rates['detectable']:.2f} %" for fault, rates in content["rates"].items())
+    return [f"{content['gates']} gates. Slowdown that would have been found in 80 % (median cell): {told}."]
+
+
+EXPERIMENT = Experiment(
+    name="paired-gate",
+    title="false alarms and recall of gates that measure base and head in one process",
+    trials=_trials,
+    run=each(_gated),
+    figures=_figures,
+    summary=_summary,
+    notes=_notes,
+    settings={"equal": (2, 300), "gates": (1, 60), "processes": (8, 8), "budget_s": (4.0, 4.0)},
+)
