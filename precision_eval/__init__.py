@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from precision_eval.cases.adapters.generation import generation_case
     from precision_eval.cases.own import OwnCase
     from precision_eval.cases.systems import CASES, Case, case_by_id
     from precision_eval.cli.run import evaluate
@@ -67,6 +68,7 @@ __all__ = [
     "explain",
     "fix_by_id",
     "fixed",
+    "generation_case",
     "load",
     "write_report",
 ]
@@ -83,6 +85,7 @@ _HOMES = {
     "Fix": "precision_eval.fixes.catalog",
     "fix_by_id": "precision_eval.fixes.catalog",
     "fixed": "precision_eval.fixes.outside",
+    "generation_case": "precision_eval.cases.adapters.generation",
     "OwnCase": "precision_eval.cases.own",
     "IntegrityError": "precision_eval.core.errors",
     "PairedRatio": "precision_eval.stats",

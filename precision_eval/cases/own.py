@@ -23,6 +23,9 @@ from precision_eval.core.targets import called, source_digest
 if TYPE_CHECKING:
     from torch import nn
 
+CHECKPOINT = "hf:"
+"""Begins the target of a checkpoint, by its folder or hub name."""
+
 SIZE = "own"
 """The one size of a case from outside."""
 
@@ -134,6 +137,10 @@ def own_case(target: str, *, seed: int = 0) -> OwnCase:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the global one is what factories use
     random.seed(seed)
+    if target.startswith(CHECKPOINT):
+        from precision_eval.cases.adapters.generation import generation_case
+
+        return generation_case(target.removeprefix(CHECKPOINT), seed=seed)
     return checked(target, called(target))
 
 
@@ -218,7 +225,7 @@ def digest_of(target: str, case: BuiltCase) -> str:
     """Hash of the sources, the stored tensors and the inputs: sha256, 64 hex digits."""
     import torch
 
-    total = hashlib.sha256(source_digest(target).encode())
+    total = hashlib.sha256((target if target.startswith(CHECKPOINT) else source_digest(target)).encode())
     for path in sorted(_own_sources(case.model)):
         total.update(path.read_bytes())
     state = {**dict(case.model.named_parameters()), **dict(case.model.named_buffers())}

@@ -1,0 +1,120 @@
+"""Real generating classes in the state of the bug, driven through their own generate: run, cured, reported."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("diffusers")
+
+import tiny_models
+
+from precision_eval import ParameterError, generation_case, write_report
+from precision_eval.cases.own import case_of, own_case
+from precision_eval.core.cells import Cell, Options
+from precision_eval.core.records import RecordFile
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.measure.decoding import Picks, decoding
+from precision_eval.run.plan import Selection, make_plan
+from precision_eval.run.runner import run_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, about tiny configs
+
+FEW = ("llama", "whisper", "vits", "ddpm_step")
+OPTIONS = Options(streams=2, steps=6)
+ENVIRONMENT = "0" * 64
+
+
+def reported(folder, names):
+    """Run the plan of some classes in this process and write its report."""
+    cases = [case_of(f"tiny_models:{name}", measures=own_case(f"tiny_models:{name}").measures) for name in names]
+    measures = ("trace", "drift", "teacher_forced_drift", "streams", "divergence", "synthesis", "audio")
+    selection = Selection(fixes=("as_shipped", "full_float32", "float16"), measures=measures, options=OPTIONS)
+    plan = make_plan(
+        Selection(**vars(selection) | {"cases": tuple(case.id for case in cases)}), cases=cases, fixes=FIXES
+    )
+    with ThreadPoolExecutor(1) as executor:
+        run_plan(plan, executor, RecordFile(folder / "records.jsonl"), environment=ENVIRONMENT)
+    write_report(folder)
+    return RecordFile(folder / "records.jsonl").read().records
+
+
+def check(run, name):
+    records = {(record.measure, record.fix): record for record in run if record.case == f"tiny_models:{name}"}
+    assert records["trace", "as_shipped"].status == "raised"
+    for (measure, fix), record in records.items():
+        if fix != "as_shipped":
+            assert record.status == "passed", (measure, fix, record.reason)
+    drifts = {fix: records["drift", fix].data["relative_error"] for fix in ("full_float32", "float16")}
+    assert drifts["full_float32"] < 1e-5 < drifts["float16"] < 0.1
+    return {measure for measure, _ in records}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_class_in_the_state_of_the_bug_is_cured_and_reported(tmp_path, name):
+    found = check(reported(tmp_path, [name]), name)
+    assert ("teacher_forced_drift" in found) == (name in ("llama", "whisper"))
+    assert ("audio" in found) == (name == "vits")
+    assert f"tiny_models:{name}" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_class_is_run_cured_and_reported(tmp_path):
+    run = reported(tmp_path, tiny_models.CLASSES)
+    supported = {name: check(run, name) for name in tiny_models.CLASSES}
+    assert len(supported) >= 12
+    assert sum("divergence" in found for found in supported.values()) >= 12
+    assert sum("audio" in found for found in supported.values()) >= 5
+    print("\n" + "\n".join(f"{name}: {', '.join(sorted(found))}" for name, found in supported.items()))
+
+
+def test_the_tokens_are_those_of_the_class_itself_and_forced_ones_are_fed():
+    model, inputs = tiny_models.make_llama()
+    model.eval()
+    own = generation_case(model, inputs)
+    cell = Cell(
+        case="a:b", fixes=("full_float32",), mode="eager", device="cpu", size="own", threads=1, measure="streams",
+        options=OPTIONS,
+    )  # fmt: skip
+    picks = Picks(noise=lambda step: torch.zeros(1, 1, 64))
+    ids = inputs["input_ids"]
+    settings = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}
+    expected = model.generate(ids, **settings)[0, ids.shape[1] :].tolist()
+    with decoding(cell, "full_float32", own) as loop:
+        loop(0, picks, 3)
+        forced = Picks(forced=torch.tensor([[7], [9], [11]]).numpy())
+        loop(0, forced, 3)
+    assert [int(tokens[0]) for tokens in picks.tokens] == expected
+    with torch.no_grad():
+        logits = model(torch.cat([ids, torch.tensor([[7, 9]])], dim=1)).logits[0, -1]
+    known = forced.logits[-1][0].isfinite()  # the end of the text is ruled out
+    torch.testing.assert_close(forced.logits[-1][0][known].float(), logits[known], rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_is_a_case_as_its_class_loads_it(tmp_path):
+    tiny_models.make_llama()[0].half().save_pretrained(tmp_path / "llama")
+    own = generation_case(tmp_path / "llama")
+    assert own.model.dtype is torch.float16
+    assert own.inputs["input_ids"].shape == (1, 8)
+    assert generation_case(str(tmp_path / "llama"), dtype="float32").model.dtype is torch.float32
+    assert own_case(f"hf:{tmp_path / 'llama'}").decodes
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        (torch.nn.Linear(2, 2), None, "the model is a Linear; expected one of transformers"),
+        ("tests/support", None, "has no config.json"),
+        (tiny_models.make_speecht5()[0].eval(), {}, None),
+        (tiny_models.make_llama()[0].eval(), {"pixels": torch.ones(1)}, "cannot be called with pixels, in float32 too"),
+    ],
+)
+def test_what_cannot_be_driven_is_refused_in_one_line(model, inputs, message):
+    if message is None:
+        assert generation_case(model, inputs).synthesize is None
+        return
+    with pytest.raises(ParameterError, match=message) as refusal:
+        generation_case(model, inputs)
+    assert "\n" not in str(refusal.value)
