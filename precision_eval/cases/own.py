@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import pickle
 import random
 import sys
 from collections.abc import Callable, Mapping
@@ -18,10 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.core.targets import called, source_digest
+from precision_eval.core.files import check_own_folder, written_whole
+from precision_eval.core.targets import RUN_DIR, called, first_line, source_digest
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
+
+LIVE = "live:"
+"""Begins the target of a case in memory, which a run keeps in its folder for its processes."""
 
 CHECKPOINT = "hf:"
 """Begins the target of a checkpoint, by its folder or hub name."""
@@ -137,6 +144,12 @@ def own_case(target: str, *, seed: int = 0) -> OwnCase:
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the global one is what factories use
     random.seed(seed)
+    if target.startswith(LIVE):
+        content = (Path(os.environ[RUN_DIR]) / f"{target.removeprefix(LIVE)}.pickle").read_bytes()
+        try:
+            return checked(target, pickle.loads(content))  # noqa: S301 - written by this very run, see kept_live
+        except (AttributeError, ImportError) as error:  # of a notebook or an interpreter
+            raise _unhandable(error) from error
     if target.startswith(CHECKPOINT):
         from precision_eval.cases.adapters.generation import generation_case
 
@@ -167,6 +180,29 @@ def checked(target: str, made: Any) -> OwnCase:
     if unknown:
         raise unknown_name(f"tolerance of {target}:", unknown[0], TOLERANCES)
     return made
+
+
+def _unhandable(error: Exception) -> ParameterError:
+    return ParameterError(
+        f"the case in memory cannot be handed to other processes ({first_line(error)}); write its classes and "
+        "functions to a file, outside of other functions, or give 'my_case.py:factory'"
+    )
+
+
+def kept_live(made: Any, run_dir: Path) -> str:
+    """Keep a case in memory in a run's folder, for the processes of the run; returns its target."""
+    own = checked("in memory", made)
+    target = f"{LIVE}{type(own.model).__name__}"
+    try:
+        content = pickle.dumps(own)
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+        raise _unhandable(error) from error
+    check_own_folder(run_dir, "records.jsonl")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "records.jsonl").touch()  # the sign of a run's folder
+    with written_whole(run_dir / f"{target.removeprefix(LIVE)}.pickle") as partial:
+        partial.write_bytes(content)
+    return target
 
 
 def _of_pair(target: str, model: Any, inputs: Any) -> OwnCase:
@@ -223,16 +259,34 @@ def case_of(target: str, *, digest: str = "", measures: tuple[str, ...] = SYSTEM
 
 def digest_of(target: str, case: BuiltCase) -> str:
     """Hash of the sources, the stored tensors and the inputs: sha256, 64 hex digits."""
-    import torch
-
-    total = hashlib.sha256((target if target.startswith(CHECKPOINT) else source_digest(target)).encode())
+    written = not target.startswith((CHECKPOINT, LIVE))
+    total = hashlib.sha256((source_digest(target) if written else target).encode())
     for path in sorted(_own_sources(case.model)):
         total.update(path.read_bytes())
-    state = {**dict(case.model.named_parameters()), **dict(case.model.named_buffers())}
-    for name, tensor in [*state.items(), *((f"input {i}", t) for i, t in enumerate(case.inputs))]:
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    for name, tensor in [*_state(case), *((f"input {i}", t) for i, t in enumerate(case.inputs))]:
+        _add(total, name, tensor)
     return total.hexdigest()
+
+
+def _state(case: BuiltCase) -> list[tuple[str, torch.Tensor]]:
+    return [*case.model.named_parameters(), *case.model.named_buffers()]
+
+
+def _add(total: Any, name: str, tensor: torch.Tensor) -> None:
+    import torch
+
+    total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+    total.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+
+
+def parts_of(case: BuiltCase) -> dict[str, str]:
+    """Hash what two versions of a case have to share: its inputs, and its weights by value, whatever their dtype."""
+    inputs, weights = hashlib.sha256(), hashlib.sha256()
+    for index, tensor in enumerate(case.inputs):
+        _add(inputs, str(index), tensor)
+    for name, tensor in _state(case):
+        weights.update(f"{name} {tuple(tensor.shape)} {float(tensor.detach().double().sum())}".encode())
+    return {"inputs_digest": inputs.hexdigest()[:16], "weights_digest": weights.hexdigest()[:16]}
 
 
 def _own_sources(model: nn.Module) -> set[Path]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.targets import is_target, plugins
+from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,7 @@ def admit(
     *,
     plan_without: Callable[[], Plan],
     timeout_s: float,
+    run_dir: Path,
 ) -> Admitted:
     """Call what comes from outside once, in a process of its own.
 
@@ -57,6 +60,7 @@ def admit(
                 subject,
                 selection.device,
                 selection.options.seed,
+                str(run_dir.resolve()),
                 timeout_s=timeout_s,
             )
         except WorkerRaisedError as error:
@@ -70,7 +74,8 @@ def admit(
 def _admitted(*arguments: Any) -> Any:
     from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
 
-    return admitted(*arguments)
+    *given, os.environ[RUN_DIR] = arguments
+    return admitted(*given)
 
 
 def with_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[Selection, tuple[str, ...]]:

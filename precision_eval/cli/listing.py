@@ -69,9 +69,9 @@ def _cases() -> Iterator[dict[str, Any]]:
 
 def _measures() -> Iterator[dict[str, Any]]:
     """Yield the measures: what each finds out, and where its method is from."""
-    from precision_eval.measure.registry import MEASURES
+    from precision_eval.measure.registry import all_measures
 
-    for measure in MEASURES:
+    for measure in all_measures():
         facts = "runs alone" if measure.timed else "runs beside others"
         yield _entry(measure.name, "", measure.title, facts, measure.source)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import signal
 import sys
@@ -27,6 +28,7 @@ from precision_eval.core.errors import ParameterError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from precision_eval.cases.own import OwnCase
     from precision_eval.core.cells import Cell
     from precision_eval.core.errors import RecordError
     from precision_eval.core.records import Record, RecordFile
@@ -190,6 +192,8 @@ def run(
     from precision_eval.core.cells import Options
     from precision_eval.run.plan import Selection, checked_device
 
+    if any(name.startswith("live:") for name in (*(target or ()), *(case or ()))):
+        raise ParameterError("a case named live: is of another program's memory; run it there, by evaluate(model, ...)")
     printing = Printing(verbose=verbose, quiet=quiet, as_json=as_json, open_report=open_report)
     tier = _tier(quick=quick, thorough=thorough)
     selection = Selection(
@@ -222,9 +226,9 @@ def _tier(*, quick: bool, thorough: bool) -> Tier:
 
 
 def _measures_of(tier: Tier) -> tuple[str, ...]:
-    from precision_eval.measure.registry import MEASURES
+    from precision_eval.measure.registry import all_measures
 
-    return tuple(measure.name for measure in MEASURES if measure.name not in tier.leaves_out)
+    return tuple(measure.name for measure in all_measures() if measure.name not in tier.leaves_out)
 
 
 def run_selection(
@@ -247,6 +251,7 @@ def run_selection(
                 console,
                 plan_without=plan_without,
                 timeout_s=execution.timeout_s,
+                run_dir=out,
             )
             plan_on = partial(plan_of, selection, tier, checkpoint_dtype, own=own)
             draft = plan_on(selection.device)  # bad names end here, before anything is started
@@ -260,10 +265,10 @@ def run_selection(
 
 
 def evaluate(
-    case: str | Callable[[], Any],
+    case: str | Callable[[], Any] | OwnCase | tuple[Any, Any],
     *,
     out: str | Path,
-    candidates: Sequence[str] = (),
+    candidates: Sequence[str | Callable[[Any], Any]] = (),
     fixes: Sequence[str] = ("*",),
     measures: Sequence[str] = ("*",),
     device: str = "auto",
@@ -279,12 +284,13 @@ def evaluate(
     ----------
     case : str or callable
         A factory of ``(model, inputs)`` or an :class:`~precision_eval.cases.own.OwnCase`, or where it is written:
-        ``file.py:function``, ``package.module:function``, or the id of a shipped case. A function has to be written in
-        a file, as each process imports it; in a script, below ``if __name__ == "__main__"``.
+        ``file.py:function``, ``package.module:function``, ``hf:FOLDER``, or the id of a shipped case. A function has to
+        be written in a file, as each process imports it; in a script, below ``if __name__ == "__main__"``. Or the case
+        itself, an OwnCase or ``(model, inputs)`` in memory, whose classes are written in a file; it is kept in `out`.
     out : str or pathlib.Path
         Folder of the run; an existing one is resumed.
-    candidates : sequence of str
-        Fixes of one's own, likewise written: a callable that changes a model, or a :class:`Fix`.
+    candidates : sequence of str or callable
+        Fixes of one's own, likewise written: a callable that changes a model, or where one or a :class:`Fix` is.
     fixes, measures : sequence of str
         Names or globs.
     device : str
@@ -308,13 +314,16 @@ def evaluate(
     ParameterError
         The case or a candidate cannot be measured, and why.
     """
+    from precision_eval.cases.own import kept_live
     from precision_eval.core.cells import Options
     from precision_eval.core.targets import target_of
     from precision_eval.report.loading import load
     from precision_eval.run.plan import Selection
 
+    if not isinstance(case, str):
+        case = target_of(case) if inspect.isroutine(case) else kept_live(case, Path(out))
     selection = Selection(
-        cases=(case if isinstance(case, str) else target_of(case),),
+        cases=(case,),
         fixes=tuple(fixes),
         measures=tuple(measures),
         device=device,
@@ -326,7 +335,7 @@ def evaluate(
         workers=None,
         timeout_s=timeout_s,
         printing=Printing(silent=True),
-        candidates=tuple(candidates),
+        candidates=tuple(change if isinstance(change, str) else target_of(change) for change in candidates),
     )
     run_selection(selection, execution, tier=THOROUGH)
     return load(Path(out))
@@ -337,6 +346,7 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
     from precision_eval.cases.own import case_of
     from precision_eval.cases.systems import all_cases
     from precision_eval.fixes.catalog import FIXES, Fix
+    from precision_eval.measure.registry import all_measures
     from precision_eval.run.plan import make_plan
 
     size = _CHECKPOINT_SIZES.get(checkpoint_dtype)
@@ -351,7 +361,8 @@ def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str
     candidates = {candidate.fix: candidate.digest for candidate in own.candidates}
     fixes = [*FIXES, *(Fix(id=one.fix, modes=one.modes, storage=one.storage) for one in own.candidates)]
     chosen = replace(selection, device=device, fixes=(*selection.fixes, *candidates))
-    return make_plan(chosen, cases=entries, fixes=fixes, candidates=candidates)
+    plan = make_plan(chosen, cases=entries, fixes=fixes, measures=all_measures(), candidates=candidates)
+    return replace(plan, parts={case.case: case.parts for case in own.cases})
 
 
 def _sizes(default_sizes: tuple[str, ...], tier: Tier) -> tuple[str, ...]:

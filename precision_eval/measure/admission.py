@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.own import SIZE, built, digest_of, own_case
+from precision_eval.cases.own import SIZE, built, digest_of, own_case, parts_of
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.errors import ParameterError
@@ -36,6 +36,7 @@ class AdmittedCase:
     case: str
     digest: str
     measures: tuple[str, ...]
+    parts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def admitted_case(target: str, device: str, seed: int) -> AdmittedCase:
         )
     _check_model(target, case)
     _check_hooks(target, case, _check_calls(target, case), seed)
-    return AdmittedCase(target, digest, case.own.measures)
+    return AdmittedCase(target, digest, case.own.measures, parts_of(case))
 
 
 def admitted_candidate(target: str, case_id: str, size: str, device: str, seed: int) -> AdmittedCandidate:

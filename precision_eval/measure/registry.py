@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from precision_eval.core.cells import Cell, Outcome, failed, failure_of
 from precision_eval.core.errors import UnsupportedError, unknown_name
+from precision_eval.core.targets import RUN_DIR, plugins
 from precision_eval.fixes.pins import PINS, set_tf32
 
 MeasureFunction = Callable[[Cell, Path], list[Outcome]]
@@ -44,6 +45,7 @@ class Measure:
     options: tuple[str, ...] = ("seed",)
     cost_s: float = 3.0
     cost_option: str | None = None
+    everywhere: bool = False
 
     def run(self, cell: Cell, run_dir: Path) -> list[Outcome]:
         """Import the measure function and run it."""
@@ -155,6 +157,17 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 
+def all_measures() -> tuple[Measure, ...]:
+    """Return ``MEASURES`` and, after them, those that installed packages give: functions, tried on every case."""
+    return (
+        *MEASURES,
+        *(
+            Measure(name=name, title=place, source=place, place=place, options=("seed", *PINS), everywhere=True)
+            for name, place in plugins("precision_eval.measures").items()
+        ),
+    )
+
+
 def measure_by_name(name: str, measures: Sequence[Measure] = MEASURES) -> Measure:
     """Return a measure."""
     for measure in measures:
@@ -178,6 +191,7 @@ def run_cell(cell: Cell, run_dir: Path, measures: Sequence[Measure] = MEASURES) 
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     start = time.perf_counter()
     raised = False
+    os.environ[RUN_DIR] = str(run_dir)  # inherited by processes that a measure starts
     if multiprocessing.parent_process() is not None:
         _log_output(log_path(cell, run_dir))
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from precision_eval.core.formatting import (
     scientific,
     with_interval,
 )
+from precision_eval.core.shapes import DATA as SHAPES
 from precision_eval.core.table import Code, Table, make_table, to_csv
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of, is_identical, memory_bytes
@@ -80,9 +82,28 @@ def cost_table(section: Group) -> Table | None:
         ("drift [95 %]" if _has_drift_interval(rows) else "drift", _drift_text),
         ("KL, nats", lambda row: scientific(figure_of(row.drift_data, "kl_nats"))),
         ("diverged", _diverged_text),
+        *((".".join(path), partial(_plugin_text, path=path)) for path in plugin_figures(section)),
     )
     notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
     return _table(section.title, rows, columns, notes=tuple(notes))
+
+
+def plugin_figures(section: Group) -> tuple[tuple[str, ...], ...]:
+    """Return the paths, the measure first, of the figures of measures that installed packages gave."""
+    found = {
+        (measure, *name.split(".")): None
+        for row in section.rows
+        for measure, record in row.records.items()
+        if measure not in SHAPES
+        for name, value in scalars_of(record.data or {})
+        if isinstance(value, int | float)
+    }
+    return tuple(found)
+
+
+def _plugin_text(row: Row, *, path: tuple[str, ...]) -> str:
+    value = figure_of(row.data(path[0]), *path[1:])
+    return MISSING if value is None else f"{value:.4g}"
 
 
 def audio_table(run: Run, section: Group) -> Table | None:

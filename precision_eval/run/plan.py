@@ -90,11 +90,12 @@ class Plan:
     digests: dict[str, str]
     measures: tuple[Measure, ...]
     candidates: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def options_of(self, cell: Cell, fix: str, names: tuple[str, ...]) -> dict[str, float | int | str]:
-        """Return what a record of a fix depends on: options of the run, and the source of a candidate from outside."""
+        """Return what a record of a fix depends on: options of the run, and what cases and candidates bring along."""
         source = {"candidate_digest": self.candidates[fix]} if fix in self.candidates else {}
-        return cell.options.chosen(names) | source
+        return cell.options.chosen(names) | source | self.parts.get(cell.case, {})
 
     @property
     def compiled(self) -> bool:
@@ -144,7 +145,8 @@ def make_plan(
         for size in sizes[case.id]
         for options in _pinned(selection)
         for measure in measures
-        if measure.name in wanted and measure.name in case.measures and _knows_pins(measure, options)
+        if measure.name in wanted and (measure.everywhere or measure.name in case.measures)
+        if _knows_pins(measure, options)
         for cell in _cells_of(measure, case, size, _meant_for(case, modes), replace(selection, options=options))
     )
     if not cells:

@@ -5,16 +5,23 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import own_files
 import pytest
 
-from precision_eval import ParameterError
+from precision_eval import ParameterError, write_report
 from precision_eval.asv import benchmarks_for
+from precision_eval.cases.own import case_of
 from precision_eval.cli.admission import with_plugins
+from precision_eval.core.records import RecordFile
 from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case
+from precision_eval.measure.registry import all_measures
+from precision_eval.report.html import write_html
+from precision_eval.run.plan import Selection, make_plan
+from precision_eval.run.runner import run_plan
 from precision_eval.studies.starter import FILES, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +82,6 @@ def test_the_pytest_file_passes_and_a_harm_fails(tmp_path):
 
 
 def test_entry_points_name_cases_and_fixes(monkeypatch):
-    from precision_eval.run.plan import Selection
-
     entries = {
         "precision_eval.cases": [importlib.metadata.EntryPoint("mine", "pkg.cases:factory", "precision_eval.cases")],
         "precision_eval.fixes": [importlib.metadata.EntryPoint("ours", "pkg.fixes:half", "precision_eval.fixes")],
@@ -86,6 +91,36 @@ def test_entry_points_name_cases_and_fixes(monkeypatch):
     named, candidates = with_plugins(selection, ())
     assert (named.cases, named.fixes) == (("pkg.cases:factory", "voice"), ("float16",))
     assert candidates == ("pkg.fixes:half",)
+
+
+LARGEST = """
+from precision_eval.cases.systems import case_by_id
+from precision_eval.core.cells import passed
+from precision_eval.fixes import fix_by_id
+
+def largest(cell, run_dir):
+    (fix,) = cell.fixes
+    built = case_by_id(cell.case).build(cell.size, device=cell.device, seed=cell.options.seed)
+    with fix_by_id(fix).applied(built.model, mode=cell.mode) as call:
+        return [passed(fix, {"output": {"largest": float(call(*call.prepare(built.inputs))[0].abs().max())}})]
+"""
+
+
+def test_a_measure_of_an_installed_package_runs_and_is_reported(tmp_path, monkeypatch):
+    (tmp_path / "largest_plugin.py").write_text(LARGEST)
+    (tmp_path / "my_case.py").write_text(own_files.CASE)
+    monkeypatch.syspath_prepend(tmp_path)
+    named = importlib.metadata.EntryPoint("size", "largest_plugin:largest", "precision_eval.measures")
+    monkeypatch.setattr("precision_eval.core.targets.entry_points", lambda group: [named] * group.endswith("measures"))
+    case = case_of(f"{tmp_path / 'my_case.py'}:factory")
+    selection = Selection(cases=(case.id,), fixes=("full_float32", "float16"), measures=("trace", "size"))
+    plan = make_plan(selection, cases=[case], measures=all_measures())
+    with ThreadPoolExecutor(1) as executor:
+        run_plan(plan, executor, RecordFile(tmp_path / "run" / "records.jsonl"), environment="0" * 64)
+    write_report(tmp_path / "run")
+    assert "size.output.largest" in (tmp_path / "run" / "results.csv").read_text()
+    assert "size.output.largest" in (tmp_path / "run" / "report.md").read_text()
+    assert "size.output.largest" in write_html(tmp_path / "run").read_text()
 
 
 def test_a_function_is_named_by_where_it_is_written(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def generation_case(
     rate_hz = rate_hz or _rate(module)
     speak = _speaker(module, new_tokens, vocoder)
     if speak is not None and rate_hz is not None:
-        fields["synthesize"] = lambda model, script, seed: (_mono(speak(model, _cloned(script))), rate_hz)
+        fields["synthesize"] = partial(_synthesized, speak=speak, rate_hz=rate_hz)
     return OwnCase(**fields | others)
 
 
@@ -255,19 +256,35 @@ def _tensors(output: Any) -> Any:
 
 
 def _speaker(model: Any, new_tokens: int, vocoder: Any) -> Callable[..., Any] | None:
-    name, settings = type(model).__name__, {"do_sample": True, "max_new_tokens": new_tokens}
-    if isinstance(model, Piped):
-        return (lambda model, given: model(**given)) if model.sounds else None
+    """Return what makes a waveform of a model and its inputs; None where nothing does."""
+    name = type(model).__name__
     if hasattr(model, "generate_speech"):
-        return None if vocoder is None else lambda model, given: model.generate_speech(**given, vocoder=vocoder)
+        return None if vocoder is None else partial(_speech, vocoder=vocoder)
+    if name == "BarkModel":
+        return partial(_generated, do_sample=True, semantic_max_new_tokens=new_tokens)
     if name in _SPEAKERS:
-        extra = {"output_audio": True} if name.startswith("Csm") else {}
-        if name == "BarkModel":
-            settings = {"do_sample": True, "semantic_max_new_tokens": new_tokens}
-        return lambda model, given: model.generate(**given, **settings, **extra)
-    if hasattr(model.config, "vocoder_config") or name == "VitsModel":
-        return lambda model, given: model(**given)
-    return None
+        settings: dict[str, Any] = {"output_audio": True} if name.startswith("Csm") else {}
+        return partial(_generated, do_sample=True, max_new_tokens=new_tokens, **settings)
+    makes = model.sounds if isinstance(model, Piped) else hasattr(model.config, "vocoder_config") or name == "VitsModel"
+    return _called if makes else None
+
+
+# not closures: a case in memory is handed to other processes
+def _generated(model: Any, given: Mapping[str, Any], **settings: Any) -> Any:
+    return model.generate(**given, **settings)
+
+
+def _speech(model: Any, given: Mapping[str, Any], *, vocoder: Any) -> Any:
+    spectrogram = model.generate_speech(**given)  # the vocoder's own dtype is no part of a fix
+    return vocoder(spectrogram.to(next(vocoder.parameters()).dtype))
+
+
+def _called(model: Any, given: Mapping[str, Any]) -> Any:
+    return model(**given)
+
+
+def _synthesized(model: Any, script: Any, seed: int, *, speak: Callable[..., Any], rate_hz: int) -> tuple[Any, int]:
+    return _mono(speak(model, _cloned(script))), rate_hz
 
 
 def _rate(model: Any) -> int | None:

@@ -17,7 +17,7 @@ from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.html.facts import COSTS, Cell, Figure, figure, pointer, ranged, record_of
 from precision_eval.report.html.places import GroupView
-from precision_eval.report.tables import WHOLE_FILE_METRICS
+from precision_eval.report.tables import WHOLE_FILE_METRICS, plugin_figures
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Row, is_identical
 from precision_eval.results.reading import Run
@@ -61,9 +61,12 @@ class Message:
 
 def cost_grid(place: GroupView) -> Grid:
     """Return everything recorded about the fixes of a group."""
-    rows = [(row, [row.status.replace("_", " "), *(fact.read(row, place.section) for fact in COSTS)])
-            for row in place.section.fixes]  # fmt: skip
-    return _filled(("status", *(fact.title for fact in COSTS)), rows)
+    section, others = place.section, plugin_figures(place.section)
+    rows = []
+    for row in section.fixes:
+        given = [figure(record_of(row, path[0]), *path[1:], write=lambda value: f"{value:.4g}") for path in others]
+        rows.append((row, [row.status.replace("_", " "), *(fact.read(row, section) for fact in COSTS), *given]))
+    return _filled(("status", *(fact.title for fact in COSTS), *(".".join(path) for path in others)), rows)
 
 
 def sound_grid(place: GroupView) -> Grid | None:

@@ -109,7 +109,7 @@ def unlike(base: Mapping[str, str], head: Mapping[str, str]) -> tuple[str, ...]:
 
 RECORDS = "records.jsonl"
 
-_FREE_OPTIONS = ("budget_s", "processes", "candidate_digest")
+_FREE_OPTIONS = ("budget_s", "processes", "candidate_digest", "weights_digest")
 """Options that say how long was measured, and not what; and the source of a candidate, which may be what changed."""
 
 
@@ -132,6 +132,8 @@ def side_of_run(folder: Path, *, name: str) -> Side:
         )
     facts = _agreed([_facts(environments[sha]) for sha in used], folder)
     remarks = _joined([_remarks(environments[sha]) for sha in used])
+    weights = {record.case: record.options.get("weights_digest") for record in records if is_target(record.case)}
+    remarks |= {f"weights of {case}": str(digest) for case, digest in weights.items() if digest}
     figures = {key: figure for record in records for key, figure in _figures(record)}
     torn = (f"{path} ends in a torn record of {reading.torn_bytes} bytes",) if reading.torn_bytes else ()
     return Side(name=name, facts=facts, remarks=remarks, figures=figures, damage=(*torn, *reading.faults))

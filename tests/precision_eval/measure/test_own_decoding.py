@@ -1,12 +1,17 @@
 """Drift over steps, divergence and sound of a case from outside, through the measures that the voice has."""
 
+from dataclasses import replace
+
 import own_files
 import pytest
 import torch
 
 from precision_eval import OwnCase, ParameterError
+from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import SharedNoise
+from precision_eval.cases.own import built, kept_live, parts_of
 from precision_eval.core.cells import Cell, Options
+from precision_eval.core.targets import called
 from precision_eval.measure.admission import admitted_case
 from precision_eval.measure.registry import run_cell
 
@@ -104,3 +109,28 @@ def test_noise_is_alike_in_every_precision():
         torch.testing.assert_close(exact.half(), rounded, rtol=0, atol=0)
     assert torch.equal(chosen, others)
     assert chosen.unique().numel() == 4
+
+
+def test_a_case_in_memory_is_kept_for_other_processes(target, tmp_path):
+    made = called(target)
+    named = kept_live(replace(made, call=None), tmp_path / "run")
+    assert named == "live:Speaker"
+    (outcome,) = measured(named, tmp_path / "run", "drift", "full_float32").values()
+    assert outcome.status == "passed"
+    with pytest.raises(ParameterError, match="cannot be handed to other processes"):
+        kept_live(replace(made, call=lambda model, *inputs: model(*inputs)), tmp_path / "other")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    with pytest.raises(ParameterError, match="holds no records"):
+        kept_live(made, tmp_path / "full")
+
+
+def test_inputs_and_weights_of_a_case_have_digests_of_their_own(target):
+    case = built(target, "own", device="cpu", seed=0)
+    before = parts_of(case)
+    wide = BuiltCase(case.model.double(), case.inputs, case.own)
+    assert parts_of(wide) == before  # by value
+    wide.model.get_parameter("model.head.bias").data.add_(1)
+    assert parts_of(wide)["weights_digest"] != before["weights_digest"]
+    other = BuiltCase(case.model, tuple(tensor + 1 for tensor in case.inputs), case.own)
+    assert parts_of(other)["inputs_digest"] != before["inputs_digest"]

@@ -1,10 +1,12 @@
 """Run folders and asv's results as sides, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.records import RecordFile
 from precision_eval.results.gate import GateCell, Margins, compare_sides, open_sides
 from precision_eval.results.gate.sides import side_of_run, sides_of_asv
 
@@ -63,6 +65,26 @@ def test_another_digest_is_named(made, tmp_path):
     a, b = made.made_run(tmp_path / "a"), made.made_run(tmp_path / "b", digest="e" * 64)
     with pytest.raises(ParameterError, match="differ in digest of the case"):
         compare_sides(*open_sides(str(a), str(b), results=None), margins=Margins())
+
+
+def test_other_inputs_of_a_case_from_outside_are_refused_and_other_weights_are_said(made, tmp_path):
+    def side(name, **digests):
+        folder = made.made_run(tmp_path / name)
+        records = [
+            replace(record, case="my.py:factory", case_digest=name * 64, options={**record.options, **digests})
+            for record in RecordFile(folder / "records.jsonl").read().records
+        ]
+        (folder / "records.jsonl").unlink()
+        RecordFile(folder / "records.jsonl").append(records)
+        return side_of_run(folder, name=name)
+
+    base = side("a", inputs_digest="1", weights_digest="1")
+    other_weights = side("b", inputs_digest="1", weights_digest="2")
+    assert not compare_sides(base, other_weights, margins=Margins()).of("regression")
+    name = "weights of my.py:factory"
+    assert (base.remarks[name], other_weights.remarks[name]) == ("1", "2")
+    with pytest.raises(ParameterError, match="differ in option inputs_digest"):
+        compare_sides(base, side("c", inputs_digest="2", weights_digest="1"), margins=Margins())
 
 
 def test_bad_run_folders_are_named(made, tmp_path):
