@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.files import check_own_folder, written_whole
-from precision_eval.core.targets import RUN_DIR, called, first_line, source_digest
+from precision_eval.core.targets import RUN_DIR, called, first_line, loaded, source_digest
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +32,8 @@ LIVE = "live:"
 
 CHECKPOINT = "hf:"
 """Begins the target of a checkpoint, by its folder or hub name."""
+
+_OF_CHECKPOINT = "precision_eval.cases.adapters.generation:generation_case"
 
 SIZE = "own"
 """The one size of a case from outside."""
@@ -151,9 +153,8 @@ def own_case(target: str, *, seed: int = 0) -> OwnCase:
         except (AttributeError, ImportError) as error:  # of a notebook or an interpreter
             raise _unhandable(error) from error
     if target.startswith(CHECKPOINT):
-        from precision_eval.cases.adapters.generation import generation_case
-
-        return generation_case(target.removeprefix(CHECKPOINT), seed=seed)
+        case: OwnCase = loaded(_OF_CHECKPOINT)(target.removeprefix(CHECKPOINT), seed=seed)
+        return case
     return checked(target, called(target))
 
 

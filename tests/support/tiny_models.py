@@ -115,8 +115,8 @@ def make_bark():
         codec_config=T.EncodecConfig(**ENCODEC),
     ))
     semantic = B.BarkSemanticGenerationConfig(
-        eos_token_id=40, text_encoding_offset=60, text_pad_token=190, semantic_infer_token=191, semantic_vocab_size=40,
-        max_input_semantic_length=16, semantic_rate_hz=50, semantic_pad_token=40,
+        eos_token_id=62, text_encoding_offset=60, text_pad_token=190, semantic_infer_token=191, semantic_vocab_size=40,
+        max_input_semantic_length=16, semantic_rate_hz=50, semantic_pad_token=63,
     )
     coarse = B.BarkCoarseGenerationConfig(
         coarse_semantic_pad_token=190, n_coarse_codebooks=1, coarse_infer_token=191, max_coarse_input_length=16,
