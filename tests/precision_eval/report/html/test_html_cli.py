@@ -6,62 +6,46 @@ import made_runs as made
 import made_versions
 import pytest
 
-from precision_eval.cli.commands import main
 
-
-@pytest.fixture
-def run_dir(tmp_path):
-    run = made.Synthetic(tmp_path / "cli")
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    run = made.Synthetic(tmp_path_factory.mktemp("report") / "cli")
     run.attention("attention-decode", "metavoice", "eager")
     return run.write()
 
 
 @pytest.fixture
-def command(monkeypatch):
-    """Run a command line; return its exit code."""
-
-    def run(*words):
-        monkeypatch.setattr("sys.argv", ["precision-eval", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code or 0
-
-    return run
+def versions(run_dir):
+    """Results of two torch versions beside the run, or a folder that holds none."""
+    return run_dir.parent / "torch-versions"
 
 
-def test_report_writes_the_page_and_says_where(run_dir, command, capsys):
-    assert command("report", run_dir) == 0
+def test_a_folder_of_versions_that_is_damaged_costs_no_page(run_dir, versions, program):
+    versions.mkdir()
+    code, out, _ = program("report", run_dir)
     text = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert code == 0
     assert 'href="figures/tradeoff-attention-decode-cpu.svg"' in text  # the saved figures are linked
-    assert f"HTML report: {run_dir / 'report.html'}" in capsys.readouterr().out
+    assert f"HTML report: {run_dir / 'report.html'}" in out
+    assert "The HTML report goes without torch versions: " in out
+    assert "What changed at each version" not in text
 
 
-def test_versions_beside_the_run_are_told_of(run_dir, command):
+def test_a_script_gets_strict_json_alone_and_the_page_the_versions_beside_the_run(run_dir, versions, program):
     drift = "eager.attention_decode.track_drift"
     runs = [
         made_versions.Run(torch=torch, values={drift: {("kv_to_query", "tiny"): 1e-6}}) for torch in ("2.8.0", "2.9.1")
     ]
-    made_versions.write_runs(run_dir.parent / "torch-versions", runs)
-    assert command("report", run_dir) == 0
+    made_versions.write_runs(versions, runs)
+    code, out, _ = program("report", run_dir, "--json")
+    answer = json.loads(out)
+    assert (code, answer["html_report"]) == (0, str(run_dir / "report.html"))
+    assert {fix["fix"] for group in answer["groups"] for fix in group["fixes"]} >= {"as_shipped", "kv_to_query"}
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "precision-eval versions --results torch-versions" in page
     assert "What changed at each version" in page
 
 
-def test_a_script_gets_the_path_or_strict_json_alone(run_dir, command, capsys):
-    assert command("report", run_dir, "--quiet") == 0
-    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
-    assert command("report", run_dir, "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["html_report"] == str(run_dir / "report.html")
-    assert {fix["fix"] for group in answer["groups"] for fix in group["fixes"]} >= {"as_shipped", "kv_to_query"}
-    assert command("report", run_dir, "--quiet", "--json") == 2
-    assert "--quiet and --json were given; give one of them" in capsys.readouterr().err
-
-
-def test_versions_beside_the_run_that_are_damaged_cost_it_no_page(run_dir, command, capsys):
-    (run_dir.parent / "torch-versions").mkdir()
-    assert command("report", run_dir) == 0
-    said = capsys.readouterr().out
-    assert "The HTML report goes without torch versions: " in said
-    assert "What changed at each version" not in (run_dir / "report.html").read_text(encoding="utf-8")
+def test_quiet_prints_the_path_and_goes_with_no_json(run_dir, program, refused):
+    assert program("report", run_dir, "--quiet")[:2] == (0, f"{run_dir / 'report.html'}\n")
+    refused("--quiet and --json were given; give one of them", "report", run_dir, "--quiet", "--json")
