@@ -8,10 +8,10 @@ when they are first used.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from precision_eval.cases.adapters.generation import generation_case
     from precision_eval.cases.own import OwnCase
     from precision_eval.cases.systems import CASES, Case, case_by_id
@@ -110,17 +110,18 @@ _HOMES = {
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("precision-eval")
     except PackageNotFoundError:
         return "0+unknown"  # run from a source tree that was never installed
 
 
-__version__ = _version()
-
-
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
+    if name == "__version__":
+        return _version()
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'precision_eval' has no attribute '{name}'; it has: {', '.join(sorted(__all__))}")

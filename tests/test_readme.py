@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,11 +17,10 @@ def test_the_readme_names_commands():
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_parses(line):
-    from precision_eval.cli.commands import app
+    from precision_eval.cli.commands import command_named
 
     _, name, *arguments = shlex.split(line)
-    command = typer.main.get_command(app).commands[name]
-    assert command.make_context(name, arguments).params
+    assert command_named(name).make_context(name, arguments).params
 
 
 def test_every_local_link_exists():

@@ -11,8 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from precision_eval.cli.application import run_application
-from precision_eval.cli.exit_codes import EXIT_INTERRUPTED
+from precision_eval.cli.application import EXIT_INTERRUPTED, run_application
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.core.table import print_table
 from validation import frame

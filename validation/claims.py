@@ -30,7 +30,7 @@ from precision_eval.core.workers import call_isolated, use_one_blas_thread
 from precision_eval.fixes import fix_by_id
 from precision_eval.measure.latency import Candidate, compare_latency
 from precision_eval.measure.memory import peak_rss_bytes
-from precision_eval.measure.synthesis import synthesise
+from precision_eval.measure.voice import synthesise
 from precision_eval.stats import PairedRatio
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 

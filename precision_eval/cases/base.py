@@ -7,6 +7,7 @@ This module loads torch only when a case is built.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,3 +165,10 @@ class Case:
         if size not in self.sizes:
             raise unknown_name(f"size of the case '{self.id}':", size, self.sizes)
         return self.make(size, device=device, seed=seed)
+
+
+def built_by(place: str, size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
+    """Build a case by the function at ``module:function``; its module, which loads torch, is imported only here."""
+    module, _, function = place.partition(":")
+    case: BuiltCase = getattr(importlib.import_module(module), function)(size, device=device, seed=seed, **state)
+    return case

@@ -1,55 +1,29 @@
-"""The application that commands register on, and how a command line ends: one line and an exit code for each error."""
+"""What all command lines of this project share: exit codes, one line for each error, and how text is read."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated
 
-import typer
-
-from precision_eval.cli.exit_codes import EXIT_BAD_INPUT, EXIT_CODES_HELP, EXIT_SUITE_FAILED
 from precision_eval.core.errors import PrecisionEvalError
 
-MODEL, TRACK, AUDIO, MAINTAIN = "Your model", "Track changes", "Audio", "Maintain"
-"""Groups of commands in ``--help``."""
+EXIT_DONE = 0
+EXIT_VERDICT = 1
+EXIT_BAD_INPUT = 2
+EXIT_SUITE_FAILED = 3
+EXIT_COULD_NOT_TELL = 4
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
-_TRACEBACK = "PRECISION_EVAL_TRACEBACK"
-
-
-app = typer.Typer(
-    name="precision-eval",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help=(
-        "Which fix for [bold]Expected query, key, and value to have the same dtype[/bold] should I ship, "
-        "and what does it cost in latency, memory, numeric drift and sound?\n\n"
-        "Begin with [cyan]precision-eval run --out runs/first[/cyan]: on two cores it takes some two minutes and ends "
-        "with a report. [cyan]precision-eval list fixes[/cyan] says what is compared."
-    ),
-    epilog=EXIT_CODES_HELP,
+EXIT_CODES_HELP = (
+    "Exit codes: 0 done, or compared and no worse; 1 a verdict says no (worse, a fault, no fix within the limits); "
+    "2 bad input, or an output that cannot be written; 3 the suite itself failed; 4 could not tell; "
+    "130 and 143 stopped by Ctrl-C or SIGTERM, with what was measured kept."
 )
 
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"precision-eval {version('precision-eval')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _global_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Hold the options that come before a command."""
+_TRACEBACK = "PRECISION_EVAL_TRACEBACK"
 
 
 def flowing(text: str) -> str:
@@ -79,6 +53,8 @@ def run_application(app: Callable[[], None], name: str) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - the door of the process: whatever comes here gets its line and code
         if os.environ.get(_TRACEBACK):
+            import traceback
+
             traceback.print_exc()
         _fail(error, name)
 

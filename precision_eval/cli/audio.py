@@ -18,22 +18,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import AUDIO, app, flowing
-from precision_eval.cli.exit_codes import EXIT_VERDICT
+from precision_eval.cli.application import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison
     from audio_metrics.comparison import Align
-    from precision_eval.cli.audio_files import Header
+    from precision_eval.cli.audio_table import Header
 
 PLOT_FORMATS = (".png", ".svg")
 
 Step = Callable[[str], Callable[[float], None]]
 
 
-_HELP = """Compare a recording with its aligned reference, second by second; inspect one; or compare two folders.
-
+HELP = """\
 EST is what a fix, a codec or a vocoder made of the very sound in REF: same length, same sample rate, mono. Nothing is
 resampled, normalised, trimmed or warped. An hour takes under half a minute, and no more memory than a minute does.
 
@@ -65,7 +63,6 @@ class Alignment(StrEnum):
     lag = "lag"
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=AUDIO)
 def audio(
     reference: Annotated[
         Path, typer.Argument(metavar="REF", help="Audio file, mono: what it should sound like. Or a folder of such.")
@@ -114,8 +111,7 @@ def audio(
 
 def _inspect(path: Path, *, as_json: bool) -> bool:
     from audio_metrics import inspect_file
-    from precision_eval.cli.audio_files import read_header
-    from precision_eval.cli.audio_table import print_inspection
+    from precision_eval.cli.audio_table import print_inspection, read_header
 
     header = read_header("signal", path)
     with _steps(1) as step:
@@ -131,8 +127,7 @@ def _compare(
     reference: Path, estimate: Path, *, noise_floor: Path | None, as_json: bool, plot: Path | None, align: Align | None
 ) -> bool:
     from audio_metrics import compare_files
-    from precision_eval.cli.audio_files import check_headers
-    from precision_eval.cli.audio_table import print_comparison
+    from precision_eval.cli.audio_table import check_headers, print_comparison
 
     headers = check_headers(reference, estimate, noise_floor)
     pictures = None
@@ -164,8 +159,7 @@ def _compare(
 def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: Align | None) -> bool:
     from audio_metrics import compare_files
     from audio_metrics.errors import AudioMetricsError
-    from precision_eval.cli.audio_files import pairs_of
-    from precision_eval.cli.audio_table import print_folder
+    from precision_eval.cli.audio_table import pairs_of, print_folder
 
     pairs, alone = pairs_of(reference, estimate)
     results: list[tuple[str, AudioComparison | str]] = []

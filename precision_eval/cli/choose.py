@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import MODEL, app, flowing, split
-from precision_eval.cli.exit_codes import EXIT_COULD_NOT_TELL, EXIT_VERDICT
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from precision_eval.results.choose import Answer, Choice
 
 NARROW = 105
 """Columns below which the table leaves out what it can."""
 
-_HELP = """Say which fix to take, from the records of a run: the answer first, then why and what would change it.
-
+HELP = """\
 A fix is eligible where it runs and surely keeps every limit; what lies within noise of a limit is said to. Among these,
 [bold]quality[/bold] takes the smallest drift, [bold]speed[/bold] the least time, and [bold]balanced[/bold] the smallest
 log2(time) + log2(drift) / 13: a factor 2 in time for 13 bits of drift, the rate at which float32 → float16 trades them.
@@ -57,28 +54,28 @@ class Policy(StrEnum):
     speed = "speed"
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+MaxMemory = Annotated[str | None, typer.Option(help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's.")]
+Length = Annotated[
+    int | None, typer.Option(min=1, help="Positions of attention: the nearest size, or that place in the sweep.")
+]
+MemoryPlan = Annotated[Path | None, typer.Option(help="File of `precision-eval plan --json`: memory from it.")]
+
+
 def choose(
     run_dir: options.RunFolder,
     policy: Annotated[Policy, typer.Option(help="quality, balanced or speed.")] = Policy.balanced,
     max_drift: Annotated[float | None, typer.Option(help="Largest relative error to float64, such as 1e-3.")] = None,
-    max_memory: Annotated[
-        str | None, typer.Option(help="Such as 2GiB or 800MiB; 0.6x is a ratio to full_float32's.")
-    ] = None,
+    max_memory: MaxMemory = None,
     min_speed: Annotated[float | None, typer.Option(help="Ratio to full_float32; above 1 is faster.")] = None,
     case: options.Case = None,
     size: options.Size = None,
     mode: options.Mode = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:i or mps.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that it was measured with.")] = None,
-    length: Annotated[
-        int | None, typer.Option(min=1, help="Positions of attention: the nearest size, or that place in the sweep.")
-    ] = None,
+    length: Length = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Rows, those of guidance included.")] = None,
     sweep: Annotated[Path | None, typer.Option(help="Folder of `precision-eval sweep`: time at --length.")] = None,
-    memory_plan: Annotated[
-        Path | None, typer.Option(help="File of `precision-eval plan --json`: memory from it.")
-    ] = None,
+    memory_plan: MemoryPlan = None,
     as_json: options.Json = False,
 ) -> None:
     """Choose and print."""
@@ -135,14 +132,25 @@ def _show(reply: Answer) -> None:
 
 
 def _show_one(choice: Choice, console: Console) -> None:
-    from precision_eval.report.choice_text import change_lines, doubt_lines, facts, headline, not_running
+    from precision_eval.core.table import Table, print_table
+    from precision_eval.report.choice_text import (
+        COLUMNS,
+        change_lines,
+        doubt_lines,
+        facts,
+        headline,
+        not_running,
+        table_rows,
+    )
 
     console.print(headline(choice), style="bold", highlight=False, markup=False)
     console.print(f"{choice.group.title}; policy {choice.policy}", style="dim", highlight=False, markup=False)
     if choice.fix is not None:
         _line(console, f"{choice.fix}: {facts(choice.group, choice.fix)}")
     if choice.group.curing:
-        console.print(_table(choice, short=console.width < NARROW))
+        rows = table_rows(choice, short=console.width < NARROW)
+        kinds = tuple("chosen" if row[0] == choice.fix else "" for row in rows)
+        print_table(Table(columns=COLUMNS, rows=tuple(rows), kinds=kinds), console)
     parts = {
         "would change it": change_lines(choice),
         "does not run": [text] if (text := not_running(choice)) else [],
@@ -160,19 +168,3 @@ def _line(console: Console, text: str) -> None:
 
     name, colon, rest = text.partition(": ")
     console.print(f"[bold]{escape(name)}[/bold]{colon}{escape(rest)}" if colon else escape(text), highlight=False)
-
-
-def _table(choice: Choice, *, short: bool) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from precision_eval.report.choice_text import COLUMNS, table_rows
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in COLUMNS:
-        table.add_column(name, no_wrap=bool(name))
-    for row in table_rows(choice, short=short):
-        chosen = row[0] == choice.fix
-        table.add_row(*map(escape, row), style="bold" if chosen else "")
-    return table

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import TRACK, app, flowing, split
-from precision_eval.cli.exit_codes import EXIT_VERDICT
+from precision_eval.cli.application import EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError, unknown_name
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from precision_eval.cases.systems import Case
     from precision_eval.results.expectations import Expectation, ExpectationChange, ExpectationDifference, Table
 
-_HELP = """Run every fix on every case at its smallest size, and hold the statuses to the recorded table.
-
+HELP = """\
 The table says, per torch version, what passes and what raises with which message; [cyan]--changes[/cyan] prints where
 a status turns over with the version. Exit code 1 where this torch does otherwise than recorded.
 
@@ -36,7 +34,6 @@ a status turns over with the version. Exit code 1 where this torch does otherwis
 """
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=TRACK)
 def expect(
     case: options.Case = None,
     mode: Annotated[

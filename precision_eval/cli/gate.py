@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import TRACK, app, flowing, split
-from precision_eval.cli.exit_codes import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError, RecordError
 
 if TYPE_CHECKING:
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"regression": EXIT_VERDICT, "could not tell": EXIT_COULD_NOT_TELL, "no regression": EXIT_DONE}
 
-_HELP = """Compare a change with what it is based on, and fail where it is worse beyond a margin.
-
+HELP = """\
 With [cyan]--base[/cyan] and [cyan]--head[/cyan], commits of your repository or folders, both versions of a case are
 imported by one process, on the same tensors, and timed in turn: a slowdown of a per cent or two is found in about a
 minute for ten fixes. Your checkout is not touched.
@@ -77,7 +75,6 @@ Require = Annotated[
 ]
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=TRACK)
 def gate(
     stored_base: Stored = None,
     stored_head: Stored = None,

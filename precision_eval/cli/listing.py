@@ -10,7 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import MAINTAIN, app
+
+HELP = """[bold]Examples[/bold]
+
+[cyan]precision-eval list fixes[/cyan]
+
+[cyan]precision-eval list devices[/cyan]  which formats are native and which are only emulated
+"""
 
 
 class What(StrEnum):
@@ -22,15 +28,6 @@ class What(StrEnum):
     measures = "measures"
 
 
-@app.command(
-    name="list",
-    rich_help_panel=MAINTAIN,
-    help=(
-        "Explain the fixes, cases, devices or measures, each with its source.\n\n"
-        "[bold]Examples[/bold]\n\n[cyan]precision-eval list fixes[/cyan]\n\n"
-        "[cyan]precision-eval list devices[/cyan]  which formats are native and which are only emulated"
-    ),
-)
 def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: options.Json = False) -> None:
     """List a registry."""
     readers = {What.fixes: _fixes, What.cases: _cases, What.devices: _devices, What.measures: _measures}

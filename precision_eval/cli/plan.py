@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import MODEL, app, flowing, split
+from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from precision_eval.fixes.catalog import Fix
     from precision_eval.studies.memory.devices import Capability
 
-_HELP = """Add up the memory that a model needs under each fix, and the largest length that fits.
-
+HELP = """\
 Weights, KV cache, and what a call holds at its peak: the model's real classes run on tensors that have shapes but no
 memory, so no weights are loaded. Totals are a range, as kernels take scratch memory that differs between machines. A
 plan that does not fit is a result.
@@ -34,31 +33,32 @@ plan that does not fit is a result.
 """
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+Model = Annotated[str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a Hugging Face config.json.")]
+WeightsDtype = Annotated[str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")]
+Length = Annotated[
+    int | None,
+    typer.Option(min=1, help="Positions of the cache, tokens of an encoder; [dim]default: the model's own[/dim]"),
+]
+DeviceMemory = Annotated[str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")]
+PlannedDevice = Annotated[
+    str | None, typer.Option(help="p100, v100, t4, a100, h100, cpu, cuda, mps or auto: formats and memory.")
+]
+MathAttention = Annotated[
+    bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")
+]
+
+
 def plan(
-    model: Annotated[
-        str, typer.Option(help="metavoice-1b, dia-1.6b, t5-xxl, or a Hugging Face config.json.")
-    ] = "metavoice-1b",
-    dtype: Annotated[
-        str, typer.Option(help="Of the weights: as_shipped, float16, bfloat16 or float32.")
-    ] = "as_shipped",
+    model: Model = "metavoice-1b",
+    dtype: WeightsDtype = "as_shipped",
     kv_dtype: Annotated[str, typer.Option(help="Of a decoder's KV cache, likewise.")] = "as_shipped",
     batch: Annotated[int, typer.Option(min=1, help="Sequences, before guidance doubles them.")] = 1,
-    length: Annotated[
-        int | None,
-        typer.Option(min=1, help="Positions of the cache, tokens of an encoder; [dim]default: the model's own[/dim]"),
-    ] = None,
+    length: Length = None,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens per call of a decoder: 1 is decode, more is prefill.")] = 1,
-    device_memory: Annotated[
-        str | None, typer.Option(help="Such as 16GiB; gives the largest length that fits.")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="p100, v100, t4, a100, h100, cpu, cuda, mps or auto: formats and memory.")
-    ] = None,
+    device_memory: DeviceMemory = None,
+    device: PlannedDevice = None,
     fix: options.Fix = None,
-    math_attention: Annotated[
-        bool, typer.Option("--math-attention", help="Plan for the plain kernel, which stores all scores.")
-    ] = False,
+    math_attention: MathAttention = False,
     as_json: options.Json = False,
 ) -> None:
     """Plan and print; a plan that does not fit is a result, not an error."""
@@ -71,9 +71,8 @@ def plan(
     from precision_eval.studies.memory.plan import device_lines, parse_bytes, plan_notes, plan_table
 
     candidates, planned, capability = _fixes(fix), planned_model(model), _capability(device)
-    memory = capability.memory_bytes if capability else None
-    if device_memory is not None:
-        memory = parse_bytes(device_memory)
+    own_memory = capability.memory_bytes if capability else None
+    memory = own_memory if device_memory is None else parse_bytes(device_memory)
     slots = planned.default_length if length is None else length
     call = PlannedCall(dtype=dtype, kv_dtype=kv_dtype, batch=batch, length=slots, tokens=tokens)
     on_cpu = capability is not None and capability.kind == "cpu"
@@ -84,18 +83,10 @@ def plan(
     choices = [choose_format(known) for known in ([capability] if capability else DEVICES)]
     parameters = planner.parameter_count(call)
     if as_json:
-        document = {
-            "model": planned.name,
-            "source": planned.source,
-            "parameters": parameters,
-            **asdict(call),
-            "rows": batch * planned.guidance_rows,
-            "device": device,
-            "device_memory_bytes": memory,
-            "fixes": [plan.to_dict() for plan in plans],
-            "formats": [choice.to_dict() for choice in choices],
-        }
-        print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+        head = {"model": planned.name, "source": planned.source, "parameters": parameters, **asdict(call)}
+        rows = {"rows": batch * planned.guidance_rows, "device": device, "device_memory_bytes": memory}
+        lists = {"fixes": [plan.to_dict() for plan in plans], "formats": [choice.to_dict() for choice in choices]}
+        print(json.dumps(head | rows | lists, indent=1, ensure_ascii=False, allow_nan=False))
         return
     out = Console(emoji=False)
     out.print(f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}", highlight=False, soft_wrap=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import MODEL, app, flowing
 from precision_eval.core.errors import ParameterError, RecordError
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 VERSIONS_NAME = "torch-versions"
 """Folder beside a run where ``torch-sweep`` leaves its results unless told otherwise."""
 
-_HELP = """Print the answer of a run, and write figures, results.csv, report.md and report.html from the records alone.
-
+HELP = """\
 The HTML report is one file that needs no network: the answer first, then charts that show their records, players of
 every fix where the audio files are there, statuses and messages.
 
@@ -60,7 +58,6 @@ class Printing:
         return Console(stderr=self.quiet or self.as_json, quiet=self.silent, emoji=False)
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
 def report(
     run_dir: options.RunFolder,
     torch_versions: Annotated[

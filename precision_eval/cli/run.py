@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 import signal
 import sys
@@ -19,19 +20,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.admission import Admitted, admit, with_plugins
-from precision_eval.cli.application import MODEL, app, flowing, split
-from precision_eval.cli.exit_codes import EXIT_INTERRUPTED, EXIT_TERMINATED
+from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_TERMINATED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.targets import RUN_DIR, is_target, plugins
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from precision_eval.cases.own import OwnCase
-    from precision_eval.core.cells import Cell
+    from precision_eval.core.cells import Cell, Options
     from precision_eval.core.errors import RecordError
     from precision_eval.core.records import Record, RecordFile
+    from precision_eval.measure.admission import AdmittedCandidate, AdmittedCase
     from precision_eval.report.loading import LoadedRun
     from precision_eval.run.executor import IsolatedExecutor
     from precision_eval.run.plan import Plan, Selection
@@ -41,8 +42,7 @@ _CHECKPOINT_SIZES = {"bfloat16": "bfloat16-checkpoint"}
 _WIDTHS = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 _TWINS = {"drift": 8.0, "sampler": 8.0}  # bytes per parameter of a float64 model
 
-_HELP = """Measure fixes on cases, record the results, and write the report.
-
+HELP = """\
 A run that was stopped goes on where it stopped: give the same command again.
 
 It ends with one table per case: result, time ratio, memory, drift, sound; the fix to take in bold, ties marked ≈.
@@ -80,6 +80,13 @@ class Tier:
     all_sizes: bool = False
     modes: tuple[str, ...] | None = None
     leaves_out: tuple[str, ...] = ()
+
+    def options(self, **given: Any) -> Options:
+        """Return the options of a run: what was given, else the tier's own."""
+        from precision_eval.core.cells import Options
+
+        own = {name: getattr(self, name) for name in ("minutes", "streams", "steps", "budget_s")}
+        return Options(**own | {name: value for name, value in given.items() if value is not None})
 
 
 QUICK = Tier(
@@ -119,77 +126,81 @@ class Execution:
     candidates: tuple[str, ...] = ()
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FACTORY]...",
+        help="Your own case: file.py:function or package.module:function, which returns (model, inputs) or an OwnCase.",
+    ),
+]
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Your own fix: file.py:name, a callable that changes a model or a Fix, beside those of --fix.",
+    ),
+]
+MeasureNames = Annotated[
+    list[str] | None, typer.Option(help="Names or globs; see [cyan]list measures[/cyan]; [dim]default: all[/dim]")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
+    ),
+]
+SdpaBackends = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
+        "commas to have each. What has no such kernel is unsupported; where one is pinned, measures of the voice "
+        "alone are left out."
+    ),
+]
+PinnedTf32 = Annotated[
+    Tf32 | None,
+    typer.Option(
+        help="TF32 for float32 on CUDA; where it is set, measures of the voice alone are left out. "
+        "[dim]Default: as torch has it.[/dim]"
+    ),
+]
+Thorough = Annotated[bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")]
+Streams = Annotated[
+    int | None, typer.Option(min=1, help="Parallel streams of drift and divergence; [dim]default: 16[/dim]")
+]
+StoredDtype = Annotated[CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")]
+
+
 def run(
-    target: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FACTORY]...",
-            help="Your own case: file.py:function or package.module:function, which returns (model, inputs) or an "
-            "OwnCase.",
-        ),
-    ] = None,
-    candidate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Your own fix: file.py:name, a callable that changes a model or a Fix, beside those of --fix.",
-        ),
-    ] = None,
+    target: Targets = None,
+    candidate: Candidates = None,
     out: options.Out = Path("runs/latest"),
     case: options.Case = None,
     fix: options.Fix = None,
     mode: options.Mode = None,
     device: options.Device = "auto",
     size: options.Size = None,
-    measure: Annotated[
-        list[str] | None, typer.Option(help="Names or globs; see [cyan]list measures[/cyan]; [dim]default: all[/dim]")
-    ] = None,
+    measure: MeasureNames = None,
     quick: options.Quick = False,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="Every size, more of everything; for publication.")
-    ] = False,
+    thorough: Thorough = False,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Audio per fix; [dim]default: 0.25[/dim]")] = None,
-    streams: Annotated[
-        int | None, typer.Option(min=1, help="Parallel streams of drift and divergence; [dim]default: 16[/dim]")
-    ] = None,
+    streams: Streams = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Frames of 20 ms per stream; [dim]default: 50[/dim]")] = None,
     budget: options.Budget = None,
     processes: options.Processes = None,
     threads: options.Threads = 1,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Untimed cells at a time; [dim]default: cores / threads, 1 on a GPU and at size full[/dim]"
-        ),
-    ] = None,
+    workers: Workers = None,
     seed: options.Seed = 0,
-    sdpa_backend: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Pin attention to math, flash, efficient or cudnn; any is torch's choice. Repeat or separate by "
-            "commas to have each. What has no such kernel is unsupported; where one is pinned, measures of the voice "
-            "alone are left out."
-        ),
-    ] = None,
-    tf32: Annotated[
-        Tf32 | None,
-        typer.Option(
-            help="TF32 for float32 on CUDA; where it is set, measures of the voice alone are left out. "
-            "[dim]Default: as torch has it.[/dim]"
-        ),
-    ] = None,
+    sdpa_backend: SdpaBackends = None,
+    tf32: PinnedTf32 = None,
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds that one cell may take.")] = 900.0,
-    checkpoint_dtype: Annotated[
-        CheckpointDtype, typer.Option(help="float32 as shipped; bfloat16 makes half storage lossless.")
-    ] = CheckpointDtype.float32,
+    checkpoint_dtype: StoredDtype = CheckpointDtype.float32,
     verbose: options.Verbose = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
     open_report: options.OpenReport = False,
 ) -> None:
     """Measure, record, report."""
-    from precision_eval.core.cells import Options
     from precision_eval.run.plan import Selection, checked_device
 
     if any(name.startswith("live:") for name in (*(target or ()), *(case or ()))):
@@ -204,14 +215,8 @@ def run(
         sizes=None if size is None else split(size),
         device=checked_device(device),
         threads=threads,
-        options=Options(
-            minutes=minutes or tier.minutes,
-            streams=streams or tier.streams,
-            steps=steps or tier.steps,
-            budget_s=budget or tier.budget_s,
-            processes=processes or 1,
-            seed=seed,
-            tf32=None if tf32 is None else tf32.value,
+        options=tier.options(
+            minutes=minutes, streams=streams, steps=steps, budget_s=budget, processes=processes, seed=seed, tf32=tf32
         ),
         sdpa_backends=split(sdpa_backend),
     )
@@ -341,6 +346,77 @@ def evaluate(
     return load(Path(out))
 
 
+@dataclass(frozen=True)
+class Admitted:
+    """What has been seen of cases and candidates from outside."""
+
+    cases: tuple[AdmittedCase, ...] = ()
+    candidates: tuple[AdmittedCandidate, ...] = ()
+
+
+def admit(
+    selection: Selection,
+    candidates: tuple[str, ...],
+    console: Console,
+    *,
+    plan_without: Callable[[], Plan],
+    timeout_s: float,
+    run_dir: Path,
+) -> Admitted:
+    """Call what comes from outside once, in a process of its own.
+
+    Candidates are tried on the first target, or else on the first cell of `plan_without`, the plan without them.
+    """
+    from precision_eval.cases.own import SIZE
+    from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
+
+    targets = tuple(name for name in selection.cases or () if is_target(name))
+    if not targets and not candidates:
+        return Admitted()
+    if targets:
+        subject = (targets[0], SIZE)
+    else:
+        cell = plan_without().cells[0]
+        subject = (cell.case, cell.size)
+    with console.status("calling the factory"):
+        try:
+            admitted_cases, admitted_candidates = call_isolated(
+                _admitted,
+                targets,
+                candidates,
+                subject,
+                selection.device,
+                selection.options.seed,
+                str(run_dir.resolve()),
+                timeout_s=timeout_s,
+            )
+        except WorkerRaisedError as error:
+            raise error.__cause__ or error from None
+        except WorkerError as error:
+            names = " and ".join((*targets, *candidates))
+            raise ParameterError(f"calling {names} once: {error}; expected that it returns") from error
+    return Admitted(tuple(admitted_cases), tuple(admitted_candidates))
+
+
+def _admitted(*arguments: Any) -> Any:
+    from precision_eval.measure.admission import admitted  # which loads torch, in a process of its own alone
+
+    *given, os.environ[RUN_DIR] = arguments
+    return admitted(*given)
+
+
+def with_plugins(selection: Selection, candidates: tuple[str, ...]) -> tuple[Selection, tuple[str, ...]]:
+    """Put places in the stead of names that installed packages have given to cases and fixes."""
+    cases, fixes = plugins("precision_eval.cases"), plugins("precision_eval.fixes")
+    own = tuple(fixes[name] for name in selection.fixes if name in fixes)
+    chosen = replace(
+        selection,
+        cases=None if selection.cases is None else tuple(cases.get(name, name) for name in selection.cases),
+        fixes=tuple(name for name in selection.fixes if name not in fixes),
+    )
+    return chosen, (*own, *(fixes.get(name, name) for name in candidates))
+
+
 def plan_of(selection: Selection, tier: Tier, checkpoint_dtype: str, device: str, own: Admitted | None = None) -> Plan:
     """Work a selection out into cells on a device; a tier or a checkpoint decides the sizes where none was named."""
     from precision_eval.cases.own import case_of
@@ -401,11 +477,13 @@ def _measure(
     """Start workers, describe the environment, and run the plan."""
     from precision_eval.cli.progress import progress_on
     from precision_eval.core.environment import collect, store_environment
-    from precision_eval.run.executor import IsolatedExecutor
+    from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
     from precision_eval.run.runner import run_plan
 
     workers = execution.workers or _default_workers(draft)
-    with IsolatedExecutor(workers, timeout_s=execution.timeout_s, preload=_preload(draft)) as executor:
+    with IsolatedExecutor(
+        workers, timeout_s=execution.timeout_s, preload=modules_to_preload(compiled=bool(draft.compiled))
+    ) as executor:
         environment = _described(executor, collect, draft.cells[0].device, console)
         device = str(environment["device"]["name"])
         executor.memory_limit_bytes = _memory_limit_bytes(device)
@@ -432,13 +510,6 @@ def _described(executor: IsolatedExecutor, collect: Any, device: str, console: C
         executor.submit(check_device, device).result()
         environment: dict[str, Any] = executor.submit(collect, device).result()
     return environment
-
-
-def _preload(draft: Plan) -> tuple[str, ...]:
-    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
-    if Path("/dev/nvidiactl").exists():
-        return ("torch",)
-    return ("torch", "torch._dynamo", *(("precision_eval.run.warm_compiler",) if draft.compiled else ()))
 
 
 def _default_workers(draft: Plan) -> int:

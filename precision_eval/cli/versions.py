@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import TRACK, app, flowing, split
+from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"passed": "green", "raised": "red", "failed": "red", "non_finite": "red", "unexplained": "yellow"}
 
-_HELP = """Show what torch releases changed: status, drift, latency and memory of each fix, version by version.
-
+HELP = """\
 Reads asv's results. Bytes repeat exactly, so any change of theirs is real; drift does too, but of one seed, so a small
 change counts only where several seeds were measured. Latency ratios are judged against the spread between processes, at
 a false discovery rate of 5 % over all fixes of a case, and against what sessions differ by; each change has its
@@ -40,7 +39,6 @@ terminal, Markdown in a pipe.
 """
 
 
-@app.command(help=flowing(_HELP), rich_help_panel=TRACK)
 def versions(
     results: options.AsvResults = None,
     case: options.Case = None,

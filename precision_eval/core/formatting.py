@@ -151,12 +151,6 @@ def percent_change(ratio: float | None, *, decimals: int = 2) -> str:
     return f"{'' if text.startswith('−') else '+'}{text} %"
 
 
-def rate_text(rate: float, low: float, high: float, *, decimals: int = 1) -> str:
-    """Write a rate with its interval, all in per cent: ``90.0 % [59.6, 98.2]``."""
-    ends = (fixed(100.0 * end, decimals=decimals) for end in (low, high))
-    return with_interval(percent(rate, decimals=decimals), *ends)
-
-
 def range_text(values: Sequence[float], *, write: Callable[[float], str]) -> str:
     """Write ``least to largest``, or the one value where both read the same."""
     low, high = write(min(values)), write(max(values))
@@ -209,11 +203,6 @@ def visible(text: str) -> str:
 
 def _is_control(char: str) -> bool:
     return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def decade_floor(value: float) -> float:
-    """Return the power of ten at or below a positive `value`."""
-    return float(10.0 ** math.floor(math.log10(value)))
 
 
 _UNIT_SUFFIXES = ("_dbfs", "_db_per_octave", "_db_per_min", "_db", "_hz", "_s", "_cents", "_ppm", "_bits", "_per_min")

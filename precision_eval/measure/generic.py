@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,13 @@ import torch
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.cells import Cell, Outcome, cause_of, failed, failure_of, is_out_of_memory, passed
-from precision_eval.core.errors import CandidateError, MeasurementError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.errors import (
+    CandidateError,
+    MeasurementError,
+    ParameterError,
+    PrecisionEvalError,
+    UnsupportedError,
+)
 from precision_eval.core.formats import support
 from precision_eval.core.workers import WorkerError, call_isolated
 from precision_eval.fixes.apply import AppliedFix, PinnedFix
@@ -108,14 +114,65 @@ def _measuring(fix: str, what: str) -> Iterator[None]:
 
 def sampler(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Run the model's sampler alone, in the dtypes in which a fix leaves the logits and the speaker embedding."""
-    from precision_eval.measure.sampler import sampler_drift
-
     fix, built = _only_fix(cell), _built(cell)
     with _applied(cell, fix, BuiltCase(copy.deepcopy(built.model), built.inputs)) as call:
         _, speaker, _ = inputs = call.prepare(built.inputs)
         logits = call(*inputs)[0]
     with _measuring(fix, "sampler"):
         return [passed(fix, sampler_drift(built, logits.dtype, settings=speaker.dtype).to_dict())]
+
+
+@dataclass(frozen=True)
+class SamplerDrift:
+    """A sampler in one dtype against float64, over the positions of a call."""
+
+    dtype: str
+    settings_dtype: str
+    positions: int
+    changed_nucleus: float
+    total_variation: float
+    kept: float
+    kept_in_float64: float
+    cast_changed_nucleus: float
+    cast_total_variation: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a record."""
+        return asdict(self)
+
+
+def sampler_drift(built: BuiltCase, dtype: torch.dtype, *, settings: torch.dtype | None = None) -> SamplerDrift:
+    """Run a MetaVoice case's sampler alone, on the float64 twin's logits, in a dtype and in float64.
+
+    MetaVoice keeps guidance, softmax and the cumulative sum of top-p in the model's precision
+    (``fam/llm/fast_inference_utils.py``), so that its nucleus moves even where attention is perfect. Every position of
+    a call is a draw of its own; shares and means are over them.
+    """
+    from precision_eval.cases.systems.metavoice_model import MetaVoice, sampler_rounding
+
+    if not isinstance(built.model, MetaVoice):
+        raise ParameterError(f"{type(built.model).__name__} has no sampler of its own; the metavoice cases have")
+    with torch.no_grad():
+        inputs = (x.double() if x.is_floating_point() else x for x in built.inputs)
+        logits = built.model.in_float64()(*inputs)[0]  # (2, s, V)
+        found = [
+            sampler_rounding(logits[:, [s]], dtype=dtype, settings=settings).to_dict() for s in range(logits.shape[1])
+        ]
+
+    def mean(name: str) -> float:
+        return sum(float(one[name]) for one in found) / len(found)
+
+    return SamplerDrift(
+        dtype=str(dtype).removeprefix("torch."),
+        settings_dtype=str(settings or dtype).removeprefix("torch."),
+        positions=len(found),
+        changed_nucleus=sum(one["boundary_flips"] > 0 for one in found) / len(found),
+        total_variation=mean("total_variation"),
+        kept=mean("kept"),
+        kept_in_float64=mean("kept_in_float64"),
+        cast_changed_nucleus=sum(one["input_cast_flips"] > 0 for one in found) / len(found),
+        cast_total_variation=mean("input_cast_total_variation"),
+    )
 
 
 def memory(cell: Cell, run_dir: Path) -> list[Outcome]:

@@ -55,15 +55,23 @@ _PADDINGS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class _Rules:
-    """How a comparison is judged."""
+    """How calls are compared: the parameters of :func:`compare_latency`, and the candidates that get a verdict."""
 
     baseline: str
     margin: float
+    device: str
+    seed: int
+    cache: Cache
+    graph: bool
+    noise_floor: bool | Candidate
     error_rate: float
     confidence: float
-    seed: int
-    threads: int
-    judged: tuple[str, ...]
+    stop_early: bool
+    check: bool
+    threads: int | None
+    block_s: float
+    min_rounds: int
+    judged: tuple[str, ...] = ()
 
     def errors(self, look: int, looks: tuple[float, ...]) -> tuple[float, float]:
         """Errors that one candidate may spend at a look: on a direction, on equivalence."""
@@ -163,91 +171,63 @@ def compare_latency(
     'slower'
     """
     _check_numbers(budget_s=budget_s, margin=margin, error_rate=error_rate, processes=processes)
-    options: dict[str, Any] = {
-        "baseline": baseline,
-        "margin": margin,
-        "device": device,
-        "seed": seed,
-        "cache": cache,
-        "graph": graph,
-        "noise_floor": noise_floor,
-        "error_rate": error_rate,
-        "confidence": confidence,
-        "stop_early": stop_early,
-        "check": check,
-        "threads": threads,
-        "block_s": block_s,
-        "min_rounds": min_rounds,
-    }
-    if processes == 1:
-        return _compare_here(candidates, budget_s=budget_s, timer=timer, **options)
-    if timer is not None or isinstance(noise_floor, Candidate):
-        raise ParameterError("a timer or a noise floor of your own cannot be sent to other processes; use processes=1")
-    return _compare_in_processes(candidates, processes=processes, budget_s=budget_s, options=options)
-
-
-def _compare_here(
-    candidates: Candidates | Callable[[], Candidates],
-    *,
-    baseline: str,
-    budget_s: float,
-    margin: float,
-    device: str,
-    seed: int,
-    cache: Cache,
-    graph: bool,
-    noise_floor: bool | Candidate,
-    error_rate: float,
-    confidence: float,
-    stop_early: bool,
-    check: bool,
-    timer: Timer | None,
-    threads: int | None,
-    block_s: float,
-    min_rounds: int,
-) -> dict[str, PairedRatio]:
-    """Compare in this process."""
-    named = _named(candidates() if callable(candidates) else candidates, baseline)
-    end_s = time.perf_counter() + budget_s
-    if len(named) < 2 and not noise_floor:
-        raise ParameterError(
-            f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
-        )
-    timer = timer or timer_for(device, cache=cache)
-    named = _ready(named, timer, baseline=baseline, noise_floor=noise_floor, check=check, graph=device if graph else "")
     rules = _Rules(
         baseline=baseline,
         margin=margin,
+        device=device,
+        seed=seed,
+        cache=cache,
+        graph=graph,
+        noise_floor=noise_floor,
         error_rate=error_rate,
         confidence=confidence,
-        seed=seed,
-        threads=_threads() if threads is None else threads,
-        judged=tuple(name for name in named if name != baseline),
+        stop_early=stop_early,
+        check=check,
+        threads=threads,
+        block_s=block_s,
+        min_rounds=min_rounds,
     )
-    rounds = sized_rounds(named, timer, baseline=baseline, block_s=block_s, seed=seed)
-    looks = LOOKS if stop_early else (1.0,)
-    look = _measure(rounds, rules, looks, end_s=end_s, min_rounds=min_rounds)
+    if processes == 1:
+        return _compare_here(candidates, rules, budget_s=budget_s, timer=timer)
+    if timer is not None or isinstance(noise_floor, Candidate):
+        raise ParameterError("a timer or a noise floor of your own cannot be sent to other processes; use processes=1")
+    return _compare_in_processes(candidates, rules, processes=processes, budget_s=budget_s)
+
+
+def _compare_here(
+    candidates: Candidates | Callable[[], Candidates], rules: _Rules, *, budget_s: float, timer: Timer | None = None
+) -> dict[str, PairedRatio]:
+    """Compare in this process."""
+    baseline = rules.baseline
+    named = _named(candidates() if callable(candidates) else candidates, baseline)
+    end_s = time.perf_counter() + budget_s
+    if len(named) < 2 and not rules.noise_floor:
+        raise ParameterError(
+            f"'{baseline}' is the only candidate; give another to compare with it, or noise_floor=True"
+        )
+    timer = timer or timer_for(rules.device, cache=rules.cache)
+    named = _ready(named, timer, rules)
+    threads = _threads() if rules.threads is None else rules.threads
+    rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
+    rounds = sized_rounds(named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed)
+    looks = LOOKS if rules.stop_early else (1.0,)
+    look = _measure(rounds, rules, looks, end_s=end_s)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
 
 
-def _ready(
-    named: dict[str, Candidate],
-    timer: Timer,
-    *,
-    baseline: str,
-    noise_floor: bool | Candidate,
-    check: bool,
-    graph: str,
-) -> dict[str, Candidate]:
-    """Make sure that each candidate can be timed; add the noise floor; capture graphs on the device `graph`, if any."""
-    for name, candidate in named.items() if check else ():
+def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str, Candidate]:
+    """Make sure that each candidate can be timed; add the noise floor; capture graphs where they are asked for."""
+    for name, candidate in named.items() if rules.check else ():
         check_candidate(name, candidate)
-    if isinstance(noise_floor, Candidate):
-        named[_NOISE_FLOOR] = noise_floor
-    elif noise_floor:
-        named[_NOISE_FLOOR] = own_copy(baseline, named[baseline])
-    if graph:
-        named = {name: Candidate(graph_replay(one.call, device=graph), one.block) for name, one in named.items()}
+    if isinstance(rules.noise_floor, Candidate):
+        named[_NOISE_FLOOR] = rules.noise_floor
+    elif rules.noise_floor:
+        named[_NOISE_FLOOR] = own_copy(rules.baseline, named[rules.baseline])
+    if rules.graph:
+        named = {
+            name: Candidate(graph_replay(candidate.call, device=rules.device), candidate.block)
+            for name, candidate in named.items()
+        }
     for name, candidate in named.items():
         if name != _NOISE_FLOOR:
             check_resolvable(name, candidate, timer)
@@ -290,7 +270,7 @@ def _threads() -> int:
     return int(torch.get_num_threads()) if torch is not None else 1
 
 
-def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: float, min_rounds: int) -> int:
+def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: float) -> int:
     """Add rounds until everything is settled or the time is up; return the index of the last look.
 
     The statistics at the end take time too, in proportion to the rounds: they are timed on the first part of the
@@ -298,12 +278,12 @@ def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: 
     """
     student_quantile(0.5, 1.0)  # imports scipy, which is not part of what is timed
     left_s = end_s - time.perf_counter()
-    rounds.run_until(_FIRST_PART * left_s, min_rounds=min_rounds)
+    rounds.run_until(_FIRST_PART * left_s, min_rounds=rules.min_rounds)
     part = min(1.0, max(_FIRST_PART, rounds.elapsed_s / left_s)) if left_s > 0.0 else 1.0
     analysis_s = _analysis_s(rounds, rules) / part
     planned_s = left_s - min(1.2 * analysis_s, _MOST_FOR_ANALYSIS * left_s)
     for look, fraction in enumerate(looks):
-        rounds.run_until(fraction * planned_s, min_rounds=min_rounds)
+        rounds.run_until(fraction * planned_s, min_rounds=rules.min_rounds)
         if all(_settled(rounds, rules, name, rules.errors(look, looks)) for name in rules.judged):
             return look
     return len(looks) - 1
@@ -360,7 +340,7 @@ def _result(
         direction_error=errors[0],
         equivalence_error=errors[1],
         calls_per_block=rounds.calls[name],
-        threads=rules.threads,
+        threads=rules.threads or 1,
         clock=clock,
         elapsed_s=rounds.elapsed_s,
         preempted_fraction=taken,
@@ -405,12 +385,10 @@ def take_random_memory(seed: int) -> list[np.ndarray]:
     return [np.ones(int(size), dtype=np.uint8) for size in sizes]
 
 
-def _compare_in_processes(
-    candidates: Any, *, processes: int, budget_s: float, options: Mapping[str, Any]
-) -> dict[str, PairedRatio]:
+def _compare_in_processes(candidates: Any, rules: _Rules, *, processes: int, budget_s: float) -> dict[str, PairedRatio]:
     """Compare in several spawned processes and combine the ratios."""
     try:
-        payload = pickle.dumps((candidates, {**options, "budget_s": budget_s / processes}))
+        payload = pickle.dumps((candidates, rules, budget_s / processes))
     except Exception as error:
         raise ParameterError(
             f"the candidates cannot be sent to a fresh process ({type(error).__name__}: {error}); give a function, "
@@ -434,7 +412,7 @@ def _compared(payload: bytes, index: int) -> dict[str, PairedRatio]:
 
 def _compare_sent(payload: bytes, index: int) -> dict[str, PairedRatio]:
     padding = take_random_memory(index)
-    candidates, options = pickle.loads(payload)  # noqa: S301 - our own parent's bytes
-    ratios = compare_latency(candidates, **{**options, "seed": options["seed"] + index})
+    candidates, rules, budget_s = pickle.loads(payload)  # noqa: S301 - our own parent's bytes
+    ratios = _compare_here(candidates, replace(rules, seed=rules.seed + index), budget_s=budget_s)
     del padding
     return ratios

@@ -1,40 +1,64 @@
 """The measures of decoding and sound, cell by cell: of the voice, and of cases from outside that support them.
 
-Conventions: each function takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells
-need lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its
-record with its SHA-256; the reference's and the noise floor's are made by cells of their own, which come first.
+Conventions: a measure takes a cell and the run's folder and returns one outcome. Tokens and WAVs that later cells need
+lie in the run's folder, named by condition, mode and size, each written whole or not at all and named in its record
+with its SHA-256; the reference's and the noise floor's are made by cells of their own, which come first. All conditions
+get the same prompts and the same Gumbel noise, so the first differing frame is the fix's own doing; steps and samples
+count from the end of the prompt. Codec and vocoder always run in float32 (numpy): what differs between two WAVs is the
+model's doing. V codes, K codebooks, B streams.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+import time
 import zipfile
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from precision_eval.cases.own import own_case
+from precision_eval.cases.own import built, digest_of, own_case
 from precision_eval.cases.systems.voice import CHECKPOINT_DTYPE_OF_SIZE
-from precision_eval.cases.voice.codec import FRAME_RATE_HZ
+from precision_eval.cases.voice.assets import asset_path, load_streams, manifest, original_speech, sha256_of
+from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_CODEBOOKS, SAMPLE_RATE_HZ, Codec
+from precision_eval.cases.voice.conditions import comparator_by_id, noise_seed, opened
+from precision_eval.cases.voice.script import Conditioning, segments_of
+from precision_eval.cases.voice.synthesis import Decoder, Stream, free_run, teacher_forced
+from precision_eval.cases.voice.vocoder import StreamingVocoder
 from precision_eval.core.cells import Cell, Outcome, failed, passed
-from precision_eval.core.files import described, written_whole
+from precision_eval.core.errors import ParameterError, UnsupportedError
+from precision_eval.core.files import UnwritableFileError, described, written_whole
 from precision_eval.core.targets import is_target
-
-if TYPE_CHECKING:
-    from precision_eval.cases.voice.synthesis import Stream
+from precision_eval.measure.decoding import forced_logits, free_running, synthesised
+from precision_eval.stats import bootstrap_interval, kaplan_meier
+from precision_eval.trace.attention import AttentionSharpness, probing
 
 MAX_TEACHER_FORCED_STREAMS = 12  # one per speaker
 PROBE_EVERY_CALLS = 37  # no multiple of the number of layers, so every layer has its turn
+SERIES_BIN_STEPS = 25
+QUANTITIES = ("relative_error", "kl_nats", "total_variation", "top1_flip")
+
+STREAM_PROMPT_FRAMES = 100  # 2 s
+SURVIVAL_POINTS = 60
+
+PROMPT_FRAMES = 200  # 4 s, of a synthesis
+_CHUNK_FRAMES = 100
+_BYTES_PER_SAMPLE = 4
+
+SHORTEST_S = 0.1
+"""Less sound than this has too few windows to be compared."""
 
 
 def _stem(cell: Cell, condition: str) -> str:
     """File name of a condition's tokens or audio; the references always run eager."""
-    from precision_eval.cases.voice.conditions import comparator_by_id
-
     mode = "eager" if comparator_by_id(condition) is not None else cell.mode
     if is_target(cell.case):  # ids hold paths
         name = re.sub(r"[^\w.+-]+", "_", f"{Path(cell.case).name}.{Path(condition).name}.{mode}")
@@ -51,14 +75,13 @@ def _wav_path(cell: Cell, run_dir: Path, condition: str) -> Path:
     return run_dir / "audio" / f"{_stem(cell, condition)}.wav"
 
 
+def _opened(cell: Cell, condition: str, **sizes: int) -> AbstractContextManager[Decoder]:
+    checkpoint = CHECKPOINT_DTYPE_OF_SIZE[cell.size]
+    return opened(condition, mode=cell.mode, device=cell.device, checkpoint_dtype=checkpoint, **sizes)
+
+
 def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Score the original speech, or of a case from outside the reference's own tokens; hold each step to float64's."""
-    from precision_eval.cases.voice.assets import load_streams
-    from precision_eval.cases.voice.conditions import opened
-    from precision_eval.cases.voice.synthesis import teacher_forced
-    from precision_eval.measure.teacher_forced import DriftSeries, summarise
-    from precision_eval.trace.attention import AttentionSharpness, probing
-
     (condition,) = cell.fixes
     if is_target(cell.case):
         return [_own_drift(cell, run_dir, condition)]
@@ -68,14 +91,7 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
     # a compiled graph no longer looks attention up, so there is nothing to probe
     probe = probing(every=PROBE_EVERY_CALLS) if cell.mode == "eager" else nullcontext(AttentionSharpness())
     with (
-        opened(
-            condition,
-            n_streams=len(voices),
-            n_frames=options.steps,
-            mode=cell.mode,
-            device=cell.device,
-            checkpoint_dtype=checkpoint,
-        ) as decoder,
+        _opened(cell, condition, n_streams=len(voices), n_frames=options.steps) as decoder,
         probe as sharpness,
     ):
         series = DriftSeries.collect(teacher_forced(decoder, voices, n_frames=options.steps), truth)
@@ -88,10 +104,6 @@ def teacher_forced_drift(cell: Cell, run_dir: Path) -> list[Outcome]:
 
 
 def _own_drift(cell: Cell, run_dir: Path, condition: str) -> Outcome:
-    from precision_eval.cases.own import built, digest_of
-    from precision_eval.measure.decoding import forced_logits
-    from precision_eval.measure.teacher_forced import DriftSeries, summarise
-
     options, streams = cell.options, min(cell.options.streams, MAX_TEACHER_FORCED_STREAMS)
     case = built(cell.case, cell.size, device=cell.device, seed=options.seed)
     name = f"reference-logits.{digest_of(cell.case, case)[:12]}.{streams}x{options.steps}.torch{torch.__version__}.npz"
@@ -113,10 +125,6 @@ def _reference_logits(
     run_dir: Path, voices: list[Stream], *, n_frames: int, checkpoint_dtype: str
 ) -> list[torch.Tensor]:
     """Float64 logits of the original speech, (B, K, V) per frame; computed once per run and kept in its folder."""
-    from precision_eval.cases.voice.assets import manifest
-    from precision_eval.cases.voice.conditions import opened
-    from precision_eval.cases.voice.synthesis import teacher_forced
-
     weights = manifest()["files"]["voice.safetensors"]["sha256"][:12]
     name = f"reference-logits.{weights}.{checkpoint_dtype}.{len(voices)}x{n_frames}.torch{torch.__version__}.npz"
     path = run_dir / "streams" / name
@@ -141,35 +149,91 @@ def _stored(path: Path) -> dict[str, np.ndarray] | None:
         return None
 
 
+def score_step(logits: Tensor, reference: Tensor) -> dict[str, np.ndarray]:
+    """Compare the logits of one frame; what the reference rules out, at −∞, is ruled out of the comparison.
+
+    Per stream: ``‖l − o‖ / ‖o‖`` over the K·V logits of a frame, ``KL(o ‖ l)`` in nats, total variation ``½ Σ|p − q|``,
+    and whether the most likely token flipped; softmax at temperature 1.
+    """
+    candidate, out = logits.double(), reference.isneginf()
+    log_p, log_q = (
+        values.masked_fill(out, -math.inf).log_softmax(-1).masked_fill(out, 0.0) for values in (reference, candidate)
+    )
+    p, q = (values.exp().masked_fill(out, 0.0) for values in (log_p, log_q))
+    candidate, reference = candidate.masked_fill(out, 0.0), reference.masked_fill(out, 0.0)
+    error = (candidate - reference).flatten(1).norm(dim=1) / reference.flatten(1).norm(dim=1)
+    # Σ p(log p − log q) + q − p is the same KL, without the cancellation that makes tiny values negative
+    kl = (p * (log_p - log_q) + q - p).sum(-1).mean(-1)
+    return {
+        "relative_error": error.numpy(),
+        "kl_nats": kl.clamp_min(0.0).numpy(),
+        "total_variation": (p - q).abs().sum(-1).mul(0.5).mean(-1).numpy(),
+        "top1_flip": (candidate.argmax(-1) != reference.argmax(-1)).double().mean(-1).numpy(),
+    }
+
+
+@dataclass(frozen=True)
+class DriftSeries:
+    """Per-step, per-stream drift: each of :data:`QUANTITIES`, shape (n_steps, B)."""
+
+    values: dict[str, np.ndarray]
+
+    @classmethod
+    def collect(cls, candidate: Iterable[Tensor], reference: Iterable[Tensor]) -> DriftSeries:
+        """Walk two teacher-forced runs side by side, in constant memory but for the scores."""
+        rows = [score_step(logits, truth) for logits, truth in zip(candidate, reference, strict=True)]
+        return cls({name: np.stack([row[name] for row in rows]) for name in QUANTITIES})
+
+    @property
+    def finite(self) -> bool:
+        """Whether every score is a number."""
+        return all(bool(np.isfinite(value).all()) for value in self.values.values())
+
+
+def summarise(series: DriftSeries, *, frame_rate_hz: float, seed: int) -> dict[str, Any]:
+    """Means with 95 % bootstrap intervals over streams, the independent unit, and the course over time."""
+    n_steps, n_streams = series.values["relative_error"].shape
+    data: dict[str, Any] = {"streams": n_streams, "steps": n_steps}
+    for name in ("relative_error", "kl_nats"):
+        per_stream = series.values[name].mean(axis=0)
+        mean = bootstrap_interval(per_stream, seed=seed, trim=0.0)
+        data |= {name: mean.estimate, f"{name}_low": mean.low, f"{name}_high": mean.high}
+    data["total_variation"] = float(series.values["total_variation"].mean())
+    data["top1_flip_fraction"] = float(series.values["top1_flip"].mean())
+    n_bins = max(1, n_steps // SERIES_BIN_STEPS)
+    bins = np.array_split(np.arange(n_steps), n_bins)
+    data["series"] = {"time_s": [float(rows.mean() / frame_rate_hz) for rows in bins]} | {
+        name: [float(series.values[name][rows].mean()) for rows in bins] for name in ("relative_error", "kl_nats")
+    }
+    return data
+
+
 def streams(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Let the streams run freely and keep their tokens."""
-    from precision_eval.measure.decoding import free_running
-    from precision_eval.measure.streams import free_running_tokens
-
     (condition,) = cell.fixes
     path = _tokens_path(cell, run_dir, condition)
     if is_target(cell.case):
         tokens = free_running(cell, condition, streams=cell.options.streams)
     else:
-        tokens = free_running_tokens(
-            condition,
-            n_streams=cell.options.streams,
-            n_steps=cell.options.steps,
-            seed=cell.options.seed,
-            mode=cell.mode,
-            device=cell.device,
-            checkpoint_dtype=CHECKPOINT_DTYPE_OF_SIZE[cell.size],
-        )
+        tokens = _free_running_voices(cell, condition)
     with written_whole(path) as partial, partial.open("wb") as file:
         np.save(file, tokens, allow_pickle=False)
     data = {"tokens": str(path.relative_to(run_dir)), "shape": list(tokens.shape), "files": described(run_dir, path)}
     return [passed(condition, data)]
 
 
+def _free_running_voices(cell: Cell, condition: str) -> np.ndarray:
+    n_streams, n_steps = cell.options.streams, cell.options.steps
+    voices = load_streams(n_streams, n_frames=STREAM_PROMPT_FRAMES + n_steps)
+    n_frames = STREAM_PROMPT_FRAMES + n_steps + N_CODEBOOKS  # the delay pattern runs K − 1 frames on
+    with _opened(cell, condition, n_streams=n_streams, n_frames=n_frames) as decoder:
+        seed = noise_seed(condition, cell.options.seed)
+        frames = free_run(decoder, voices, prompt_frames=STREAM_PROMPT_FRAMES, n_frames=n_steps, seed=seed)
+        return np.stack(list(frames))
+
+
 def divergence(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare a condition's tokens with the reference's."""
-    from precision_eval.measure import streams as measure
-
     (condition,) = cell.fixes
     tokens, reference = (
         np.load(_tokens_path(cell, run_dir, name), allow_pickle=False) for name in (condition, "reference")
@@ -177,13 +241,35 @@ def divergence(cell: Cell, run_dir: Path) -> list[Outcome]:
     rate_hz: float = FRAME_RATE_HZ
     if is_target(cell.case):
         rate_hz = own_case(cell.case, seed=cell.options.seed).steps_per_s
-    return [passed(condition, measure.divergence(tokens, reference, frame_rate_hz=rate_hz))]
+    return [passed(condition, token_divergence(tokens, reference, frame_rate_hz=rate_hz))]
+
+
+def token_divergence(tokens: np.ndarray, reference: np.ndarray, *, frame_rate_hz: float) -> dict[str, Any]:
+    """Say when free-running tokens leave the reference's; a stream that never does is censored at the last step."""
+    if tokens.shape != reference.shape:
+        raise ParameterError(
+            f"tokens {tokens.shape} and the reference's {reference.shape} differ in shape; same streams, same steps"
+        )
+    n_steps, n_streams = tokens.shape[:2]
+    differs = (tokens != reference).any(axis=2)  # (n_steps, B)
+    diverged = differs.any(axis=0)
+    first = differs.argmax(axis=0)
+    # counted from 1: a stream that differs in its first frame has survived no frame, and left at the end of it
+    time_s = np.where(diverged, first + 1, n_steps) / frame_rate_hz
+    at = np.unique(np.linspace(0, n_steps, SURVIVAL_POINTS + 1).astype(int)) / frame_rate_hz
+    return {
+        "streams": n_streams,
+        "steps": n_steps,
+        "frame_rate_hz": frame_rate_hz,
+        "diverged": int(diverged.sum()),
+        "first_divergent_step": [int(step) if left else None for step, left in zip(first, diverged, strict=True)],
+        "token_difference_fraction": float((tokens != reference).mean()),
+        "survival": kaplan_meier(time_s, diverged).sampled(at),
+    }
 
 
 def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Speak for the run's minutes; a case from outside, what its script says."""
-    from precision_eval.measure.synthesis import synthesise, synthesise_own
-
     (condition,) = cell.fixes
     path = _wav_path(cell, run_dir, condition)
     if is_target(cell.case):
@@ -202,10 +288,82 @@ def synthesis(cell: Cell, run_dir: Path) -> list[Outcome]:
     return [passed(condition, {"wav": str(path.relative_to(run_dir)), "files": files, **data})]
 
 
+def synthesise(
+    condition: str, *, minutes: float, seed: int, wav_path: Path, mode: str, device: str, checkpoint_dtype: str
+) -> dict[str, Any]:
+    """Speak the held-out script of stream 0 for a while, streamed to a 16 kHz mono WAV in constant memory.
+
+    Speeds are frames per CPU second of one thread, since other cells may run beside this one.
+    """
+    n_frames = round(minutes * 60 * FRAME_RATE_HZ)
+    streams = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)
+    codec = Codec.load(asset_path("codec.safetensors"))
+    tokens = np.zeros((n_frames, N_CODEBOOKS), dtype=np.uint8)  # 12 kB per minute
+    tokens_path = wav_path.with_suffix(".npy")
+    with written_whole(wav_path) as partial, written_whole(tokens_path) as partial_tokens:
+        cpu_start_s = time.process_time()
+        with (
+            opened(condition, n_streams=1, mode=mode, device=device, checkpoint_dtype=checkpoint_dtype) as decoder,
+            _wav(partial, n_samples=n_frames * HOP_SAMPLES) as wav,
+        ):
+            vocoder = StreamingVocoder()
+            frames = free_run(
+                decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=n_frames, seed=noise_seed(condition, seed)
+            )
+            for index, frame in enumerate(frames):
+                tokens[index] = frame[0]
+                if (index + 1) % _CHUNK_FRAMES == 0 or index + 1 == n_frames:
+                    first = index - index % _CHUNK_FRAMES
+                    _put(wav, vocoder.push(codec.decode(tokens[first : index + 1])))
+            _put(wav, vocoder.flush())
+        cpu_s = time.process_time() - cpu_start_s
+        with partial_tokens.open("wb") as file:
+            np.save(file, tokens, allow_pickle=False)
+    return {
+        "duration_s": n_frames / FRAME_RATE_HZ,
+        "frames_per_s": n_frames / cpu_s,
+        "real_time_factor": n_frames / FRAME_RATE_HZ / cpu_s,
+        "clock": "process CPU",
+        "sha256": sha256_of(tokens_path),
+    }
+
+
+def synthesise_own(cell: Cell, condition: str, wav_path: Path) -> dict[str, Any]:
+    """Let a case from outside say its script."""
+    cpu_start_s = time.process_time()
+    samples, rate_hz = synthesised(cell, condition)
+    cpu_s = time.process_time() - cpu_start_s
+    with written_whole(wav_path) as partial, _wav(partial, n_samples=len(samples), rate_hz=rate_hz) as wav:
+        _put(wav, samples)
+    duration_s = len(samples) / rate_hz
+    return {"duration_s": duration_s, "real_time_factor": duration_s / cpu_s, "clock": "process CPU"}
+
+
+def _put(wav: Any, samples: np.ndarray) -> None:
+    """Append samples; soundfile merely asserts that all were taken."""
+    try:
+        wav.write(samples)
+    except AssertionError as error:
+        raise UnwritableFileError("the WAV took only part of the samples; is the disk full?") from error
+
+
+@contextmanager
+def _wav(path: Path, *, n_samples: int, rate_hz: int = SAMPLE_RATE_HZ) -> Iterator[Any]:
+    """Open a WAV for writing; after the block it must read as one of `n_samples`, or it was cut short."""
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(path, "w", rate_hz, 1, subtype="FLOAT", format="WAV") as file:
+            yield file
+        found = soundfile.info(path).frames
+    except soundfile.LibsndfileError as error:
+        raise UnwritableFileError(f"the WAV cannot be written ({error.error_string}); is the disk full?") from error
+    if found != n_samples or path.stat().st_size < n_samples * _BYTES_PER_SAMPLE:
+        raise UnwritableFileError(f"the WAV holds {found} of {n_samples} samples after writing; is the disk full?")
+
+
 def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
     """Compare a condition's audio with the reference's, beside the noise floor, and with the original speech."""
-    from precision_eval.measure.audio import NonFiniteAudioError, compare_own, compare_with_references
-
     (condition,) = cell.fixes
     path, reference_path, null_path = (
         _wav_path(cell, run_dir, name) for name in (condition, "reference", "noise_floor")
@@ -216,3 +374,96 @@ def audio(cell: Cell, run_dir: Path) -> list[Outcome]:
     except NonFiniteAudioError as error:
         return [failed(condition, "non_finite", str(error))]
     return [passed(condition, data)]
+
+
+class NonFiniteAudioError(ArithmeticError):
+    """A recording holds samples that are NaN or infinite; nothing measured of it would mean anything."""
+
+
+def spoken_script(n_frames: int) -> np.ndarray:
+    """Segments of what stream 0 says after its prompt, for ``n_frames`` frames (the script starts over at its end)."""
+    conditioning = load_streams(1, n_frames=PROMPT_FRAMES + n_frames)[0].conditioning
+    frames = (PROMPT_FRAMES + np.arange(n_frames)) % len(conditioning)
+    return segments_of(
+        Conditioning(conditioning.phoneme[frames], conditioning.next_phoneme[frames], conditioning.progress[frames])
+    )
+
+
+def _read(path: Path) -> tuple[np.ndarray, int]:
+    import soundfile
+
+    return soundfile.read(path, dtype="float32")
+
+
+def _against_reference(
+    audio: np.ndarray, reference: np.ndarray, noise_floor: np.ndarray, *, rate_hz: int
+) -> dict[str, Any]:
+    """Distance of a synthesis from the reference's, with its ratio to that of the noise floor."""
+    import audio_metrics
+    from audio_metrics.comparison import SUMMARISED
+
+    distance = audio_metrics.compare(reference, audio, sample_rate_hz=rate_hz)
+    for flag in distance.flags:
+        if flag.kind == "non_finite":
+            raise NonFiniteAudioError(flag.message)
+    compared = distance.against_null(audio_metrics.compare(reference, noise_floor, sample_rate_hz=rate_hz))
+    data = compared.to_dict()
+    for name in SUMMARISED:
+        data[name]["ratio_to_null"] = data["ratio_to_null"][name]
+    return data
+
+
+def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
+    """Measure one synthesis of a case from outside against the reference's; what one lasts longer is left out."""
+    waves = [_read(path) for path in (wav_path, reference_path, null_path)]
+    rate_hz = waves[0][1]
+    lengths = [len(samples) for samples, _ in waves]
+    if min(lengths) < rate_hz * SHORTEST_S:
+        raise UnsupportedError(
+            f"synthesize made {min(lengths) / rate_hz:.3f} s of sound; expected {SHORTEST_S} s or more"
+        )
+    cut = [samples[: min(lengths)] for samples, _ in waves]
+    texts = ", ".join(f"{length / rate_hz:.2f} s" for length in lengths)
+    doubt = f"the sounds of fix, reference and noise floor last {texts}; what they have in common was compared"
+    return {
+        "duration_s": min(lengths) / rate_hz,
+        "against_reference": _against_reference(*cut, rate_hz=rate_hz),
+        **({"doubts": [doubt]} if len(set(lengths)) > 1 else {}),
+    }
+
+
+def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:
+    """Measure one synthesis against the reference's and against the original speech.
+
+    The original is the espeak speech of the very script, for the length of ``speech.flac``; it never went through the
+    codec, so the reference's own distance to it (codec, vocoder and model together) is the floor of that column.
+    """
+    import audio_metrics
+    from precision_eval.cases.voice.recogniser import Recogniser
+
+    (audio, _), (reference, _), (noise_floor, _) = (_read(path) for path in (wav_path, reference_path, null_path))
+    against_reference = _against_reference(audio, reference, noise_floor, rate_hz=SAMPLE_RATE_HZ)
+    original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :]
+    n_samples = min(len(original), len(audio))
+    from_original = audio_metrics.compare(original[:n_samples], audio[:n_samples], sample_rate_hz=SAMPLE_RATE_HZ)
+    n_frames = len(audio) // HOP_SAMPLES
+    recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
+    segments = spoken_script(n_frames)
+    heard = recogniser.phoneme_accuracy(audio, segments)
+    original_frames = n_samples // HOP_SAMPLES
+    heard_original = recogniser.phoneme_accuracy(
+        original[: original_frames * HOP_SAMPLES], spoken_script(original_frames)
+    )
+    return {
+        "duration_s": len(audio) / SAMPLE_RATE_HZ,
+        "against_reference": against_reference,
+        "against_original": {**from_original.to_dict(), "duration_s": n_samples / SAMPLE_RATE_HZ},
+        "phoneme_accuracy": {
+            "value": heard.value,
+            "first_third": heard.first_third,
+            "last_third": heard.last_third,
+            "original": heard_original.value,
+            "original_first_third": heard_original.first_third,
+            "original_last_third": heard_original.last_third,
+        },
+    }

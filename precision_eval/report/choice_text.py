@@ -65,7 +65,7 @@ def facts(group: Group, fix: str) -> str:
     found = [f"drift {_drift(row.drift)}"] if row.drift is not None else []
     if row.time is not None:
         found.append(
-            "the baseline of time" if fix == group.baseline else f"{_time(row.time)} of {group.baseline}'s time"
+            "the baseline of time" if fix == group.baseline else f"{time_text(row.time)} of {group.baseline}'s time"
         )
     if row.memory_bytes is not None:
         total, stored = memory_text(row.memory_bytes), memory_text(row.stored_bytes)
@@ -73,7 +73,7 @@ def facts(group: Group, fix: str) -> str:
     if row.diverged is not None and row.streams is not None:
         found.append(f"{row.diverged} of {row.streams} streams diverged")
     if row.sound is not None:
-        found.append(f"sound × {_time(row.sound, decimals=2)} of the noise floor")
+        found.append(f"sound × {time_text(row.sound, decimals=2)} of the noise floor")
     return ", ".join(found)
 
 
@@ -168,10 +168,10 @@ def _because(choice: Choice) -> str:
         return f"smallest drift, {_drift(row.drift)}{_next_in_drift(row, following)}"
     if choice.policy == "balanced":
         return _balance(group, row, following)
-    tail = "" if following is None else f"; next is {following.fix} at {_time(following.time)}"
+    tail = "" if following is None else f"; next is {following.fix} at {time_text(following.time)}"
     if fix == group.baseline:
         return f"nothing that may be taken is faster than it, the baseline of time{tail}"
-    return f"least time, {_time(row.time)} of {group.baseline}'s{tail}"
+    return f"least time, {time_text(row.time)} of {group.baseline}'s{tail}"
 
 
 def _next_in_drift(row: Row, following: Row | None) -> str:
@@ -231,7 +231,7 @@ def _limits(choice: Choice) -> str:
 def _row(choice: Choice, fix: str, note: str, *, short: bool) -> tuple[str, ...]:
     row = choice.group.row(fix)
     stands = choice.standing_of(fix)
-    time = "1 (baseline)" if fix == choice.group.baseline and row.time is not None else _time(row.time)
+    time = "1 (baseline)" if fix == choice.group.baseline and row.time is not None else time_text(row.time)
     standing = MISSING if stands is None else stands.standing
     if stands is not None and stands.by and not short:
         standing = f"by {stands.by}"
@@ -262,16 +262,17 @@ def _figure(axis: str, value: float, choice: Choice, *, as_limit: bool = False) 
     return scientific(value) if axis == "drift" else memory_text(value)
 
 
-def _time(found: Estimate | None, *, decimals: int = 3) -> str:
-    if found is None:
+def time_text(ratio: Estimate | None, *, decimals: int = 3) -> str:
+    """Write a ratio with its interval, where it has one."""
+    if ratio is None:
         return MISSING
-    parts = [fixed(value, decimals=decimals) for value in (found.value, found.low, found.high)]
-    return parts[0] if found.low == found.high else with_interval(*parts)
+    parts = [fixed(value, decimals=decimals) for value in (ratio.value, ratio.low, ratio.high)]
+    return parts[0] if ratio.low == ratio.high else with_interval(*parts)
 
 
-def _drift(found: Estimate | None) -> str:
-    if found is None:
+def _drift(drift: Estimate | None) -> str:
+    if drift is None:
         return MISSING
-    if found.degrees <= 0.0:  # one input: the band is a convention, not an interval
-        return scientific(found.value)
-    return with_interval(*(scientific(value) for value in (found.value, found.low, found.high)))
+    if drift.degrees <= 0.0:  # one input: the band is a convention, not an interval
+        return scientific(drift.value)
+    return with_interval(*(scientific(value) for value in (drift.value, drift.low, drift.high)))

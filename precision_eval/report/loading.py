@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.formatting import MISSING, fixed, join, memory_text, one_line, scientific, with_interval
+from precision_eval.core.formatting import join, memory_text, one_line, scientific
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
-from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows
+from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
 from precision_eval.report.tables import scalars_of
 from precision_eval.results.choose import (
     Answer,
@@ -82,7 +82,7 @@ class LoadedChoice(Choice):
         )
 
 
-def shown(choice: Choice) -> LoadedChoice:
+def loaded_choice(choice: Choice) -> LoadedChoice:
     """Return the same choice as one that shows itself."""
     return LoadedChoice(**{item.name: getattr(choice, item.name) for item in fields(Choice)})
 
@@ -104,7 +104,7 @@ class FixComparison:
 
     def choose(self, *, policy: str = "balanced", **limits: Any) -> LoadedChoice:
         """Choose in this group; limits as in :func:`choose`."""
-        return shown(choose_from(self.group, constraints_of(**limits), policy=policy))
+        return loaded_choice(choose_from(self.group, constraints_of(**limits), policy=policy))
 
     def __repr__(self) -> str:
         if self.group.fault:
@@ -153,16 +153,11 @@ def _comparison_table(group: Group, noun: str) -> tuple[tuple[str, ...], list[tu
 
 def _figures(row: Row, axes: Sequence[str]) -> Iterator[str]:
     for axis in axes:
-        found = row.estimate(axis)
-        if found is None:
-            yield MISSING
-        elif axis == "memory":
-            yield memory_text(found.value)
-        elif axis == "time":
-            texts = [fixed(value, decimals=3) for value in (found.value, found.low, found.high)]
-            yield texts[0] if found.low == found.high else with_interval(texts[0], texts[1], texts[2])
+        estimate = row.estimate(axis)
+        if estimate is None or axis == "time":
+            yield time_text(estimate)
         else:
-            yield scientific(found.value)
+            yield memory_text(estimate.value) if axis == "memory" else scientific(estimate.value)
 
 
 def _after(reason: str | None) -> str:
@@ -199,7 +194,7 @@ class Choices(Sequence[Choice]):
 
     @cached_property
     def _choices(self) -> tuple[LoadedChoice, ...]:
-        return tuple(shown(choice) for choice in self.answer.choices)
+        return tuple(loaded_choice(choice) for choice in self.answer.choices)
 
     def __repr__(self) -> str:
         return "\n".join([*map(repr, self), *self._unanswered()])

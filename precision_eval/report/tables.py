@@ -9,40 +9,40 @@ in per cent; with the cross-term, which may be negative, they add up to 100.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from precision_eval.core.formatting import (
-    METRIC_TITLES,
     MISSING,
     duration_long,
-    duration_text,
     fixed,
     join,
-    memory_text,
-    percent,
     scientific,
-    with_interval,
 )
 from precision_eval.core.shapes import DATA as SHAPES
-from precision_eval.core.table import Code, Table, make_table, to_csv
+from precision_eval.core.table import Table, make_table, to_csv
+from precision_eval.report.facts import (
+    COSTS,
+    SOUND,
+    Fact,
+    cast_text,
+    dtype_name,
+    fact_table,
+    figure,
+    operands_text,
+    record_of,
+)
 from precision_eval.results.messages import short_reason
-from precision_eval.results.model import Group, Row, figure_of, is_identical, memory_bytes
+from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
-
-WHOLE_FILE_METRICS = ("si_sdr_db",)
-"""Shown for the whole file: identical windows make their mean infinite."""
 
 VOICE_WINDOW_FRAMES = 512
 """Positions that the voice attends over at most; a test holds this to the model's own figure."""
 
 IDENTITY = ("case", "size", "mode", "device", "pins", "threads", "fix", "role", "status", "reason")
 """First columns of ``results.csv``."""
-
-_SHORT_DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-
 
 PARTS = {
     "input_cast_mse": "input cast, %",
@@ -51,9 +51,6 @@ PARTS = {
     "cross_mse": "cross-term, %",
 }
 """Key of a part in the records, and its heading."""
-
-FEWEST_POSITIONS = 20
-"""Fewer positions make no share."""
 
 _PARTS_NOTES = {
     "cross-term, %": "Parts: shares of the drift's mean square error; where they cancel or add up, the cross-term.",
@@ -67,25 +64,18 @@ def tables_of(run: Run, section: Group) -> tuple[Table, ...]:
     return tuple(table for table in found if table is not None)
 
 
-def cost_table(section: Group) -> Table | None:
-    """Return status, latency, memory, drift and divergence, one row per fix and reference."""
+def cost_table(section: Group, *, page: bool = False) -> Table | None:
+    """Return status, latency, memory, drift and divergence, one row per fix and reference; the page's has more."""
     rows = [row for row in section.rows if row.role == "fix" or row.drift_data or row.data("divergence", "latency")]
     if not rows:
         return None
-    columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
-        ("status", lambda row: row.status + ("" if not row.incomplete else " *")),
-        (f"latency ratio {confidence_text(section)}", _latency_text),
-        ("verdict", lambda row: section.verdict_of(row) or MISSING),
-        ("MDE", lambda row: percent(figure_of(row.data("latency"), "minimum_detectable_effect"))),
-        ("median", lambda row: duration_text(figure_of(row.data("latency"), "median_s"))),
-        ("storage + peak extra", _memory_text),
-        ("drift [95 %]" if _has_drift_interval(rows) else "drift", _drift_text),
-        ("KL, nats", lambda row: scientific(figure_of(row.drift_data, "kl_nats"))),
-        ("diverged", _diverged_text),
-        *((".".join(path), partial(_plugin_text, path=path)) for path in plugin_figures(section)),
-    )
+    has_interval = any(figure_of(row.drift_data, "relative_error_low") is not None for row in rows)
+    headings = {"latency ratio": f"latency ratio {confidence_text(section)}"}
+    headings |= {"drift": "drift [95 %]"} if has_interval else {}
     notes = [*_cost_notes(section), *([note] if (note := sharpness_note(section)) else ())]
-    return _table(section.title, rows, columns, notes=tuple(notes))
+    title = section.title
+    facts = (*COSTS, *map(_plugin_fact, plugin_figures(section)))
+    return fact_table(section, rows, facts, title=title, notes=notes, page=page, headings={} if page else headings)
 
 
 def plugin_figures(section: Group) -> tuple[tuple[str, ...], ...]:
@@ -101,12 +91,16 @@ def plugin_figures(section: Group) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def _plugin_text(row: Row, *, path: tuple[str, ...]) -> str:
-    value = figure_of(row.data(path[0]), *path[1:])
-    return MISSING if value is None else f"{value:.4g}"
+def _plugin_fact(path: tuple[str, ...]) -> Fact:
+    title = ".".join(path)
+    return Fact(
+        text=title,
+        page=title,
+        read=lambda row, section: figure(record_of(row, path[0]), *path[1:], write=lambda value: f"{value:.4g}"),
+    )
 
 
-def audio_table(run: Run, section: Group) -> Table | None:
+def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None:
     """Return the sound of each fix beside reference, noise floor and controls; None where no audio was measured."""
     fixes = [row for row in section.fixes if row.data("audio")]
     if not fixes:
@@ -116,14 +110,6 @@ def audio_table(run: Run, section: Group) -> Table | None:
         *(row for row in comparators if row.role == "reference"),
         *fixes,
         *(row for row in comparators if row.role != "reference"),
-    ]
-    columns: list[tuple[str, Callable[[Row], str]]] = [
-        (f"{METRIC_TITLES[key][0]} to reference, dB", _audio_cell("against_reference", key)) for key in METRIC_TITLES
-    ]
-    columns += [
-        ("MCD to original, dB", _audio_cell("against_original", "mel_mcd_db")),
-        ("its slope, dB/min", _slope_cell("against_original", "mel_mcd_db")),
-        ("phonemes right (thirds 1 → 3)", _phoneme_text),
     ]
     duration_s = figure_of(fixes[0].data("audio"), "duration_s")
     length = "" if duration_s is None else f", {duration_long(duration_s)} each"
@@ -140,21 +126,21 @@ def audio_table(run: Run, section: Group) -> Table | None:
     if missing:
         names = join(missing).replace("_", " ")
         notes.append(f"Not in these records: {names}; without them these distances have no yardstick.")
-    return _table(f"Sound · {section.title}{length}", rows, columns, notes=tuple(notes))
+    return fact_table(section, rows, SOUND, title=f"Sound · {section.title}{length}", notes=notes, page=page)
+
+
+_TRACE = (
+    Fact(text="attention: query / key / value → output", read=lambda row, section: _operands_text(row)),
+    Fact(text="backend", read=lambda row, section: str((row.data("trace") or {}).get("backend", MISSING))),
+    Fact(text="linear: input · weight", read=lambda row, section: _linear_text(row)),
+    Fact(text="casts per call", read=lambda row, section: _casts_text(row)),
+)
 
 
 def trace_table(section: Group) -> Table | None:
     """Return the dtypes and the attention backend that really ran; None where no trace passed."""
     rows = section.having("trace")
-    if not rows:
-        return None
-    columns: tuple[tuple[str, Callable[[Row], str]], ...] = (
-        ("attention: query / key / value → output", lambda row: _operands_text(row.data("trace") or {})),
-        ("backend", lambda row: str((row.data("trace") or {}).get("backend", MISSING))),
-        ("linear: input · weight", lambda row: _linear_text(row.data("trace") or {})),
-        ("casts per call", lambda row: _casts_text(row.data("trace") or {})),
-    )
-    return _table(f"What really ran · {section.title}", rows, columns)
+    return fact_table(section, rows, _TRACE, title=f"What really ran · {section.title}") if rows else None
 
 
 def confidence_text(section: Group) -> str:
@@ -164,27 +150,6 @@ def confidence_text(section: Group) -> str:
         if confidence is not None:
             return f"[{confidence * 100:.3g} %]"
     return ""
-
-
-def _table(
-    title: str, rows: Sequence[Row], columns: Sequence[tuple[str, Callable[[Row], str]]], notes: tuple[str, ...] = ()
-) -> Table:
-    filled = [(name, [text(row) for row in rows]) for name, text in columns]
-    kept = [(name, cells) for name, cells in filled if any(cell != MISSING for cell in cells)]
-    cells_by_row = zip(*(cells for _, cells in kept), strict=True) if kept else iter([()] * len(rows))
-    return Table(
-        title=title,
-        columns=("fix", *(name for name, _ in kept)),
-        rows=tuple((Code(row.fix), *cells) for row, cells in zip(rows, cells_by_row, strict=True)),
-        kinds=tuple(_kind(row) for row in rows),
-        notes=notes,
-    )
-
-
-def _kind(row: Row) -> str:
-    if row.role != "fix":
-        return "reference"
-    return "passed" if row.status == "passed" else "failed"
 
 
 def _cost_notes(section: Group) -> tuple[str, ...]:
@@ -234,66 +199,6 @@ def doubts_of(section: Group) -> list[str]:
     return [f"Doubt about {join(fixes)}: {d}" for d, fixes in shared.items()]
 
 
-def _latency_text(row: Row) -> str:
-    data = row.data("latency")
-    middle, low, high = (figure_of(data, name) for name in ("ratio", "ratio_low", "ratio_high"))
-    text = with_interval(fixed(middle, decimals=3), fixed(low, decimals=3), fixed(high, decimals=3))
-    return f"A/A {text}" if data is not None and data.get("baseline") == row.fix else text
-
-
-def _memory_text(row: Row) -> str:
-    found = memory_bytes(row)
-    return MISSING if found is None else f"{memory_text(found[0])} + {memory_text(found[1])}"
-
-
-def _has_drift_interval(rows: Sequence[Row]) -> bool:
-    return any(figure_of(row.drift_data, "relative_error_low") is not None for row in rows)
-
-
-def _drift_text(row: Row) -> str:
-    names = ("relative_error", "relative_error_low", "relative_error_high")
-    return with_interval(*(scientific(figure_of(row.drift_data, name)) for name in names))
-
-
-def _diverged_text(row: Row) -> str:
-    data = row.data("divergence")
-    diverged, streams = figure_of(data, "diverged"), figure_of(data, "streams")
-    return MISSING if diverged is None or streams is None else f"{diverged:.0f}/{streams:.0f}"
-
-
-def _audio_cell(against: str, metric: str) -> Callable[[Row], str]:
-    """Mean over windows; the whole file's value where the metric is a ratio of energies, or has no mean."""
-
-    def text(row: Row) -> str:
-        data = row.data("audio")
-        mean, whole, ratio = (
-            figure_of(data, against, metric, name) for name in ("mean", "whole_file", "ratio_to_null")
-        )
-        value = whole if mean is None or (metric in WHOLE_FILE_METRICS and whole is not None) else mean
-        if value is None:
-            return "identical" if against == "against_reference" and is_identical(row) else MISSING
-        times = "" if ratio is None or against != "against_reference" else f" (× {ratio:.2f})"
-        return fixed(value, decimals=2) + times
-
-    return text
-
-
-def _slope_cell(against: str, metric: str) -> Callable[[Row], str]:
-    def text(row: Row) -> str:
-        data = row.data("audio")
-        numbers = (figure_of(data, against, metric, name) for name in ("slope_per_min", "slope_low", "slope_high"))
-        return with_interval(*(fixed(number, decimals=2) for number in numbers))
-
-    return text
-
-
-def _phoneme_text(row: Row) -> str:
-    data = row.data("audio")
-    value, first, last = (figure_of(data, "phoneme_accuracy", name) for name in ("value", "first_third", "last_third"))
-    thirds = "" if first is None or last is None else _thirds_text(first, last)
-    return thirds if value is None and thirds else fixed(value, decimals=3) + (f" ({thirds})" if thirds else "")
-
-
 def _thirds_text(first: float, last: float) -> str:
     return f"{fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
 
@@ -317,36 +222,22 @@ def _original_note(data: Mapping[str, Any] | None) -> str:
     return f"{text}: what changes there too is the script, not a decline."
 
 
-def _dtype(name: Any) -> str:
-    return _SHORT_DTYPES.get(str(name), str(name))
+def _operands_text(row: Row) -> str | None:
+    calls = (row.data("trace") or {}).get("sdpa") or ()
+    texts = (operands_text(call) + ("" if call.get("count") in (None, 1) else f" ×{call['count']}") for call in calls)
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
-def _operands_text(trace: Mapping[str, Any]) -> str:
-    calls = trace.get("sdpa") or ()
-    kinds = {
-        f"{_dtype(c.get('query'))} / {_dtype(c.get('key'))} / {_dtype(c.get('value'))} → {_dtype(c.get('output'))}"
-        f"{'' if c.get('count') in (None, 1) else ' ×' + str(c['count'])}": None
-        for c in calls
-    }
-    return "; ".join(kinds) or MISSING
+def _linear_text(row: Row) -> str | None:
+    calls = [call for call in (row.data("trace") or {}).get("linear") or () if isinstance(call, Mapping)]
+    texts = (f"{dtype_name(call.get('input', '?'))} · {dtype_name(call.get('weight', '?'))}" for call in calls)
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
-def _linear_text(trace: Mapping[str, Any]) -> str:
-    kinds: dict[str, None] = {}
-    for call in trace.get("linear") or ():
-        if isinstance(call, Mapping):
-            kinds[f"{_dtype(call.get('input', '?'))} · {_dtype(call.get('weight', '?'))}"] = None
-    return "; ".join(kinds) or MISSING
-
-
-def _casts_text(trace: Mapping[str, Any]) -> str:
-    texts = [
-        f"{cast.get('operand', cast.get('site', '?'))} {_dtype(cast.get('from'))}→{_dtype(cast.get('to'))}"
-        f" ×{cast.get('count', 1)}"
-        for cast in trace.get("casts") or ()
-    ]
-    shown = texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])
-    return "; ".join(shown) or MISSING
+def _casts_text(row: Row) -> str | None:
+    casts = (row.data("trace") or {}).get("casts") or ()
+    texts = [f"{cast_text(cast)} ×{cast.get('count', 1)}" for cast in casts]
+    return "; ".join(texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])) or None
 
 
 def shares_of(drift: Mapping[str, Any] | None) -> list[float] | None:
@@ -358,19 +249,26 @@ def shares_of(drift: Mapping[str, Any] | None) -> list[float] | None:
     return [100.0 * float(part or 0.0) / total for part in parts]
 
 
-def shares_text(drift: Mapping[str, Any] | None) -> str:
-    """Write the parts in one cell: ``60 / 25 / 10 / 5``."""
-    shares = shares_of(drift)
-    return MISSING if shares is None else " / ".join(fixed(share, decimals=0) for share in shares)
+def _share(name: str) -> Callable[[Row, Group], str]:
+    """Return what reads a part of a drift in per cent."""
+
+    def read(row: Row, section: Group) -> str:
+        shares = shares_of(row.drift_data)
+        return MISSING if shares is None else fixed(shares[list(PARTS).index(name)], decimals=0)
+
+    return read
 
 
-def sampler_text(row: Row) -> str:
-    """Share of positions whose nucleus the sampler's own rounding changes; a single position makes no share."""
-    data = row.data("sampler")
-    positions, changed = figure_of(data, "positions"), figure_of(data, "changed_nucleus")
-    if positions is None or changed is None or positions < FEWEST_POSITIONS:
-        return MISSING
-    return f"{100.0 * changed:.0f} % of {positions:.0f}"
+_PARTS: tuple[Fact, ...] = (
+    Fact(text="drift", read=lambda row, section: scientific(figure_of(row.drift_data, "relative_error"))),
+    *(Fact(text=heading, read=_share(name)) for name, heading in PARTS.items()),
+    Fact(text="sampler in", read=lambda row, section: str((row.data("sampler") or {}).get("dtype", MISSING))),
+    Fact(text="nucleus moved", read=lambda row, section: _moved(row.data("sampler"))),
+    Fact(
+        text="its total variation",
+        read=lambda row, section: scientific(figure_of(row.data("sampler"), "total_variation")),
+    ),
+)
 
 
 def parts_table(section: Group) -> Table | None:
@@ -378,28 +276,8 @@ def parts_table(section: Group) -> Table | None:
     rows = [row for row in section.fixes if shares_of(row.drift_data) is not None or row.data("sampler") is not None]
     if not rows:
         return None
-    headings = ("drift", *PARTS.values(), "sampler in", "nucleus moved", "its total variation")
-    cells = [_parts_cells(row) for row in rows]
-    kept = [place for place in range(len(headings)) if any(line[place] != MISSING for line in cells)]
-    columns = tuple(headings[place] for place in kept)
-    return Table(
-        title=f"What the drift consists of · {section.title}",
-        columns=("fix", *columns),
-        rows=tuple((Code(row.fix), *(line[place] for place in kept)) for row, line in zip(rows, cells, strict=True)),
-        kinds=("passed",) * len(rows),
-        notes=tuple(note for column, note in _PARTS_NOTES.items() if column in columns),
-    )
-
-
-def _parts_cells(row: Row) -> list[str]:
-    shares, sampler = shares_of(row.drift_data), row.data("sampler")
-    return [
-        scientific(figure_of(row.drift_data, "relative_error")),
-        *([MISSING] * len(PARTS) if shares is None else [fixed(share, decimals=0) for share in shares]),
-        MISSING if sampler is None else str(sampler.get("dtype", MISSING)),
-        _moved(sampler),
-        scientific(figure_of(sampler, "total_variation")),
-    ]
+    table = fact_table(section, rows, _PARTS, title=f"What the drift consists of · {section.title}")
+    return replace(table, notes=tuple(note for column, note in _PARTS_NOTES.items() if column in table.columns))
 
 
 def _moved(sampler: Mapping[str, Any] | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from precision_eval.core.table import markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
 from precision_eval.report.tables import tables_of
 from precision_eval.report.version_notes import version_table
-from precision_eval.results.model import Group, Row, figure_of
+from precision_eval.results.model import figure_of
 from precision_eval.results.reading import Run
 
 _FACTS = (
@@ -32,9 +31,6 @@ _FACTS = (
     ("device model", "device.model"),
     ("commit", "package.git_commit"),
 )
-_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:\.\d+)?")
-_SLOT = "\x00"
-_LONGEST_DOUBT = 200
 
 
 def facts_line(environment: Mapping[str, Any]) -> str:
@@ -121,65 +117,6 @@ def _part(cells: set[tuple[str, str, str]], rest: set[tuple[str, str, str]]) -> 
         fixes = sorted({f"`{fix}`" for name, fix, _ in cells if name == case})
         texts.append(f"`{case}`" + (f" ({', '.join(fixes)})" if split else ""))
     return f" of {join(texts)}"
-
-
-def latency_notes(sections: Sequence[Group]) -> list[str]:
-    """Return how the latencies of a table were measured, one line per mode."""
-    notes = []
-    for section in sections:
-        ways = {_way(row.records["latency"]) for row in section.rows if row.data("latency")}
-        known = sorted(way for way in ways if way)
-        if known:
-            notes.append(f"Latency, {section.mode}: {' or '.join(known)}.")
-    return notes
-
-
-def _way(record: Record) -> str:
-    processes, budget_s = record.options.get("processes"), record.options.get("budget_s")
-    if not isinstance(processes, int) or not isinstance(budget_s, int | float):
-        return ""
-    if processes == 1:
-        return f"1 process, {budget_s:g} s for all fixes together, its intervals without what differs between processes"
-    return f"{processes} processes, {budget_s:g} s for all fixes and processes together"
-
-
-def doubt_notes(sections: Sequence[Group]) -> list[str]:
-    """Return the doubts that a table's records carry, alike ones in one line with the range of their numbers."""
-    notes = []
-    for section in sections:
-        shared: dict[tuple[str, str], list[tuple[str, list[str]]]] = {}
-        for row in section.rows:
-            for measure, doubt in _doubts(row):
-                kind = (measure, _NUMBER.sub(_SLOT, doubt))
-                shared.setdefault(kind, []).append((row.fix, _NUMBER.findall(doubt)))
-        for (measure, template), found in shared.items():
-            fixes = list(dict.fromkeys(f"`{fix}`" for fix, _ in found))
-            having = section.having(measure)
-            who = "every fix" if len(fixes) == len(having) > 1 else join(fixes)
-            text = _filled(template, [numbers for _, numbers in found])
-            notes.append(f"Doubt, {section.mode} {measure.replace('_', ' ')} of {who}: {text}")
-    return notes
-
-
-def _doubts(row: Row) -> list[tuple[str, str]]:
-    """Doubts of a row with their measures; the first line of each, shortened."""
-    found = []
-    for measure, record in row.records.items():
-        for doubt in (record.data or {}).get("doubts") or () if record.status == "passed" else ():
-            first = (str(doubt).strip().splitlines() or [""])[0]
-            found.append((measure, first if len(first) <= _LONGEST_DOUBT else first[: _LONGEST_DOUBT - 1] + "…"))
-    return found
-
-
-def _filled(template: str, numbers: Sequence[Sequence[str]]) -> str:
-    """Put numbers back into a template: the one that all share, or the smallest and the largest."""
-    columns = iter(zip(*numbers, strict=True))
-
-    def text(_: re.Match[str]) -> str:
-        found = sorted(set(next(columns)), key=lambda number: float(number.replace("−", "-")))
-        return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
-
-    return re.sub(_SLOT, text, template)
 
 
 READING_GUIDE = (

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from precision_eval.core.drawing import NotDrawn, save
 from precision_eval.core.files import PARTIAL, move_whole
-from precision_eval.report.figures.memory import draw_memory
+from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
 from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.report.tables import write_csv

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from multiprocessing.connection import wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,6 +40,13 @@ __all__ = [
     "WorkerStoppedError",
     "WorkerTimedOutError",
 ]
+
+
+def modules_to_preload(*names: str, compiled: bool) -> tuple[str, ...]:
+    """Return what the fork server imports once; not the compiler where that might wake up CUDA before a fork."""
+    if Path("/dev/nvidiactl").exists():
+        return ("torch",)
+    return ("torch", "torch._dynamo", *names, *(("precision_eval.run.warm_compiler",) if compiled else ()))
 
 
 class IsolatedExecutor(Executor):

@@ -14,7 +14,7 @@ import pytest
 from precision_eval import ParameterError, write_report
 from precision_eval.asv import benchmarks_for
 from precision_eval.cases.own import case_of
-from precision_eval.cli.admission import with_plugins
+from precision_eval.cli.run import with_plugins
 from precision_eval.core.records import RecordFile
 from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.formatting import MISSING, fixed, memory_text, scientific, with_interval
+from precision_eval.core.formatting import MISSING, fixed, join, memory_text, scientific, with_interval
+from precision_eval.core.records import Record
 from precision_eval.core.table import Code, MarkdownText, Table, to_markdown
 from precision_eval.diagnose.explain.operations import operations_table
-from precision_eval.report.tables import confidence_text, sampler_text, shares_text
-from precision_eval.report.text import doubt_notes, environment_markdown, latency_notes
+from precision_eval.report.tables import confidence_text, shares_of
+from precision_eval.report.text import environment_markdown
 from precision_eval.report.version_notes import version_table
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of, memory_bytes
@@ -18,6 +21,13 @@ from precision_eval.results.reading import Run
 VERSIONS = ".versions"
 ENVIRONMENT = "environment"
 OPERATIONS = "operations"
+
+FEWEST_POSITIONS = 20
+"""Fewer positions make no share."""
+
+_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:\.\d+)?")
+_SLOT = "\x00"
+_LONGEST_DOUBT = 200
 
 
 def system_markdown(run: Run, name: str, cases: Collection[str]) -> str:
@@ -86,3 +96,77 @@ def _messages(sections: Iterable[Group]) -> list[str]:
         for row in section.failing:
             shared.setdefault((row.status, short_reason(row.reason)), []).append(f"{row.fix} ({section.mode})")
     return [f"{', '.join(who)}: {status}: {reason}" for (status, reason), who in shared.items()]
+
+
+def shares_text(drift: Mapping[str, Any] | None) -> str:
+    """Write the parts in one cell: ``60 / 25 / 10 / 5``."""
+    shares = shares_of(drift)
+    return MISSING if shares is None else " / ".join(fixed(share, decimals=0) for share in shares)
+
+
+def sampler_text(row: Row) -> str:
+    """Share of positions whose nucleus the sampler's own rounding changes; a single position makes no share."""
+    data = row.data("sampler")
+    positions, changed = figure_of(data, "positions"), figure_of(data, "changed_nucleus")
+    if positions is None or changed is None or positions < FEWEST_POSITIONS:
+        return MISSING
+    return f"{100.0 * changed:.0f} % of {positions:.0f}"
+
+
+def latency_notes(sections: Sequence[Group]) -> list[str]:
+    """Return how the latencies of a table were measured, one line per mode."""
+    notes = []
+    for section in sections:
+        ways = {_way(row.records["latency"]) for row in section.rows if row.data("latency")}
+        known = sorted(way for way in ways if way)
+        if known:
+            notes.append(f"Latency, {section.mode}: {' or '.join(known)}.")
+    return notes
+
+
+def _way(record: Record) -> str:
+    processes, budget_s = record.options.get("processes"), record.options.get("budget_s")
+    if not isinstance(processes, int) or not isinstance(budget_s, int | float):
+        return ""
+    if processes == 1:
+        return f"1 process, {budget_s:g} s for all fixes together, its intervals without what differs between processes"
+    return f"{processes} processes, {budget_s:g} s for all fixes and processes together"
+
+
+def doubt_notes(sections: Sequence[Group]) -> list[str]:
+    """Return the doubts that a table's records carry, alike ones in one line with the range of their numbers."""
+    notes = []
+    for section in sections:
+        shared: dict[tuple[str, str], list[tuple[str, list[str]]]] = {}
+        for row in section.rows:
+            for measure, doubt in _doubts(row):
+                kind = (measure, _NUMBER.sub(_SLOT, doubt))
+                shared.setdefault(kind, []).append((row.fix, _NUMBER.findall(doubt)))
+        for (measure, template), found in shared.items():
+            fixes = list(dict.fromkeys(f"`{fix}`" for fix, _ in found))
+            having = section.having(measure)
+            who = "every fix" if len(fixes) == len(having) > 1 else join(fixes)
+            text = _filled(template, [numbers for _, numbers in found])
+            notes.append(f"Doubt, {section.mode} {measure.replace('_', ' ')} of {who}: {text}")
+    return notes
+
+
+def _doubts(row: Row) -> list[tuple[str, str]]:
+    """Doubts of a row with their measures; the first line of each, shortened."""
+    found = []
+    for measure, record in row.records.items():
+        for doubt in (record.data or {}).get("doubts") or () if record.status == "passed" else ():
+            first = (str(doubt).strip().splitlines() or [""])[0]
+            found.append((measure, first if len(first) <= _LONGEST_DOUBT else first[: _LONGEST_DOUBT - 1] + "…"))
+    return found
+
+
+def _filled(template: str, numbers: Sequence[Sequence[str]]) -> str:
+    """Put numbers back into a template: the one that all share, or the smallest and the largest."""
+    columns = iter(zip(*numbers, strict=True))
+
+    def text(_: re.Match[str]) -> str:
+        found = sorted(set(next(columns)), key=lambda number: float(number.replace("−", "-")))
+        return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+    return re.sub(_SLOT, text, template)

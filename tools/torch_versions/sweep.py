@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from precision_eval.cli.exit_codes import EXIT_BAD_INPUT, EXIT_INTERRUPTED
+from precision_eval.cli.application import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
 from precision_eval.results.asv import Visit, read_visits, visit_times
 from precision_eval.studies.tracking.definitions import PROCESS_VARIABLE

@@ -39,7 +39,7 @@ def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: i
 
 def check(*, minutes: float, streams: int, seed: int, out: Path | None) -> None:
     """Let the recogniser hear the shipped voice behind a progress bar, print what it heard, and store it as JSON."""
-    from precision_eval.cases.voice.recogniser import check_voice
+    from tools.voice.listening import check_voice
 
     console = Console()
     with _bar(console) as progress:

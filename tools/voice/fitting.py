@@ -35,6 +35,7 @@ from precision_eval.cases.voice.vocoder import (
     MagnitudeNetwork,
 )
 from tools.voice.corpus import SPEAKERS, generate_passages
+from tools.voice.quantiser import fit_tables
 
 HIDDEN = 512
 BATCH_FRAMES = 512
@@ -66,7 +67,7 @@ def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
     from tools.voice.espeak import espeak_version
 
     mels = np.concatenate([log_mel(audio) for audio in _speech(minutes=minutes, seed=seed)])
-    fitted = Codec.fit(mels, seed, refinements=refinements)
+    fitted = fit_tables(mels, seed, refinements=refinements)
     held_out = np.concatenate([log_mel(audio) for audio in held_out_speech(minutes=max(1.0, minutes / 10))])
     distortion_db = mel_distortion_db(fitted.decode(fitted.encode(held_out)), held_out)
     metadata = {

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from precision_eval.cases.voice.assets import ASSETS, write_manifest
+from precision_eval.cases.voice.assets import ASSETS, MANIFEST, asset_path, manifest, sha256_of
 from precision_eval.cases.voice.codec import HOP_SAMPLES, SAMPLE_RATE_HZ, Codec, log_mel
 from precision_eval.core.errors import IntegrityError
 
@@ -81,6 +81,19 @@ def install(training_dir: Path) -> Path:
             **{f"{name}.safetensors": {"made_by": command, "speech": espeak} for name, command in _FITTED.items()},
         }
     )
+
+
+def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
+    """Hash the files and write the manifest."""
+    files = {
+        name: {"sha256": sha256_of(ASSETS / name), "bytes": (ASSETS / name).stat().st_size, **facts}
+        for name, facts in sorted(provenance.items())
+    }
+    path = ASSETS / MANIFEST
+    path.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    manifest.cache_clear()
+    asset_path.cache_clear()
+    return path
 
 
 _FITTED = {

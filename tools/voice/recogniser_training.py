@@ -207,7 +207,8 @@ def train_recogniser(
         **{f"accuracy_{name}": f"{value:.4f}" for name, value in accuracy.items()},
     }
     Recogniser(fitted.tensors, made_with).save(out_path)
-    return {**accuracy, "n_parameters": float(fitted.n_parameters)}
+    trained = sum(tensor.size for name, tensor in fitted.tensors.items() if not name.startswith("input"))
+    return {**accuracy, "n_parameters": float(trained)}
 
 
 if __name__ == "__main__":

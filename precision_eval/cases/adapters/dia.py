@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.cases.adapters.base import Adapter, load_checked
 from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems.dia_sizes import BYTES, CODES
+from precision_eval.cases.systems.dia import BYTES, CODES
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from precision_eval.cases.base import BuiltCase
 from precision_eval.cases.modes import KeepingFloat64
-from precision_eval.cases.systems import dia_sizes as constants
+from precision_eval.cases.systems import dia as constants
+from precision_eval.cases.systems.dia import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.dia_model import (
     DiaAttention,
     DiaDecoder,
@@ -24,7 +25,6 @@ from precision_eval.cases.systems.dia_model import (
     apply_delay,
     attention_std,
 )
-from precision_eval.cases.systems.dia_sizes import D4790DD, DecoderSize, EncoderSize
 from precision_eval.cases.systems.system import System
 from precision_eval.core.errors import ParameterError
 

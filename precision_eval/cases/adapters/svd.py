@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.cases.adapters.base import Adapter, as_dtype, imported, load_checked
 from precision_eval.cases.adapters.checkpoints import check_whole_number
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems.imaginairy_sizes import LABELS
+from precision_eval.cases.systems.imaginairy import LABELS
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ float16, mask ``(1,1,s,2048)``) and nari-labs/dia #158 (16 query heads on 4 key/
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from precision_eval.cases.base import BuiltCase, Case
@@ -93,17 +93,14 @@ ATTENTION_DECODE = Case(
     make=partial(build_attention, prefill=False),
 )
 
-ATTENTION_PREFILL = Case(
+ATTENTION_PREFILL = replace(
+    ATTENTION_DECODE,
     id="attention-prefill",
     title="attention, 64 tokens",
     explanation=(
         "64 float32 queries per head, each under its own causal row of the mask, attend to a float16 KV cache: the "
         "cost of a cast is spread over many queries."
     ),
-    source=_SOURCE,
-    sizes=tuple(SHAPES),
-    default_sizes=("metavoice", "dia"),
-    measures=MEASURES,
     definition=("prefill", *_DEFINITION),
     make=partial(build_attention, prefill=True),
 )

@@ -9,48 +9,73 @@ stock norm takes float32 and returns the weight's dtype.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.cases.systems.cogvideo_t5_sizes import (
-    BUCKETS,
-    BYTES_PER_PARAMETER,
-    DTYPE,
-    END_ID,
-    FULL_PARAMETERS,
-    GAIN_STD,
-    GATE,
-    KEPT_WIDE,
-    MAX_DISTANCE,
-    NORM_EPS,
-    OUTLIER,
-    OUTLIER_CHANNELS,
-    OUTLIER_NEURONS,
-    PAD_ID,
-    POSITION_STD,
-    RESIDUAL_STD,
-    SINK,
-    SINK_CHANNELS,
-    SIZES,
-    UPDATE_STD,
-)
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.core.errors import ParameterError
+
+DTYPE = "float16"
+KEPT_WIDE = "wo"
+"""The projection that stays in float32; transformers' own name for it."""
+BUCKETS = 32
+MAX_DISTANCE = 128
+NORM_EPS = 1e-6
+PAD_ID, END_ID = 0, 1
+FULL_PARAMETERS = 4_762_310_656
+"""Of the published model; ``precision-eval plan`` counts them."""
+BYTES_PER_PARAMETER = 2.4
+"""As shipped: float16, the ``wo`` of every block, a fifth of all, in float32."""
+
+OUTLIER_CHANNELS = 2
+SINK_CHANNELS = 2
+OUTLIER_NEURONS = 8
+OUTLIER = 2.0**18
+"""What the first block writes into the outlier channels: four times the smallest power of two beyond float16."""
+SINK = 16.0
+"""Of the sink channels, in units of the other channels' standard deviation in the embedding."""
+GATE = 128.0
+"""Of the outlier neurons, before the activation, and of the factor that they are multiplied with."""
+
+# Standard deviations. Updates are those of all sublayers together, in units of the residual's: beside outliers the norm
+# does not bring the other channels back, and the gated product is quadratic in them, so that larger updates run away.
+RESIDUAL_STD = 64.0
+UPDATE_STD = 0.5
+POSITION_STD = 1.0
+GAIN_STD = 0.05
 
 
-def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
-    """Build the encoder."""
-    import torch
+@dataclass(frozen=True, kw_only=True)
+class T5Size:
+    """Hyperparameters of the encoder, and the lengths of a call."""
 
-    from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder, drawn_weights
+    layers: int
+    heads: int
+    head_dim: int
+    dim: int
+    hidden: int
+    vocabulary: int
+    tokens: int
+    prompt: int
 
-    shape = SIZES[size]
-    generator = torch.Generator().manual_seed(seed)
-    model = T5Encoder(shape, fused=fused)
-    model.load_state_dict(drawn_weights(model, shape, generator, getattr(torch, DTYPE)), assign=True)
-    ids = torch.full((1, shape.tokens), PAD_ID)
-    ids[0, : shape.prompt - 1] = torch.randint(END_ID + 1, shape.vocabulary, (shape.prompt - 1,), generator=generator)
-    ids[0, shape.prompt - 1] = END_ID
-    return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a T5 size is {value}; expected a positive integer")
+        if self.prompt > self.tokens:
+            raise ParameterError(f"'prompt' is {self.prompt}, but a call has {self.tokens} tokens; raise 'tokens'")
+        if self.hidden <= OUTLIER_NEURONS or self.dim <= OUTLIER_CHANNELS + SINK_CHANNELS:
+            raise ParameterError(
+                f"'hidden' is {self.hidden} and 'dim' {self.dim}; outliers take {OUTLIER_NEURONS} neurons and "
+                f"{OUTLIER_CHANNELS + SINK_CHANNELS} channels of them, so more are needed"
+            )
+
+
+SIZES: dict[str, T5Size] = {
+    "tiny": T5Size(layers=2, heads=2, head_dim=16, dim=64, hidden=160, vocabulary=96, tokens=24, prompt=10),
+    "cpu": T5Size(layers=2, heads=4, head_dim=64, dim=256, hidden=640, vocabulary=32128, tokens=226, prompt=60),
+    "full": T5Size(layers=24, heads=64, head_dim=64, dim=4096, hidden=10240, vocabulary=32128, tokens=226, prompt=60),
+}
 
 
 _DEFINITION = (
@@ -77,14 +102,15 @@ COGVIDEO_T5_ENCODER = Case(
     default_sizes=("cpu",),
     measures=SYSTEM_MEASURES,
     definition=("fused norm", *_DEFINITION),
-    make=partial(build_t5, fused=True),
+    make=partial(built_by, f"{__name__}_model:build_t5", fused=True),
     full_parameters=FULL_PARAMETERS,
     bytes_per_parameter=BYTES_PER_PARAMETER,
     by_default=False,
     upstream="huggingface/transformers PR #45723: T5 keeps its own norm where apex is installed",
 )
 
-COGVIDEO_T5_ENCODER_STOCK = Case(
+COGVIDEO_T5_ENCODER_STOCK = replace(
+    COGVIDEO_T5_ENCODER,
     id="cogvideo-t5-encoder-stock",
     title="CogVideo's T5, stock norm",
     explanation=(
@@ -92,12 +118,7 @@ COGVIDEO_T5_ENCODER_STOCK = Case(
         "dtype: as shipped it passes. Everything in float16 overflows in wo and ends in NaN."
     ),
     source=_SOURCE,
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=SYSTEM_MEASURES,
     definition=("stock norm", *_DEFINITION),
-    make=partial(build_t5, fused=False),
-    full_parameters=FULL_PARAMETERS,
-    bytes_per_parameter=BYTES_PER_PARAMETER,
-    by_default=False,
+    make=partial(built_by, f"{__name__}_model:build_t5", fused=False),
+    upstream="",
 )

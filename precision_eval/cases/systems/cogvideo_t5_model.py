@@ -13,8 +13,11 @@ import math
 import torch
 from torch import nn
 
-from precision_eval.cases.systems.cogvideo_t5_sizes import (
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems.cogvideo_t5 import (
     BUCKETS,
+    DTYPE,
+    END_ID,
     GAIN_STD,
     GATE,
     KEPT_WIDE,
@@ -23,10 +26,12 @@ from precision_eval.cases.systems.cogvideo_t5_sizes import (
     OUTLIER,
     OUTLIER_CHANNELS,
     OUTLIER_NEURONS,
+    PAD_ID,
     POSITION_STD,
     RESIDUAL_STD,
     SINK,
     SINK_CHANNELS,
+    SIZES,
     UPDATE_STD,
     T5Size,
 )
@@ -280,3 +285,15 @@ def drawn_weights(
         kept = dtype is torch.float16 and KEPT_WIDE in name.split(".")
         drawn[name] = values if kept else values.to(dtype)
     return drawn
+
+
+def build_t5(size: str, *, device: str, seed: int, fused: bool) -> BuiltCase:
+    """Build the encoder."""
+    shape = SIZES[size]
+    generator = torch.Generator().manual_seed(seed)
+    model = T5Encoder(shape, fused=fused)
+    model.load_state_dict(drawn_weights(model, shape, generator, getattr(torch, DTYPE)), assign=True)
+    ids = torch.full((1, shape.tokens), PAD_ID)
+    ids[0, : shape.prompt - 1] = torch.randint(END_ID + 1, shape.vocabulary, (shape.prompt - 1,), generator=generator)
+    ids[0, shape.prompt - 1] = END_ID
+    return BuiltCase(model.eval().requires_grad_(False).to(device), (ids.to(device),))

@@ -8,83 +8,120 @@ beforehand. One call of the encoder reads a whole padded text. Attention has sca
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.core.errors import ParameterError
 
-if TYPE_CHECKING:
-    import torch
-from precision_eval.cases.systems.dia_sizes import (
-    ATTENTION_LOGIT_STD,
-    BEFORE_PR45,
-    BOS,
-    BYTES,
-    CHANNELS,
-    CODES,
-    D4790DD,
-    DECODER_PARAMETERS,
-    DECODER_SIZES,
-    DELAYS,
-    ENCODER_PARAMETERS,
-    ENCODER_SIZES,
-    GUIDANCE_ROWS,
-    LOGIT_STD,
-    NORM_GAIN_STD,
-    TEXT_SHARE,
-    VOCABULARY,
-    DecoderSize,
-    DiaState,
-    EncoderSize,
-)
+GUIDANCE_ROWS = 2
+CHANNELS = 9
+VOCABULARY = 1028
+CODES = 1024
+PAD, BOS = 1025, 1026
+DELAYS = (0, 8, 9, 10, 11, 12, 13, 14, 15)
+BYTES = 256
+NORM_EPS = 1e-5
+LONGEST_TIMESCALE = 10_000.0
+ATTENTION_SCALE = 1.0
+DECODER_PARAMETERS = 1_359_214_592
+ENCODER_PARAMETERS = 251_945_984
+"""Of the published model's two halves, each a case of its own; ``precision-eval plan`` counts their sum."""
+
+# Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
+# 1/√(its inputs). Attention logits spread by 2: with unit logits the mean over thousands of random values would leave
+# attention next to nothing to say. Without 1/√d in the scale, queries and keys are √2·d^(-1/4) wide each, as trained
+# norms would have it. The head's gives logits a language model's spread; the norms' gains scatter about 1.
+ATTENTION_LOGIT_STD = 2.0
+LOGIT_STD = 3.0
+NORM_GAIN_STD = 0.1
+TEXT_SHARE = 0.75  # of the text's length in use, the rest is padding
 
 
-def _padding(text_length: int) -> torch.Tensor:
-    """True where the text is in use: shape (text_length,)."""
-    import torch
+@dataclass(frozen=True, kw_only=True)
+class DiaState:
+    """Which dtypes the source stores and computes in, and what landed after it."""
 
-    return torch.arange(text_length) < round(text_length * TEXT_SHARE)
-
-
-def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build a decode step of any size; the cases are those of ``DECODER_SIZES``, a sweep has its own."""
-    import torch
-
-    from precision_eval.cases.systems.dia_model import DiaDecoder, apply_delay, fill_caches, fill_weights
-
-    generator = torch.Generator().manual_seed(seed)
-    model = DiaDecoder(size, state)
-    fill_weights(model, generator)
-    fill_caches(model, generator, padding=_padding(size.text_length))
-    first = torch.full((1, 1, CHANNELS), BOS)
-    codes = torch.randint(CODES, (1, size.filled - 1, CHANNELS), generator=generator)
-    delayed = apply_delay(torch.cat((first, codes), dim=1), delays=DELAYS, bos=BOS)
-    tokens = delayed[:, -1:].expand(GUIDANCE_ROWS, 1, CHANNELS).contiguous()
-    return BuiltCase(model.eval().to(device), (tokens.to(device),))
+    commit: str
+    weights: str
+    compute: str
+    cache: str
+    fix: str
 
 
-def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    """Build the reading of a text of any size."""
-    import torch
-
-    from precision_eval.cases.systems.dia_model import DiaEncoder, fill_weights
-
-    generator = torch.Generator().manual_seed(seed)
-    model = DiaEncoder(size, state)
-    fill_weights(model, generator)
-    padding = _padding(size.text_length)
-    text = torch.randint(1, BYTES, (size.text_length,), generator=generator) * padding
-    tokens = torch.stack((torch.zeros_like(text), text))
-    return BuiltCase(model.eval().to(device), (tokens.to(device), padding.repeat(GUIDANCE_ROWS, 1).to(device)))
+D4790DD = DiaState(commit="d4790dd", weights="float16", compute="float16", cache="float16", fix="127")
+BEFORE_PR45 = DiaState(commit="before 9d0e434", weights="float32", compute="bfloat16", cache="float32", fix="45")
 
 
-def _build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    return decode_case(DECODER_SIZES[size], device=device, seed=seed, state=state)
+def _check_positive(size: DecoderSize | EncoderSize) -> None:
+    for name, value in asdict(size).items():
+        if value < 1 and not isinstance(value, bool):
+            raise ParameterError(f"'{name}' of a {type(size).__name__} is {value}; expected a positive integer")
+    if size.head_dim % 2:
+        raise ParameterError(f"'head_dim' is {size.head_dim}; the rotary embedding needs an even one")
 
 
-def _build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
-    return encode_case(ENCODER_SIZES[size], device=device, seed=seed, state=state)
+@dataclass(frozen=True, kw_only=True)
+class DecoderSize:
+    """Hyperparameters of the decoder, and the lengths of a call."""
+
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    cache_heads: int
+    head_dim: int
+    cross_heads: int
+    cross_head_dim: int
+    encoder_width: int
+    text_length: int
+    slots: int
+    filled: int
+    cross_rotary: bool = True
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+        if self.heads % self.cache_heads:
+            raise ParameterError(f"{self.heads} heads do not divide among {self.cache_heads} cache heads")
+        if self.filled > self.slots:
+            raise ParameterError(f"'filled' is {self.filled}, but the cache has {self.slots} slots; raise 'slots'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderSize:
+    """Hyperparameters of the encoder, and the length of a call."""
+
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    head_dim: int
+    text_length: int
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+
+DECODER_SIZES: dict[str, DecoderSize] = {
+    "tiny": DecoderSize(
+        layers=2, width=64, hidden=256, heads=4, cache_heads=1, head_dim=16, cross_heads=4, cross_head_dim=16,
+        encoder_width=32, text_length=24, slots=64, filled=48,
+    ),
+    "cpu": DecoderSize(
+        layers=2, width=512, hidden=2048, heads=4, cache_heads=1, head_dim=128, cross_heads=4, cross_head_dim=128,
+        encoder_width=256, text_length=1024, slots=3072, filled=2304,
+    ),
+    "full": DecoderSize(
+        layers=18, width=2048, hidden=8192, heads=16, cache_heads=4, head_dim=128, cross_heads=16, cross_head_dim=128,
+        encoder_width=1024, text_length=1024, slots=3072, filled=2304,
+    ),
+}  # fmt: skip
+
+ENCODER_SIZES: dict[str, EncoderSize] = {
+    "tiny": EncoderSize(layers=2, width=32, hidden=128, heads=4, head_dim=16, text_length=24),
+    "cpu": EncoderSize(layers=2, width=128, hidden=512, heads=2, head_dim=128, text_length=256),
+    "full": EncoderSize(layers=12, width=1024, hidden=4096, heads=16, head_dim=128, text_length=1024),
+}
 
 
 _DRAW = (CHANNELS, VOCABULARY, DELAYS, ATTENTION_LOGIT_STD, LOGIT_STD, NORM_GAIN_STD, TEXT_SHARE, "randn, v1")
@@ -106,13 +143,14 @@ DIA_DECODE = Case(
     definition=(
         "decode", asdict(D4790DD), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
-    make=partial(_build_decoder, state=D4790DD),
+    make=partial(built_by, f"{__name__}_model:build_decoder", state=D4790DD),
     full_parameters=DECODER_PARAMETERS,
     by_default=False,
     upstream="PR #127 (4a9e29b)",
 )  # fmt: skip
 
-DIA_DECODE_PR45 = Case(
+DIA_DECODE_PR45 = replace(
+    DIA_DECODE,
     id="dia-decode-pr45",
     title="Dia decoder, one step, before PR #45",
     explanation=(
@@ -121,20 +159,16 @@ DIA_DECODE_PR45 = Case(
         "Where it returns float32 (2.6) the step passes."
     ),
     source=f"{_SOURCE} before 9d0e434; PR #45; landed: 9d0e434",
-    sizes=tuple(DECODER_SIZES),
-    default_sizes=("cpu",),
-    measures=SYSTEM_MEASURES,
     definition=(
         "decode", asdict(BEFORE_PR45), {name: asdict(size) for name, size in DECODER_SIZES.items()}, *_DRAW
     ),
-    make=partial(_build_decoder, state=BEFORE_PR45),
-    full_parameters=DECODER_PARAMETERS,
+    make=partial(built_by, f"{__name__}_model:build_decoder", state=BEFORE_PR45),
     bytes_per_parameter=4.0,  # the embeddings alone are narrower
-    by_default=False,
     upstream="PR #45 (9d0e434)",
 )  # fmt: skip
 
-DIA_ENCODE = Case(
+DIA_ENCODE = replace(
+    DIA_DECODE,
     id="dia-encode",
     title="Dia encoder, one text",
     explanation=(
@@ -143,13 +177,9 @@ DIA_ENCODE = Case(
     ),
     source=f"{_SOURCE} at d4790dd (PR #88); landed: 4a9e29b (PR #127)",
     sizes=tuple(ENCODER_SIZES),
-    default_sizes=("cpu",),
-    measures=SYSTEM_MEASURES,
     definition=(
         "encode", asdict(D4790DD), {name: asdict(size) for name, size in ENCODER_SIZES.items()}, *_DRAW
     ),
-    make=partial(_build_encoder, state=D4790DD),
+    make=partial(built_by, f"{__name__}_model:build_encoder", state=D4790DD),
     full_parameters=ENCODER_PARAMETERS,
-    by_default=False,
-    upstream="PR #127 (4a9e29b)",
 )  # fmt: skip

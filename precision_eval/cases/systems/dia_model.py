@@ -17,8 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import dia_sizes as constants
-from precision_eval.cases.systems.dia_sizes import DecoderSize, DiaState, EncoderSize
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import dia as constants
+from precision_eval.cases.systems.dia import DecoderSize, DiaState, EncoderSize
 from precision_eval.cases.systems.system import System, widened
 from precision_eval.core.errors import ParameterError
 from precision_eval.fixes.storage import stored_as
@@ -447,3 +448,44 @@ def apply_delay(codes: torch.Tensor, *, delays: Sequence[int], bos: int) -> torc
 def revert_delay(delayed: torch.Tensor, *, delays: Sequence[int], pad: int) -> torch.Tensor:
     """Bring the channels of a frame together again."""
     return _shifted(delayed, -_checked(delayed, delays), before=pad, after=pad)
+
+
+def _padding(text_length: int) -> torch.Tensor:
+    """True where the text is in use: shape (text_length,)."""
+    return torch.arange(text_length) < round(text_length * constants.TEXT_SHARE)
+
+
+def decode_case(size: DecoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    """Build a decode step of any size; the cases are those of ``DECODER_SIZES``, a sweep has its own."""
+    generator = torch.Generator().manual_seed(seed)
+    model = DiaDecoder(size, state)
+    fill_weights(model, generator)
+    fill_caches(model, generator, padding=_padding(size.text_length))
+    first = torch.full((1, 1, constants.CHANNELS), constants.BOS)
+    codes = torch.randint(constants.CODES, (1, size.filled - 1, constants.CHANNELS), generator=generator)
+    delayed = apply_delay(torch.cat((first, codes), dim=1), delays=constants.DELAYS, bos=constants.BOS)
+    tokens = delayed[:, -1:].expand(constants.GUIDANCE_ROWS, 1, constants.CHANNELS).contiguous()
+    return BuiltCase(model.eval().to(device), (tokens.to(device),))
+
+
+def encode_case(size: EncoderSize, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    """Build the reading of a text of any size."""
+    generator = torch.Generator().manual_seed(seed)
+    model = DiaEncoder(size, state)
+    fill_weights(model, generator)
+    padding = _padding(size.text_length)
+    text = torch.randint(1, constants.BYTES, (size.text_length,), generator=generator) * padding
+    tokens = torch.stack((torch.zeros_like(text), text))
+    return BuiltCase(
+        model.eval().to(device), (tokens.to(device), padding.repeat(constants.GUIDANCE_ROWS, 1).to(device))
+    )
+
+
+def build_decoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    """Build a decode step of a size by name."""
+    return decode_case(constants.DECODER_SIZES[size], device=device, seed=seed, state=state)
+
+
+def build_encoder(size: str, *, device: str, seed: int, state: DiaState) -> BuiltCase:
+    """Build the reading of a text of a size by name."""
+    return encode_case(constants.ENCODER_SIZES[size], device=device, seed=seed, state=state)

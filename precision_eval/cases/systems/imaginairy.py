@@ -10,23 +10,53 @@ in the same way.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.cases.systems.imaginairy_sizes import (
-    BIAS_STD,
-    LABELS,
-    LAST_STEP,
-    MAX_PERIOD,
-    RHO,
-    SIGMA_MAX,
-    SIGMA_MIN,
-    SIZES,
-    TICKS_PER_STEP,
-    WEIGHT_DTYPE,
-    WEIGHT_STD,
-)
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.core.errors import ParameterError
+
+WEIGHT_DTYPE = "float16"
+MAX_PERIOD = 10_000.0
+TICKS_PER_STEP = 2**20
+
+# The discrete schedule's last index, and the EDM schedule of imaginairy/configs/svd.yaml with sgm's defaults.
+LAST_STEP = 999
+SIGMA_MAX, SIGMA_MIN, RHO = 700.0, 0.002, 7.0
+
+# What the label embeds: frames per second, motion bucket, noise augmentation; generate_video's defaults.
+LABELS = (6.0, 127.0, 0.02)
+
+# Standard deviations: weights in units of 1/√(their inputs), doubled as SiLU halves; biases in the output's units.
+WEIGHT_STD = 2.0
+BIAS_STD = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEmbedSize:
+    """Widths of the embedding, and the frames of a clip."""
+
+    frames: int
+    channels: int
+    label_channels: int
+    embedding: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a time embedding's size is {value}; expected a positive integer")
+        if self.frames < 2:
+            raise ParameterError("'frames' is 1; a schedule of timesteps needs two or more")
+        for name, value in (("channels", self.channels), ("label_channels", self.label_channels)):
+            if value % 2:
+                raise ParameterError(f"'{name}' is {value}; sines and cosines take half each, so make it even")
+
+
+SIZES: dict[str, TimeEmbedSize] = {
+    "tiny": TimeEmbedSize(frames=4, channels=32, label_channels=16, embedding=128),
+    "cpu": TimeEmbedSize(frames=14, channels=320, label_channels=256, embedding=1280),  # SVD
+    "full": TimeEmbedSize(frames=25, channels=320, label_channels=256, embedding=1280),  # SVD-XT
+}
 
 
 def discrete_timesteps(count: int) -> list[float]:
@@ -43,27 +73,6 @@ def edm_timesteps(count: int) -> list[float]:
 def timestep_ticks(frames: int) -> list[int]:
     """Timesteps of a batch in ticks: the discrete schedule's, then SVD's."""
     return [round(step * TICKS_PER_STEP) for step in (*discrete_timesteps(frames), *edm_timesteps(frames))]
-
-
-def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> BuiltCase:
-    """Build the time embedding."""
-    import torch
-
-    from precision_eval.cases.systems.imaginairy_model import (
-        CastFirstTimeEmbedding,
-        TimeEmbedding,
-        drawn_weights,
-        timestep_embedding,
-    )
-
-    widths = SIZES[size]
-    generator = torch.Generator().manual_seed(seed)
-    model = (CastFirstTimeEmbedding if cast_first else TimeEmbedding)(widths)
-    model.load_state_dict(drawn_weights(model, generator, getattr(torch, WEIGHT_DTYPE)), assign=True)
-    label = timestep_embedding(torch.tensor(LABELS), widths.label_channels).flatten()  # (3 × label_channels,)
-    labels = label.repeat(2 * widths.frames, 1)
-    ticks = torch.tensor(timestep_ticks(widths.frames))
-    return BuiltCase(model.eval().requires_grad_(False).to(device), (ticks.to(device), labels.to(device)))
 
 
 _DEFINITION = (
@@ -88,12 +97,13 @@ IMAGINAIRY_TIME_EMBED = Case(
     default_sizes=("cpu",),
     measures=SYSTEM_MEASURES,
     definition=("cast nowhere", *_DEFINITION),
-    make=partial(build_time_embed, cast_first=False),
+    make=partial(built_by, f"{__name__}_model:build_time_embed", cast_first=False),
     by_default=False,
     upstream="PR #443 (d3106fc, 14.0.4): autocast on again, on CUDA only",
 )
 
-IMAGINAIRY_TIME_EMBED_CAST_FIRST = Case(
+IMAGINAIRY_TIME_EMBED_CAST_FIRST = replace(
+    IMAGINAIRY_TIME_EMBED,
     id="imaginairy-time-embed-cast-first",
     title="imaginAIry, timestep cast first",
     explanation=(
@@ -104,10 +114,7 @@ IMAGINAIRY_TIME_EMBED_CAST_FIRST = Case(
     source=(
         "the place of the cast as in diffusers, UNetSpatioTemporalConditionModel (after the embedding), and its reverse"
     ),
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=SYSTEM_MEASURES,
     definition=("cast first", *_DEFINITION),
-    make=partial(build_time_embed, cast_first=True),
-    by_default=False,
+    make=partial(built_by, f"{__name__}_model:build_time_embed", cast_first=True),
+    upstream="",
 )

@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from precision_eval.cases.systems import imaginairy_sizes as constants
-from precision_eval.cases.systems.imaginairy_sizes import TICKS_PER_STEP, TimeEmbedSize
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import imaginairy as constants
+from precision_eval.cases.systems.imaginairy import TICKS_PER_STEP, TimeEmbedSize
 from precision_eval.cases.systems.system import System, widened
 
 
@@ -93,3 +94,15 @@ def drawn_weights(model: TimeEmbedding, generator: torch.Generator, dtype: torch
         std = constants.WEIGHT_STD * parameter.shape[1] ** -0.5 if parameter.ndim == 2 else constants.BIAS_STD
         drawn[name] = (values * std).to(dtype)
     return drawn
+
+
+def build_time_embed(size: str, *, device: str, seed: int, cast_first: bool) -> BuiltCase:
+    """Build the time embedding."""
+    widths = constants.SIZES[size]
+    generator = torch.Generator().manual_seed(seed)
+    model = (CastFirstTimeEmbedding if cast_first else TimeEmbedding)(widths)
+    model.load_state_dict(drawn_weights(model, generator, getattr(torch, constants.WEIGHT_DTYPE)), assign=True)
+    label = timestep_embedding(torch.tensor(constants.LABELS), widths.label_channels).flatten()  # (3 × label_channels,)
+    labels = label.repeat(2 * widths.frames, 1)
+    ticks = torch.tensor(constants.timestep_ticks(widths.frames))
+    return BuiltCase(model.eval().requires_grad_(False).to(device), (ticks.to(device), labels.to(device)))

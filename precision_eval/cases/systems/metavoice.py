@@ -10,64 +10,77 @@ against a static KV cache, and the sampler's probabilities for the last position
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from precision_eval.cases.base import SYSTEM_MEASURES, BuiltCase, Case
-from precision_eval.cases.systems.metavoice_sizes import (
-    CACHE_DTYPE,
-    FULL_PARAMETERS,
-    GUIDANCE,
-    GUIDANCE_ROWS,
-    LOGIT_STD,
-    NORM_EPS,
-    NORM_GAIN_STD,
-    POSITION_STD,
-    QUERY_STD,
-    SIZES,
-    SPEAKER_STD,
-    TEMPERATURE,
-    TOKEN_STD,
-    TOP_P,
-    MetaVoiceSize,
-)
+from precision_eval.cases.base import SYSTEM_MEASURES, Case, built_by
+from precision_eval.core.errors import ParameterError
+
+CACHE_DTYPE = "float16"
+GUIDANCE_ROWS = 2
+GUIDANCE = 3.0
+TOP_P = 0.95
+TEMPERATURE = 1.0
+NORM_EPS = 1e-5
+FULL_PARAMETERS = 1_248_438_272
+"""Of the published model; ``precision-eval plan`` counts them."""
+
+# Standard deviations of what is drawn, chosen so that activations keep order one. A projection's are in units of
+# 1/√(its inputs). Queries are drawn twice as wide as keys: with unit logits the mean over 1536 random values would
+# leave attention next to nothing to say, and trained attention is peaked. The head's gives logits a language model's
+# spread. The norms' gains scatter about 1. The speaker embedding has unit norm, as the speaker encoder's has.
+TOKEN_STD = 0.9
+POSITION_STD = 0.3
+SPEAKER_STD = 0.3
+QUERY_STD = 2.0
+LOGIT_STD = 3.0
+NORM_GAIN_STD = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaVoiceSize:
+    """Hyperparameters of the decoder, and the lengths of a call."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    hidden: int
+    vocabulary: int
+    speaker_dim: int
+    slots: int
+    filled: int
+    prompt: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ParameterError(f"'{name}' of a MetaVoice size is {value}; expected a positive integer")
+        for name, value in (("filled", self.filled), ("prompt", self.prompt)):
+            if value > self.slots:
+                raise ParameterError(f"'{name}' is {value}, but the cache has {self.slots} slots; raise 'slots'")
+
+    @property
+    def dim(self) -> int:
+        """Width of the residual stream."""
+        return self.heads * self.head_dim
+
+
+SIZES: dict[str, MetaVoiceSize] = {
+    "tiny": MetaVoiceSize(
+        layers=2, heads=2, head_dim=16, hidden=88, vocabulary=96, speaker_dim=16, slots=64, filled=48, prompt=8,
+    ),
+    "cpu": MetaVoiceSize(
+        layers=2, heads=4, head_dim=128, hidden=1408, vocabulary=2562, speaker_dim=256, slots=2048, filled=1536,
+        prompt=64,
+    ),
+    "full": MetaVoiceSize(
+        layers=24, heads=16, head_dim=128, hidden=5632, vocabulary=2562, speaker_dim=256, slots=2048, filled=1536,
+        prompt=64,
+    ),
+}  # fmt: skip
 
 MEASURES = (*SYSTEM_MEASURES, "sampler")
-
-
-def metavoice_case(
-    size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
-) -> BuiltCase:
-    """Build a call of any size; the cases are those of ``SIZES``, a sweep over lengths has its own."""
-    import torch
-
-    from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, drawn_weights
-
-    generator = torch.Generator().manual_seed(seed)
-    positions = torch.arange(size.prompt) if prefill else torch.tensor([size.filled - 1])
-    used = (torch.arange(size.slots) < (0 if prefill else size.filled))[:, None]  # (slots, 1)
-    shape = (GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
-    first_slot = None if indexed else (0 if prefill else size.filled - 1)
-    caches = []
-    for _ in range(size.layers):
-        key, value = (
-            (torch.randn(shape, generator=generator) * used).to(getattr(torch, CACHE_DTYPE)) for _ in range(2)
-        )
-        caches.append(StaticCache(key, value, first_slot=first_slot))
-    model = MetaVoice(size, caches)
-    model.load_state_dict(drawn_weights(model, generator, getattr(torch, weight_dtype)), assign=True)
-    tokens = torch.randint(size.vocabulary, (1, len(positions)), generator=generator).repeat(GUIDANCE_ROWS, 1)
-    speaker = torch.randn((1, size.speaker_dim), generator=generator).relu()  # the encoder ends in ReLU and a norm
-    speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
-    model = model.eval().requires_grad_(False).to(device)
-    return BuiltCase(model, (tokens.to(device), speaker.to(device), positions.to(device)))
-
-
-def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
-    """Build one of ``SIZES``."""
-    return metavoice_case(SIZES[size], device=device, seed=seed, **state)
-
 
 _GPU: dict[str, Any] = {"weight_dtype": "bfloat16", "speaker_dtype": "float16"}
 _CPU: dict[str, Any] = {"weight_dtype": "float32", "speaker_dtype": "float32"}
@@ -99,72 +112,49 @@ METAVOICE_DECODE = Case(
     default_sizes=("cpu",),
     measures=MEASURES,
     definition=("decode", "index_put", _GPU, *_DEFINITION),
-    make=partial(build_metavoice, prefill=False, indexed=True, **_GPU),
+    make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=False, indexed=True, **_GPU),
     full_parameters=FULL_PARAMETERS,
     by_default=False,
     upstream=_UPSTREAM,
 )
 
-METAVOICE_PREFILL = Case(
+METAVOICE_PREFILL = replace(
+    METAVOICE_DECODE,
     id="metavoice-prefill",
     title="MetaVoice, a prompt, GPU path",
     explanation=f"{_GPU_SPLIT} A prompt enters an empty cache, so the cost of a cast is spread over its positions.",
-    source=_GPU_SOURCE,
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=MEASURES,
     definition=("prefill", "index_put", _GPU, *_DEFINITION),
-    make=partial(build_metavoice, prefill=True, indexed=True, **_GPU),
-    full_parameters=FULL_PARAMETERS,
-    by_default=False,
-    upstream=_UPSTREAM,
+    make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=True, **_GPU),
 )
 
-METAVOICE_DECODE_SLICE = Case(
+METAVOICE_DECODE_SLICE = replace(
+    METAVOICE_DECODE,
     id="metavoice-decode-slice",
     title="MetaVoice, one token, GPU path, slice",
     explanation=f"{_GPU_SPLIT} The cache is written by slice assignment, which casts in silence.",
     source=f"{_GPU_SOURCE}; the write of fam/llm/layers/attn.py",
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=MEASURES,
     definition=("decode", "slice", _GPU, *_DEFINITION),
-    make=partial(build_metavoice, prefill=False, indexed=False, **_GPU),
-    full_parameters=FULL_PARAMETERS,
-    by_default=False,
-    upstream=_UPSTREAM,
+    make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=False, indexed=False, **_GPU),
 )
 
-METAVOICE_DECODE_FLOAT32 = Case(
+METAVOICE_DECODE_FLOAT32 = replace(
+    METAVOICE_DECODE,
     id="metavoice-decode-float32",
     title="MetaVoice, one token, CPU path",
     explanation=_CPU_SPLIT,
     source=_CPU_SOURCE,
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=MEASURES,
     definition=("decode", "slice", _CPU, *_DEFINITION),
-    make=partial(build_metavoice, prefill=False, indexed=False, **_CPU),
-    full_parameters=FULL_PARAMETERS,
+    make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=False, indexed=False, **_CPU),
     bytes_per_parameter=4.0,
-    by_default=False,
-    upstream=_UPSTREAM,
 )
 
-METAVOICE_PREFILL_FLOAT32 = Case(
+METAVOICE_PREFILL_FLOAT32 = replace(
+    METAVOICE_DECODE_FLOAT32,
     id="metavoice-prefill-float32",
     title="MetaVoice, a prompt, CPU path",
     explanation=f"{_CPU_SPLIT} A prompt enters an empty cache.",
-    source=_CPU_SOURCE,
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
-    measures=MEASURES,
     definition=("prefill", "slice", _CPU, *_DEFINITION),
-    make=partial(build_metavoice, prefill=True, indexed=False, **_CPU),
-    full_parameters=FULL_PARAMETERS,
-    bytes_per_parameter=4.0,
-    by_default=False,
-    upstream=_UPSTREAM,
+    make=partial(built_by, f"{__name__}_model:build_metavoice", prefill=True, indexed=False, **_CPU),
 )
 
 
@@ -201,22 +191,11 @@ def loaded(capability: tuple[int, int] | None, *, loader: Literal["sample", "fas
     return Loaded(weights="float32", speaker="float32", cache=asked, autocast="" if capability is None else asked)
 
 
-_STATE = loaded(T4, loader="sample")
+T4_STATE = loaded(T4, loader="sample")
 
 
-def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:
-    """Build a decode step as ``sample.py`` runs it on a T4."""
-    from precision_eval.cases.systems.metavoice_model import MetaVoice, MetaVoiceUnderAutocast
-
-    built = metavoice_case(
-        SIZES[size], device=device, seed=seed, prefill=False, indexed=False, weight_dtype=_STATE.weights,
-        speaker_dtype=_STATE.speaker,
-    )  # fmt: skip
-    decoder = cast(MetaVoice, built.model.requires_grad_(True))
-    return BuiltCase(MetaVoiceUnderAutocast(decoder, autocast_dtype=_STATE.autocast).eval(), built.inputs)
-
-
-METAVOICE_T4 = Case(
+METAVOICE_T4 = replace(
+    METAVOICE_DECODE_FLOAT32,
     id="metavoice-t4",
     title="MetaVoice, one token, T4",
     explanation=(
@@ -230,14 +209,9 @@ METAVOICE_T4 = Case(
         "nothing landed for #27, which is open: float16 became the default on compute capability 7 and below, which is "
         "the state as shipped here"
     ),
-    sizes=tuple(SIZES),
-    default_sizes=("cpu",),
     measures=SYSTEM_MEASURES,
     definition=(
-        "decode", "slice", asdict(_STATE), {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
+        "decode", "slice", asdict(T4_STATE), {name: asdict(size) for name, size in SIZES.items()}, "metavoice v1",
     ),
-    make=build_metavoice_t4,
-    full_parameters=FULL_PARAMETERS,
-    bytes_per_parameter=4.0,
-    by_default=False,
+    make=partial(built_by, f"{__name__}_model:build_metavoice_t4"),
 )  # fmt: skip

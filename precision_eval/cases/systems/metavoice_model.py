@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval.cases.systems import metavoice_sizes as constants
-from precision_eval.cases.systems.metavoice_sizes import GUIDANCE_ROWS, MetaVoiceSize
+from precision_eval.cases.base import BuiltCase
+from precision_eval.cases.systems import metavoice as constants
+from precision_eval.cases.systems.metavoice import GUIDANCE_ROWS, MetaVoiceSize
 from precision_eval.cases.systems.system import System, unfilled_linear, widened
 from precision_eval.core.errors import ParameterError
 
@@ -258,3 +259,47 @@ class MetaVoiceUnderAutocast(System):
         with torch.no_grad(), torch.autocast(tokens.device.type, dtype=getattr(torch, self.autocast_dtype)):
             logits, probabilities = self.model(tokens, speaker, positions)
         return logits, probabilities
+
+
+def metavoice_case(
+    size: MetaVoiceSize, *, device: str, seed: int, prefill: bool, indexed: bool, weight_dtype: str, speaker_dtype: str
+) -> BuiltCase:
+    """Build a call of any size; the cases are those of ``SIZES``, a sweep over lengths has its own."""
+    generator = torch.Generator().manual_seed(seed)
+    positions = torch.arange(size.prompt) if prefill else torch.tensor([size.filled - 1])
+    used = (torch.arange(size.slots) < (0 if prefill else size.filled))[:, None]  # (slots, 1)
+    shape = (GUIDANCE_ROWS, size.heads, size.slots, size.head_dim)
+    first_slot = None if indexed else (0 if prefill else size.filled - 1)
+    caches = []
+    for _ in range(size.layers):
+        key, value = (
+            (torch.randn(shape, generator=generator) * used).to(getattr(torch, constants.CACHE_DTYPE)) for _ in range(2)
+        )
+        caches.append(StaticCache(key, value, first_slot=first_slot))
+    model = MetaVoice(size, caches)
+    model.load_state_dict(drawn_weights(model, generator, getattr(torch, weight_dtype)), assign=True)
+    tokens = torch.randint(size.vocabulary, (1, len(positions)), generator=generator).repeat(GUIDANCE_ROWS, 1)
+    speaker = torch.randn((1, size.speaker_dim), generator=generator).relu()  # the encoder ends in ReLU and a norm
+    speaker = (speaker / speaker.norm()).to(getattr(torch, speaker_dtype))
+    model = model.eval().requires_grad_(False).to(device)
+    return BuiltCase(model, (tokens.to(device), speaker.to(device), positions.to(device)))
+
+
+def build_metavoice(size: str, *, device: str, seed: int, **state: Any) -> BuiltCase:
+    """Build one of ``SIZES``."""
+    return metavoice_case(constants.SIZES[size], device=device, seed=seed, **state)
+
+
+def build_metavoice_t4(size: str, *, device: str, seed: int) -> BuiltCase:
+    """Build a decode step as ``sample.py`` runs it on a T4."""
+    built = build_metavoice(
+        size,
+        device=device,
+        seed=seed,
+        prefill=False,
+        indexed=False,
+        weight_dtype=constants.T4_STATE.weights,
+        speaker_dtype=constants.T4_STATE.speaker,
+    )
+    decoder = cast(MetaVoice, built.model.requires_grad_(True))
+    return BuiltCase(MetaVoiceUnderAutocast(decoder, autocast_dtype=constants.T4_STATE.autocast).eval(), built.inputs)

@@ -65,19 +65,6 @@ def check_files() -> None:
         asset_path(name)
 
 
-def write_manifest(provenance: dict[str, dict[str, Any]]) -> Path:
-    """Hash the files and write the manifest."""
-    files = {
-        name: {"sha256": sha256_of(ASSETS / name), "bytes": (ASSETS / name).stat().st_size, **facts}
-        for name, facts in sorted(provenance.items())
-    }
-    path = ASSETS / MANIFEST
-    path.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
-    manifest.cache_clear()
-    asset_path.cache_clear()
-    return path
-
-
 def load_model(*, checkpoint_dtype: str = "float32") -> VoiceModel:
     """Load the trained voice, in its as-shipped state except for the cache, which has yet to be allocated."""
     import torch

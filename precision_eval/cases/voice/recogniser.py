@@ -8,21 +8,14 @@ speech; silence is left out, because naming silence is no achievement.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from precision_eval.cases.voice.assets import asset_path, load_streams, original_speech
-from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, N_MELS, WINDOW_SAMPLES, Codec, log_mel
-from precision_eval.cases.voice.conditions import opened
-from precision_eval.cases.voice.script import Conditioning, segments_of
-from precision_eval.cases.voice.synthesis import Stream, free_run
-from precision_eval.cases.voice.vocoder import vocode
+from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, WINDOW_SAMPLES, log_mel
 from precision_eval.core.errors import IntegrityError, ParameterError
 
 SILENCE_ID = 0
@@ -76,11 +69,6 @@ class Recogniser:
         if kernels != KERNELS or n_inputs != N_MELS:
             raise ParameterError(f"recogniser sees {kernels} of {n_inputs} bands; expected {KERNELS} of {N_MELS}")
         object.__setattr__(self, "_used", {name: t.astype(np.float32) for name, t in self.tensors.items()})
-
-    @property
-    def n_parameters(self) -> int:
-        """Trained numbers."""
-        return sum(tensor.size for name, tensor in self.tensors.items() if not name.startswith("input"))
 
     def scores(self, mel: np.ndarray) -> np.ndarray:
         """Unnormalised log-probabilities of the frames that have their whole context."""
@@ -153,91 +141,3 @@ def padded_mel(mel: np.ndarray, before: int, after: int) -> np.ndarray:
     """Put frames of digital silence before and after log-mels of shape (n_frames, 80)."""
     silence = log_mel(np.zeros(HOP_SAMPLES, dtype=np.float32))  # (1, 80)
     return np.concatenate([np.repeat(silence, before, axis=0), mel, np.repeat(silence, after, axis=0)])
-
-
-PROMPT_FRAMES = 200
-MAX_GAP_POINTS = 6.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class VoiceQuality:
-    """What the recogniser hears, one entry per stream (speaker)."""
-
-    minutes: float
-    free_running: list[PhonemeAccuracy]
-    resynthesised: list[PhonemeAccuracy]
-    original: PhonemeAccuracy
-
-    @property
-    def gap_points(self) -> float:
-        """Percentage points that the free-running voice lies below the original speech of the same stream."""
-        return 100 * (self.original.value - self.free_running[0].value)
-
-    @property
-    def mean_gap_points(self) -> float:
-        """The same over all streams, against their resynthesised originals."""
-        return 100 * float(
-            np.mean([o.value - v.value for o, v in zip(self.resynthesised, self.free_running, strict=True)])
-        )
-
-    @property
-    def decline_points(self) -> float:
-        """Percentage points lost from the first third to the last, mean over streams, less the script's own change."""
-        own = np.mean([a.first_third - a.last_third for a in self.free_running])
-        scripts = np.mean([a.first_third - a.last_third for a in self.resynthesised])
-        return 100 * float(own - scripts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON: every accuracy as a fraction, gaps in percentage points."""
-
-        def parts(heard: PhonemeAccuracy) -> dict[str, float]:
-            return {name: float(getattr(heard, name)) for name in ("value", "first_third", "last_third")}
-
-        return {
-            "minutes": self.minutes,
-            "free_running": [parts(heard) for heard in self.free_running],
-            "resynthesised": [parts(heard) for heard in self.resynthesised],
-            "original": parts(self.original),
-            "gap_points": self.gap_points,
-            "mean_gap_points": self.mean_gap_points,
-            "decline_points": self.decline_points,
-        }
-
-
-def _accuracy(recogniser: Recogniser, codec: Codec, tokens: np.ndarray, script: Conditioning) -> PhonemeAccuracy:
-    return recogniser.phoneme_accuracy(vocode(codec.decode(tokens)), segments_of(script))
-
-
-def check_voice(
-    *,
-    minutes: float,
-    n_streams: int,
-    seed: int = 0,
-    condition: str = "full_float32",
-    on_progress: Callable[[float], None] = lambda fraction: None,
-) -> VoiceQuality:
-    """Let the voice speak held-out scripts and have the recogniser listen."""
-    n_frames = round(minutes * 60 * FRAME_RATE_HZ)
-    streams: list[Stream] = load_streams(n_streams, n_frames=PROMPT_FRAMES + n_frames)
-    n_frames = min(n_frames, *(len(s.tokens) - PROMPT_FRAMES for s in streams))
-    spoken = np.empty((n_frames, n_streams, 4), np.uint8)
-    with opened(condition, n_streams=n_streams) as decoder:
-        frames = free_run(decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=n_frames, seed=seed)
-        for index, tokens in enumerate(frames):
-            spoken[index] = tokens
-            if index % 100 == 99:
-                on_progress((index + 1) / n_frames)
-    codec = Codec.load(asset_path("codec.safetensors"))
-    recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
-    here = slice(PROMPT_FRAMES, PROMPT_FRAMES + n_frames)
-    original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :][: n_frames * HOP_SAMPLES]
-    original_frames = slice(PROMPT_FRAMES, PROMPT_FRAMES + len(original) // HOP_SAMPLES)
-    return VoiceQuality(
-        minutes=n_frames / FRAME_RATE_HZ / 60,
-        free_running=[_accuracy(recogniser, codec, spoken[:, b], s.conditioning[here]) for b, s in enumerate(streams)],
-        resynthesised=[_accuracy(recogniser, codec, s.tokens[here], s.conditioning[here]) for s in streams],
-        original=recogniser.phoneme_accuracy(
-            original[: len(original) // HOP_SAMPLES * HOP_SAMPLES],
-            segments_of(streams[0].conditioning[original_frames]),
-        ),
-    )

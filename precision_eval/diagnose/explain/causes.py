@@ -50,16 +50,13 @@ CAUSES: tuple[Cause, ...] = (
         id="metavoice_fast",
         title="weights in bfloat16, cache and speaker embedding in float16",
         explanation=(
-            "MetaVoice's fast path loads its weights as bfloat16 whatever the precision asked for, while the KV "
-            "cache and "
-            "the speaker embedding follow the device's default, float16 on a T4. bfloat16 + float16 promotes to "
-            "float32, "
-            "so the query becomes a dtype that nothing was stored in."
+            "MetaVoice's fast path loads its weights as bfloat16 whatever the precision asked for, while the KV cache "
+            "and the speaker embedding follow the device's default, float16 on a T4. bfloat16 + float16 promotes to "
+            "float32, so the query becomes a dtype that nothing was stored in."
         ),
         tell=(
             "The query is float32 although no parameter is: print {p.dtype for p in model.parameters()} and the "
-            "caches'. "
-            "In eager the same state fails earlier, in a Linear."
+            "caches'. In eager the same state fails earlier, in a Linear."
         ),
         when=(
             When(_ATTENTION, activation=("float32",), storage=("float16",)),
@@ -103,9 +100,8 @@ CAUSES: tuple[Cause, ...] = (
         id="cache_wider",
         title="a cache, or another part's output, in float32 beside a half query",
         explanation=(
-            "Key and value come from where nobody cast them: a cache made with the default dtype (Dia before PR "
-            "#45), an "
-            "adapter or an encoder of its own that stayed float32 (IPAdapter, InstantID)."
+            "Key and value come from where nobody cast them: a cache made with the default dtype (Dia before PR #45), "
+            "an adapter or an encoder of its own that stayed float32 (IPAdapter, InstantID)."
         ),
         tell="Query and model are half; key and value are float32. Look at where they are made, not at attention.",
         when=(When(_ATTENTION, activation=HALF, storage=("float32", "bfloat16", "float16")),),
@@ -136,9 +132,8 @@ CAUSES: tuple[Cause, ...] = (
         title="T5's float32 residual meets apex's fused norm",
         explanation=(
             "transformers keeps T5's wo in float32 when it loads float16, so the residual is float32; with apex "
-            "installed "
-            "the norm is swapped for apex's, which refuses a float32 input beside a half weight. The stock norm "
-            "accepts it."
+            "installed the norm is swapped for apex's, which refuses a float32 input beside a half weight. The stock "
+            "norm accepts it."
         ),
         tell="The traceback passes through apex or FusedRMSNorm; without apex there is no error.",
         when=(When(("scalar_type",)),),
@@ -190,8 +185,7 @@ CAUSES: tuple[Cause, ...] = (
         title="the model was made half, its input was not (or the other way round)",
         explanation=(
             "model.half() or a checkpoint's dtype changes parameters and buffers only. A tensor made in the forward "
-            "pass "
-            "or handed in keeps its own dtype, and the first layer that meets it raises."
+            "pass or handed in keeps its own dtype, and the first layer that meets it raises."
         ),
         tell="The layer is the first to see that input; cast the input and the error is gone or moves on.",
         when=(When((*_LINEAR, "conv_bias", "conv_weight", "rnn", "rnn_tensors", "norm_cpu", "scalar_type", "prelu")),),

@@ -23,13 +23,8 @@ from matplotlib.figure import Figure
 from precision_eval.core.drawing import dress, label_line_ends
 from precision_eval.core.formatting import METRIC_TITLES, fixed, join
 from precision_eval.core.records import Record
-from precision_eval.report.figures import over_time
-from precision_eval.report.figures.memory import draw_bars
-from precision_eval.report.figures.shifts import shift_panel
-from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
-from precision_eval.report.findings import Yardstick, yardsticks_of
-from precision_eval.report.html.facts import (
-    Cell,
+from precision_eval.report.facts import (
+    Line,
     combined,
     diverged_of,
     figure,
@@ -38,8 +33,12 @@ from precision_eval.report.html.facts import (
     pointer,
     record_of,
 )
+from precision_eval.report.figures import over_time
+from precision_eval.report.figures.bars import draw_bars, shift_panel
+from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
+from precision_eval.report.findings import Yardstick, yardsticks_of
+from precision_eval.report.html.answer import GroupView
 from precision_eval.report.html.paper import svg_of
-from precision_eval.report.html.places import GroupView
 from precision_eval.results.model import Row, memory_bytes
 
 MOST_VALUES = 150
@@ -59,14 +58,14 @@ class Chart:
     key: str
     title: str
     svg: Markup
-    tips: tuple[tuple[str, Row, Sequence[tuple[str, Cell]]], ...] = ()
+    tips: tuple[tuple[str, Row, Sequence[Line]], ...] = ()
     notes: tuple[str, ...] = ()
     series: str = ""
 
 
 def tradeoff_chart(place: GroupView) -> Chart | None:
     """Draw drift against time; None where no fix has both, the drift above 0."""
-    section = place.section
+    section = place.group
     points = points_of(section)
     if not points:
         return None
@@ -90,10 +89,10 @@ def tradeoff_chart(place: GroupView) -> Chart | None:
 def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
     """Name what has no place in the chart."""
     known = {row.fix for row in drawn}
-    exact = [row.fix for row in place.section.curing if (row.drift_data or {}).get("relative_error") == 0]
-    lacking = [row.fix for row in place.section.curing if row.fix not in known and row.fix not in exact]
+    exact = [row.fix for row in place.group.curing if (row.drift_data or {}).get("relative_error") == 0]
+    lacking = [row.fix for row in place.group.curing if row.fix not in known and row.fix not in exact]
     failing: dict[str, list[str]] = {}
-    for row in place.section.failing:
+    for row in place.group.failing:
         failing.setdefault(row.status.replace("_", " "), []).append(row.fix)
     notes = [f"{join(names)}: {status}" for status, names in failing.items()]
     notes += [f"no drift at all, so no place on this axis: {join(exact)}"] if exact else []
@@ -103,11 +102,11 @@ def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
 
 def memory_chart(place: GroupView) -> Chart | None:
     """Draw storage and peak of every fix; None where memory was not measured."""
-    rows = [row for row in place.section.fixes if memory_bytes(row)]
+    rows = [row for row in place.group.fixes if memory_bytes(row)]
     if not rows:
         return None
-    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(place.section.fixes), left=1.25)
-    draw_bars(axes, place.section)
+    drawing, axes = _panel(4.3, 0.7 + 0.28 * len(place.group.fixes), left=1.25)
+    draw_bars(axes, place.group)
     dress(axes)
     axes.grid(False, axis="y")
     key = f"memory-{place.key}"
@@ -126,12 +125,12 @@ def memory_chart(place: GroupView) -> Chart | None:
 
 def shift_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw, per yardstick of sound, every condition's shift from the reference: noise floor, controls, then fixes."""
-    return tuple(_shift_chart(place, yardstick) for yardstick in yardsticks_of(place.run, place.section))
+    return tuple(_shift_chart(place, yardstick) for yardstick in yardsticks_of(place.run, place.group))
 
 
 def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
     path = YARDSTICK_PATHS[yardstick.name]
-    comparators = place.run.comparators(place.section, "audio")
+    comparators = place.run.comparators(place.group, "audio")
     reference = next(row for row in comparators if row.role == "reference")
     floors = [(row, yardstick.noise_floor) for row in comparators if row.role == "noise_floor"]
     shifts = [(row, shift) for row, shift in (*floors, *yardstick.controls, *yardstick.fixes) if shift is not None]
@@ -151,7 +150,7 @@ def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
     for number, (row, _) in enumerate(shifts):
         shift = combined("difference", value_of(row), value_of(reference), write=yardstick.text)
         texts[row.fix] = shift.tspan
-        lines: list[tuple[str, Cell]] = [(yardstick.name, value_of(row)), ("shift from the reference", shift)]
+        lines: list[Line] = [(yardstick.name, value_of(row)), ("shift from the reference", shift)]
         if row.role != "noise_floor":
             verdict = (
                 "worse than chance" if row.fix in worse else "beyond chance" if row.fix in beyond else "within chance"
@@ -171,7 +170,7 @@ def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
 
 def drift_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw drift over time under teacher forcing; empty where no fix has a series of it."""
-    every = over_time.drift_rows(place.run, place.section)
+    every = over_time.drift_rows(place.run, place.group)
     charts = []
     for name, label in over_time.DRIFT_PANELS:
         rows = [row for row in every if over_time.drift_series(row, name)]
@@ -194,7 +193,7 @@ def drift_charts(place: GroupView) -> tuple[Chart, ...]:
 
 def sound_charts(place: GroupView) -> tuple[Chart, ...]:
     """Draw the audio metrics over time; empty where no fix has any."""
-    fixes, comparators = over_time.sound_rows(place.run, place.section)
+    fixes, comparators = over_time.sound_rows(place.run, place.group)
     panels = over_time.sound_panels(fixes)
     unit = over_time.time_unit([*fixes, *comparators]) if panels else (1.0, "s")
     charts = []
@@ -230,7 +229,7 @@ def sound_charts(place: GroupView) -> tuple[Chart, ...]:
 
 def survival_chart(place: GroupView) -> Chart | None:
     """Draw the share of streams still on the reference's tokens; None where divergence was not measured."""
-    rows = over_time.survival_rows(place.run, place.section)
+    rows = over_time.survival_rows(place.run, place.group)
     if not rows:
         return None
     drawing, axes = _panel(6.8, 3.3, right=2.6)
@@ -308,8 +307,8 @@ def _panel(width_in: float, height_in: float, *, left: float = 0.72, right: floa
     return drawing, drawing.add_axes((left / width_in, bottom / height_in, *size))
 
 
-def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, Sequence[tuple[str, Cell]]], ...]:
-    return tuple((f"{key}-{number}", row, lines_of(row, place.section)) for number, row in enumerate(rows))
+def _tips(key: str, place: GroupView, rows: Sequence[Row]) -> tuple[tuple[str, Row, Sequence[Line]], ...]:
+    return tuple((f"{key}-{number}", row, lines_of(row, place.group)) for number, row in enumerate(rows))
 
 
 def _names(rows: Sequence[Row]) -> str:

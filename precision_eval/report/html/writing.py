@@ -18,10 +18,21 @@ from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import one_line
+from precision_eval.core.records import Record
 from precision_eval.core.templating import template_environment
+from precision_eval.fixes.catalog import FIXES
+from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.figures.over_time import sound_rows
 from precision_eval.report.findings import sound_sentences
-from precision_eval.report.html.answer import answer_rows, cards_of, in_short, uncured
+from precision_eval.report.html.answer import (
+    GroupView,
+    answer_rows,
+    cards_of,
+    in_short,
+    path_in_commands,
+    places_of,
+    uncured,
+)
 from precision_eval.report.html.charts import (
     Chart,
     drift_charts,
@@ -31,12 +42,12 @@ from precision_eval.report.html.charts import (
     survival_chart,
     tradeoff_chart,
 )
-from precision_eval.report.html.facts import Figure, pointer
 from precision_eval.report.html.paper import palette_of, rules_of, variables_in
-from precision_eval.report.html.places import GroupView, path_in_commands, places_of
 from precision_eval.report.html.sound import sound_section
-from precision_eval.report.html.tables import cost_grid, environment_facts, messages_of, sound_grid, status_table
+from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, reading_guide
+from precision_eval.results.messages import short_reason
+from precision_eval.results.model import Row
 from precision_eval.results.reading import ENVIRONMENT_NAME, RECORDS_NAME, Run, load_run
 
 FILE_NAME = "report.html"  # the template's name too
@@ -63,6 +74,25 @@ class ChartGroup:
     cells: str
     command: str
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusTable:
+    """Which fix runs where."""
+
+    fixes: tuple[str, ...]
+    rows: tuple[tuple[GroupView, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A message, and the cells that ended in it."""
+
+    status: str
+    short: str
+    whole: str
+    record: str
+    where: tuple[str, ...]
 
 
 def write_html(run_dir: Path, *, versions: Any = None) -> Path:
@@ -93,7 +123,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
     """Return everything that the template shows, except the players."""
     places = places_of(run)
     shown = path_in_commands(run.directory)
-    palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.section.rows))
+    palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.group.rows))
     answers = answer_rows(places)
     cards = cards_of(answers)
     content: dict[str, Any] = {
@@ -111,21 +141,22 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "tradeoff": _parts(places, lambda p: _one(tradeoff_chart(p)), "tradeoff", ("latency", "drift", "memory")),
         "drift": _parts(places, drift_charts, "drift", ("teacher_forced_drift",)),
         "audio": _parts(places, sound_charts, "audio", ("synthesis", "audio")),
-        "sound_tables": [(place, grid) for place in places if (grid := sound_grid(place)) is not None],
+        "sound_tables": [
+            (place, table) for place in places if (table := audio_table(run, place.group, page=True)) is not None
+        ],
         "chance": _chance(places),
         "survival": _parts(places, lambda p: _one(survival_chart(p)), "survival", ("streams", "divergence")),
         "memory": _parts(places, lambda p: _one(memory_chart(p)), "memory", ("memory",)),
         "versions": versions,
         "statuses": status_table(places),
         "messages": messages_of(places),
-        "groups": [(place, cost_grid(place)) for place in places],
+        "groups": [(place, cost_table(place.group, page=True)) for place in places],
         "environment": environment_facts(run),
         "other_environments": _environments(run),
         "guide": reading_guide(run),
         "files": [one for one in _FILES if (run.directory / one).is_file()],
         "damage": [one_line(line) for line in run.damage],
         "sound_command": _sound_command(places),
-        "cells_text": lambda cell: cell if isinstance(cell, tuple) else (cell,),
     }
     drawn = [chart.svg for name in _DRAWN for part in content[name] for chart in part.charts]
     drawn += [chart.svg for group in content["chance"] for chart in group["charts"]]
@@ -158,7 +189,7 @@ def _one(chart: Chart | None) -> tuple[Chart, ...]:
 
 def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
     """Return the figures of a kind that the report has saved for a group, PNG and SVG."""
-    section = place.section
+    section = place.group
     grid = f"{section.case}-{section.device}{section.pins.replace(',', ' ').replace('=', ' ')}"
     stems = (f"{kind}-{grid.replace(':', '').replace(' ', '-')}", f"{kind}-{section.slug}")
     names = [f"figures/{stem}.{end}" for stem in stems for end in ("png", "svg")]
@@ -167,7 +198,7 @@ def _saved(place: GroupView, kind: str) -> tuple[str, ...]:
 
 def _comparators(place: GroupView) -> list[Any]:
     measures = ("audio", "divergence", "teacher_forced_drift")
-    return [row for name in measures for row in place.run.comparators(place.section, name)]
+    return [row for name in measures for row in place.run.comparators(place.group, name)]
 
 
 def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
@@ -176,9 +207,9 @@ def _chance(places: Sequence[GroupView]) -> list[dict[str, Any]]:
     for place in places:
         charts = shift_charts(place)
         if charts:
-            rows = sound_rows(place.run, place.section)[1]
+            rows = sound_rows(place.run, place.group)[1]
             missing = [role for role in ("noise_floor", "control") if role not in {row.role for row in rows}]
-            sentences = sound_sentences(place.run, place.section)
+            sentences = sound_sentences(place.run, place.group)
             found.append({"place": place, "charts": charts, "sentences": sentences, "missing": missing})
     return found
 
@@ -205,5 +236,76 @@ def _environments(run: Run) -> Mapping[str, int]:
 
 def _sound_command(places: Sequence[GroupView]) -> str:
     """Return the command that makes audio files: of this run's voice where it has one, else of the default."""
-    voices = [place for place in places if place.group.case == "voice" and place.section.curing]
+    voices = [place for place in places if place.group.case == "voice" and place.group.curing]
     return voices[0].again("synthesis", "audio") if voices else "precision-eval run --case voice --out runs/again"
+
+
+def status_table(places: Sequence[GroupView]) -> StatusTable:
+    """Return the status of every fix in every group."""
+    tried = {row.fix for place in places for row in place.group.fixes}
+    known = [fix.id for fix in FIXES if fix.id in tried]
+    fixes = (*known, *sorted(tried - set(known)))
+    return StatusTable(
+        fixes=fixes,
+        rows=tuple((place, tuple(_look(place, fix) for fix in fixes)) for place in places),
+    )
+
+
+def _look(place: GroupView, fix: str) -> tuple[str, str]:
+    row = next((row for row in place.group.fixes if row.fix == fix), None)
+    if row is None:
+        return "", ""
+    return row.status, STATUS_STYLES[row.status].title + (" *" if row.incomplete else "")
+
+
+def messages_of(places: Sequence[GroupView]) -> tuple[Message, ...]:
+    """Gather the messages of everything that did not pass, most frequent first."""
+    found: dict[tuple[str, str], list[tuple[GroupView, Row, Record]]] = {}
+    for place in places:
+        for row in place.group.rows:
+            for record in _telling(row):
+                found.setdefault((record.status, short_reason(record.reason)), []).append((place, row, record))
+    messages = []
+    for (status, short), ends in sorted(found.items(), key=lambda item: -len(item[1])):
+        record = ends[0][2]
+        where: dict[str, list[str]] = {}
+        for place, row, _ in ends:
+            where.setdefault(place.title, []).append(row.fix)
+        lines = [f"{title}: {', '.join(dict.fromkeys(fixes))}" for title, fixes in where.items()]
+        text = record.reason or ""
+        messages.append(
+            Message(status=status.replace("_", " "), short=short, whole=text, record=record.cell, where=tuple(lines))
+        )
+    return tuple(messages)
+
+
+def _telling(row: Row) -> list[Record]:
+    """Return the records that say why: the one behind the row's status, and those that differ from it."""
+    if row.status == "passed":
+        return [record for record in row.records.values() if record.status != "passed"]
+    first = next((one for one in row.records.values() if one.status == row.status and one.reason == row.reason), None)
+    rest = [one for one in row.records.values() if one.status not in (row.status, "passed")]
+    return [*([] if first is None else [first]), *rest]
+
+
+def environment_facts(run: Run) -> list[tuple[str, str, Figure | str]]:
+    """Return (name, JSON pointer, value) of what the run was measured with; long lists and hashes are left out."""
+    return list(_facts(run.environment, ()))
+
+
+def _facts(node: Mapping[str, Any], path: tuple[str, ...]) -> list[tuple[str, str, Figure | str]]:
+    found: list[tuple[str, str, Figure | str]] = []
+    for name, value in node.items():
+        here = (*path, name)
+        if name in ("assets", "config") or value is None:
+            continue
+        if isinstance(value, Mapping):
+            found += _facts(value, here)
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            found.append((".".join(here), pointer(*here), str(value)))
+        else:
+            number = Figure(
+                value=float(value), text=f"{value:,}", records=("environment.json",), paths=(pointer(*here),)
+            )
+            found.append((".".join(here), pointer(*here), number))
+    return found

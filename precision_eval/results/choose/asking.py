@@ -138,11 +138,11 @@ def _matching(groups: Sequence[Group], question: Question) -> tuple[Group, ...]:
 # cases, module of their sizes, name of the table, attribute of the length, rows (or the attribute that has them)
 _TABLES: tuple[tuple[str, str, str, str, int | str], ...] = (
     ("attention-*", "precision_eval.cases.systems.attention", "SHAPES", "slots", "batch"),
-    ("metavoice-prefill*", "precision_eval.cases.systems.metavoice_sizes", "SIZES", "prompt", 2),
-    ("metavoice-*", "precision_eval.cases.systems.metavoice_sizes", "SIZES", "slots", 2),
-    ("dia-encode", "precision_eval.cases.systems.dia_sizes", "ENCODER_SIZES", "text_length", 2),
-    ("dia-decode*", "precision_eval.cases.systems.dia_sizes", "DECODER_SIZES", "slots", 2),
-    ("cogvideo-t5-*", "precision_eval.cases.systems.cogvideo_t5_sizes", "SIZES", "tokens", 1),
+    ("metavoice-prefill*", "precision_eval.cases.systems.metavoice", "SIZES", "prompt", 2),
+    ("metavoice-*", "precision_eval.cases.systems.metavoice", "SIZES", "slots", 2),
+    ("dia-encode", "precision_eval.cases.systems.dia", "ENCODER_SIZES", "text_length", 2),
+    ("dia-decode*", "precision_eval.cases.systems.dia", "DECODER_SIZES", "slots", 2),
+    ("cogvideo-t5-*", "precision_eval.cases.systems.cogvideo_t5", "SIZES", "tokens", 1),
 )
 
 

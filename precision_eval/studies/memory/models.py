@@ -18,8 +18,10 @@ import torch
 from torch import nn
 
 from precision_eval.cases.base import BuiltCase
-from precision_eval.cases.systems import cogvideo_t5_sizes, dia, dia_sizes, metavoice, metavoice_sizes
-from precision_eval.cases.systems.dia_sizes import GUIDANCE_ROWS
+from precision_eval.cases.systems import cogvideo_t5, dia, metavoice
+from precision_eval.cases.systems.dia import GUIDANCE_ROWS
+from precision_eval.cases.systems.dia_model import decode_case, encode_case
+from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
 from precision_eval.core.files import read_json
 
@@ -120,14 +122,14 @@ def _repeated(case: BuiltCase, rows: int, batch: int) -> BuiltCase:
 
 
 def _metavoice(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    full = metavoice_sizes.SIZES["full"]
+    full = metavoice.SIZES["full"]
     size = replace(full, layers=layers["decode"], slots=call.length, filled=call.length, prompt=call.tokens)
     weights = "bfloat16" if call.dtype == "as_shipped" else call.dtype
-    speaker = metavoice_sizes.CACHE_DTYPE if call.kv_dtype == "as_shipped" else call.kv_dtype
+    speaker = metavoice.CACHE_DTYPE if call.kv_dtype == "as_shipped" else call.kv_dtype
     speaker = speaker if call.dtype == "as_shipped" else weights
 
     def decode() -> BuiltCase:
-        case = metavoice.metavoice_case(
+        case = metavoice_case(
             size,
             device="cpu",
             seed=0,
@@ -146,26 +148,26 @@ def _metavoice(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
 
 
 def _dia(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    state = dia_sizes.D4790DD
+    state = dia.D4790DD
     if call.dtype != "as_shipped":
         state = replace(state, weights=call.dtype, compute=call.dtype)
-    encoder = replace(dia_sizes.ENCODER_SIZES["full"], layers=layers["encode"])
-    decoder = replace(dia_sizes.DECODER_SIZES["full"], layers=layers["decode"], slots=call.length, filled=call.length)
+    encoder = replace(dia.ENCODER_SIZES["full"], layers=layers["encode"])
+    decoder = replace(dia.DECODER_SIZES["full"], layers=layers["decode"], slots=call.length, filled=call.length)
     return {
-        "encode": lambda: dia.encode_case(encoder, device="cpu", seed=0, state=state),
-        "decode": lambda: dia.decode_case(decoder, device="cpu", seed=0, state=state),
+        "encode": lambda: encode_case(encoder, device="cpu", seed=0, state=state),
+        "decode": lambda: decode_case(decoder, device="cpu", seed=0, state=state),
     }
 
 
 def _t5(call: PlannedCall, layers: Mapping[str, int]) -> Phases:
-    size = replace(cogvideo_t5_sizes.SIZES["full"], layers=layers["encode"], tokens=call.length, prompt=1)
+    size = replace(cogvideo_t5.SIZES["full"], layers=layers["encode"], tokens=call.length, prompt=1)
 
     def encode() -> BuiltCase:
         from precision_eval.cases.systems.cogvideo_t5_model import T5Encoder
 
-        model, dtype = T5Encoder(size, fused=False), getattr(torch, cogvideo_t5_sizes.DTYPE)
+        model, dtype = T5Encoder(size, fused=False), getattr(torch, cogvideo_t5.DTYPE)
         weights = {
-            name: torch.zeros(p.shape, dtype=torch.float32 if cogvideo_t5_sizes.KEPT_WIDE in name.split(".") else dtype)
+            name: torch.zeros(p.shape, dtype=torch.float32 if cogvideo_t5.KEPT_WIDE in name.split(".") else dtype)
             for name, p in model.named_parameters()
         }
         model.load_state_dict(weights, assign=True)
@@ -178,11 +180,11 @@ MODELS: tuple[PlannedModel, ...] = (
     PlannedModel(
         name="metavoice-1b",
         source="metavoiceio/metavoice-src, fam/llm/fast_model.py and fast_inference_utils.py (first stage)",
-        layers={"decode": metavoice_sizes.SIZES["full"].layers},
-        default_length=metavoice_sizes.SIZES["full"].slots,
-        longest=metavoice_sizes.SIZES["full"].slots,
+        layers={"decode": metavoice.SIZES["full"].layers},
+        default_length=metavoice.SIZES["full"].slots,
+        longest=metavoice.SIZES["full"].slots,
         phases=_metavoice,
-        guidance_rows=metavoice_sizes.GUIDANCE_ROWS,
+        guidance_rows=metavoice.GUIDANCE_ROWS,
         notes=(
             "not in this plan: the second stage, the speaker encoder and the codec, whose multi-band diffusion takes "
             "some 5 GB (metavoice-src #66); and fam/llm/sample.py loads each checkpoint onto the device beside its "
@@ -192,19 +194,19 @@ MODELS: tuple[PlannedModel, ...] = (
     PlannedModel(
         name="dia-1.6b",
         source="nari-labs/dia, dia/config.py and dia/layers.py at d4790dd (PR #88)",
-        layers={"encode": dia_sizes.ENCODER_SIZES["full"].layers, "decode": dia_sizes.DECODER_SIZES["full"].layers},
-        default_length=dia_sizes.DECODER_SIZES["full"].slots,
+        layers={"encode": dia.ENCODER_SIZES["full"].layers, "decode": dia.DECODER_SIZES["full"].layers},
+        default_length=dia.DECODER_SIZES["full"].slots,
         phases=_dia,
-        guidance_rows=dia_sizes.GUIDANCE_ROWS,
+        guidance_rows=dia.GUIDANCE_ROWS,
         decodes_many=False,
     ),
     PlannedModel(
         name="t5-xxl",
         source="google/t5-v1_1-xxl, config.json: the encoder with its own norm, as CogVideoX uses it; apex's raises",
-        layers={"encode": cogvideo_t5_sizes.SIZES["full"].layers},
+        layers={"encode": cogvideo_t5.SIZES["full"].layers},
         default_length=512,
         phases=_t5,
-        keeps_wide=cogvideo_t5_sizes.KEPT_WIDE,
+        keeps_wide=cogvideo_t5.KEPT_WIDE,
     ),
 )
 

@@ -7,10 +7,9 @@ import sys
 
 import made_groups as made
 import pytest
-import typer
 
-from precision_eval.cli.choose import _HELP
-from precision_eval.cli.commands import app
+from precision_eval.cli.choose import HELP
+from precision_eval.cli.commands import command_named
 from precision_eval.core.records import RecordFile
 
 SCREEN_LINES = 24
@@ -107,7 +106,7 @@ def test_the_command_in_a_message_parses(choose):
     assert (code, "the choice needs the measure 'drift', which no fix has here" in err) == (2, True)
     program, name, *arguments = shlex.split(err.strip().rpartition("add it: ")[2])
     assert (program, name) == ("precision-eval", "run")
-    assert typer.main.get_command(app).commands[name].make_context(name, arguments).params["measure"] == ["drift"]
+    assert command_named(name).make_context(name, arguments).params["measure"] == ["drift"]
 
 
 def test_records_that_cannot_be_compared_are_named_with_the_answer(choose, run_dir):
@@ -136,8 +135,8 @@ def test_choosing_loads_no_torch(run_dir):
 
 
 def test_the_examples_of_the_help_parse():
-    commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in _HELP.splitlines() if line.startswith("[cyan]")]
+    commands = [line.split("[/cyan]")[0][len("[cyan]") :] for line in HELP.splitlines() if line.startswith("[cyan]")]
     assert len(commands) == 4
     for line in commands:
         _, name, *arguments = shlex.split(line)
-        assert typer.main.get_command(app).commands[name].make_context(name, arguments).params
+        assert command_named(name).make_context(name, arguments).params

@@ -5,7 +5,7 @@ import torch
 
 from precision_eval.cases.systems import case_by_id
 from precision_eval.core.errors import ParameterError
-from precision_eval.measure.sampler import sampler_drift
+from precision_eval.measure.generic import sampler_drift
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.measure.streams import divergence
+from precision_eval.measure.voice import token_divergence as divergence
 
 
 def test_by_hand() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import rel_entr, softmax
 
-from precision_eval.measure.teacher_forced import DriftSeries, score_step, summarise
+from precision_eval.measure.voice import DriftSeries, score_step, summarise
 
 
 def random_logits(seed: int, *shape: int) -> torch.Tensor:

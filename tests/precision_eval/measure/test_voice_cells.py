@@ -9,8 +9,8 @@ import soundfile
 
 from precision_eval.core.cells import Cell, Options
 from precision_eval.core.files import intact
-from precision_eval.measure.audio import spoken_script
 from precision_eval.measure.registry import run_cell
+from precision_eval.measure.voice import spoken_script
 
 OPTIONS = Options(minutes=0.1, streams=2, steps=12, seed=0)
 SHORT = Options(minutes=0.02, streams=2, steps=12, seed=0)

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from precision_eval.report.text import doubt_notes, environment_lines, latency_notes
+from precision_eval.report.text import environment_lines
 from precision_eval.results.reading import load_run
+from tools.docs.systems import doubt_notes, latency_notes
 
 
 def environment(commit):

@@ -289,7 +289,7 @@ def _explanation(fix: str) -> str:
 def _recording() -> ArraySource:
     """The recording of the script that the voice speaks, from where the synthesis starts."""
     from precision_eval.cases.voice.assets import original_speech
-    from precision_eval.measure.synthesis import PROMPT_FRAMES
+    from precision_eval.measure.voice import PROMPT_FRAMES
 
     samples, sample_rate_hz = original_speech()
     return ArraySource(samples[PROMPT_FRAMES * HOP_SAMPLES :], sample_rate_hz=sample_rate_hz, name=ORIGINAL)

@@ -23,7 +23,8 @@ from precision_eval.core.drawing import style_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import duration_long
 from precision_eval.core.targets import is_target
-from precision_eval.report.html.facts import Figure, figure
+from precision_eval.core.templating import template_environment
+from precision_eval.report.facts import Figure, figure
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.coding import (
     SHORTEST_PART_S,
@@ -294,18 +295,17 @@ def _bytes(text: str) -> int:
 
 
 def _html(shown: Sequence[Shown]) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("sound.html").render(
-        groups=shown,
-        level=spectrogram.LEVEL,
-        louder=spectrogram.LOUDER,
-        quieter=spectrogram.QUIETER,
-        level_db=f"{spectrogram.LEVEL_DB:g}",
-        difference_db=f"{spectrogram.DIFFERENCE_DB:g}",
+    return (
+        template_environment(HERE)
+        .get_template("sound.html")
+        .render(
+            groups=shown,
+            level=spectrogram.LEVEL,
+            louder=spectrogram.LOUDER,
+            quieter=spectrogram.QUIETER,
+            level_db=f"{spectrogram.LEVEL_DB:g}",
+            difference_db=f"{spectrogram.DIFFERENCE_DB:g}",
+        )
     )
 
 

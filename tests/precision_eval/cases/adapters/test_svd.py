@@ -9,9 +9,8 @@ import torch
 
 from precision_eval.cases.adapters.svd import CONFIG, FRAMES, ROWS, SVD_TIME_EMBED
 from precision_eval.cases.modes import KeepingFloat64
-from precision_eval.cases.systems.imaginairy import IMAGINAIRY_TIME_EMBED, timestep_ticks
+from precision_eval.cases.systems.imaginairy import IMAGINAIRY_TIME_EMBED, LABELS, SIZES, TICKS_PER_STEP, timestep_ticks
 from precision_eval.cases.systems.imaginairy_model import timestep_embedding
-from precision_eval.cases.systems.imaginairy_sizes import LABELS, SIZES, TICKS_PER_STEP
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes import FIXES, fix_by_id
 

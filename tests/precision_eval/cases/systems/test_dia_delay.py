@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from precision_eval.cases.systems.dia import decode_case
-from precision_eval.cases.systems.dia_model import apply_delay, revert_delay
-from precision_eval.cases.systems.dia_sizes import BOS, CHANNELS, CODES, D4790DD, DELAYS, PAD, DecoderSize
+from precision_eval.cases.systems.dia import BOS, CHANNELS, CODES, D4790DD, DELAYS, PAD, DecoderSize
+from precision_eval.cases.systems.dia_model import apply_delay, decode_case, revert_delay
 from precision_eval.core.errors import ParameterError
 
 # torch says so once per process, where its norm gives back a narrower dtype than its gain's

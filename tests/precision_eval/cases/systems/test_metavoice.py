@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.nn import functional as F
 
 from precision_eval.cases.systems import metavoice
-from precision_eval.cases.systems.metavoice import SIZES, Case, metavoice_case
-from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities
+from precision_eval.cases.systems.metavoice import SIZES, Case
+from precision_eval.cases.systems.metavoice_model import MetaVoice, StaticCache, guided_probabilities, metavoice_case
 from precision_eval.fixes.storage import stored_as
 
 CASES = {w.id: w for w in vars(metavoice).values() if isinstance(w, Case) and w.id != "metavoice-t4"}

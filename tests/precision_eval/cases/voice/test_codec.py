@@ -111,18 +111,6 @@ def test_encoding_does_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(codec.encode(mel), whole)
 
 
-def test_refinement_and_beam_lower_the_error_and_a_seed_repeats() -> None:
-    mels = np.random.default_rng(8).normal(0, 1, (2_000, 6)).astype(np.float32) - 5
-    plain = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=0)
-    refined = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
-    errors = [
-        mel_distortion_db(c.decode(c.encode(mels, beam=b)), mels) for c, b in ((plain, 1), (plain, 8), (refined, 8))
-    ]
-    assert errors[0] > errors[1] > errors[2]
-    again = Codec.fit(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
-    np.testing.assert_array_equal(again.tables, refined.tables)
-
-
 def test_planted_fault_is_caught() -> None:
     """Swapping two entries of a table, as a wrong index would, must move the decoded frames."""
     codec = load_codec()

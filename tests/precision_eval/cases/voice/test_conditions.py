@@ -8,7 +8,7 @@ from precision_eval.cases.voice.assets import load_streams
 from precision_eval.cases.voice.conditions import COMPARATORS, noise_seed, opened
 from precision_eval.cases.voice.synthesis import free_run, teacher_forced
 from precision_eval.core.cells import PSEUDO_FIXES
-from precision_eval.measure.teacher_forced import DriftSeries
+from precision_eval.measure.voice import DriftSeries
 from precision_eval.trace.attention import probing
 
 N_FRAMES = 24

@@ -7,8 +7,8 @@ import sys
 import pytest
 import typer
 
-from precision_eval.cli.exit_codes import EXIT_COULD_NOT_TELL
-from precision_eval.cli.explain import explain as explain_command
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL
+from precision_eval.cli.own_model import explain as explain_command
 from precision_eval.diagnose.explain import CAUSES, FAMILY, explain
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.messages import SPELLINGS, dtype_name

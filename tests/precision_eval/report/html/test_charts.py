@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from precision_eval.core.drawing import FIX_STYLES, new_figure
 from precision_eval.core.records import Record
+from precision_eval.report.facts import Figure, combined, pointer
 from precision_eval.report.html.charts import series_at
-from precision_eval.report.html.facts import Figure, combined, pointer
 from precision_eval.report.html.paper import (
     DARK,
     LIGHT,

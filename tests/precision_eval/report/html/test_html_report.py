@@ -12,9 +12,9 @@ import made_runs as made
 import pytest
 
 from precision_eval.report.choice_text import change_lines, doubt_lines, headline
+from precision_eval.report.facts import COSTS, SOUND
 from precision_eval.report.findings import sound_sentences
 from precision_eval.report.html import FILE_NAME, LARGEST_BYTES, render_html, write_html, writing
-from precision_eval.report.html.facts import COSTS
 from precision_eval.report.text import environment_line, reading_guide
 from precision_eval.results.choose import Question, answer, groups_of
 from precision_eval.results.choose.choosing import POLICIES
@@ -126,7 +126,7 @@ def hold(root, records, counts, said):
     """Hold everything on a page to a run's records; return how many numbers, values and marks that were."""
     found = reading.numbers(root, records, counts), reading.series(root, records), reading.marks(root)
     assert reading.ticks(root) > 0
-    fixed = reading.template_text(PAGE / "report.html") | {fact.title for fact in COSTS}
+    fixed = reading.template_text(PAGE / "report.html") | {fact.page for fact in (*COSTS, *SOUND)}
     assert reading.unnamed(root, said=said, fixed=fixed) == []
     return found
 

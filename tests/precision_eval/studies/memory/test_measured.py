@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from precision_eval.cases.systems import case_by_id, metavoice
+from precision_eval.cases.systems.metavoice_model import metavoice_case
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.fixes.catalog import FIXES, fix_by_id
 from precision_eval.measure.memory import call_memory
@@ -77,7 +78,7 @@ def test_two_and_three_layers_tell_of_six():
 
     def build(layers):
         size = dataclasses.replace(metavoice.SIZES["tiny"], layers=layers)
-        built = metavoice.metavoice_case(
+        built = metavoice_case(
             size, device="cpu", seed=0, prefill=False, indexed=False, weight_dtype="float32", speaker_dtype="float32"
         )
         built.model.requires_grad_(True)

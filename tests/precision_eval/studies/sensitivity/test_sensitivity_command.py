@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from precision_eval.cli.sensitivity import run_sensitivity
+from precision_eval.cli.studies import run_sensitivity
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.studies.sensitivity.campaign import SensitivityPlan, run_campaign
 from precision_eval.studies.sensitivity.report import markdown, number
@@ -31,7 +31,7 @@ def test_bad_input_is_one_line(tmp_path, wrong, message):
 
 def test_the_plan_is_checked_before_torch_is_loaded():
     code = (
-        "import sys\nimport precision_eval.cli.sensitivity\n"
+        "import sys\nimport precision_eval.cli.studies\n"
         "from precision_eval.studies.sensitivity.campaign import SensitivityPlan\n"
         "SensitivityPlan().checked()\nassert not {'torch', 'numpy'} & set(sys.modules), 'loaded'"
     )

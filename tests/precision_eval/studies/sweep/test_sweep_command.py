@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from precision_eval.cli.commands import app
-from precision_eval.cli.sweep import run_sweep, whole_numbers
+from precision_eval.cli.studies import run_sweep, whole_numbers
 from precision_eval.core.errors import ParameterError, RecordError, UnknownNameError, UnsupportedError
 from precision_eval.core.files import TrialFile
 from precision_eval.measure import allocator as memory

@@ -1,24 +1,23 @@
-"""The command ``doctor``: get a model, examine it, print what was found."""
+"""The commands about a model of the user's own: ``init``, ``doctor``, ``explain`` and ``compare``."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import MODEL, app, flowing
-from precision_eval.cli.exit_codes import EXIT_VERDICT
+from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor import Diagnosis
     from precision_eval.diagnose.doctor.targets import DoctorTarget
 
-_HELP = """Find where dtypes split in a model of yours, what brought each dtype there, and which fix cures it.
-
+HELP_OF_DOCTOR = """\
 The model runs once under observation. The report names the first operation at which dtypes split without anybody having
 asked for it, by module and line, with the history of each operand; a change that mends it, run on a copy; silent
 promotions and casts; modules held in another dtype; what autocast changed; which attention backend ran; values near
@@ -41,8 +40,37 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 [cyan]precision-eval doctor mypackage.loading:model_and_inputs --no-fixes --json > found.json[/cyan]
 """
 
+HELP_OF_EXPLAIN = """\
+Give the sentence in quotes, or paste a whole traceback or log into [cyan]explain -[/cyan]. Eager, compiled and exported
+messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. A text of no known sentence is said
+to be none of the family, and the exit code is 4.
 
-@app.command(help=flowing(_HELP), rich_help_panel=MODEL)
+[bold]Examples[/bold]
+
+[cyan]precision-eval explain "expected m1 and m2 to have the same dtype, but got: c10::Half != c10::BFloat16"[/cyan]
+
+[cyan]python infer.py 2>&1 | precision-eval explain -[/cyan]
+"""
+
+HELP_OF_COMPARE = """\
+Each FACTORY is a function without arguments that returns (model, inputs), written file.py:function or
+package.module:function. All have to return the same inputs. The first is the baseline of time; how far each output is
+from each other one is told too.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval compare before.py:factory after.py:factory[/cyan]
+"""
+
+
+def init(folder: Annotated[Path, typer.Argument(help="Root of your repository.")] = Path()) -> None:
+    """Write the files that a repository begins with."""
+    from precision_eval.studies.starter import write_files
+
+    for path in write_files(folder):
+        print(f"written: {path}")
+
+
 def doctor(
     factory: Annotated[
         str | None,
@@ -127,3 +155,33 @@ def _target(
         return targets.from_checkpoint(checkpoint, dtype=dtype, device=device, seed=seed)
     assert case
     return targets.from_case(case, size=size, device=device, seed=seed)
+
+
+def explain(
+    message: Annotated[
+        str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback; - reads it from stdin.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Explain a message."""
+    from precision_eval.diagnose.explain import explain as explained
+
+    text = sys.stdin.read() if message == "-" else message
+    if not text.strip():
+        source = "standard input" if message == "-" else "the message"
+        raise ParameterError(f"{source} is empty; give the message in quotes, or paste the traceback into `explain -`")
+    explanation = explained(text)
+    print(json.dumps(explanation.to_dict(), indent=1, allow_nan=False) if as_json else str(explanation))
+    if not explanation.known:
+        raise typer.Exit(EXIT_COULD_NOT_TELL)
+
+
+def compare(
+    factory: Annotated[list[str], typer.Argument(metavar="FACTORY...", help="The first is the baseline.")],
+    budget: options.Budget = 2.0,
+    seed: options.Seed = 0,
+) -> None:
+    """Compare calls."""
+    from precision_eval.studies.compare import compared_factories
+
+    print(compared_factories(factory, budget_s=budget or 2.0, seed=seed))

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 from scipy.cluster import vq
 
-from precision_eval.cases.voice.codec import (
-    beam_search,
-    inner_products,
-    kmeans,
-    least_squares,
-    nearest,
-)
+from precision_eval.cases.voice.codec import beam_search, inner_products, mel_distortion_db
+from tools.voice.quantiser import fit_tables, kmeans, least_squares, nearest
 
 
 def test_nearest_by_hand_with_a_tie_to_the_lowest() -> None:
@@ -54,3 +49,15 @@ def test_an_unused_entry_restarts() -> None:
     vectors = np.repeat(np.array([[0.0], [1.0], [9.0]], dtype=np.float32), [50, 50, 1], axis=0)
     table = kmeans(vectors, 3, rng=np.random.default_rng(0), iterations=20)
     np.testing.assert_allclose(np.sort(table.ravel()), [0.0, 1.0, 9.0], atol=1e-6)
+
+
+def test_refinement_and_beam_lower_the_error_and_a_seed_repeats() -> None:
+    mels = np.random.default_rng(8).normal(0, 1, (2_000, 6)).astype(np.float32) - 5
+    plain = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=0)
+    refined = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    errors = [
+        mel_distortion_db(c.decode(c.encode(mels, beam=b)), mels) for c, b in ((plain, 1), (plain, 8), (refined, 8))
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    again = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    np.testing.assert_array_equal(again.tables, refined.tables)

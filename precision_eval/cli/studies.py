@@ -1,0 +1,294 @@
+"""The commands ``sensitivity`` and ``sweep``: measure what is missing, then write the answer from all that is there."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from precision_eval.cli import options
+from precision_eval.cli.application import EXIT_INTERRUPTED, split
+from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import check_own_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from precision_eval.core.files import TrialFile
+    from precision_eval.core.table import Table
+    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
+    from precision_eval.studies.sweep.plan import Sweep
+
+Names = list[str]
+
+SITES_SHOWN = 10
+
+HELP_OF_SENSITIVITY = """\
+Each site (a layer's q, k, v, scores, softmax, output, cache, positions, norm, mlp, ...) is dropped to half alone, and
+held in float32 alone, on the same inputs; the drift to float64 is ranked, with intervals over inputs. Policies are
+searched along that map on one half of the inputs, really executed, and held on the other half against every uniform
+fix, drift and paired latency. That none wins is a result too.
+
+Runs are appended to OUT/runs.jsonl; the same command goes on from there.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval sensitivity --out runs/sensitivity[/cyan]  the voice, and transformers' T5 and Dia
+
+[cyan]precision-eval sensitivity --target voice --format bfloat16 --no-policies --out runs/voice-map[/cyan]
+
+[cyan]precision-eval sensitivity --report-only --out results/sensitivity[/cyan]
+"""
+
+HELP_OF_SWEEP = """\
+Casting the query copies next to nothing and leaves attention in half, which may itself be slower; casting keys and
+values copies the cache at every step and attends in float32. The crossover is given with its interval, or that there
+is none in the range. Lines are appended to OUT/lengths.jsonl; the same command goes on from there.
+
+[bold]Examples[/bold]
+
+[cyan]precision-eval sweep --out runs/sweep[/cyan]  both systems' shapes, eager and compiled, one and two threads
+
+[cyan]precision-eval sweep --quick --shape dia --mode eager --out runs/sweep-dia[/cyan]
+"""
+
+
+def sensitivity(
+    out: options.Out = Path("runs/sensitivity"),
+    target: Annotated[
+        list[str] | None, typer.Option(help="voice, t5-encoder, dia-encoder, dia-decoder, attention-decode.")
+    ] = None,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="bfloat16, float16.")] = None,
+    size: Annotated[str, typer.Option(help="tiny or cpu.")] = "cpu",
+    seed: options.Seed = 0,
+    policies: Annotated[bool, typer.Option("--policies/--no-policies", help="Also search and prove policies.")] = True,
+    processes: options.Processes = 6,
+    budget: options.Budget = 1.5,
+    report_only: options.ReportOnly = False,
+) -> None:
+    """Map sensitivities."""
+    from precision_eval.studies.sensitivity.campaign import SensitivityPlan
+
+    given: dict[str, Any] = {"targets": split(target), "formats": split(format_)}
+    plan = SensitivityPlan(
+        size=size,
+        seed=seed,
+        policies=policies,
+        processes=processes or 6,
+        budget_s=budget or 1.5,
+        **{name: values for name, values in given.items() if values},
+    )
+    run_sensitivity(plan, out, report_only=report_only)
+
+
+def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = False) -> None:
+    """Run, print, draw and write."""
+    from rich.console import Console
+
+    check_own_folder(out, "runs.jsonl")
+    plan.checked()  # bad names end here, before anything heavy is loaded
+    console = Console(emoji=False)
+    if not report_only:
+        from precision_eval.studies.sensitivity.campaign import run_campaign
+
+        with _stoppable("Runs", console), _bar(console) as show:
+            run_campaign(plan, out, progress=show)
+    _report_sensitivity(out, console)
+
+
+@contextmanager
+def _stoppable(what: str, console: Console) -> Iterator[None]:
+    """End in order on Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print(f"Stopped. {what} that were finished are kept; the same command goes on from there.")
+        sys.exit(EXIT_INTERRUPTED)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield what moves a bar, which is redrawn between runs only: nothing observes while timing."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what[:64], refresh=True)
+
+        yield show
+
+
+def _print_answer(lines: Sequence[str], written: Sequence[Path], console: Console) -> None:
+    from precision_eval.core.formatting import one_line
+
+    for line in lines:
+        console.print(one_line(line), style="bold", highlight=False, markup=False)
+    console.print(f"written: {', '.join(map(str, written))}", style="dim", highlight=False)
+
+
+def _report_sensitivity(out: Path, console: Console) -> None:
+    """Write tables and figures from the runs alone."""
+    from precision_eval.core.files import worked_out_from
+    from precision_eval.core.formatting import visible
+    from precision_eval.core.table import print_table
+    from precision_eval.studies.sensitivity.campaign import write_summary
+    from precision_eval.studies.sensitivity.report import answer, csv_text, draw, markdown
+
+    files = [out / "sensitivity.md", out / "sensitivity.csv"]
+    with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
+        summary = write_summary(out)
+        files[0].write_text(visible(markdown(summary)) + "\n", encoding="utf-8")
+        files[1].write_text(csv_text(summary), encoding="utf-8")
+        drawn = draw(summary, out / "figures")
+        tables, lines = [_ranks(sensitivity_map) for sensitivity_map in summary["maps"]], answer(summary)
+    for table in tables:
+        print_table(table, console)
+    _print_answer(lines, [*files, *drawn], console)
+
+
+def _ranks(sensitivity_map: dict[str, Any]) -> Table:
+    """Return the first ranks of a map."""
+    from precision_eval.core.table import make_table
+    from precision_eval.studies.sensitivity.report import number, percent
+
+    rows = []
+    for effect in [effect for effect in sensitivity_map["effects"] if effect["kind"] == "site"][:SITES_SHOWN]:
+        rank = f"{effect['rank']}{' =' if effect['tied_with_next'] else ''}"
+        interval = f"{number(effect['added_low'])} … {number(effect['added_high'])}"
+        rows.append((rank, effect["name"], number(effect["added"]), interval, percent(effect["carried"])))
+    place = " · ".join(sensitivity_map[name] for name in ("target", "size", "format"))
+    title = f"{place} · uniform {number(sensitivity_map['uniform_drift'])}"
+    return make_table(("rank", "site", "added alone", "95 %", "carried"), rows, title=title, align="rlrrr")
+
+
+def sweep(
+    out: options.Out = Path("runs/sweep"),
+    shape: Annotated[Names | None, typer.Option(help="metavoice, dia.")] = None,
+    length: Annotated[Names | None, typer.Option(help="Slots of the cache, such as 64,512,2048.")] = None,
+    mode: options.Mode = None,
+    threads: Annotated[Names | None, typer.Option(help="Threads per process, such as 1,2.")] = None,
+    cache_dtype: Annotated[Names | None, typer.Option(help="float16, bfloat16.")] = None,
+    memory: Annotated[
+        Names | None, typer.Option(help="untouched, grown, kept, returned: what the C library does with freed blocks.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Rows; 2 is guidance.")] = None,
+    budget: options.Budget = None,
+    processes: options.Processes = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of tensors and order.")] = None,
+    refine: Annotated[int, typer.Option(min=0, help="Then halve so many times the gap that holds a crossing.")] = 0,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="MINUTES", help="Start no job that would end later; the same command goes on."),
+    ] = None,
+    quick: options.Quick = False,
+    report_only: options.ReportOnly = False,
+) -> None:
+    """Sweep lengths."""
+    from precision_eval.studies.sweep.plan import FULL, QUICK
+
+    given: dict[str, Any] = {
+        "shapes": shape and split(shape),
+        "lengths": length and whole_numbers("length", length),
+        "modes": mode and split(mode),
+        "threads": threads and whole_numbers("threads", threads),
+        "cache_dtypes": cache_dtype and split(cache_dtype),
+        "memory": memory and split(memory),
+        "batch": batch,
+        "budget_s": budget,
+        "processes": processes,
+        "seed": seed,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    plan = replace(QUICK if quick else FULL, **changes)  # bad names end here, before anything is started
+    run_sweep(plan, out, refine=refine, minutes=stop_after, report_only=report_only)
+
+
+def run_sweep(
+    plan: Sweep, out: Path, *, refine: int = 0, minutes: float | None = None, report_only: bool = False
+) -> None:
+    """Measure, print, draw and write."""
+    from rich.console import Console
+
+    from precision_eval.core.files import TrialFile
+
+    check_own_folder(out, "lengths.jsonl")
+    if minutes is not None and not 0.0 < minutes < math.inf:
+        raise ParameterError(f"--stop-after {minutes:g}; give a finite number above 0, or leave it out")
+    console, file = Console(emoji=False), TrialFile(out / "lengths.jsonl")
+    if not report_only:
+        with _stoppable("Jobs", console):
+            left = _measure(plan, file, console, refine=refine, minutes=minutes)
+        if left:
+            console.print(f"Out of time with {left} lines to measure; the same command goes on from there.")
+            if not file.read():
+                return
+    _report_sweep(out, file, console)
+
+
+def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int, minutes: float | None) -> int:
+    """Run what is missing and return how many lines the time limit left out."""
+    from precision_eval.core.environment import collect, store_environment
+    from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
+    from precision_eval.studies.sweep.running import SweepRun, TimeLimit
+
+    worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
+    preload = modules_to_preload("precision_eval.studies.sweep.measuring", compiled="compiled" in plan.modes)
+    with IsolatedExecutor(1, timeout_s=worker_limit_s, preload=preload) as executor, _bar(console) as show_bar:
+        environment = executor.submit(collect, "cpu").result()  # in a worker, so that torch is not loaded here
+
+        def show(done: int, total: int, what: str) -> None:
+            show_bar(done, total, what)
+            if not console.is_terminal:
+                console.print(f"{done}/{total} {what}", highlight=False, soft_wrap=True)
+
+        run = SweepRun(
+            sweep=plan,
+            file=file,
+            executor=executor,
+            environment=store_environment(environment, file.path.parent),
+            progress=show,
+            limit=TimeLimit() if minutes is None else TimeLimit(60.0 * minutes),
+        )
+        return run.measure_missing() or run.refine(refine)
+
+
+def _report_sweep(out: Path, file: TrialFile, console: Console) -> None:
+    """Write crossovers, figure and text from the lines alone."""
+    lines = file.read()
+    if not lines:
+        raise RecordError(f"{file.path} holds no lines; run `precision-eval sweep --out {out}` first")
+    from precision_eval.core.files import worked_out_from
+    from precision_eval.core.formatting import one_line, visible
+    from precision_eval.studies.sweep.report import answer, crossover_json, draw, sentence, summary_markdown
+    from precision_eval.studies.sweep.running import curves_of
+
+    with worked_out_from(file.path, remedy="remove the lines that were edited, or sweep into a new --out"):
+        curves = curves_of(lines)
+        campaign = str(lines[-1]["campaign"])
+        crossover, summary = crossover_json(curves, campaign=campaign), summary_markdown(curves, campaign=campaign)
+        drawn = draw(curves, out)
+    files = [out / "summary.md", out / "crossover.json"]
+    files[0].write_text(visible(summary), encoding="utf-8")
+    files[1].write_text(crossover, encoding="utf-8")
+    for curve in curves:
+        line = f"{curve.configuration.title}: {sentence(curve.crossover)}"
+        console.print(one_line(line), highlight=False, markup=False)
+    _print_answer(answer(curves), [*files, *drawn], console)
+
+
+def whole_numbers(name: str, values: Names) -> tuple[int, ...]:
+    """Read whole numbers above 0."""
+    texts = split(values)
+    wrong = [text for text in texts if not text.isdecimal() or int(text) < 1]
+    if wrong:
+        raise ParameterError(f"--{name}: {', '.join(wrong)} is no whole number above 0; give some, such as 64,512")
+    return tuple(map(int, texts))
