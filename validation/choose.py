@@ -178,7 +178,7 @@ def resampled(runs: Sequence[Sequence[Mapping[str, Any]]], rng: np.random.Genera
     drawn = [(rng.integers(size), rng.integers(min(counts))) for _ in range(min(counts))]
     made = []
     for fix, record in by_fix[0].items():
-        if any(found[fix]["status"] != "passed" for found in by_fix):
+        if any(records[fix]["status"] != "passed" for records in by_fix):
             made.append(dict(record))
             continue
         logs = np.log([by_fix[run][fix]["data"]["process_ratios"][process] for run, process in drawn])
@@ -223,7 +223,7 @@ def _speed_in_the_noise(groups: Sequence[Group]) -> float:
         for row in group.curing:
             if row.time is not None and row.fix != group.baseline:
                 logs.setdefault(row.fix, []).append(row.time.log)
-    nearest = min((float(np.median(found)) for found in logs.values()), key=abs)
+    nearest = min((float(np.median(values)) for values in logs.values()), key=abs)
     return math.exp(-nearest)
 
 
@@ -312,15 +312,15 @@ def _rates(cases: Mapping[str, Data], *, made: int) -> list[dict[str, Any]]:
 
 def _answers(cases: Mapping[str, Data]) -> list[dict[str, Any]]:
     """Return what was said to every question, re-run by re-run."""
-    found = []
-    for name, one in cases.items():
+    rows = []
+    for name, entry in cases.items():
         case, size = name.split("/")
-        questions = questions_of([group_of(one["exact"], run) for run in one["runs"]])
-        columns = zip(*asked(one, answers), strict=True)
+        questions = questions_of([group_of(entry["exact"], run) for run in entry["runs"]])
+        columns = zip(*asked(entry, answers), strict=True)
         for (policy, limits, _), column in zip(questions, columns, strict=True):
             texts = [f"{said.fix}{' ~' + ','.join(sorted(said.named)) if said.within_noise else ''}" for said in column]
-            found.append({"case": case, "size": size, "policy": policy, "limits": limits, "answers": texts})
-    return found
+            rows.append({"case": case, "size": size, "policy": policy, "limits": limits, "answers": texts})
+    return rows
 
 
 def _figures(content: Data) -> list[Figure]:

@@ -39,7 +39,7 @@ def test_what_is_written_is_what_the_judge_reads(found):
     assert set(tables) == {one.key for one in found}
     for one in found[::40]:
         held = tables[one.key]
-        scores = held.scores(one.found)
+        scores = held.scores(one.measured)
         for statistic in STATISTICS:
             by_array = calibration._score(*calibration._column(statistic, [one]), held.ranges[statistic.name])
             assert scores[statistic.name] == pytest.approx(float(by_array[0]), rel=1e-6, abs=1e-6)

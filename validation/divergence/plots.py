@@ -64,17 +64,24 @@ def _draw_condition(axes: Axes, condition: Condition) -> tuple[float, str, str]:
     """Draw one condition's curves; return where its label belongs."""
     style, curve = style_of(condition.fix), condition.curve
     steps = np.unique(np.geomspace(1, condition.steps, 400).round())
-    seen = curve.sampled(steps)
-    axes.step(steps, seen["fraction"], where="post", color=style.colour, linewidth=1.7)
-    shown = np.asarray(seen["fraction"]) > 0
-    shown[1:] |= shown[:-1]  # up to the last loss; from there on no stream is left to be unsure of
+    points = curve.sampled(steps)
+    axes.step(steps, points["fraction"], where="post", color=style.colour, linewidth=1.7)
+    alive = np.asarray(points["fraction"]) > 0
+    alive[1:] |= alive[:-1]  # up to the last loss; from there on no stream is left to be unsure of
     axes.fill_between(
-        steps, seen["low"], seen["high"], where=shown.tolist(), step="post", color=style.colour, alpha=0.15, lw=0
+        steps,
+        points["low"],
+        points["high"],
+        where=alive.tolist(),
+        step="post",
+        color=style.colour,
+        alpha=0.15,
+        lw=0,
     )
     if condition.prediction is not None:
         axes.plot(steps, condition.prediction.survival(steps), "--", color=style.text_colour, linewidth=1.3)
     name = condition.fix.replace("control_", "control: ")
-    return seen["fraction"][-1], f"{name}, {int(condition.observed.sum())} diverged", style.text_colour
+    return points["fraction"][-1], f"{name}, {int(condition.observed.sum())} diverged", style.text_colour
 
 
 def draw_calibration(result: Result) -> Figure:

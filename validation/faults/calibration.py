@@ -53,7 +53,7 @@ class Sample:
 
     key: str
     seed: int
-    found: Measured
+    measured: Measured
 
 
 def _attention(seed: int, dtype: torch.dtype, family: str, shape: tuple[int, int]) -> Iterator[Triple]:
@@ -87,18 +87,18 @@ OTHERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def samples(seeds: int, *, progress: Callable[[int], None] = lambda done: None) -> list[Sample]:
     """Run every honest computation."""
-    found: list[Sample] = []
+    honest: list[Sample] = []
     for index in range(seeds // POOL):
         block = range(FIRST_SEED + index * POOL, FIRST_SEED + (index + 1) * POOL)
         for dtype in DTYPES:
             for number, family in enumerate(FAMILIES):
                 for shapes in (SHAPES, FEW):
                     shape = shapes[(index + number) % len(shapes)]
-                    found += _judged([_attention(seed, dtype, family, shape) for seed in block], block, dtype)
+                    honest += _judged([_attention(seed, dtype, family, shape) for seed in block], block, dtype)
             for rows in (SHAPES[index % 4][0], FEW[index % 4][0]):
-                found += _judged([_others(seed, dtype, rows) for seed in block], block, dtype)
+                honest += _judged([_others(seed, dtype, rows) for seed in block], block, dtype)
         progress(index + 1)
-    return found
+    return honest
 
 
 def _judged(runs: list[Iterator[Triple]], block: range, dtype: torch.dtype) -> Iterator[Sample]:
@@ -116,8 +116,8 @@ def _judged(runs: list[Iterator[Triple]], block: range, dtype: torch.dtype) -> I
 
 def _column(statistic: Statistic, kept: Sequence[Sample]) -> tuple[Array, Array]:
     """A statistic over many computations: covariates, shape (n, k), and values on the scale of ranges, (n,)."""
-    x = [covariates(statistic, one.found) for one in kept]
-    t = [transformed(statistic, one.found.found[statistic.name]) for one in kept]
+    x = [covariates(statistic, one.measured) for one in kept]
+    t = [transformed(statistic, one.measured.found[statistic.name]) for one in kept]
     return np.array(x).reshape(len(kept), -1), np.array(t)
 
 
@@ -160,11 +160,11 @@ def _score(x: Array, t: Array, held: Range) -> Array:
     return (t - _terms(x, held.low, held.high) @ np.array(held.coefficients)) / held.scale
 
 
-def calibrate(found: Sequence[Sample]) -> dict[str, Any]:
+def calibrate(honest: Sequence[Sample]) -> dict[str, Any]:
     """Make the content of the thresholds' file."""
     result: dict[str, Any] = {}
-    for key in sorted({one.key for one in found}):
-        kept = [one for one in found if one.key == key]
+    for key in sorted({one.key for one in honest}):
+        kept = [one for one in honest if one.key == key]
         odd = np.array([one.seed // POOL % 2 == 1 for one in kept])
         worst, ranges = np.full(len(kept), -np.inf), {}
         for statistic in STATISTICS:
@@ -189,8 +189,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     total = options.seeds // POOL
-    found = samples(options.seeds, progress=lambda done: print(f"{done} of {total} pools", flush=True))
-    content = {"seeds": [FIRST_SEED, FIRST_SEED + options.seeds], **calibrate(found)}
+    honest = samples(options.seeds, progress=lambda done: print(f"{done} of {total} pools", flush=True))
+    content = {"seeds": [FIRST_SEED, FIRST_SEED + options.seeds], **calibrate(honest)}
     options.out.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
 
 

@@ -88,15 +88,15 @@ def draw_by_fault(out: Path, faults: Judgements, honest: Judgements) -> list[Pat
         return []
     figure = new_figure(8.0, 1.6 + 0.21 * len(hardest))
     axes = figure.subplots()
-    places = np.arange(len(hardest))[::-1]
+    heights = np.arange(len(hardest))[::-1]
     for rule in (*RULES[1:], OURS):
         look = LOOKS[rule]
         label = f"{look.label} ({100 * honest.rate(rule).value:.1f} % false alarms)"
         rates = [100 * faults.rate(rule, where & (faults.id == name)).value for name, _ in hardest]
         size = 46 if rule == OURS else 22
-        axes.scatter(rates, places, s=size, color=look.colour, label=label, zorder=3 + (rule == OURS), clip_on=False)
+        axes.scatter(rates, heights, s=size, color=look.colour, label=label, zorder=3 + (rule == OURS), clip_on=False)
     dress(axes, title="Caught, of the trials with an effect of at least a quarter: the faults missed most often")
-    axes.set_yticks(places, [f"{name} ({rate.trials})" for name, rate in hardest], fontsize=8)
+    axes.set_yticks(heights, [f"{name} ({rate.trials})" for name, rate in hardest], fontsize=8)
     axes.set(xlim=(-1, 101), ylim=(-0.8, len(hardest) - 0.2))
     axes.set_xlabel("caught, % (number of trials in brackets)", color=INK)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8.5, frameon=False)

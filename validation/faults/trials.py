@@ -223,8 +223,8 @@ class Rate:
             return "no trial"
         low, high = self.interval
         digits = 2 if self.value < 0.02 else 1
-        found, below, above = (f"{100 * x:.{digits}f}" for x in (self.value, low, high))
-        return f"{found} % [{below}, {above}] of {self.trials:,}"
+        share, below, above = (f"{100 * x:.{digits}f}" for x in (self.value, low, high))
+        return f"{share} % [{below}, {above}] of {self.trials:,}"
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
     here = conditions_of(options)
     while batch := list(islice(trials, options["jobs"])):
         seeds = [trial for trial in batch if isinstance(trial.spec, int)]
-        for trial, found in zip(seeds, measured_sets([trial.spec for trial in seeds], options), strict=True):
-            if isinstance(found, WorkerError):
-                raise PrecisionEvalError(f"set {trial.spec} could not be measured ({found}); run again to go on")
-            yield {"key": trial.key, "conditions": here, **found}
+        for trial, answer in zip(seeds, measured_sets([trial.spec for trial in seeds], options), strict=True):
+            if isinstance(answer, WorkerError):
+                raise PrecisionEvalError(f"set {trial.spec} could not be measured ({answer}); run again to go on")
+            yield {"key": trial.key, "conditions": here, **answer}
         for key, (case, size), _ in (trial for trial in batch if not isinstance(trial.spec, int)):
             yield {"key": key, "tracked": tracked.measured(case, size, options["tracked"])}
 
@@ -95,11 +95,11 @@ def _figures(content: Data) -> list[Figure]:
     return figures + [_figure(rate, {}) for rate in content["simulated"]]
 
 
-def _figure(one: Data, rivals: dict[str, str]) -> Figure:
-    hits = one.get("count", round(one["rate"] * one["trials"]))
-    found = share_text(hits, one["trials"], interval=(one["low"], one["high"]))
-    sign, _, bound = one.get("target", "").partition(" ")
-    return Figure(one["what"], found, f"{sign} {100 * float(bound):g} %" if bound else "", one.get("met"), rivals)
+def _figure(rate: Data, rivals: dict[str, str]) -> Figure:
+    hits = rate.get("count", round(rate["rate"] * rate["trials"]))
+    text = share_text(hits, rate["trials"], interval=(rate["low"], rate["high"]))
+    sign, _, bound = rate.get("target", "").partition(" ")
+    return Figure(rate["what"], text, f"{sign} {100 * float(bound):g} %" if bound else "", rate.get("met"), rivals)
 
 
 def _grouped(rates: list[Data]) -> dict[str, dict[str, str]]:

@@ -65,20 +65,20 @@ def measured(case: str, size: str, processes: int) -> list[dict[str, Any]]:
     shared: dict[str, Any] = {"mode": "eager", "device": "cpu", "threads": 1, "options": effort}
     cell = Cell(case=case, size=size, fixes=fixes, measure="latency", **shared)
     answers = call_each(timed_in_process, [(cell, n) for n in range(processes)], timeout_s=LIMIT_S)
-    found = []
+    rows = []
     if not any(isinstance(answer, WorkerError) for answer in answers):
         for fix, outcome in over_processes(answers).items():
             ratios = (outcome.data or {}).get("ratio_to_baseline")
             if outcome.status == "passed" and ratios:
-                found.append({"case": case, "size": size, "fix": fix, "ratios": [float(f"{r:.7g}") for r in ratios]})
-    return found
+                rows.append({"case": case, "size": size, "fix": fix, "ratios": [float(f"{r:.7g}") for r in ratios]})
+    return rows
 
 
 def figures(cells: Sequence[Mapping[str, Any]], *, margin: float) -> list[dict[str, Any]]:
     """Return each cell's spread and the processes a side that 2 % asks for."""
-    found = []
+    rows = []
     for cell in cells:
         spread = float(np.log(cell["ratios"]).std(ddof=1))
         needed = needed_processes(spread, margin=margin, cells=len(cells))
-        found.append({**cell, "spread": round(spread, 5), "needed_processes": needed})
-    return found
+        rows.append({**cell, "spread": round(spread, 5), "needed_processes": needed})
+    return rows

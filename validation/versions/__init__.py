@@ -88,15 +88,15 @@ def _scored(rule: Callable[[Table], Found], made: Sequence[tuple[Table, Steps]],
     """Count (hits, trials): shares are for the reader to divide, so that their uncertainty stays visible."""
     answers = [(number, injected, rule(table)) for number, (table, injected) in enumerate(made)]
     series = [
-        (*injected.get(name, (0, 0.0)), places)  # version and size of the step, 0 where there is none
-        for number, injected, found in answers
+        (*injected.get(name, (0, 0.0)), reported)  # version and size of the step, 0 where there is none
+        for number, injected, answer in answers
         if number < tables
-        for name, places in found.items()
+        for name, reported in answer.items()
     ]
-    outcomes = [(version, size, version in places) for version, size, places in series if size]
-    near = [any(abs(place - version) <= 1 for place in places) for version, size, places in series if size]
-    wrong = [(place, at, size) for at, size, places in series for place in places if place != at or not size]
-    reports = sum(len(places) for *_, places in series)
+    outcomes = [(version, size, version in reported) for version, size, reported in series if size]
+    near = [any(abs(at - version) <= 1 for at in reported) for version, size, reported in series if size]
+    wrong = [(at, version, size) for version, size, reported in series for at in reported if at != version or not size]
+    reports = sum(len(reported) for *_, reported in series)
     versions = range(1, VERSIONS)
     return {
         "recall": _share([exact for *_, exact in outcomes]),
@@ -106,9 +106,9 @@ def _scored(rule: Callable[[Table], Found], made: Sequence[tuple[Table, Steps]],
         "recall_at_3_by_version": {
             str(v): _share([e for w, z, e in outcomes if w == v and z == SIZES[0]]) for v in versions
         },
-        "series_without_step_flagged": _share([bool(places) for _, size, places in series if not size]),
+        "series_without_step_flagged": _share([bool(reported) for _, size, reported in series if not size]),
         "false_among_reports": [len(wrong), reports],
-        "far_among_reports": [sum(not size or abs(place - at) > 1 for place, at, size in wrong), reports],
+        "far_among_reports": [sum(not size or abs(at - version) > 1 for at, version, size in wrong), reports],
         "tables_without_steps_flagged": _share([any(f.values()) for number, _, f in answers if number >= tables]),
     }
 
@@ -227,15 +227,15 @@ def _session_note(sessions: Data) -> str:
         f"independent ({', '.join(sessions['cases'])}; {source['cpu']}, torch {source['torch']}, commit "
         f"{source['commit'] or 'unknown'})."
     ]
-    for metric, found in sessions["metrics"].items():
+    for metric, scatter in sessions["metrics"].items():
         session, process = (
-            span([100 * value for value in found[name].values()], ".2g") for name in ("session_sd", "process_sd")
+            span([100 * value for value in scatter[name].values()], ".2g") for name in ("session_sd", "process_sd")
         )
-        judged = found["as_measured"]
+        judged = scatter["as_measured"]
         parts.append(
             f"{metric}: beyond what processes explain, sessions scatter by {session} % (SD), a process by {process} %; "
-            f"two sessions differ by up to {100 * found['largest_difference']:.1f} %. The sessions as measured, in "
-            f"order: with the margin of {100 * found['margin']:.0f} % a change is reported in "
+            f"two sessions differ by up to {100 * scatter['largest_difference']:.1f} %. The sessions as measured, in "
+            f"order: with the margin of {100 * scatter['margin']:.0f} % a change is reported in "
             f"{plain_share(*judged['with'])} series, without it in {plain_share(*judged['without'])}."
         )
     return " ".join(parts)

@@ -27,10 +27,10 @@ def ours(table: Table, *, metric: str = "latency_ratio", margins: Mapping[str, f
     """Find steps as ``precision-eval versions`` does: noise, test, control over the table, positions."""
     sets = [_result_set(table, number, metric) for number in range(len(next(iter(table.values()))))]
     positions = [one.torch_version for one in sets]
-    found: Found = {name: [] for name in table}
+    reported: Found = {name: [] for name in table}
     for change in change_points(build_series(sets, positions), margins=margins or {}):
-        found[change.fix].append(positions.index(change.at))
-    return found
+        reported[change.fix].append(positions.index(change.at))
+    return reported
 
 
 def _result_set(table: Table, number: int, metric: str) -> ResultSet:
@@ -51,11 +51,11 @@ def _point(name: str, samples: Floats, metric: str) -> AsvPoint:
 
 def by_factor(table: Table, factor: float) -> Found:
     """Say that a step is where the median leaves that of the version before by more than a factor."""
-    found = {}
+    reported = {}
     for name, rows in table.items():
         logs = [math.log(float(np.median(row))) for row in rows]
-        found[name] = [k for k, (a, b) in enumerate(pairwise(logs), start=1) if abs(b - a) > math.log(factor)]
-    return found
+        reported[name] = [k for k, (a, b) in enumerate(pairwise(logs), start=1) if abs(b - a) > math.log(factor)]
+    return reported
 
 
 def by_asv(table: Table) -> Found:
@@ -63,15 +63,15 @@ def by_asv(table: Table) -> Found:
     from asv.step_detect import detect_steps
     from asv_runner.statistics import compute_stats  # type: ignore[import-untyped]
 
-    found = {}
+    reported = {}
     for name, rows in table.items():
         values, stats = zip(*(compute_stats(list(map(float, row)), 1) for row in rows), strict=True)
         widths = [one["ci_99_b"] - one["ci_99_a"] for one in stats]
         # as asv's graphs have it: 2 over the width of the interval, and no weights where one is not finite
         usable = all(math.isfinite(width) and width > 0.0 for width in widths)
         steps = detect_steps(list(values), [2.0 / width for width in widths] if usable else None)
-        found[name] = [int(left) for left, *_ in steps[1:]]
-    return found
+        reported[name] = [int(left) for left, *_ in steps[1:]]
+    return reported
 
 
 OURS = "precision-eval versions"

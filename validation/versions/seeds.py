@@ -102,13 +102,13 @@ def measured_elsewhere(python: Path, wanted: list[tuple[str, str]], seeds: int) 
 
 
 def _python(environments: Path, version: str) -> Path:
-    found = sorted(environments.glob(f"torch{version}-py*/bin/python"))
-    if not found:
+    pythons = sorted(environments.glob(f"torch{version}-py*/bin/python"))
+    if not pythons:
         raise RecordError(
             f"{environments} has no environment of torch {version}; `python -m tools torch-sweep --versions {version} "
             f"--environments {environments}` makes it"
         )
-    return found[0].absolute()
+    return pythons[0].absolute()
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
@@ -118,7 +118,7 @@ def _figures(lines: list[Data]) -> list[Figure]:
         SeedDrift(**{name: line[name] for name in names}, drift=tuple((int(n), d) for n, d in line["drift"].items()))
         for line in {line["key"]: line for line in lines}.values()
     ]
-    definitions: Mapping[Any, str] = {one.key: one.benchmark_version for one in drifts}
+    definitions: Mapping[Any, str] = {drift_seed.key: drift_seed.benchmark_version for drift_seed in drifts}
     versions = sorted({line["torch_version"] for line in lines}, key=lambda text: tuple(map(int, text.split("."))))
     figures = []
     for (before, at), (key, definition) in itertools.product(itertools.pairwise(versions), definitions.items()):

@@ -43,12 +43,12 @@ def measured_session(folder: Path, cases: Sequence[tuple[str, str]]) -> dict[str
     """Measure a session in children of this process, which has imported torch and run nothing."""
     warnings.simplefilter("ignore")
     preload()
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    ratios: dict[str, dict[str, dict[str, list[float]]]] = {}
     shutil.rmtree(folder / f"run.{FULL.name}", ignore_errors=True)  # records of the last session
     for case, size in cases:
         place = TrackedCell(case=case, mode="eager", size=size)
         outcomes = outcomes_of(place, "latency", folder=folder, effort=FULL)
-        found[f"{case}/{size}"] = {
+        ratios[f"{case}/{size}"] = {
             metric: {
                 fix: [float(f"{value:.6g}") for value in (one.data or {})[name]]
                 for fix, one in outcomes.items()
@@ -56,7 +56,7 @@ def measured_session(folder: Path, cases: Sequence[tuple[str, str]]) -> dict[str
             }
             for metric, name in METRICS.items()
         }
-    return found
+    return ratios
 
 
 def read_sessions(path: Path) -> tuple[dict[str, Any], Sessions]:
@@ -64,22 +64,23 @@ def read_sessions(path: Path) -> tuple[dict[str, Any], Sessions]:
     lines = TrialFile(path).read()
     try:
         here = [line for line in lines if line["source"] == lines[-1]["source"]]
-        found = [line["found"] for line in here]
+        measured = [line["found"] for line in here]
         sessions = {
-            case: {metric: _in_all([one[case][metric] for one in found]) for metric in METRICS}
-            for case in (found[0] if found else ())
+            case: {metric: _in_all([one[case][metric] for one in measured]) for metric in METRICS}
+            for case in (measured[0] if measured else ())
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise RecordError(
             f"{path} is no file of sessions ({error!r}); python -m validation sessions makes one"
         ) from error
-    if len(found) < 3:
-        raise RecordError(f"{path} holds {len(found)} sessions of one machine and commit; at least 3 are needed")
+    if len(measured) < 3:
+        raise RecordError(f"{path} holds {len(measured)} sessions of one machine and commit; at least 3 are needed")
     return dict(here[-1]["source"]), sessions
 
 
-def _in_all(found: Sequence[dict[str, list[float]]]) -> dict[str, list[list[float]]]:
-    return {fix: [one[fix] for one in found] for fix in found[0] if all(fix in one for one in found)}
+def _in_all(sessions: Sequence[dict[str, list[float]]]) -> dict[str, list[list[float]]]:
+    shared = [fix for fix in sessions[0] if all(fix in session for session in sessions)]
+    return {fix: [session[fix] for session in sessions] for fix in shared}
 
 
 def _source() -> dict[str, Any]:
