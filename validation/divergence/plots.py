@@ -68,16 +68,8 @@ def _draw_condition(axes: Axes, condition: Condition) -> tuple[float, str, str]:
     axes.step(steps, points["fraction"], where="post", color=style.colour, linewidth=1.7)
     alive = np.asarray(points["fraction"]) > 0
     alive[1:] |= alive[:-1]  # up to the last loss; from there on no stream is left to be unsure of
-    axes.fill_between(
-        steps,
-        points["low"],
-        points["high"],
-        where=alive.tolist(),
-        step="post",
-        color=style.colour,
-        alpha=0.15,
-        lw=0,
-    )
+    band = {"where": alive.tolist(), "step": "post", "color": style.colour, "alpha": 0.15, "lw": 0}
+    axes.fill_between(steps, points["low"], points["high"], **band)
     if condition.prediction is not None:
         axes.plot(steps, condition.prediction.survival(steps), "--", color=style.text_colour, linewidth=1.3)
     name = condition.fix.replace("control_", "control: ")
