@@ -13,6 +13,7 @@ import copy
 import importlib
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -245,14 +246,19 @@ def _settings() -> dict[str, Any]:
 
 
 def _torch_functions() -> dict[str, Any]:
-    """Return what a tree might replace of torch; what torch writes anew itself, as parts of it load, is as it was."""
+    """Return what a tree might replace of torch, operators defined in Python included.
+
+    What torch writes anew itself, as parts of it load, is as it was.
+    """
     owners = {"torch": torch, "torch.nn.functional": nn.functional, "Tensor": torch.Tensor, "Module": nn.Module}
-    return {
+    functions = {
         f"{name}.{key}": "torch's" if _is_torch_code(value) else value
         for name, owner in owners.items()
         for key, value in vars(owner).items()
         if callable(value)
     }
+    operators = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})  # a second one takes a name over
+    return functions | {f"the operator {name}": operator for name, operator in operators.items()}
 
 
 def _is_torch_code(value: Any) -> bool:
@@ -272,7 +278,9 @@ def _sides(
                 _SETTINGS[name][1](before[name])
         sides[tree.role] = _built(tree, plan, case, plan.seed + process)
         after[tree.role] = _settings()
-        replaced = [name for name, now in _torch_functions().items() if functions.get(name, now) is not now]
+        now = _torch_functions()
+        replaced = [name for name, value in now.items() if functions.get(name, value) is not value]
+        functions = now
         if replaced:
             raise ParameterError(
                 f"{tree.title} replaces {', '.join(replaced[:3])} for the whole process, so the other side would run "

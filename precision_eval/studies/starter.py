@@ -61,7 +61,8 @@ jobs:
       - uses: actions/setup-python@v5
         with: {python-version: "3.12"}
       - run: pip install precision-eval -e .
-      # both sides in one process, in turn; --candidate is your own fix
+      # both sides in one process, in turn; --candidate is your own fix. Where it could not tell (exit code 4), the
+      # summary says how much longer would
       - run: >-
           precision-eval gate --base "origin/${{ github.base_ref }}" --head HEAD --case precision_case.py:factory
           --candidate precision_case.py:candidate --markdown "$GITHUB_STEP_SUMMARY"

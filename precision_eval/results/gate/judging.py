@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from precision_eval.core.errors import ParameterError, unknown_name
-from precision_eval.core.formatting import counted
 from precision_eval.results.gate.sides import KINDS, METRICS, GateCell, GateFigure, Side, unlike
 from precision_eval.stats.families import LEAST_PROCESSES, PairedDecision, PairedTest, decide_all, paired_tests, scatter
 from precision_eval.stats.moderated import Prior
@@ -141,15 +140,16 @@ class GateResult:
         gaps = [f"{count} {what}" for count, what in counts if count]
         without = [kind for kind in self.required if kind not in self._decided]
         gaps += [f"no verdict on {' and '.join(without)}"] if without else []
-        asked = {metric for kind in self.required for metric in KINDS[kind]}
-        open_ = [change for change in self.of("undecided") if change.metric in asked]
-        gaps += [f"{counted(len(open_), 'figure')} undecided"] if open_ and self.paired else []
+        asked = {metric for kind in self.required if kind not in without for metric in KINDS[kind]}
+        if self.paired and any(change.metric in asked for change in self.of("undecided")):
+            gaps += ["an undecided figure is not known to be no worse"]
         return (*self.damage, *gaps)
 
     @property
     def not_compared(self) -> tuple[str, ...]:
         """Kinds of figures of which nothing has a verdict."""
-        return tuple(kind for kind in KINDS if kind not in self._decided)
+        kinds = [kind for kind in KINDS if not (self.paired and kind == "absolute-speed")]  # there it is the latency
+        return tuple(kind for kind in kinds if kind not in self._decided)
 
     @property
     def _decided(self) -> set[str]:

@@ -137,7 +137,7 @@ def test_what_is_the_same_is_no_worse(gate):
 def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise_are_bases(gate):
     code, out, _ = gate("other-weights", "--fix", "as_shipped", "--margin-latency", "0.0001%")
     assert code == 4, out
-    assert "1 figure undecided" in out.splitlines()[0]
+    assert "1 undecided; no verdict on latency" in out.splitlines()[0]
     assert "would decide" in out
     assert "head's factory makes other inputs than base's: base's were given to both" in out
     assert "head's tensors held other values than base's" in out
@@ -158,6 +158,38 @@ def test_sides_that_cannot_be_compared_exit_2(gate, head, message):
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert re.search(message, err)
+
+
+OPERATOR = """
+import torch
+
+
+@torch.library.custom_op("gate_trees::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return doubled(x)
+
+
+def factory():
+    return Model().eval(), (torch.ones(4),)
+"""
+
+
+def test_an_operator_that_both_sides_define_exits_2(tmp_path, monkeypatch, capsys):
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "case.py").write_text(OPERATOR)
+    monkeypatch.chdir(tmp_path)
+    command = ["precision-eval", "gate", "--base", "before", "--head", "after", "--case", "case.py:factory"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "head after replaces the operator gate_trees::doubled for the whole process" in capsys.readouterr().err
 
 
 def test_options_that_do_not_go_together_exit_2(gate, repository, monkeypatch, capsys):

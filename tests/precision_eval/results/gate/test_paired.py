@@ -72,10 +72,12 @@ def test_noise_of_the_rounds_counts_where_processes_agree_by_chance():
 
 def test_undecided_says_how_long_would_decide_and_is_not_green():
     result = judged({cell(): pairs(scatter=0.01)})
-    assert (result.outcome, result.gaps) == ("could not tell", ("no verdict on latency", "1 figure undecided"))
+    assert (result.outcome, result.gaps) == ("could not tell", ("no verdict on latency",))
     (change,) = [one for one in result.changes if one.metric == "latency"]
     assert "s would decide: --processes" in change.note
     assert judged({cell(): pairs(scatter=0.01)}, required=("status",)).outcome == "no regression"
+    mixed = judged({cell(): pairs(scatter=0.2, processes=3), cell("b"): pairs(scatter=1e-4, processes=30)})
+    assert mixed.gaps == ("an undecided figure is not known to be no worse",)
     assert "1 undecided" in markdown(result).splitlines()[0]
 
 
