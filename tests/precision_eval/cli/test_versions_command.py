@@ -35,7 +35,7 @@ def test_markdown_in_a_pipe(folder):
     assert found.exit_code == 0, found.output
     assert "| as_shipped | status | raised | passed |" in found.stdout
     assert "rms-norm-keeps-input-dtype (since 2.7.0)" in found.stdout
-    assert "1.0e-03 → 2.0e-03 (×2)" in found.stdout
+    assert "1.00e-3 → 2.00e-3, ×2.00" in found.stdout
     assert "https://github.com/pytorch/pytorch/pull/147203" in found.stdout
 
 
