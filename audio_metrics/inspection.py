@@ -7,6 +7,7 @@ loops and drift are flagged with their time.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,6 +104,9 @@ class Inspection:
         about = f"{clock(self.duration_s)} at {self.sample_rate_hz} Hz"
         figures = [f"{name:28s} {getattr(self, name):.4g}" for name in _SCALARS if name != "duration_s"]
         return "\n".join([self.headline, about, *figures])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for strict JSON; NaN is None."""

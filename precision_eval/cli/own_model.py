@@ -41,9 +41,9 @@ purpose, such as norms and rotations that cast in and out, are no fault. Exit co
 """
 
 HELP_OF_EXPLAIN = """\
-Give the sentence in quotes, or paste a whole traceback or log into [cyan]explain -[/cyan]. Eager, compiled and exported
-messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. A text of no known sentence is said
-to be none of the family, and the exit code is 4.
+Give the sentence in quotes, a file that holds it, or paste a whole traceback or log into [cyan]explain -[/cyan].
+Eager, compiled and exported messages of torch 2.6 to 2.15 are known, and those of apex, xformers and flash-attn. A
+text of no known sentence is said to be none of the family, and the exit code is 4.
 
 [bold]Examples[/bold]
 
@@ -157,18 +157,30 @@ def _target(
     return targets.from_case(case, size=size, device=device, seed=seed)
 
 
+_LONGEST_PATH = 250  # what a system takes as a file's name
+
+
+def _read_log(name: str) -> str:
+    """Read a log; what is no UTF-8 in it is no part of a message."""
+    try:
+        return Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ParameterError(f"{name} cannot be read: {error.strerror}; give the message itself") from error
+
+
 def explain(
     message: Annotated[
-        str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback; - reads it from stdin.")
+        str, typer.Argument(metavar="MESSAGE", help="The sentence or traceback, or a file; - reads stdin.")
     ],
     as_json: options.Json = False,
 ) -> None:
     """Explain a message."""
     from precision_eval.diagnose.explain import explain as explained
 
-    text = sys.stdin.read() if message == "-" else message
+    is_file = len(message) < _LONGEST_PATH and "\n" not in message and Path(message).is_file()
+    text = sys.stdin.read() if message == "-" else _read_log(message) if is_file else message
     if not text.strip():
-        source = "standard input" if message == "-" else "the message"
+        source = "standard input" if message == "-" else message if is_file else "the message"
         raise ParameterError(f"{source} is empty; give the message in quotes, or paste the traceback into `explain -`")
     explanation = explained(text)
     print(json.dumps(explanation.to_dict(), indent=1, allow_nan=False) if as_json else str(explanation))

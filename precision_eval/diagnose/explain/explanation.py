@@ -8,6 +8,7 @@ This module loads no torch.
 from __future__ import annotations
 
 import difflib
+import html
 import os
 import re
 import textwrap
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.diagnose.explain.causes import CAUSES, Cause, fits, is_named
-from precision_eval.fixes.catalog import FIXES
+from precision_eval.fixes.catalog import FIXES, Fix
 from precision_eval.results.messages import SentenceMatch, cleaned, find_members
 from precision_eval.results.mismatches import FAMILY, Member
 
@@ -152,6 +153,7 @@ class FixAdvice:
     fix: str
     verdict: Verdict
     reason: str
+    snippet: tuple[str, ...] = ()
 
 
 _REACHED = ("scaled_dot_product_attention", "linear", "matmul", "mm", "bmm", "layer_norm", "group_norm", "index_put")
@@ -176,8 +178,25 @@ def advise(matched: SentenceMatch, *, op: str | None, how: How, causes: tuple[Ca
             verdict, reason = _one_dtype(matched, fix.storage)
         else:
             verdict, reason = _cast(matched, op, to_storage=fix.agreement == "activation_to_storage")
-        judged.append(FixAdvice(fix.id, verdict, reason))
+        helps = verdict in ("applies", "depends")
+        judged.append(FixAdvice(fix.id, verdict, reason, _snippet(fix, matched) if helps else ()))
     return tuple(judged)
+
+
+def _snippet(fix: Fix, matched: SentenceMatch) -> tuple[str, ...]:
+    """Write a fix as two lines of code: at the operands that the sentence is about, and on the whole model."""
+    outside = f'output = precision_eval.fixed(model, "{fix.id}")(*inputs)  # the same, from outside'
+    if fix.agreement == "autocast":
+        return ("with torch.autocast(device_type):", "    output = model(*inputs)")
+    if fix.storage in ("float32", "float16", "bfloat16"):
+        cast = {"float32": "float", "float16": "half"}.get(fix.storage, fix.storage)
+        return f"model.{cast}()  # and its floating inputs: x.{cast}()", outside
+    names = {role: [o.name for o in matched.member.operands if o.role == role] for role in ("activation", "storage")}
+    if fix.agreement not in ("activation_to_storage", "storage_to_activation") or not all(names.values()):
+        return ()
+    cast, to = ("activation", "storage") if fix.agreement == "activation_to_storage" else ("storage", "activation")
+    values = ", ".join(f"{name}.to({names[to][0]}.dtype)" for name in names[cast])
+    return f"{', '.join(names[cast])} = {values}", outside
 
 
 def _upstream(causes: tuple[Cause, ...]) -> tuple[Verdict, str]:
@@ -300,7 +319,7 @@ class LikelyCause:
     links: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation:
     """What a message says, why it may have been raised, and what helps.
 
@@ -360,8 +379,13 @@ class Explanation:
         return asdict(self)
 
     def __str__(self) -> str:
-
         return as_text(self)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(as_text(self))}</pre>"
 
 
 def explain(error: BaseException | str) -> Explanation:
@@ -554,4 +578,11 @@ def _fixes(explanation: Explanation) -> list[str]:
     lines = ["Fixes, for the call that raised"]
     for fix in explanation.fixes:
         lines += _wrapped(f"{fix.fix:<16} {_VERDICTS[fix.verdict]:<14} {fix.reason}", " " * 34, "  ")
-    return lines
+        lines += [f"    {line}" for line in fix.snippet]
+    place = "your_module:factory  # a function that returns (model, inputs)"
+    return [
+        *lines,
+        "",
+        "Next: the module and line that raise, and a change of the source",
+        f"  precision-eval doctor {place}",
+    ]

@@ -190,3 +190,23 @@ def test_the_command_reads_standard_input_and_ends_with_4_on_unknown_text(capsys
         explain_command("CUDA error: invalid argument", as_json=True)
     assert end.value.exit_code == EXIT_COULD_NOT_TELL
     assert json.loads(capsys.readouterr().out)["known"] is False
+
+
+def test_each_fix_that_helps_is_two_lines_of_code_for_the_operands_named():
+    found = explain("Expected query, key, and value to have the same dtype, but got query.dtype: float key.dtype: Half")
+    snippets = {fix.fix: fix.snippet for fix in found.fixes}
+    assert snippets["query_to_half"][0] == "query = query.to(key.dtype)"
+    assert snippets["kv_to_query"][0] == "key, value = key.to(query.dtype), value.to(query.dtype)"
+    assert snippets["full_float32"][0].startswith("model.float()")
+    assert snippets["dynamo_fallback"] == ()
+    for lines in snippets.values():
+        compile("\n".join(lines), "snippet", "exec")
+    assert "precision-eval doctor" in repr(found).splitlines()[-1] + str(found)
+    assert found._repr_html_().startswith("<pre>")
+
+
+def test_the_command_reads_a_file(tmp_path, capsys):
+    text = b"\xff step 3\nexpected m1 and m2 to have the same dtype, but got: float != c10::Half\n"
+    (tmp_path / "train.log").write_bytes(text)
+    explain_command(str(tmp_path / "train.log"))
+    assert "mat1 = mat1.to(mat2.dtype)" in capsys.readouterr().out
