@@ -11,6 +11,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_DONE, EXIT_VERDICT, split
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.targets import plugins
 
 if TYPE_CHECKING:
     from precision_eval.results.gate import GateResult, Margins
@@ -108,9 +109,9 @@ def gate(
     required = tuple(kind for kind in split(require) if kind != "none")
     if base is not None:
         _check_paired(stored_base, case)
-        fixes = (*_fixes(split(fix, _FIXES)), *split(candidate))
+        fixes = _fixes(split(fix, _FIXES), split(candidate))
         effort = {"device": device, "threads": threads, "seed": seed, "processes": processes, "budget_s": budget}
-        plan = {"cases": split(case), "fixes": fixes, "modes": split(mode, ("eager",)), "size": size, **effort}
+        plan = {"cases": _cases(split(case)), "fixes": fixes, "modes": split(mode, ("eager",)), "size": size, **effort}
         outcome = _gate_trees(base, head, plan, margins, required)
     elif stored_base is None or stored_head is None:
         raise ParameterError("gate compares two sides; give --base with --case, or two run folders")
@@ -134,11 +135,20 @@ def _check_paired(stored: str | None, case: list[str] | None) -> None:
         )
 
 
-def _fixes(names: tuple[str, ...]) -> tuple[str, ...]:
+def _cases(names: tuple[str, ...]) -> tuple[str, ...]:
+    own = plugins("precision_eval.cases")
+    return tuple(own.get(name, name) for name in names)
+
+
+def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ...]:
+    """Return shipped fixes that are named, and after them where candidates are written."""
     from precision_eval.fixes.catalog import FIXES
     from precision_eval.run.plan import matching
 
-    return () if names == ("none",) else matching("fix", names, [fix.id for fix in FIXES])
+    own = plugins("precision_eval.fixes")
+    shipped = tuple(name for name in names if name not in own and name != "none")
+    chosen = matching("fix", shipped, [fix.id for fix in FIXES])
+    return (*chosen, *(own[name] for name in names if name in own), *(own.get(name, name) for name in candidates))
 
 
 def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, required: tuple[str, ...]) -> GateResult:

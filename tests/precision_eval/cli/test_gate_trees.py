@@ -222,3 +222,13 @@ def test_stopped_it_removes_its_worktrees(repository, how):
     process.communicate(timeout=60)
     assert process.returncode != 0
     assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_names_that_installed_packages_give_are_taken(monkeypatch):
+    from precision_eval.cli import gate as command
+
+    names = {"precision_eval.cases": {"mine": "pkg:case"}, "precision_eval.fixes": {"ours": "pkg:fix"}}
+    monkeypatch.setattr(command, "plugins", names.get)
+    assert command._cases(("mine", "case.py:f")) == ("pkg:case", "case.py:f")
+    assert command._fixes(("float16", "ours"), ("mine.py:f",)) == ("float16", "pkg:fix", "mine.py:f")
+    assert command._fixes(("none",), ("ours",)) == ("pkg:fix",)
