@@ -128,12 +128,14 @@ def test_what_is_worse_is_named(gate):
     assert 1.3 < ratio < 2.5
 
 
+@pytest.mark.slow
 def test_what_is_the_same_is_no_worse(gate):
     code, out, _ = gate("same", "--fix", "as_shipped", "--require", "status,latency,drift,memory", *MARGINS)
     assert code == 0
     assert out.startswith("**No regression beyond the margins in 5 figures**")
 
 
+@pytest.mark.slow
 def test_too_little_time_for_the_margin_is_undecided_and_weights_drawn_otherwise_are_bases(gate):
     code, out, _ = gate("other-weights", "--fix", "as_shipped", "--margin-latency", "0.0001%")
     assert code == 4, out
@@ -205,6 +207,7 @@ def test_options_that_do_not_go_together_exit_2(gate, repository, monkeypatch, c
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_removes_its_worktrees(repository, how):
     command = [sys.executable, "-m", "precision_eval.cli", "gate", "--base", "main", "--head", "same"]
