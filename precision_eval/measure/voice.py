@@ -396,7 +396,7 @@ def _read(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _against_reference(
-    audio: np.ndarray, reference: np.ndarray, noise_floor: np.ndarray, *, rate_hz: int
+    audio: np.ndarray, reference: np.ndarray, noise_floor: np.ndarray | None, *, rate_hz: int
 ) -> dict[str, Any]:
     """Distance of a synthesis from the reference's, with its ratio to that of the noise floor."""
     import audio_metrics
@@ -406,6 +406,8 @@ def _against_reference(
     for flag in distance.flags:
         if flag.kind == "non_finite":
             raise NonFiniteAudioError(flag.message)
+    if noise_floor is None:
+        return distance.to_dict()
     compared = distance.against_null(audio_metrics.compare(reference, noise_floor, sample_rate_hz=rate_hz))
     data = compared.to_dict()
     for name in SUMMARISED:
@@ -425,11 +427,13 @@ def compare_own(wav_path: Path, *, reference_path: Path, null_path: Path) -> dic
     cut = [samples[: min(lengths)] for samples, _ in waves]
     texts = ", ".join(f"{length / rate_hz:.2f} s" for length in lengths)
     doubt = f"the sounds of fix, reference and noise floor last {texts}; what they have in common was compared"
-    return {
-        "duration_s": min(lengths) / rate_hz,
-        "against_reference": _against_reference(*cut, rate_hz=rate_hz),
-        **({"doubts": [doubt]} if len(set(lengths)) > 1 else {}),
-    }
+    doubts = [doubt] if len(set(lengths)) > 1 else []
+    audio, reference, noise_floor = cut
+    draws = not np.array_equal(reference, noise_floor)
+    if not draws:
+        doubts.append("another seed gives the very same sound, so there is no noise floor to hold the distance to")
+    compared = _against_reference(audio, reference, noise_floor if draws else None, rate_hz=rate_hz)
+    return {"duration_s": min(lengths) / rate_hz, "against_reference": compared, "doubts": doubts}
 
 
 def compare_with_references(wav_path: Path, *, reference_path: Path, null_path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, about tin
 
 FEW = ("llama", "whisper", "vits", "ddpm_step")
 SPEAKING = ("bark", "csm", "dance_diffusion", "fastspeech2", "musicgen", "vits")
+NOT_CURED = ("fastspeech2", "float16")  # it makes a float32 operand of its own
 WITHOUT_TOKENS = ("dance_diffusion", "ddpm_step", "dit_loop", "fastspeech2", "speecht5", "vits")
 OPTIONS = Options(streams=2, steps=6)
 ENVIRONMENT = "0" * 64
@@ -46,10 +47,13 @@ def check(run, name):
     records = {(record.measure, record.fix): record for record in run if record.case == f"tiny_models:{name}"}
     assert records["trace", "as_shipped"].status == "raised"
     for (measure, fix), record in records.items():
-        if fix != "as_shipped":
+        if fix != "as_shipped" and (name, fix) != NOT_CURED:
             assert record.status == "passed", (measure, fix, record.reason)
-    drifts = {fix: records["drift", fix].data["relative_error"] for fix in ("full_float32", "float16")}
-    assert drifts["full_float32"] < 1e-5 < drifts["float16"] < 0.1
+    assert records["drift", "full_float32"].data["relative_error"] < 1e-5
+    if (name, "float16") == NOT_CURED:
+        assert records["trace", "float16"].status == "raised"
+    else:
+        assert 1e-5 < records["drift", "float16"].data["relative_error"] < 0.1
     return {measure for measure, _ in records}
 
 
