@@ -16,6 +16,7 @@ import torch
 
 from precision_eval.stats import wilson_interval
 from validation.doctor.plants import plants
+from validation.doctor.sweep import blind, sweep_alarms, sweep_figures, sweep_summary, sweep_trials
 from validation.doctor.trials import MOST, SIZES, alarms, clean_models, cost, locate
 from validation.frame import Data, Experiment, Figure, Options, Trial
 from validation.report import plain_share, share_text
@@ -31,6 +32,7 @@ def _trials(options: Options) -> list[Trial]:
         "plants": [Trial(f"plant/{one.name}", ("plant", one)) for one in plants() if one.is_held_out in wanted],
         "clean": [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()],
         "cost": [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in costs],
+        "architectures": sweep_trials(options["round"]) if "architectures" in options["parts"] else [],
     }
     return [trial for part in options["parts"] for trial in trials[part]]
 
@@ -41,6 +43,8 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
         "plant": locate,
         "clean": lambda model: alarms(*model),
         "cost": lambda size: cost(*size, budget_s=options["budget_s"]),
+        "blind": lambda spec: blind(*spec),
+        "sweep-clean": lambda spec: sweep_alarms(*spec),
     }
     for key, (kind, what), _ in trials:
         yield {"key": key, kind: measures[kind](what)}
@@ -56,6 +60,8 @@ def _summary(lines: list[Data], options: Options) -> Data:
         content["clean"] = {"alarms": called, "total": len(clean), "target": MOST_ALARMS, "models": clean}
     if costs := [row for line in lines for row in line.get("cost", ())]:
         content["cost"] = costs
+    if rounds := sweep_summary(lines):
+        content |= {"architectures": rounds, "command": "python -m validation doctor --set parts=architectures"}
     return content
 
 
@@ -93,6 +99,7 @@ def _figures(content: Data) -> list[Figure]:
         for one in clean["models"]:
             if one["faults"]:
                 figures.append(Figure(f"false alarm: {one['name']}", "; ".join(one["faults"])))
+    figures += sweep_figures(content.get("architectures", {}))
     return figures + [_cost_figure(row) for row in content.get("cost", ())]
 
 
@@ -121,5 +128,5 @@ EXPERIMENT = Experiment(
     run=_run,
     figures=_figures,
     summary=_summary,
-    settings={"parts": (_PARTS, _PARTS), "half": ("both", "both"), "budget_s": (4.0, 4.0)},
+    settings={"parts": (_PARTS, _PARTS), "half": ("both", "both"), "round": ("first", "first"), "budget_s": (4.0, 4.0)},
 )

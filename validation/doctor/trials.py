@@ -48,7 +48,11 @@ def _where(finding: Finding | None) -> tuple[str, int, str]:
 
 def locate(plant: Plant) -> Data:
     """Examine a plant and hold what the doctor says to the truth."""
-    diagnosis = diagnosed(plant.make)
+    return located(plant, diagnosed(plant.make))
+
+
+def located(plant: Plant, diagnosis: Diagnosis) -> Data:
+    """Hold a diagnosis to the truth."""
     first = diagnosis.first_split
     truth, told = (plant.file, plant.line, plant.module), _where(first)
     return {
