@@ -107,6 +107,7 @@ def stored_markdown(name: str, path: Path, *, judged_only: bool = False) -> str:
     if not path.exists():
         return f"Not measured: there is no `{path.name}` yet. `{command}` makes it."
     experiment, content = experiment_by_name(name), read_json(path)
+    command = content.get("command", command)
     figures = figures_of(experiment, content, path)
     shown = [figure for figure in figures if figure.met is not None or not judged_only]
     notes = experiment.notes(content)

@@ -7,7 +7,9 @@ import torch
 
 from precision_eval.stats import wilson_interval
 from validation.doctor import half_of, small
+from validation.doctor.blind import blind_plants
 from validation.doctor.plants import line_of, plants
+from validation.doctor.sweep import sweep_figures, sweep_summary
 from validation.doctor.trials import alarms, locate
 
 
@@ -42,3 +44,34 @@ def test_a_half_is_counted_with_wilsons_interval():
     assert (half["low"], half["high"]) == pytest.approx((0.7639, 0.9911), abs=1e-4)
     assert (half["low"], half["high"]) == wilson_interval(0.95, 20)
     assert (half["beyond_traceback"], half["located_beyond_traceback"]) == (2, 1)
+
+
+def test_a_round_of_the_sweep_counts_silent_plants_cures_and_alarms_and_lists_what_failed():
+    plant = {"round": "first", "name": "a", "truth": "x.py:1 in m", "told": "", "is_located": True, "status": "passed"}
+    cures = [{"fix": "float16", "is_true": True}, {"fix": "bfloat16", "is_true": False, "why": "not finite"}]
+    lines = [
+        {"blind": {**plant, "has_verified_change": True, "cures": cures}},
+        {"blind": {**plant, "name": "b", "is_located": False, "has_verified_change": True, "cures": []}},
+        {"blind": {"round": "first", "name": "c", "refused": "it does not repeat"}},
+        {"sweep-clean": {"round": "first", "name": "d", "faults": ["promotion at x.py:1"]}},
+    ]
+    rounds = sweep_summary(lines)
+    counts = {name: value for name, value in rounds["first"].items() if isinstance(value, int)}
+    assert counts == {
+        "located": 1, "total": 3, "silent": 2, "silent_located": 1, "verified": 1, "cures": 2, "true_cures": 1,
+        "clean_models": 1, "alarms": 1,
+    }  # fmt: skip
+    listed = {figure.name: figure.found for figure in sweep_figures(rounds) if figure.met is None}
+    assert listed == {
+        "no cure, first: a": "bfloat16: not finite",
+        "missed, first: b": "at x.py:1 in m, told nothing (passed)",
+        "refused, first: c": "it does not repeat",
+        "false alarm, first: d": "promotion at x.py:1",
+    }
+
+
+@pytest.mark.slow
+def test_the_truth_of_every_blind_plant_names_a_module_and_an_edit_that_can_be_made():
+    for plant in blind_plants():
+        model, _ = plant.make()
+        assert model.get_submodule(plant.module) is not None, plant.name

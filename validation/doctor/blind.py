@@ -25,7 +25,7 @@ from validation.doctor.small import Built, Make
 class Bolted(nn.Module):
     """What a user puts around a module of the library; ``width`` is that of the module's output."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__()
         self.base, self.width = base, width
 
@@ -33,7 +33,7 @@ class Bolted(nn.Module):
 class Adapter(Bolted):
     """A low-rank adapter in float32 on a half model, its input not cast."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         self.down, self.up = nn.Linear(base.weight.shape[1], 4), nn.Linear(4, width)
 
@@ -52,7 +52,10 @@ class CastingAdapter(Adapter):
 class Quantised(Bolted):
     """A linear layer held as int8 with a float32 scale."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    scale: torch.Tensor
+    codes: torch.Tensor
+
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         self.register_buffer("scale", base.weight.float().abs().amax(dim=1, keepdim=True) / 127)
         self.register_buffer("codes", (base.weight.float() / self.scale).round().to(torch.int8))
@@ -65,7 +68,9 @@ class Quantised(Bolted):
 class SlicedState(Bolted):
     """Keeps what was last computed in a half buffer, by a slice."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    state: torch.Tensor
+
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         self.register_buffer("state", torch.zeros(1, 64, width, dtype=HALF))
 
@@ -108,7 +113,9 @@ class RunningMean(SlicedState):
 class Gated(Bolted):
     """Masked positions take a float32 filler."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    filler: torch.Tensor
+
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         self.register_buffer("filler", torch.zeros(width))
 
@@ -120,7 +127,7 @@ class Gated(Bolted):
 class Prompted(Bolted):
     """Learned float32 vectors put before the sequence, and taken off."""
 
-    def __init__(self, base: nn.Module, width: int) -> None:
+    def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         self.prompt = nn.Parameter(torch.zeros(1, 2, width))
 
@@ -182,7 +189,7 @@ class Variance(Bolted):
         return y * (variance.abs() + 1e-3).rsqrt()
 
 
-def bolted(path: str, around: Callable[[nn.Module, int], nn.Module], width: int) -> Edit:
+def bolted(path: str, around: Callable[[Any, int], nn.Module], width: int) -> Edit:
     """Put a module around that at a path."""
 
     def edit(built: Built) -> Built:
