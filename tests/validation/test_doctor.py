@@ -48,7 +48,10 @@ def test_a_half_is_counted_with_wilsons_interval():
 
 def test_a_round_of_the_sweep_counts_silent_plants_cures_and_alarms_and_lists_what_failed():
     plant = {"round": "first", "name": "a", "truth": "x.py:1 in m", "told": "", "is_located": True, "status": "passed"}
-    cures = [{"fix": "float16", "is_true": True}, {"fix": "bfloat16", "is_true": False, "why": "not finite"}]
+    cures = [
+        {"fix": "float16", "is_true": True, "drift": 0.1},
+        {"fix": "bfloat16", "is_true": False, "drift": None, "why": "not finite"},
+    ]
     lines = [
         {"blind": {**plant, "has_verified_change": True, "cures": cures}},
         {"blind": {**plant, "name": "b", "is_located": False, "has_verified_change": True, "cures": []}},

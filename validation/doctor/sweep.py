@@ -147,11 +147,13 @@ def sweep_figures(rounds: Data) -> list[Figure]:
     for name, counts in rounds.items():
         hits, total, models = counts["located"], counts["total"], counts["clean_models"]
         located_text = share_text(hits, total) if total else ""
+        unheld = sum(cure["drift"] is None for cure in _true_cures(counts))
+        cures_text = f"{plain_share(counts['true_cures'], counts['cures'])}; {unheld} without float64 to hold them to"
         shares = (
             ("blind plants located to module and line", located_text, LEAST_LOCATED, hits, total),
             ("of these, silent ones", "", LEAST_SILENT, counts["silent_located"], counts["silent"]),
             ("located, and a suggested change run with no fault left", "", LEAST_VERIFIED, counts["verified"], hits),
-            ("fixes said to cure that do, run on a fresh copy", "", 1.0, counts["true_cures"], counts["cures"]),
+            ("fixes said to cure that do, run on a fresh copy", cures_text, 1.0, counts["true_cures"], counts["cures"]),
         )
         for words, text, target, share, whole in shares:
             aim = f"≥ {100 * target:.0f} %"
@@ -161,6 +163,10 @@ def sweep_figures(rounds: Data) -> list[Figure]:
         figures.append(Figure(f"clean architectures called faulty, {name}", text, "0", counts["alarms"] == 0))
         figures += _misses(name, counts)
     return figures
+
+
+def _true_cures(counts: Data) -> list[Data]:
+    return [cure for plant in counts.get("plants", ()) for cure in plant.get("cures", ()) if cure["is_true"]]
 
 
 def _misses(name: str, counts: Data) -> list[Figure]:
