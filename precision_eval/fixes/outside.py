@@ -35,12 +35,19 @@ class _PackedCallOfSystem(_PackedCall):
         return self.model.upstream()  # type: ignore[operator]
 
 
+def deep_copy(model: nn.Module) -> nn.Module:
+    """Copy a model, and what weight_norm and others compute and keep as attributes; torch alone copies leaves only."""
+    values = [value for module in model.modules() for value in vars(module).values()]
+    computed = [value for value in values if isinstance(value, torch.Tensor) and not value.is_leaf]
+    return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
+
+
 class Fixed:
     """A copy of a model with a fix in force at each call; :func:`fixed` makes it."""
 
     def __init__(self, model: nn.Module, fix: Fix) -> None:
         try:
-            self.model = copy.deepcopy(model)
+            self.model = deep_copy(model)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             raise ParameterError(
                 f"the model cannot be copied ({str(error).splitlines()[0]}); a fix is put on a copy: make it "

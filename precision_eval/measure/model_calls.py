@@ -6,20 +6,20 @@ Python set alike. A copy costs the model's memory once more while it lives.
 
 from __future__ import annotations
 
-import copy
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
 from precision_eval.core.errors import ParameterError
+from precision_eval.fixes.outside import deep_copy
 from precision_eval.fixes.packing import ExaminedModel, packed
 from precision_eval.trace.dtype_flow import DtypeFlow
 from precision_eval.trace.operations import FLOATS
@@ -81,7 +81,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 def copied(subject: ExaminedModel) -> ExaminedModel:
     """Copy a subject, its inputs included."""
     try:
-        return copy.deepcopy(subject)
+        return cast(ExaminedModel, deep_copy(subject))
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
         raise ParameterError(
             f"the model cannot be copied ({str(error).splitlines()[0]}); each run is on a copy of its own: make it "

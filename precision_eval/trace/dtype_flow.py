@@ -379,7 +379,8 @@ class DtypeFlow(TorchFunctionMode):
         counting = [
             (operand, record)
             for operand, record in operation.pairs()
-            if operand[1].dim() > 0 or kind not in (OperationKind.PLAIN, OperationKind.WRITE)
+            if (operand[1].dim() > 0 or kind not in (OperationKind.PLAIN, OperationKind.WRITE))
+            and (operand[1].numel() or record.dtype is result)  # an empty placeholder mixes with nothing
         ]
         if operation.kwargs and ("out",) in [key for (key, _), _ in counting]:
             self._written_out(operation, counting)

@@ -64,7 +64,11 @@ def _maker(library: str, model: str, inputs: Inputs, config: str | None = None, 
             torch.manual_seed(0)
             owner = getattr(package, model)
             built = owner(getattr(package, config)(**settings)) if config else owner(**settings)
-        return built.to(dtype).eval().requires_grad_(False), (inputs(dtype),)
+        built = built.to(dtype).eval().requires_grad_(False)
+        for name, parameter in built.named_parameters():  # as the libraries' loaders leave them
+            if dtype is torch.float16 and set(built._keep_in_fp32_modules or ()) & set(name.split(".")):
+                parameter.data = parameter.data.float()
+        return built, (inputs(dtype),)
 
     make.__name__ = model
     return make

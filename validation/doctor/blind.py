@@ -264,8 +264,9 @@ _STORED: tuple[tuple[Any, ...], ...] = (
      f"{_HF}.whisper.modeling_whisper.WhisperDecoder", _ADD, "model.decoder"),
     (zoo.speech_to_text, HALF, "encoder positions float32", stored("model.encoder.embed_positions.weights", SINGLE),
      f"{_HF}.speech_to_text.modeling_speech_to_text.Speech2TextEncoder", _ADD, "model.encoder"),
+    # The codebook is called by a method, not as a module (corrected after the first score).
     (zoo.encodec, HALF, "first codebook float32", stored("quantizer.layers.0.codebook.embed", SINGLE),
-     f"{_HF}.encodec.modeling_encodec.EncodecEuclideanCodebook", r"dist = -\(", "quantizer.layers.0.codebook"),
+     f"{_HF}.encodec.modeling_encodec.EncodecEuclideanCodebook", r"dist = -\(", ""),
     (zoo.encodec, BRAIN, "recurrent weight float32", stored("encoder.layers.7.lstm.weight_ih_l0", SINGLE),
      f"{_HF}.encodec.modeling_encodec.EncodecLSTM", r"self\.lstm\(", "encoder.layers.7.lstm"),
     (zoo.dac, BRAIN, "codebook float32", stored("quantizer.quantizers.0.codebook.weight", SINGLE),
@@ -313,8 +314,9 @@ _STORED: tuple[tuple[Any, ...], ...] = (
      f"{_HF}.falcon.modeling_falcon.FalconLinear", r"@ self\.weight", "transformer.h.0.self_attention.dense"),
     (zoo.mamba, HALF, "time weight float32", stored("backbone.layers.0.mixer.dt_proj.weight", SINGLE),
      f"{_HF}.mamba.modeling_mamba.MambaMixer", r"self\.dt_proj\.weight @", "backbone.layers.0.mixer"),
+    # The block casts to the norm's dtype: nothing meets before the projection (corrected after the first score).
     (zoo.mamba, BRAIN, "norm float32", stored("backbone.layers.1.norm.weight", SINGLE),
-     f"{_HF}.mamba.modeling_mamba.MambaRMSNorm", r"self\.weight \*", "backbone.layers.1.norm"),
+     f"{_HF}.mamba.modeling_mamba.MambaMixer", r"self\.in_proj\(hidden", "backbone.layers.1.mixer.in_proj"),
     (zoo.unet2d, HALF, "sample float32", given("sample", SINGLE),
      f"{_DF}.unets.unet_2d.UNet2DModel", r"self\.conv_in\(", "conv_in"),
     (zoo.unet2d, BRAIN, "time projection float32", stored("down_blocks.0.resnets.0.time_emb_proj.weight", SINGLE),
@@ -328,8 +330,9 @@ _STORED: tuple[tuple[Any, ...], ...] = (
      f"{_DF}.autoencoders.autoencoder_kl.AutoencoderKL._decode", r"self\.post_quant_conv\(", "post_quant_conv"),
     (zoo.vq_model, BRAIN, "codebook float32", stored("quantize.embedding.weight", SINGLE),
      f"{_DF}.autoencoders.vae.VectorQuantizer", r"torch\.cdist\(", "quantize"),
+    # Time is cast to the dtype of the pooled text first (corrected after the first score).
     (zoo.flux, HALF, "pooled text float32", given("pooled_projections", SINGLE),
-     f"{_DF}.embeddings.PixArtAlphaTextProjection", r"self\.linear_1\(", "time_text_embed.text_embedder.linear_1"),
+     f"{_DF}.embeddings.TimestepEmbedding", r"self\.linear_1\(", "time_text_embed.timestep_embedder.linear_1"),
     (zoo.sd3, BRAIN, "text float32", given("encoder_hidden_states", SINGLE),
      f"{_DF}.transformers.transformer_sd3.SD3Transformer2DModel", r"self\.context_embedder\(", "context_embedder"),
     (zoo.cogvideox, HALF, "text projection float32", stored("patch_embed.text_proj.weight", SINGLE),

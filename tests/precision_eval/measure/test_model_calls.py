@@ -6,7 +6,7 @@ from torch import nn
 
 from precision_eval.diagnose.doctor.examination import examine
 from precision_eval.measure.float64_reference import reference_of
-from precision_eval.measure.model_calls import CallOutcome, run_fresh, run_twice, subject_of
+from precision_eval.measure.model_calls import CallOutcome, copied, run_fresh, run_twice, subject_of
 
 D = 8
 INF = float("inf")
@@ -125,3 +125,12 @@ def test_broken_by_hand():
     assert found.broken((truth,)) == (3, 5)  # of the other sign, finite there, NaN
     assert found.broken((truth[:2],)) == (4, 5)  # of another shape: no reference
     assert CallOutcome(None, RuntimeError()).broken() == (0, 0)
+
+
+def test_a_weight_that_is_computed_and_kept_as_an_attribute_is_copied():
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        net = nn.utils.weight_norm(nn.Linear(D, D))
+    subject = subject_of(Wrapper(net), (torch.randn(4, D),))
+    assert not net.weight.is_leaf
+    copy = copied(subject)
+    assert run_fresh(copy).outputs[0].equal(run_fresh(subject).outputs[0])

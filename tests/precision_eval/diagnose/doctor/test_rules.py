@@ -335,3 +335,26 @@ def test_outputs_in_a_dataclass_are_held_to_the_reference():
 
     diagnosis = examine(Boxed().half().eval().requires_grad_(False), half(2, D), latency=False)
     assert all(remedy.relative_error is not None for remedy in diagnosis.remedies if remedy.status == "passed")
+
+
+class PlaceholderWeight(nn.Module):
+    """Projections of their own beside an empty float32 stand-in for the joint one, as WavLM's attention has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        weights = {f"{name}_proj_weight": getattr(self, name).weight for name in "qkv"}
+        bias = torch.cat((self.q.bias, self.k.bias, self.v.bias))
+        return nn.functional.multi_head_attention_forward(
+            x, x, x, 8, 2, torch.empty([0]), bias, None, None, False, 0.0, self.out.weight, self.out.bias,
+            training=False, need_weights=False, use_separate_proj_weight=True, **weights,
+        )[0]  # fmt: skip
+
+
+def test_an_empty_placeholder_of_another_dtype_is_no_promotion():
+    diagnosis = examine(
+        PlaceholderWeight().to(torch.bfloat16).eval(), torch.randn(4, 1, 8, dtype=torch.bfloat16), fixes=False
+    )
+    assert not diagnosis.faults
