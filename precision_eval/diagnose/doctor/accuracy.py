@@ -26,6 +26,9 @@ BEYOND_FORMAT = 32.0
 HARDLY_A_DIGIT = 0.1
 """A drift beyond which no format explains it: less than one digit of the output is right."""
 
+LOOKUPS = frozenset(("embedding", "__getitem__", "index_select", "gather", "take_along_dim", "where"))
+"""Operations whose result hangs on an index or a condition: a near tie that rounding turns over changes all of it."""
+
 MOST_BYTES = 1 << 30
 """Results of a call that are kept to find the operation; with more it is not looked for."""
 
@@ -80,13 +83,17 @@ def finding_of_drift(subject: ExaminedModel, excess: Excess) -> Finding:
             operands=(), result=short(excess.base), reason=str(excess),
         )  # fmt: skip
     record, error = at
+    chosen = record.name in LOOKUPS
+    why = "what goes in was right and the result is off"
+    if chosen:
+        why = "an index chosen before it turned over, as near ties do in any format, and the result is off"
     assert record.code is not None
     call = record.call
     return Finding(
-        kind="drift", severity="fault", op=record.name, module=call.path if call else "",
+        kind="drift", severity="risk" if chosen else "fault", op=record.name, module=call.path if call else "",
         module_class=type(call.module).__name__ if call else "", place=source_line(record.code, record.instruction),
         operands=(), result=short(record.dtype),
-        reason=f"{excess}; it enters here, where what goes in was right and the result is off by {error:.2g}",
+        reason=f"{excess}; it enters here, where {why} by {error:.2g}",
     )  # fmt: skip
 
 

@@ -205,6 +205,20 @@ def test_a_position_that_is_rounded_is_found_where_it_harms():
     assert doctor(Clock().bfloat16(), torch.tensor([980.0])).faults == ()  # which bfloat16 holds exactly
 
 
+def test_a_code_chosen_at_a_near_tie_is_a_risk_and_no_fault():
+    class Codes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes = nn.Parameter(torch.eye(2).half())
+
+        def forward(self, x):
+            scores = x @ self.codes + x.new_tensor([0.0, 2.0**-13])  # half rounds 1 + 2⁻¹³ to 1: a tie, first wins
+            return nn.functional.embedding(scores.argmax(-1), self.codes)
+
+    (finding,) = doctor(Codes(), torch.ones(1, 2).half()).findings
+    assert (finding.kind, finding.severity, finding.op) == ("drift", "risk", "embedding")
+
+
 def test_edits_hold_only_while_active_and_need_python(models):
     source = PatchedSource()
     line = SOURCE.splitlines().index("            x = layer(x)") + 1
