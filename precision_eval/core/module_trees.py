@@ -33,6 +33,7 @@ class ModuleTree:
         self.tree = tree
         self.modules: dict[str, ModuleType] = {}
         self._hidden: dict[str, ModuleType] = {}
+        self._known: set[str] = set()  # loaded before the tree was, so none of its own
         self._shared = _shared_folders()
         self._root = str(tree.root.resolve())
         self._paths = self._own_paths()
@@ -48,6 +49,7 @@ class ModuleTree:
     def active(self) -> Iterator[None]:
         """Import, build and call what is of this tree; sorts out whatever was imported meanwhile."""
         before, path, folder = dict(sys.modules), list(sys.path), Path.cwd()
+        self._known |= before.keys()
         self._hidden = {name: module for name, module in before.items() if name.partition(".")[0] in self._names}
         for name in self._hidden:
             del sys.modules[name]
@@ -73,7 +75,7 @@ class ModuleTree:
             yield
         finally:
             if len(sys.modules) - added != count:  # a call imported something late
-                late = [name for name in sys.modules if name not in self._hidden and self._is_own(name)]
+                late = [name for name in sys.modules if name not in self._known and self._is_own(name)]
                 self.modules.update({name: sys.modules[name] for name in late})
             for name in self.modules:
                 sys.modules.pop(name, None)

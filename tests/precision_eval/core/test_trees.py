@@ -77,6 +77,19 @@ def test_a_package_of_this_process_is_put_aside(tmp_path):
     assert sys.modules["precision_eval.core.errors"] is ours
 
 
+def test_a_late_import_takes_no_module_of_another_place(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(written(tmp_path / "elsewhere", {"bystander.py": ""})))
+    bystander = importlib.import_module("bystander")
+    tree = tree_of(written(tmp_path / "tree", package(1)))
+    with tree.active():
+        importlib.import_module("kernels")
+    with tree.switched():
+        assert sys.modules["kernels"].late() == 1
+    assert sys.modules.get("bystander") is bystander
+    assert "bystander" not in tree.modules
+    del sys.modules["bystander"]
+
+
 def test_a_namespace_package_is_of_its_tree(tmp_path):
     for value in (1, 2):
         tree = tree_of(written(tmp_path / str(value), {"spread/part.py": f"VALUE = {value}\n"}))
