@@ -1,6 +1,8 @@
 """Benchmarks for somebody's own asv suite: a model of theirs under fixes, over their commits.
 
-Conventions: a fix under which the model raises is a failed benchmark in asv, not a missing one.
+Conventions: a fix under which the model raises is a failed benchmark in asv, not a missing one. Benchmarks are named
+``eager.FACTORY.METRIC``, by which ``gate`` and ``versions`` know them; a suite imports the two benchmarks of the build
+too, so that its results say which torch ran.
 """
 
 from __future__ import annotations
@@ -14,6 +16,22 @@ from precision_eval.core.errors import PrecisionEvalError
 
 class FixRaisedError(PrecisionEvalError, RuntimeError):
     """A model raises under a fix, or its output is not finite, so that there is no figure."""
+
+
+def track_torch_version() -> int:
+    """Return the version of torch as a number: major * 1000000 + minor * 1000 + patch."""
+    import torch
+
+    from precision_eval.studies.tracking.definitions import torch_version_number
+
+    return torch_version_number(torch.__version__)
+
+
+def track_is_cuda_build() -> int:
+    """Return 1 where torch was built with CUDA, else 0."""
+    from precision_eval.studies.tracking.definitions import is_cuda_build
+
+    return is_cuda_build()
 
 
 def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float16", "bfloat16")) -> type:
@@ -84,4 +102,12 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         track_drift.unit = "relative error"  # type: ignore[attr-defined]
         track_stored_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
-    return OwnBenchmarks
+    return _named(OwnBenchmarks, factory)
+
+
+def _named(suite: type, factory: str) -> type:
+    """Name the benchmarks of a suite after its factory."""
+    name = factory.replace("-", "_")  # asv reads what follows a dash as the number of a parameter
+    for method in ("time_call", "peakmem_call", "track_drift", "track_stored_bytes"):
+        getattr(suite, method).benchmark_name = f"eager.{name}.{method}"
+    return suite

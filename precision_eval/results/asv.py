@@ -2,11 +2,11 @@
 
 Conventions: a *folder* is asv's ``results_dir``: one folder per machine with ``machine.json`` and one JSON file per
 commit and environment, format version 2, and ``benchmarks.json`` beside the machines. A benchmark is named
-``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``; others
-are left alone. A *point* is one fix at one size of one benchmark: ``null`` in a file is *failed*, NaN is
-*not_applicable*, and what ``benchmarks.json`` names but a file does not hold is *absent*. When samples were taken,
-where versions were measured in turn, is in ``rounds.jsonl``. Times are seconds, sizes bytes. Files are only read.
-Importing this loads neither torch nor numpy.
+``MODE.CASE.METRIC`` (``compiled.metavoice_decode.track_drift``) with the parameters ``fix`` and ``size``, or of a
+user's factory ``eager.FACTORY.METRIC`` with the parameter ``fix``; others are left alone. A *point* is one fix at one
+size of one benchmark: ``null`` in a file is *failed*, NaN is *not_applicable*, and what ``benchmarks.json`` names but a
+file does not hold is *absent*. When samples were taken, where versions were measured in turn, is in ``rounds.jsonl``.
+Times are seconds, sizes bytes. Files are only read. Importing this loads neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ast
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +33,10 @@ Key = tuple[str, str, str, str, str]
 
 FORMAT_VERSION = 2
 _UPDATE = "run `asv update`, or the asv that wrote it"
-MODES = ("eager", "compiled")
 PARAMETERS = ("fix", "size")
+OWN_SIZE = "own"
+"""The one size of a user's factory."""
+_NAME = re.compile(r"(?:.+\.)?(?P<mode>eager|compiled)\.(?P<case>[^.]+|.+:\w+)\.(?P<method>[^.]+)")
 HARDWARE = ("arch", "cpu", "num_cpu", "os", "ram")
 BUILD_VERSION = "track_torch_version"
 BUILD_CUDA = "track_is_cuda_build"
@@ -283,7 +286,8 @@ def _torch_version(
     if number is None and wanted is None:
         raise RecordError(
             f"{path} does not say which torch it ran: neither its params nor {BUILD_VERSION} do; "
-            'name torch in the matrix of asv.conf.json, or run `asv run --bench "build"` too'
+            "name torch in the matrix of asv.conf.json, or import track_torch_version from precision_eval.asv in the "
+            "suite, and run its benchmark too"
         )
     if number is None:
         return str(wanted)
@@ -319,13 +323,13 @@ def _points(
     """Return the points of a file, and those that ``benchmarks.json`` names beyond them as absent."""
     points: dict[Key, AsvPoint] = {}
     for name in sorted({*rows, *benchmarks}):
-        parts, known = name.split("."), benchmarks.get(name, {})
-        if len(parts) < 3 or parts[-3] not in MODES:
+        parts, known = _NAME.fullmatch(name), benchmarks.get(name, {})
+        if parts is None:
             continue  # another benchmark
-        metric = parts[-1].removeprefix("track_").removesuffix("_call")
+        case, metric = parts["case"], parts["method"].removeprefix("track_").removesuffix("_call")
         absent = AsvPoint(
-            mode=parts[-3],
-            case=parts[-2].replace("_", "-"),
+            mode=parts["mode"],
+            case=case if ":" in case else case.replace("_", "-"),
             metric=metric,
             fix="",
             size="",
@@ -348,6 +352,8 @@ def _combinations(name: str, params: Sequence[Sequence[str]], known: Mapping[str
     names = tuple(known.get("param_names") or PARAMETERS)
     if not params:
         return []
+    if names == ("fix",) and len(params) == 1:
+        return [(_text(value), OWN_SIZE) for value in params[0]]
     if sorted(names) != sorted(PARAMETERS) or len(params) != len(PARAMETERS):
         raise RecordError(
             f"benchmark {name} has {len(params)} parameters ({', '.join(names)}); expected {' and '.join(PARAMETERS)}"

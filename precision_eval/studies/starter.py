@@ -33,9 +33,14 @@ def test_the_fix_cures(precision):
     assert costs["ours"].drift < 1e-5
 '''
 
-_ASV = '''"""Followed by asv over your commits: time, memory and drift under each fix."""
+_ASV = '''"""Followed by asv over your commits: asv run --python=same --set-commit-hash HEAD"""
 
-from precision_eval.asv import benchmarks_for
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # of precision_case.py: asv runs in a folder of its own
+
+from precision_eval.asv import benchmarks_for, track_is_cuda_build, track_torch_version  # noqa: E402, F401
 
 Precision = benchmarks_for("precision_case:factory", fixes=["full_float32", "float16", "precision_case:candidate"])
 '''
@@ -46,12 +51,15 @@ _ASV_CONF = """{
   "repo": ".",
   "branches": ["HEAD"],
   "environment_type": "existing",
+  "results_dir": ".asv/results",
+  "html_dir": ".asv/html",
   "benchmark_dir": "precision_benchmarks"
 }
 """
 
 _WORKFLOW = """name: precision
 on: pull_request
+permissions: {contents: read, pull-requests: write} # the latter for the comment
 jobs:
   gate:
     runs-on: ubuntu-latest
@@ -65,7 +73,14 @@ jobs:
       # summary says how much longer would
       - run: >-
           precision-eval gate --base "origin/${{ github.base_ref }}" --head HEAD --case precision_case.py:factory
-          --candidate precision_case.py:candidate --markdown "$GITHUB_STEP_SUMMARY"
+          --candidate precision_case.py:candidate --markdown precision-gate.md
+      - if: ${{ !cancelled() && hashFiles('precision-gate.md') != '' }}
+        run: cat precision-gate.md >> "$GITHUB_STEP_SUMMARY"
+      - if: >- # a fork's token may not write
+          ${{ !cancelled() && hashFiles('precision-gate.md') != ''
+          && github.event.pull_request.head.repo.full_name == github.repository }}
+        run: gh pr comment "$NUMBER" --body-file precision-gate.md --edit-last --create-if-none
+        env: {GH_TOKEN: "${{ github.token }}", NUMBER: "${{ github.event.pull_request.number }}"}
 """
 
 FILES = {
