@@ -21,8 +21,6 @@ SDPA_BACKENDS: Mapping[str, str] = {
 ANY = "any"
 """Torch's own choice, beside pinned backends."""
 
-TF32_STATES: tuple[str, ...] = ("on", "off")
-
 PINS: tuple[str, ...] = ("sdpa_backend", "tf32")
 """Options that change what runs; a measure that does not name them among its options is not run under a pin."""
 

@@ -7,10 +7,10 @@ Conventions: a site is a *layer* and a *role*. Layers are named as the target na
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from precision_eval.core.errors import PrecisionEvalError, unknown_name
+from precision_eval.core.errors import PrecisionEvalError
 
 ROLES = (
     "stem",
@@ -74,18 +74,3 @@ def sites_of(rules: Sequence[Rule], path: str, operation: str, tag: str = "") ->
     raise SensitivityError(
         f"operation {operation} in the module '{path or '(top)'}' belongs to no site; add a rule for that path"
     )
-
-
-def selected(
-    sites: Iterable[StorageSite], *, layers: Sequence[str] = (), roles: Sequence[str] = ()
-) -> tuple[StorageSite, ...]:
-    """Keep the sites of some layers and roles."""
-    known = tuple(sites)
-    for kind, wanted, there in (
-        ("layer", layers, {site.layer for site in known}),
-        ("role", roles, {site.role for site in known}),
-    ):
-        for name in wanted:
-            if name not in there:
-                raise unknown_name(f"{kind} of this target:", name, there)
-    return tuple(site for site in known if (not layers or site.layer in layers) and (not roles or site.role in roles))

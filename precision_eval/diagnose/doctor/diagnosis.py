@@ -169,11 +169,6 @@ class Patch:
     verified: bool
     left: tuple[str, ...]
 
-    @property
-    def title(self) -> str:
-        """Name of the change in tables."""
-        return "suggested change" if self.diff else "stored otherwise"
-
     def __str__(self) -> str:
         return "\n".join(part.rstrip("\n") for part in (self.diff, self.code, _state(self)) if part)
 

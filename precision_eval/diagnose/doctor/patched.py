@@ -82,18 +82,14 @@ class PatchedSource:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Run the functions as edited, and read the source so."""
-        before = [(function, function.__code__) for function, _ in self._swaps]
         cached = {file: linecache.cache.get(file) for file in self._edited}
         try:
-            for function, code in self._swaps:
-                function.__code__ = code
             for file, lines in self._edited.items():
                 linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
             forget_source()
-            yield
+            with self.running():
+                yield
         finally:
-            for function, code in before:
-                function.__code__ = code
             for file, entry in cached.items():
                 linecache.cache.pop(file, None)
                 if entry is not None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -79,12 +78,6 @@ class Repair:
         model.tensors = tuple(tensor.to(self.stored.get(("input", name), tensor.dtype)) for name, tensor in inputs)
         return model
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Hold the source as edited."""
-        with self.source.active():
-            yield
-
     def as_patch(self, place: SourceLine, origin: str) -> Patch:
         """Write the change down."""
         return Patch(
@@ -128,7 +121,7 @@ def _followed(way: str, step: Step, subject: ExaminedModel, reference: Reference
     mended: set[object] = set()
     base = base_dtype(subject)
     for _ in range(MOST_STEPS + 1):
-        with repair.active():
+        with repair.source.active():
             faults, outcome = _observed(repair.copy(subject), base, reference)
             if not faults:
                 repair.outputs, repair.left = outcome.outputs, _still_wrong(outcome, reference)
@@ -369,6 +362,7 @@ def _code(stored: Stored) -> str:
             parts = ".".join(r"\d+" if part == "*" else part for part in pattern.split("."))
             regex = re.sub(r"(?<!\\)\.", r"\.", parts)
             listed = "named_parameters" if kind == "parameter" else "named_buffers"
+            lines = {"import re": None} | lines
             lines[f"for name, tensor in model.{listed}():"] = None
             lines[f'    if re.fullmatch(r"{regex}", name):'] = None
             lines[f"        tensor.data = tensor.data.to({target})"] = None

@@ -103,7 +103,7 @@ def test_layers_are_mended_by_one_line_each_way(models):
     assert [source.verified, stored.verified] == [True, True]
     assert source.diff.count("\n+ ") == 1
     model = models.Layered()
-    exec(stored.code, {"torch": torch, "model": model, "re": importlib.import_module("re")})
+    exec(stored.code, {"torch": torch, "model": model})
     assert {layer.offset.dtype for layer in model.layers if hasattr(layer, "offset")} == {torch.float16}
 
 
