@@ -9,6 +9,7 @@ from precision_eval.stats import wilson_interval
 from validation.doctor import half_of, small
 from validation.doctor.blind import blind_plants
 from validation.doctor.plants import line_of, plants
+from validation.doctor.second import second_plants
 from validation.doctor.sweep import sweep_figures, sweep_summary
 from validation.doctor.trials import alarms, locate
 
@@ -75,6 +76,6 @@ def test_a_round_of_the_sweep_counts_silent_plants_cures_and_alarms_and_lists_wh
 
 @pytest.mark.slow
 def test_the_truth_of_every_blind_plant_names_a_module_and_an_edit_that_can_be_made():
-    for plant in blind_plants():
+    for plant in (*blind_plants(), *second_plants()):
         model, _ = plant.make()
         assert model.get_submodule(plant.module) is not None, plant.name

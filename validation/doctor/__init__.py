@@ -29,12 +29,13 @@ def _trials(options: Options) -> list[Trial]:
     wanted = {"settled": (False,), "held-out": (True,), "both": (False, True)}[options["half"]]
     costs = product(("float32", "bfloat16"), SIZES)
     trials = {
-        "plants": [Trial(f"plant/{one.name}", ("plant", one)) for one in plants() if one.is_held_out in wanted],
-        "clean": [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()],
-        "cost": [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in costs],
-        "architectures": sweep_trials(options["round"]) if "architectures" in options["parts"] else [],
+        "plants": lambda: [Trial(f"plant/{one.name}", ("plant", one)) for one in plants() if one.is_held_out in wanted],
+        "clean": lambda: [Trial(f"clean/{name}", ("clean", (name, make))) for name, make in clean_models().items()],
+        "cost": lambda: [Trial(f"cost/{dtype}/{w}/{n}", ("cost", (dtype, w, n))) for dtype, (w, n) in costs],
+        "architectures": lambda: sweep_trials(options["round"]),
+        "second": lambda: sweep_trials(f"second set, {options['round']}", second=True),
     }
-    return [trial for part in options["parts"] for trial in trials[part]]
+    return [trial for part in options["parts"] for trial in trials[part]()]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:

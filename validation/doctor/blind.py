@@ -397,25 +397,25 @@ _BOLTED: tuple[tuple[Make, torch.dtype, type[Bolted], str, int, str, str], ...] 
 )  # fmt: skip
 
 
-def _source(path: str) -> Any:
+def source_of(path: str) -> Any:
     """Find a class, or a function in it, by its dotted path."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError:
-        return getattr(_source(module), name)
+        return getattr(source_of(module), name)
 
 
 def blind_plants() -> Iterator[Plant]:
     """Yield the plants in the libraries' own lines, then those in what is bolted on."""
     for make, dtype, words, edit, owner, pattern, module in _STORED:
-        yield _plant(make, dtype, words, edit, _source(owner), pattern, module)
+        yield planted(make, dtype, words, edit, source_of(owner), pattern, module)
     for make, dtype, around, path, width, marker, below in _BOLTED:
         words = f"{around.__name__} at {path}"
         module = f"{path}.{below}" if below else path
-        yield _plant(make, dtype, words, bolted(path, around, width), around, f"# @{marker}$", module)
+        yield planted(make, dtype, words, bolted(path, around, width), around, f"# @{marker}$", module)
 
 
-def _plant(make: Make, dtype: torch.dtype, words: str, edit: Edit, source: Any, pattern: str, module: str) -> Plant:
+def planted(make: Make, dtype: torch.dtype, words: str, edit: Edit, source: Any, pattern: str, module: str) -> Plant:
     name = f"{make.__name__} in {short(dtype)}: {words}"
     return Plant(name, lambda: edit(make(dtype)), Path(inspect.getfile(source)).name, line_of(source, pattern), module)

@@ -21,6 +21,7 @@ from precision_eval.trace.provenance import tensors_in
 from validation.doctor.architectures import MODELS
 from validation.doctor.blind import blind_plants
 from validation.doctor.plants import BRAIN, HALF, SINGLE, Plant
+from validation.doctor.second import second_clean, second_plants
 from validation.doctor.small import Built
 from validation.doctor.trials import alarms, located
 from validation.frame import Data, Figure, Trial
@@ -31,12 +32,13 @@ MORE_DRIFT, ROUNDING = 2.0, 1e-6
 """A cure may drift so many times more than was said, and by what float32 rounds."""
 
 
-def sweep_trials(round_: str) -> list[Trial]:
-    """List the plants, then the clean models in three dtypes."""
-    trials = [Trial(f"{round_}/blind/{plant.name}", ("blind", (round_, plant))) for plant in blind_plants()]
-    for make in MODELS:
+def sweep_trials(round_: str, *, second: bool = False) -> list[Trial]:
+    """List the plants of a set, then its clean models in three dtypes."""
+    plants = second_plants() if second else blind_plants()
+    trials = [Trial(f"{round_}/blind/{plant.name}", ("blind", (round_, plant))) for plant in plants]
+    for called, make in second_clean() if second else [(make.__name__, make) for make in MODELS]:
         for dtype in (HALF, BRAIN, SINGLE):
-            name = f"{make.__name__} in {short(dtype)}"
+            name = f"{called} in {short(dtype)}"
             spec = (round_, name, lambda make=make, dtype=dtype: make(dtype))
             trials.append(Trial(f"{round_}/sweep-clean/{name}", ("sweep-clean", spec)))
     return trials
