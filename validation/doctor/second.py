@@ -25,6 +25,10 @@ from validation.doctor.small import Built, Make
 class Wrapped(Bolted):
     """What a user adds, its parts in the model's own dtype unless its name says otherwise."""
 
+    own: torch.Tensor
+    wide: torch.Tensor
+    codes: torch.Tensor
+
     def __init__(self, base: nn.Linear, width: int) -> None:
         super().__init__(base, width)
         own, wide = base.weight.dtype, torch.linspace(0.1, 1.0, width)
