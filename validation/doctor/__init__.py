@@ -62,7 +62,7 @@ def _summary(lines: list[Data], options: Options) -> Data:
     if costs := [row for line in lines for row in line.get("cost", ())]:
         content["cost"] = costs
     if rounds := sweep_summary(lines):
-        content |= {"architectures": rounds, "command": "python -m validation doctor --set parts=architectures"}
+        content |= {"architectures": rounds, "command": "python -m validation doctor --set parts=architectures,second"}
     return content
 
 
