@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from precision_eval.studies.versions.upstream import load_upstream
-from tools.torch_versions.sweep_plan import choose_versions, read_configuration
+from tools.torch_versions.sweep import choose_versions, read_configuration
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "extending.md"
@@ -128,8 +128,8 @@ def test_a_torch_version_is_two_entries(tmp_path):
         source = path.read_text(encoding="utf-8")
         assert source.count(before) == 1
         path.write_text(source.replace(before, f"{before}, {entry}"), encoding="utf-8")
-    configuration = read_configuration(tmp_path / "asv.versions.json")
-    assert choose_versions(["2.99"], configuration.versions) == ("2.99.0",)
-    assert len(configuration.versions) >= 8
+    _, versions = read_configuration(tmp_path / "asv.versions.json")
+    assert choose_versions(["2.99"], versions) == ("2.99.0",)
+    assert len(versions) >= 8
     releases = load_upstream(tmp_path / "upstream.json").releases
-    assert all(releases[version].date is not None for version in configuration.versions)
+    assert all(releases[version].date is not None for version in versions)

@@ -78,24 +78,22 @@ def torch_sweep(
     plan: Annotated[bool, typer.Option("--plan", help="Install and measure nothing; print what would be.")] = False,
 ) -> None:
     """Sweep torch versions."""
-    from tools.torch_versions.sweep import Request, torch_sweep_command
+    from tools.torch_versions.sweep import plan_sweep, torch_sweep_command
 
-    torch_sweep_command(
-        Request(
-            config=config,
-            versions=split(versions or []),
-            bench=tuple(bench or ()),
-            results=results,
-            environments=environments,
-            torch_build=torch_build,
-            keep=keep,
-            commit=commit,
-            machine=machine,
-            attributes=tuple(attribute or ()),
-            plan_only=plan,
-            rounds=rounds,
-        )
+    sweep = plan_sweep(
+        config,
+        versions=split(versions or []),
+        bench=bench or (),
+        results=results,
+        environments=environments,
+        torch_build=torch_build,
+        keep=keep,
+        commit=commit,
+        machine=machine,
+        attributes=attribute or (),
+        rounds=rounds,
     )
+    torch_sweep_command(sweep, plan_only=plan)
 
 
 _PAGE_HELP = """Publish asv's page so that it works without a network, with the torch version as its x axis.

@@ -12,16 +12,15 @@ import pytest
 from precision_eval.core.errors import ParameterError, PrecisionEvalError
 from precision_eval.results.asv import read_results
 from tools.torch_versions.publish import (
-    CONFIGURATION,
+    NAME,
     PROJECT,
-    Choice,
     asv_page_command,
     choose,
     copy_offline,
     publish,
     rekey,
 )
-from tools.torch_versions.publish_offline import PageError, remote_tags
+from tools.torch_versions.publish_offline import PageError, remote_urls
 
 DATES = {"2.8.0": date(2025, 8, 6), "2.9.0": date(2025, 10, 15), "2.10.0": date(2026, 1, 21)}
 RATIO = "eager.metavoice_decode.track_latency_ratio"
@@ -60,7 +59,7 @@ def add(folder, write, run_type):
 
 
 def chosen(folder, **choice):
-    return choose(read_results(folder), Choice(**choice))
+    return choose(read_results(folder), **choice)
 
 
 class TestChoose:
@@ -164,7 +163,7 @@ class TestPublish:
 
     def test_it_loads_nothing_from_another_host(self, site):
         for page in site.done.html.rglob("*.html"):
-            assert remote_tags(page.read_text()) == ()
+            assert remote_urls(page.read_text()) == []
         assert (site.done.html / "vendor/jquery.min.js").stat().st_size > 50_000
         assert (site.done.html / "vendor/licences/jquery.txt").is_file()
 
@@ -181,7 +180,7 @@ class TestPublish:
     def test_an_earlier_site_is_replaced_and_nothing_else(self, site, tmp_path):
         out = tmp_path / "site"
         out.mkdir()
-        (out / CONFIGURATION).write_text(json.dumps({"project": PROJECT}))
+        (out / NAME).write_text(json.dumps({"project": PROJECT}))
         (out / "stale").touch()
         publish(site.results, out, dates=DATES)
         assert names(out) == ["asv.conf.json", "html", "releases", "results"]
@@ -196,10 +195,10 @@ class TestPublish:
     def test_a_failure_leaves_the_earlier_site(self, site, tmp_path):
         out = tmp_path / "site"
         out.mkdir()
-        (out / CONFIGURATION).write_text(json.dumps({"project": PROJECT}))
+        (out / NAME).write_text(json.dumps({"project": PROJECT}))
         with pytest.raises(ParameterError, match="no release date"):
             publish(site.results, out, dates={})
-        assert names(out) == [CONFIGURATION]
+        assert names(out) == [NAME]
         assert names(tmp_path) == ["site"]
 
 

@@ -1,18 +1,15 @@
-"""Latencies in rounds: what is on record, what is still to do, and which margin their changes are held to."""
+"""Latencies in rounds: what is on record, and which margin their changes are held to."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from precision_eval.core.errors import RecordError
+from precision_eval.core.files import JsonLines
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_results, read_visits, visit_times
 from precision_eval.studies.versions.changes import TURN_MARGIN, change_points
 from precision_eval.studies.versions.series import build_series
-from tools.torch_versions.sweep_notes import (
-    note_visit,
-    rounds_done,
-    unfinished,
-)
 
 RATIO = "eager.dia_decode.track_latency_ratio"
 CELL = ("kv_to_query", "tiny")
@@ -23,6 +20,10 @@ WHERE = {"machine": "lab", "commit": "a" * 40}
 def visit(version, number, at_s, *, definition="v1", **more):
     environment = f"virtualenv-py3.11-torch{version}"
     return Visit(**WHERE | more, environment=environment, round=number, at_s=at_s, benchmarks={RATIO: definition})
+
+
+def note_visit(folder, one):
+    JsonLines(folder / ROUNDS_NAME).append([json.dumps(asdict(one))])
 
 
 def test_of_visits_made_again_the_last_counts_and_a_gap_ends_them(tmp_path):
@@ -40,29 +41,6 @@ def test_a_damaged_line_is_named(tmp_path, line):
     (tmp_path / ROUNDS_NAME).write_text(line + "\n")
     with pytest.raises(RecordError, match=r"line 1 .* remove that line"):
         read_visits(tmp_path)
-
-
-def test_what_is_left_to_do(tmp_path):
-    path = tmp_path / "results.json"
-    rows = {
-        RATIO: [[1.0, None], [], "v1", [[1.0, 1.1], None]],
-        "eager.b.track_latency_ratio": [[1.0], [], "old", [[1.0, 1.1]]],
-        "eager.c.track_latency_ratio": [[1.0], [], "v1", [[1.0, 1.1, 1.2]]],
-        "eager.d.track_latency_ratio": [None, [], "v1", None],
-        "eager.d.track_drift": [[1.0], [], "v1", None],
-    }
-    path.write_text(json.dumps({"result_columns": ["result", "params", "version", "samples"], "results": rows}))
-    known = dict.fromkeys(rows, "v1")
-    done = rounds_done(known, [path])
-    assert done == {
-        RATIO: 2,
-        "eager.b.track_latency_ratio": 0,
-        "eager.c.track_latency_ratio": 3,
-        "eager.d.track_latency_ratio": 0,
-    }
-    lacking, left = unfinished(known, [path], [(RATIO, "v1")], rounds=3)
-    assert lacking == {RATIO: 2, "eager.b.track_latency_ratio": 0, "eager.d.track_latency_ratio": 0}
-    assert left == ("eager.c.track_latency_ratio",)  # three processes of one session stay as they are
 
 
 def swept(folder, write, run_type, *, factor, rounds=3, times=None):

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from precision_eval.core.formatting import MISSING
-from precision_eval.core.table import MarkdownText, make_table, to_markdown, without_empty_columns
+from precision_eval.core.table import MarkdownText, make_table, to_markdown
 
 if TYPE_CHECKING:
     from precision_eval.studies.versions.history import VersionHistory
@@ -101,31 +100,13 @@ def _sort_of(group: ChangeGroup) -> tuple[str, ...]:
 
 def sweep_cost_markdown(folder: Path) -> str:
     """Return time and disk per torch version of a sweep; empty where the folder has no notes of environments."""
-    from tools.torch_versions.sweep_notes import read_costs
+    from tools.torch_versions.sweep_notes import cost_table
 
-    costs = read_costs(folder)
-    if not costs:
+    table = cost_table(folder)
+    if table is None:
         return ""
-    head = ("torch", "environment made in", "on disk", "of it shared", "benchmarks", "their time", "the sweep took")
-    rows = [
-        (
-            f"{cost.torch_version}, {cost.build}",
-            f"{cost.environment_s:.0f} s",
-            _gb(cost.bytes),
-            _gb(cost.shared_bytes),
-            f"{cost.benchmarks}",
-            f"{cost.benchmarks_s / 60:.1f} min",
-            MISSING if cost.sweep_s is None else f"{cost.sweep_s / 60:.1f} min",
-        )
-        for cost in costs
-    ]
-    table = without_empty_columns(make_table(head, rows))
     note = "Their time is asv's count; its start, its list of benchmarks and the project's install come on top"
-    note += ", and are in the sweep's time, all the times that it was run." if head[-1] in table.columns else "."
+    note += ", and are in the sweep's time, all the times that it was run." if len(table.columns) > 6 else "."
     if "of it shared" in table.columns:
         note += " Shared: files that uv links to its cache."
     return f"{to_markdown(table)}\n\n{note}"
-
-
-def _gb(size: int | None) -> str:
-    return MISSING if size is None else f"{size / 1e9:.2f} GB"

@@ -28,7 +28,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from precision_eval.core.errors import IntegrityError, ParameterError, PrecisionEvalError, UnsupportedError
+from precision_eval.core.errors import ParameterError, PrecisionEvalError, UnsupportedError
 from tools.torch_versions.stubs import put_stubs
 
 NOTE_NAME = "torch-environment.json"
@@ -89,13 +89,12 @@ def folder_name(version: str, python: str) -> str:
 
 def read_note(environment: TorchEnvironment) -> Note | None:
     """Return the note of a finished environment; None where there is none, it is damaged, or its Python is gone."""
-    path = environment.folder / NOTE_NAME
-    if not path.is_file() or not environment.interpreter.exists():
+    if not environment.interpreter.exists():
         return None
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads((environment.folder / NOTE_NAME).read_text(encoding="utf-8"))
         return Note(**{**fields, "stubs": tuple(fields["stubs"])})
-    except (ValueError, KeyError, TypeError):  # cut off, or of another schema: as if it were not finished
+    except (OSError, ValueError, KeyError, TypeError):  # cut off, or of another schema: as if it were not finished
         return None
 
 
@@ -118,10 +117,9 @@ def build_environment(
         return there
     shutil.rmtree(environment.folder, ignore_errors=True)
     started = time.monotonic()
-    variables = dict(os.environ if environ is None else environ)
     try:
         environment.base.mkdir(parents=True, exist_ok=True)
-        found, stubs = _fill(environment, build, installer, say, variables)
+        found, stubs = _fill(environment, build, installer, say, dict(environ or os.environ))
         note = Note(
             version=environment.version,
             build=build if found["cuda"] else "cpu",
@@ -131,8 +129,7 @@ def build_environment(
             seconds=round(time.monotonic() - started, 1),
             **found,
         )
-        path = environment.folder / NOTE_NAME
-        path.write_text(json.dumps(asdict(note), indent=2) + "\n", encoding="utf-8")
+        (environment.folder / NOTE_NAME).write_text(json.dumps(asdict(note), indent=2) + "\n", encoding="utf-8")
     except BaseException as error:
         shutil.rmtree(environment.folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -149,21 +146,26 @@ def _fill(
     environ: dict[str, str],
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Create, install, put stub libraries, import; return what torch says and the stub libraries' names."""
+    python, version = environment.interpreter, environment.version
 
-    def run(command: Sequence[str]) -> str:
-        return _run(command, environment, environ)
+    def run(*command: str | Path) -> str:
+        return _run(list(map(str, command)), environment, environ)
 
-    python = environment.interpreter
+    def refuse(came: str) -> EnvironmentBuildError:
+        return EnvironmentBuildError(
+            f"a CPU build of torch {version} was asked for and {came} came; name an index of CPU builds in "
+            f"{INDEX_VARIABLE}, or take --torch-build slim or cuda"
+        )
+
     say("creating")
-    run(installer.create(_interpreter_of(environment), environment.folder))
-    say(f"installing torch {environment.version}")
+    run(*installer.create(_interpreter_of(environment), environment.folder))
+    say(f"installing torch {version}")
     index = environ.get(INDEX_VARIABLE) if build == "cpu" else None
-    wanted = [f"torch=={environment.version}"]
-    run(installer.install(python, wanted, dependencies=False, constraints=None, index=index))
-    site = Path(run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]).strip())
-    metadata = _metadata(site)
-    if build == "cpu" and asks_for_cuda(metadata):  # it would not even import without those libraries
-        raise EnvironmentBuildError(_not_cpu(environment, "a CUDA build"))
+    run(*installer.install(python), "--no-deps", *(["--index-url", index] if index else []), f"torch=={version}")
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip())
+    metadata = next(site.glob("torch-*.dist-info/METADATA")).read_text(encoding="utf-8")
+    if build == "cpu" and re.search(r"(?m)^Requires-Dist: (nvidia|cuda)-", metadata):  # would not import without them
+        raise refuse("a CUDA build")
     needs = torch_requirements(metadata, python=environment.python, cuda=build == "cuda")
     say("installing what torch and the project need")
     with tempfile.TemporaryDirectory() as folder:
@@ -171,55 +173,35 @@ def _fill(
         text = (environment.root / "constraints.txt").read_text(encoding="utf-8")
         constraints.write_text(fitting_constraints(text, needs), encoding="utf-8")
         packages = [*needs, *project_requirements(environment.root), *TOOLS]
-        run(installer.install(python, packages, dependencies=True, constraints=constraints, index=None))
+        run(*installer.install(python), "--constraint", constraints, *packages)
     stubs = put_stubs(site / "torch") if build == "slim" else ()
     say("importing torch")
-    found = json.loads(run([str(python), "-W", "ignore", "-c", _INSPECT]).splitlines()[-1])
+    found = json.loads(run(python, "-W", "ignore", "-c", _INSPECT).splitlines()[-1])
     if build == "cpu" and found["cuda"]:
-        raise EnvironmentBuildError(_not_cpu(environment, found["torch_version"]))
+        raise refuse(found["torch_version"])
     return found, stubs
-
-
-def _not_cpu(environment: TorchEnvironment, came: str) -> str:
-    return (
-        f"a CPU build of torch {environment.version} was asked for and {came} came; name an index of CPU builds in "
-        f"{INDEX_VARIABLE}, or take --torch-build slim or cuda"
-    )
 
 
 def _interpreter_of(environment: TorchEnvironment) -> str:
     """Return a Python of the minor version."""
-    if environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}":
-        return sys.executable
-    found = shutil.which(f"python{environment.python}")
+    own = environment.python == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    found = sys.executable if own else shutil.which(f"python{environment.python}")
     if found is None:
-        raise EnvironmentBuildError(
-            f"no python{environment.python} on the path; install it, or run with {sys.executable}"
-        )
+        raise EnvironmentBuildError(f"no python{environment.python} is on the path; install it")
     return found
 
 
 def _run(command: Sequence[str], environment: TorchEnvironment, environ: dict[str, str]) -> str:
     """Run a step and return what it printed."""
+    options: dict[str, Any] = {"capture_output": True, "text": True, "env": environ, "cwd": tempfile.gettempdir()}
     try:
-        place = tempfile.gettempdir()
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_S, env=environ, cwd=place, check=False
-        )
+        done = subprocess.run(command, timeout=LIMIT_S, check=False, **options)
     except subprocess.TimeoutExpired as error:
-        raise EnvironmentBuildError(
-            f"torch {environment.version}: {command[0]} took more than {LIMIT_S:.0f} s"
-        ) from error
+        why = f"torch {environment.version}: {command[0]} took more than {LIMIT_S:.0f} s"
+        raise EnvironmentBuildError(why) from error
     if done.returncode:
         raise EnvironmentBuildError(reason_of(done.stderr or done.stdout, environment.version, environment.python))
     return done.stdout
-
-
-def _metadata(site: Path) -> str:
-    found = sorted(site.glob("torch-*.dist-info/METADATA"))
-    if len(found) != 1:
-        raise IntegrityError(f"{site} holds {len(found)} descriptions of torch, one expected; remove the environment")
-    return found[0].read_text(encoding="utf-8")
 
 
 def files_on_disk(folder: Path) -> list[tuple[int, bool]]:
@@ -243,28 +225,25 @@ INDEX_VARIABLE = "PRECISION_EVAL_TORCH_INDEX"
 TOOLS = ("asv_runner", "pympler", "setuptools", "wheel")  # asv's half in the environment, and what builds the project
 CUDA_PACKAGE = re.compile(r"(nvidia|cuda|triton|pytorch-triton)(-.*)?$")
 
-_NO_NETWORK = (
-    r"error sending request|dns error|Failed to fetch|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
-    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity"
-)
-_OFFLINE = r"network (connectivity )?(is|was) disabled"
-_NO_WHEEL = r"torch==\S* has no wheels|only found wheels for `?torch"
-_NOT_THERE = "does not exist, has no wheel for Python {python}, or pip does not reach the index"
-_CACHE = "uv is told to stay offline and its cache lacks a package"
 _REASONS = {
-    r"No space left on device": ": no room left on the disk; free some, or give --remove-environments",
-    _OFFLINE: f": {_CACHE}; unset UV_OFFLINE, or fill the cache where there is a network",
-    _NO_NETWORK: ": the package index cannot be reached; connect, or name a mirror as uv or pip read it",
-    _NO_WHEEL: " has no wheel for Python {python} on this platform; take another version or Python",
-    r"no version of torch==": " does not exist on the index; name a released version, such as 2.8.0",
-    r"No matching distribution found for torch==": f" {_NOT_THERE}; look with `pip index versions torch`",
+    "No space left on device": ": no room left on the disk; free some, or give --remove-environments",
+    r"network (connectivity )?(is|was) disabled": ": uv is told to stay offline and its cache lacks a package; unset "
+    "UV_OFFLINE, or fill the cache where there is a network",
+    r"error sending request|dns error|Failed to fetch|NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError"
+    r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|network connectivity": ": the "
+    "package index cannot be reached; connect, or name a mirror as uv or pip read it",
+    r"torch==\S* has no wheels|only found wheels for `?torch": " has no wheel for Python {python} on this platform; "
+    "take another version or Python",
+    "no version of torch==": " does not exist on the index; name a released version, such as 2.8.0",
+    "No matching distribution found for torch==": " does not exist, has no wheel for Python {python}, or pip does not "
+    "reach the index; look with `pip index versions torch`",
 }
 """What an installer prints where it fails, and what to say of it; the first that is met counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installer:
-    """Makes environments and installs into them."""
+    """Makes environments and installs into them: uv, or venv and pip."""
 
     uv: str | None
 
@@ -280,34 +259,17 @@ class Installer:
         options = ["--quiet", "--no-project", "--no-python-downloads", "--seed"]
         return [self.uv, "venv", *options, "--python", interpreter, str(folder)]
 
-    def install(
-        self, python: Path, packages: Iterable[str], *, dependencies: bool, constraints: Path | None, index: str | None
-    ) -> list[str]:
-        """Return the command that installs packages into the environment of an interpreter."""
-        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if self.uv is not None:
-            command = [self.uv, "pip", "install", "--quiet", "--python", str(python)]
-        command += [] if dependencies else ["--no-deps"]
-        command += ["--constraint", str(constraints)] if constraints else []
-        return [*command, *(["--index-url", index] if index else []), *packages]
+    def install(self, python: Path) -> list[str]:
+        """Return the command, without options and packages, that installs into the environment of an interpreter."""
+        if self.uv is None:
+            return [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        return [self.uv, "pip", "install", "--quiet", "--python", str(python)]
 
 
 def find_installer() -> Installer:
     """Return uv, on the path or beside this Python, else pip."""
     beside = Path(sys.executable).parent / "uv"
     return Installer(uv=shutil.which("uv") or (str(beside) if beside.exists() else None))
-
-
-def cache_folder(installer: Installer, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return where uv keeps what it has fetched; None under pip, whose cache holds no unpacked packages."""
-    if installer.uv is None:
-        return None
-    variables = os.environ if environ is None else environ
-    named = variables.get("UV_CACHE_DIR")
-    if named:
-        return Path(named).absolute()
-    home = variables.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "uv"
 
 
 def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, system: str, machine: str) -> str:
@@ -331,26 +293,19 @@ def choose_build(asked: str, environ: Mapping[str, str], *, installer: str, syst
 
 def build_for_here(asked: str, installer: Installer) -> str:
     """Return :func:`choose_build` for this machine."""
-    return choose_build(
-        asked, os.environ, installer=installer.name, system=platform.system(), machine=platform.machine()
-    )
+    here = {"system": platform.system(), "machine": platform.machine()}
+    return choose_build(asked, os.environ, installer=installer.name, **here)
 
 
 def torch_requirements(metadata: str, *, python: str, cuda: bool) -> tuple[str, ...]:
     """Return what a torch asks for, without CUDA's packages where they are not wanted."""
-    needs = []
-    for text in email.message_from_string(metadata).get_all("Requires-Dist", []):
-        need = Requirement(text)
-        values = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
-        if (need.marker is None or need.marker.evaluate(values)) and (cuda or not CUDA_PACKAGE.match(need.name)):
-            needs.append(f"{need.name}{need.specifier}")
-    return tuple(needs)
-
-
-def asks_for_cuda(metadata: str) -> bool:
-    """Say whether a torch asks for libraries of CUDA, as only CUDA builds do."""
-    needs = email.message_from_string(metadata).get_all("Requires-Dist", [])
-    return any(Requirement(text).name.startswith(("nvidia-", "cuda-")) for text in needs)
+    values = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    needs = map(Requirement, email.message_from_string(metadata).get_all("Requires-Dist", []))
+    return tuple(
+        f"{need.name}{need.specifier}"
+        for need in needs
+        if (need.marker is None or need.marker.evaluate(values)) and (cuda or not CUDA_PACKAGE.match(need.name))
+    )
 
 
 def project_requirements(root: Path) -> tuple[str, ...]:
@@ -363,15 +318,13 @@ def fitting_constraints(constraints: str, needs: Iterable[str]) -> str:
     """Return the constraints without torch and without those that a torch's own needs exclude."""
     wanted = [Requirement(need) for need in needs]
     kept = []
-    for line in (line.partition("#")[0].strip() for line in constraints.splitlines()):
-        if not line or canonicalize_name(Requirement(line).name) == "torch":
-            continue
+    for line in filter(None, (line.partition("#")[0].strip() for line in constraints.splitlines())):
         fixed = Requirement(line)
-        version = next(iter(fixed.specifier)).version
-        names = [need for need in wanted if canonicalize_name(need.name) == canonicalize_name(fixed.name)]
-        if all(need.specifier.contains(version, prereleases=True) for need in names):
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+        name, version = canonicalize_name(fixed.name), next(iter(fixed.specifier)).version
+        same = [need for need in wanted if canonicalize_name(need.name) == name]
+        if name != "torch" and all(need.specifier.contains(version, prereleases=True) for need in same):
+            kept.append(f"{line}\n")
+    return "".join(kept)
 
 
 def reason_of(output: str, version: str, python: str) -> str:

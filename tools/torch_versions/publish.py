@@ -1,12 +1,11 @@
 """asv's page with the torch version as x axis: results of one commit under many torch versions, published offline.
 
 asv draws a metric against commits, and compares commits. So a throw-away git repository gets one empty, dated and
-tagged commit per torch release (``v2.13.0``, in order of versions, at the day of the release), and each result file is
-given to the commit of its torch version, in one environment that all of them share. Only keys are rewritten; values,
-samples and intervals stay as asv stored them. The repository depends on versions and dates alone, so its commits have
-the same hashes everywhere. The folder that is written is asv's own: ``asv.conf.json``, ``results/``, the repository
-``releases/`` and ``html/``, so ``asv compare v2.13.0 v2.15.0`` and ``asv preview`` work in it. asv runs as a program of
-this Python, never inside this process. Importing this loads neither torch nor numpy.
+tagged commit per torch release (``v2.13.0``, at the day of the release), and each result file is given to the commit of
+its torch version, in one environment that all of them share. Only keys are rewritten; values, samples and intervals
+stay as asv stored them. The repository depends on versions and dates alone, so its commits have the same hashes
+everywhere. The folder that is written is asv's own: ``asv.conf.json``, ``results/``, the repository ``releases/`` and
+``html/``, so ``asv compare v2.13.0 v2.15.0`` and ``asv preview`` work in it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -27,58 +25,52 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from packaging.version import Version
 from rich.console import Console
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError, UnsupportedError
 from precision_eval.core.files import read_json
 from precision_eval.results.asv import ResultSet, check_one_machine, read_results
-from precision_eval.results.expectations import version_key
 from precision_eval.studies.versions.upstream import load_upstream
 from tools.torch_versions.publish_offline import PageError, make_offline
 
-HTML = "html"
-RESULTS = "results"
-REPOSITORY = "releases"
-BRANCH = "main"
-CONFIGURATION = "asv.conf.json"
 PROJECT = "precision-eval by torch version"
-UPSTREAM_TREE = "https://github.com/pytorch/pytorch/tree/"
-"""A point's link, ending in its tag; asv also makes links that compare two tags from it."""
+CONFIGURATION: dict[str, Any] = {
+    **{"version": 1, "project": PROJECT, "project_url": "https://pytorch.org/", "repo": "releases", "dvcs": "git"},
+    **{"branches": ["main"], "environment_type": "virtualenv", "matrix": {}, "results_dir": "results"},
+    # a point's link, ending in its tag; asv also makes links that compare two tags from it
+    **{"show_commit_url": "https://github.com/pytorch/pytorch/tree/", "html_dir": "html"},
+}
+"""What ``asv publish``, ``compare`` and ``preview`` need; nothing can be run from it."""
+NAME = "asv.conf.json"
 TIMEOUT_S = 1800.0
 NEWEST = "newest"
 _BUILDS = {True: "cuda", False: "cpu", None: "unknown"}
-_TORCH = ("torch", "pip+torch")
-_BY = "precision-eval"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which results of a folder to take where there are several for a torch version; None takes what is there.
+def choose(
+    sets: Sequence[ResultSet],
+    *,
+    machine: str | None = None,
+    commit: str | None = None,
+    build: str | None = None,
+    environment: str | None = None,
+) -> tuple[ResultSet, ...]:
+    """Return one result set per torch version, by version; a mix of machines, builds, Pythons or commits is refused.
 
-    `machine` is as asv names it, `commit` the first characters or ``"newest"`` (of each version), `build` ``"cpu"`` or
-    ``"cuda"``, `environment` a glob over asv's names.
+    `commit` is the first characters, or ``"newest"`` of each version; `build` is ``"cpu"`` or ``"cuda"``; `environment`
+    is a pattern. None takes what is there.
     """
-
-    machine: str | None = None
-    commit: str | None = None
-    build: str | None = None
-    environment: str | None = None
-
-    def takes(self, one: ResultSet) -> bool:
-        """Say whether a result set is among those chosen."""
-        return (
-            self.machine in (None, one.machine)
-            and (self.commit in (None, NEWEST) or one.commit.startswith(str(self.commit)))
-            and self.build in (None, _BUILDS[one.cuda_build])
-            and (self.environment is None or fnmatchcase(one.environment, self.environment))
-        )
-
-
-def choose(sets: Sequence[ResultSet], choice: Choice) -> tuple[ResultSet, ...]:
-    """Return one result set per torch version, by version; a mix of machines, builds, Pythons or commits is refused."""
-    if choice.build not in (None, "cpu", "cuda"):
-        raise ParameterError(f"build '{choice.build}' is none; expected cpu or cuda")
-    left = sorted(filter(choice.takes, sets), key=lambda one: version_key(one.torch_version))
+    if build not in (None, "cpu", "cuda"):
+        raise ParameterError(f"build '{build}' is none; expected cpu or cuda")
+    left = [
+        one
+        for one in sorted(sets, key=lambda one: (Version(one.torch_version), one.date_ms))
+        if machine in (None, one.machine)
+        and (commit in (None, NEWEST) or one.commit.startswith(str(commit)))
+        and build in (None, _BUILDS[one.cuda_build])
+        and (environment is None or fnmatchcase(one.environment, environment))
+    ]
     if not left:
         found = ", ".join(sorted({f"{one.machine}: {one.commit[:8]} {one.environment}" for one in sets})) or "nothing"
         raise ParameterError(f"no result is left of {found}; loosen --machine, --commit, --build or --environment")
@@ -86,10 +78,10 @@ def choose(sets: Sequence[ResultSet], choice: Choice) -> tuple[ResultSet, ...]:
     known = [one for one in left if one.cuda_build is not None]
     _refuse_mix("builds of torch", known, lambda one: _BUILDS[one.cuda_build], "--build cpu")
     _refuse_mix("Pythons", left, lambda one: one.python, "--environment '*py3.11*'")
-    if choice.commit == NEWEST:
-        newest = {one.torch_version: one.commit for one in sorted(left, key=lambda one: one.date_ms)}
+    if commit == NEWEST:
+        newest = {one.torch_version: one.commit for one in left}
         left = [one for one in left if one.commit == newest[one.torch_version]]
-    elif choice.commit is None:
+    elif commit is None:
         latest = max(left, key=lambda one: one.date_ms).commit[:8]
         remedy = f"--commit {latest}, or --commit {NEWEST} for each version's newest"
         _refuse_mix("commits", left, lambda one: one.commit[:8], remedy)
@@ -117,9 +109,8 @@ def rekey(
     undated = [one.torch_version for one in sets if one.torch_version not in dates]
     if undated:
         raise ParameterError(
-            f"no release date of torch {', '.join(undated)} is known; add it to "
-            f"precision_eval/studies/versions/upstream.json "
-            "(the day of the release on pypi.org), or take other results with --environment"
+            f"no release date of torch {', '.join(undated)} is known; add it to precision_eval/studies/versions/"
+            "upstream.json (the day of the release on pypi.org), or take other results with --environment"
         )
     benchmarks_path = sets[0].source.parent.parent / "benchmarks.json"
     if not benchmarks_path.is_file():
@@ -130,46 +121,45 @@ def rekey(
     # all of them were read before, so they are whole; asv writes NaN where a combination does not apply
     *contents, benchmarks = (json.loads(path.read_text()) for path in (*(one.source for one in sets), benchmarks_path))
     days = {one.torch_version: datetime.combine(dates[one.torch_version], time(12), tzinfo=UTC) for one in sets}
-    commits = _make_repository(folder / REPOSITORY, days)
+    commits = _make_repository(folder / CONFIGURATION["repo"], days)
     environment = f"torch-versions-py{sets[0].python}"
     same, notes = _common(contents)
-    home = folder / RESULTS / sets[0].machine
+    home = folder / CONFIGURATION["results_dir"] / sets[0].machine
     home.mkdir(parents=True)
     for one, content in zip(sets, contents, strict=True):
         commit, date_ms = commits[one.torch_version], int(days[one.torch_version].timestamp() * 1000)
         content |= same | {"commit_hash": commit, "env_name": environment, "date": date_ms}
         (home / f"{commit[:8]}-{environment}.json").write_text(json.dumps(content), encoding="utf-8")
-    (home / "machine.json").write_bytes((sets[0].source.parent / "machine.json").read_bytes())
-    (folder / RESULTS / "benchmarks.json").write_text(json.dumps(benchmarks), encoding="utf-8")
-    return commits, (*notes, *_other_definitions(contents, benchmarks))
+    shutil.copy(sets[0].source.parent / "machine.json", home)
+    shutil.copy(benchmarks_path, home.parent)
+    return commits, (*notes, *_not_drawn(contents, benchmarks))
 
 
 def _common(contents: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """Return params, requirements and variables that all files share; what differs would split the graphs."""
-    same: dict[str, Any] = {}
-    notes = []
-    for field in ("params", "requirements", "env_vars"):
-        holders = [dict(content.get(field) or {}) for content in contents]
-        same[field] = {}
-        for name in sorted({name for holder in holders for name in holder if name not in _TORCH}):
+    same: dict[str, Any] = {"params": {}, "requirements": {}, "env_vars": {}}
+    notes: dict[str, None] = {}
+    for field, shared in same.items():
+        holders = [content.get(field) or {} for content in contents]
+        for name in sorted({name for holder in holders for name in holder} - {"torch", "pip+torch"}):
             values = [holder.get(name) for holder in holders]
             if all(value == values[0] for value in values):
-                same[field][name] = values[0]
+                shared[name] = values[0]
             else:
                 found = ", ".join(sorted({str(value) for value in values}))
-                notes.append(f"{name} is not the same in all results ({found}) and is no axis of the graphs")
-    return same, list(dict.fromkeys(notes))
+                notes[f"{name} is not the same in all results ({found}) and is no axis of the graphs"] = None
+    return same, list(notes)
 
 
-def _other_definitions(contents: Sequence[Mapping[str, Any]], benchmarks: Mapping[str, Any]) -> list[str]:
-    """Say which benchmarks asv will leave out: those that ``benchmarks.json`` lacks or defines otherwise."""
-    other: Counter[str] = Counter()
+def _not_drawn(contents: Sequence[Mapping[str, Any]], benchmarks: Mapping[str, Any]) -> list[str]:
+    """Say which benchmarks asv will leave out: those that ``benchmarks.json`` defines otherwise or lacks."""
+    other: dict[str, int] = {}
     for content in contents:
+        at = content["result_columns"].index("version")
         for name, row in content["results"].items():
-            version = dict(zip(content["result_columns"], row, strict=False)).get("version")
             current = benchmarks.get(name, {}).get("version")
-            other[name] += current is not None and version not in (None, current)
-    lacking = sorted(name for name in other if name not in benchmarks)
+            other[name] = other.get(name, 0) + (current is not None and row[at : at + 1] not in ([], [None], [current]))
+    lacking = sorted(other.keys() - benchmarks.keys())
     notes = [
         f"{name}: {count} of {len(contents)} versions measured another definition of it and are not drawn"
         for name, count in sorted(other.items())
@@ -181,7 +171,7 @@ def _other_definitions(contents: Sequence[Mapping[str, Any]], benchmarks: Mappin
 def _make_repository(path: Path, days: Mapping[str, datetime]) -> dict[str, str]:
     """Make one empty commit and one tag per version; return the hashes."""
     path.mkdir(parents=True)
-    _git(path, "init", "--quiet", f"--initial-branch={BRANCH}")
+    _git(path, "init", "--quiet", "--initial-branch=main")
     commits = {}
     for version, day in days.items():
         dated = {"GIT_AUTHOR_DATE": day.isoformat(), "GIT_COMMITTER_DATE": day.isoformat()}
@@ -194,18 +184,15 @@ def _make_repository(path: Path, days: Mapping[str, datetime]) -> dict[str, str]
 def _git(path: Path, *words: str, **variables: str) -> str:
     """Run git in a repository, by no configuration but its own."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | variables
+    environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    environ |= {"GIT_CEILING_DIRECTORIES": str(path.parent)}
     environ |= {
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CEILING_DIRECTORIES": str(path.parent),
+        f"GIT_{role}_{what}": "precision-eval" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }
-    environ |= {f"GIT_{role}_{what}": _BY for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     try:
         done = subprocess.run(["git", *words], cwd=path, env=environ, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise UnsupportedError(
-            "git is not installed, and asv reads versions from a git repository; install it"
-        ) from error
+        raise UnsupportedError("git is not installed, and asv reads versions from a git repository") from error
     if done.returncode:
         raise UnsupportedError(f"git {words[0]} failed in {path}: {done.stderr.strip()}; git 2.28 or newer is needed")
     return done.stdout.strip()
@@ -221,23 +208,33 @@ class Published:
     scripts: tuple[str, ...] = ()
 
 
-def publish(results: Path, out: Path, *, dates: Mapping[str, date], choice: Choice | None = None) -> Published:
-    """Publish results over torch versions."""
-    _refuse_other(out)
+def publish(results: Path, out: Path, *, dates: Mapping[str, date], **chosen: str | None) -> Published:
+    """Publish results over torch versions; `chosen` as :func:`choose` takes it."""
+    if out.exists() and not out.is_dir():
+        raise ParameterError(f"--out {out} is a file; give a folder")
+    if out.exists() and any(out.iterdir()) and not _is_ours(out / NAME):
+        raise ParameterError(f"--out {out} holds something else than an earlier site; give a new folder")
     if importlib.util.find_spec("asv") is None:
         raise UnsupportedError(f"asv is not installed for {sys.executable}; run `python -m pip install 'asv>=0.6.4'`")
-    sets = choose(read_results(results), choice or Choice())
+    sets = choose(read_results(results), **chosen)
 
     def make(folder: Path) -> Published:
         folder.mkdir()
         commits, notes = rekey(sets, folder, dates=dates)
-        _write_configuration(folder / CONFIGURATION, sets[0].python)
+        (folder / NAME).write_text(json.dumps({**CONFIGURATION, "pythons": [sets[0].python]}, indent=4) + "\n")
         _run_asv(folder)
-        _name_commits(folder / HTML, {commit: f"v{version}" for version, commit in commits.items()})
-        scripts = make_offline(folder / HTML)
-        return Published(html=out / HTML, versions=tuple(commits), notes=notes, scripts=scripts)
+        html = folder / CONFIGURATION["html_dir"]
+        _name_commits(html, {commit: f"v{version}" for version, commit in commits.items()})
+        return Published(html=out / html.name, versions=tuple(commits), notes=notes, scripts=make_offline(html))
 
     return _made_beside(out, make)
+
+
+def _is_ours(configuration: Path) -> bool:
+    try:
+        return bool(read_json(configuration)["project"] == PROJECT)
+    except (PrecisionEvalError, KeyError, TypeError):
+        return False
 
 
 def copy_offline(html: Path, out: Path | None) -> Published:
@@ -268,49 +265,14 @@ def _made_beside(out: Path, make: Callable[[Path], Published]) -> Published:
     return published
 
 
-def _refuse_other(out: Path) -> None:
-    """Raise where replacing `out` would lose something that is not ours."""
-    if out.exists() and not out.is_dir():
-        raise ParameterError(f"--out {out} is a file; give a folder")
-    if out.exists() and any(out.iterdir()) and not _is_ours(out / CONFIGURATION):
-        raise ParameterError(f"--out {out} holds something else than an earlier site; give a new folder")
-
-
-def _is_ours(configuration: Path) -> bool:
-    try:
-        return bool(read_json(configuration)["project"] == PROJECT)
-    except (PrecisionEvalError, KeyError, TypeError):
-        return False
-
-
-def _write_configuration(path: Path, python: str) -> None:
-    """Write what ``asv publish``, ``compare`` and ``preview`` need; nothing can be run from it."""
-    content = {
-        "version": 1,
-        "project": PROJECT,
-        "project_url": "https://pytorch.org/",
-        "repo": REPOSITORY,
-        "branches": [BRANCH],
-        "dvcs": "git",
-        "environment_type": "virtualenv",
-        "pythons": [python],
-        "matrix": {},
-        "show_commit_url": UPSTREAM_TREE,
-        "results_dir": RESULTS,
-        "html_dir": HTML,
-    }
-    path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
-
-
 def _run_asv(folder: Path) -> None:
-    command = [sys.executable, "-m", "asv", "publish", "--no-pull", "--config", CONFIGURATION]
+    command = [sys.executable, "-m", "asv", "publish", "--no-pull", "--config", NAME]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise PageError(
-            f"asv publish did not end in {TIMEOUT_S:g} s; give it fewer results with --environment"
-        ) from error
-    if done.returncode or not (folder / HTML / "index.json").is_file():
+        why = f"asv publish did not end in {TIMEOUT_S:g} s; give it fewer results with --environment"
+        raise PageError(why) from error
+    if done.returncode or not (folder / CONFIGURATION["html_dir"] / "index.json").is_file():
         said = " ".join((done.stdout + done.stderr).split())[-600:]
         raise PageError(f"asv publish ended with {done.returncode}: {said}; check the results with `asv show` first")
 
@@ -319,9 +281,8 @@ def _name_commits(html: Path, tags: Mapping[str, str]) -> None:
     """Show tags where the page would show hashes of the throw-away repository, which nobody knows."""
     path = html / "index.json"
     index = json.loads(path.read_text(encoding="utf-8"))
-    index["revision_to_hash"] = {
-        revision: tags.get(commit, commit) for revision, commit in index["revision_to_hash"].items()
-    }
+    hashes = index["revision_to_hash"].items()
+    index["revision_to_hash"] = {revision: tags.get(commit, commit) for revision, commit in hashes}
     index["hash_length"] = max([int(index["hash_length"]), *(len(tag) for tag in tags.values())])
     path.write_text(json.dumps(index), encoding="utf-8")
     for feed in html.glob("*.xml"):
@@ -332,24 +293,24 @@ def _name_commits(html: Path, tags: Mapping[str, str]) -> None:
 
 
 def asv_page_command(results: Path | None, html: Path | None, out: Path | None, **chosen: str | None) -> None:
-    """Write the page and say how to open it; `chosen` are the fields of :class:`Choice`."""
-    console = Console(highlight=False, markup=False)
-    if results is not None and html is None:
-        dates = {version: one.date for version, one in load_upstream().releases.items() if one.date is not None}
-        published = publish(results, out or Path("site"), dates=dates, choice=Choice(**chosen))
-        console.print(f"x axis: torch {', '.join(published.versions)}")
-    elif html is not None and results is None:
-        given = [f"--{name}" for name, value in chosen.items() if value is not None]
-        if given:
+    """Write the page and say how to open it; `chosen` as :func:`choose` takes it."""
+    if (results is None) == (html is None):
+        raise ParameterError("give either --results (asv's results_dir) or --html (what `asv publish` wrote)")
+    if html is not None:
+        if given := [f"--{name}" for name, value in chosen.items() if value is not None]:
             raise ParameterError(f"{', '.join(given)} chooses among results; give --results, or leave it away")
         published = copy_offline(html, out)
     else:
-        raise ParameterError("give either --results (asv's results_dir) or --html (what `asv publish` wrote)")
+        assert results is not None
+        dates = {version: one.date for version, one in load_upstream().releases.items() if one.date is not None}
+        published = publish(results, out or Path("site"), dates=dates, **chosen)
+    console = Console(highlight=False, markup=False)
     for note in published.notes:
         console.print(f"note: {note}", style="yellow")
     scripts = f"{len(published.scripts)} scripts and style sheets put beside it" if published.scripts else "as it was"
     console.print(f"{published.html}: loads nothing from another host ({scripts})")
     console.print(f"open it: python -m http.server --directory {published.html}")
-    if len(published.versions) > 1:
+    if published.versions:
+        console.print(f"x axis: torch {', '.join(published.versions)}")
         ends = f"v{published.versions[0]} v{published.versions[-1]}"
         console.print(f"compare: cd {published.html.parent} && asv compare {ends}", soft_wrap=True)

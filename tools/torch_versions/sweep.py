@@ -1,7 +1,9 @@
 """What ``torch-sweep`` does: per torch version an environment, then asv in it, a few classes of benchmarks at a time.
 
-asv stores the results of a run at its end; so a run measures some minutes' worth, and an interruption costs no more
-than that. Nothing is watched or redrawn while asv measures.
+asv stores the results of a run at its end, so a run measures some minutes' worth and an interruption costs no more.
+Latencies come last, in rounds: every torch version once, then every version again, each visit timing one process whose
+sample asv appends. What differs from one session to the next is then among a version's samples and not only between
+versions. A line of ``rounds.jsonl`` is written as a visit begins; how many rounds are done is what asv's file says.
 """
 
 from __future__ import annotations
@@ -9,23 +11,27 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
+from packaging.version import Version
 from rich.console import Console
-from rich.table import Table
 
 from precision_eval.cli.application import EXIT_BAD_INPUT, EXIT_INTERRUPTED
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, RecordError
-from precision_eval.results.asv import Visit, read_visits, visit_times
-from precision_eval.studies.tracking.definitions import PROCESS_VARIABLE
-from tools.torch_versions import sweep_plan as plan
+from precision_eval.core.files import read_json, worked_out_from, write_json, written_whole
+from precision_eval.core.table import make_table, print_table
+from precision_eval.results.asv import ROUNDS_NAME, Visit, read_visits, visit_times
+from precision_eval.studies.tracking.definitions import METRICS, PROCESS_VARIABLE
 from tools.torch_versions.environments import (
     BUILD_VARIABLE,
     Installer,
@@ -33,42 +39,36 @@ from tools.torch_versions.environments import (
     TorchEnvironment,
     build_environment,
     build_for_here,
-    cache_folder,
     find_installer,
     read_note,
     serves,
 )
-from tools.torch_versions.sweep_notes import cost_kept, keep_note, note_visit, order_of, put_back_lost, unfinished
-from tools.torch_versions.sweep_plan import Configuration
+from tools.torch_versions.sweep_notes import NOTES_NAME, append, cost_kept, read_content, read_lines, result_rows
 
 EXIT_INCOMPLETE = 1
+LEAST = Version("2.6")
 ROUNDS = 3  # as many as a session has processes: the same samples, spread over time
+RUN_S = 180.0  # an interruption costs no more than about this, or one class of benchmarks
 DISCOVER = "just-discover"  # asv's word for: list the benchmarks, measure none
+TURNED = tuple(metric.method for metric in METRICS if metric.samples)
+RESERVE_BYTES = 1_000_000_000  # kept free for downloads under way, asv's checkouts and the results
+OTHER_BYTES = 600_000_000  # numpy, scipy, numba, librosa, ...: once under uv, per version under pip
+TORCH_BYTES = {"cpu": 800_000_000, "slim": 1_800_000_000, "cuda": 7_000_000_000}
+"""What a torch takes at most, as installed on x86-64 Linux under Python 3.11, versions 2.6 to 2.15."""
+_PLACES = ("repo", "benchmark_dir", "env_dir", "results_dir", "html_dir")
+
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the command line asks for; None leaves a place to the configuration."""
-
-    config: Path = Path("asv.versions.json")
-    versions: tuple[str, ...] = ()
-    bench: tuple[str, ...] = ()
-    results: Path | None = None
-    environments: Path | None = None
-    torch_build: str = "auto"
-    keep: bool = True
-    commit: str = "HEAD"
-    machine: str | None = None
-    attributes: tuple[str, ...] = ()
-    plan_only: bool = False
-    rounds: int | None = None
+class DiskSpaceError(PrecisionEvalError, OSError):
+    """What is about to be installed does not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What a request comes to on this machine."""
+    """What is asked for, worked out for this machine."""
 
-    configuration: Configuration
+    configuration: Mapping[str, Any]
     versions: tuple[str, ...]
     python: str
     base: Path
@@ -77,53 +77,85 @@ class Sweep:
     installer: Installer
     commit: str
     machine: str
-    request: Request
+    bench: tuple[str, ...]
+    attributes: tuple[str, ...]
+    keep: bool
+    rounds: int
 
     @property
-    def rounds(self) -> int:
-        """How often the versions are visited for the latencies."""
-        return self.request.rounds or (ROUNDS if self.request.keep else 1)
-
-    def note(self, version: str) -> Note | None:
-        """Return what a finished environment says of itself."""
-        return read_note(self.environment(version))
-
-    def environment(self, version: str) -> TorchEnvironment:
-        """Return what a version asks for."""
-        return TorchEnvironment(version=version, python=self.python, root=self.configuration.root, base=self.base)
-
-    def files(self, version: str, build: str | None = None) -> tuple[Path, ...]:
-        """Return a version's result files on this machine."""
-        name = plan.environment_name(version, self.python)
-        files = plan.result_files(self.results, commit=self.commit, name=name, machine=self.machine)
-        note = self.note(version)
-        there = note.build if note is not None and serves(note, self.build) else self.build
-        plan.check_build(files, build or there)
-        return files
-
-    def missing(self, version: str) -> tuple[str, ...] | None:
-        """Return the chosen benchmarks that have no result yet; None where asv never listed any."""
-        files = self.files(version)
-        if plan.read_benchmarks(self.results) is None:
-            return None
-        return tuple(sorted({*plan.missing_benchmarks(self.known(), files), *self.turned(version)[0]}))
-
-    def known(self) -> dict[str, str]:
-        """Return the chosen benchmarks, name → version."""
-        return plan.select_benchmarks(plan.read_benchmarks(self.results) or {}, self.request.bench)
-
-    def turned(self, version: str) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Return the latencies that lack rounds, with the rounds they have, and those measured otherwise."""
-        if self.rounds == 1:
-            return {}, ()
-        where = {"machine": self.machine, "commit": self.commit}
-        noted = visit_times(read_visits(self.results), environment=plan.environment_name(version, self.python), **where)
-        return unfinished(self.known(), self.files(version), noted, rounds=self.rounds)
+    def root(self) -> Path:
+        """The project."""
+        return Path(self.configuration["repo"])
 
     @property
     def log(self) -> Path:
         """What asv printed."""
         return self.base / "asv.log"
+
+    def environment(self, version: str) -> TorchEnvironment:
+        """Return what a version asks for."""
+        return TorchEnvironment(version=version, python=self.python, root=self.root, base=self.base)
+
+    def name(self, version: str) -> str:
+        """Return asv's name of a version's environment, which its result files carry."""
+        return f"torch-py{self.python}-torch{version}"
+
+    def file(self, version: str) -> Path:
+        """Return asv's result file of a version on this machine."""
+        return self.results / self.machine / f"{self.commit[:8]}-{self.name(version)}.json"
+
+    def benchmarks(self) -> dict[str, str] | None:
+        """Return name → definition of the chosen benchmarks; None where asv never listed any."""
+        path = self.results / "benchmarks.json"
+        if not path.is_file():
+            return None
+        with worked_out_from(path, remedy="remove it, asv writes its list of benchmarks anew"):
+            listed = {name: str(one["version"]) for name, one in read_json(path).items() if isinstance(one, dict)}
+        found = any if self.bench else all  # without patterns, every name is chosen
+        chosen = {name: one for name, one in listed.items() if found(re.search(words, name) for words in self.bench)}
+        if not chosen:
+            raise ParameterError(f"--bench {' '.join(self.bench)} finds none of {len(listed)} benchmarks")
+        return chosen
+
+    def lacking(self, version: str) -> dict[str, int]:
+        """Return the latencies that lack rounds, with those they have; samples of one session are left alone."""
+        if self.rounds == 1:
+            return {}
+        where = {"machine": self.machine, "commit": self.commit, "environment": self.name(version)}
+        noted, rows, lacking = visit_times(read_visits(self.results), **where), result_rows(self.file(version)), {}
+        for name, definition in (self.benchmarks() or {}).items():
+            if name.rpartition(".")[2] in TURNED:
+                of_today = rows.get(name, {}).get("version") == definition
+                samples = rows[name].get("samples") or () if of_today else ()
+                done = max((len(case) for case in samples if case), default=0)
+                if done < self.rounds and (not done or (name, definition) in noted):
+                    lacking[name] = done
+        return lacking
+
+    def missing(self, version: str) -> tuple[str, ...] | None:
+        """Return the chosen benchmarks that lack a result or rounds; None where asv never listed any."""
+        known = self.benchmarks()
+        if known is None:
+            return None
+        rows, lacking = result_rows(self.file(version)), self.lacking(version)
+        return tuple(sorted(n for n, one in known.items() if n in lacking or not _is_measured(rows.get(n, {}), one)))
+
+    def check_build(self, version: str, build: str) -> None:
+        """Refuse a result file of another build of torch: asv would merge what it measures into it."""
+        content = read_content(self.file(version))
+        found = content.get("build", build if not content else None)
+        if found != build:
+            which = f"with the build {found} of torch" if found else "without saying with which build of torch"
+            other = f", or --torch-build {found}" if found else ""
+            raise ParameterError(
+                f"{self.file(version)} was measured {which} and {build} is asked for; asv would mix the two: give "
+                f"another --results{other}"
+            )
+
+
+def _is_measured(row: Mapping[str, Any], definition: str) -> bool:
+    values = row.get("result")
+    return row.get("version") == definition and isinstance(values, list) and any(one is not None for one in values)
 
 
 @dataclass(kw_only=True)
@@ -140,158 +172,239 @@ class Tally:
         return EXIT_BAD_INPUT if self.not_installed else EXIT_INCOMPLETE if self.incomplete else 0
 
 
-def torch_sweep_command(request: Request) -> None:
+# ---- before anything starts
+
+
+def plan_sweep(
+    config: Path,
+    *,
+    versions: Sequence[str] = (),
+    bench: Sequence[str] = (),
+    results: Path | None = None,
+    environments: Path | None = None,
+    torch_build: str = "auto",
+    keep: bool = True,
+    commit: str = "HEAD",
+    machine: str | None = None,
+    attributes: Sequence[str] = (),
+    rounds: int | None = None,
+) -> Sweep:
+    """Work out what is asked for without installing anything; None leaves a choice to the configuration."""
+    configuration, known = read_configuration(config)
+    if importlib.util.find_spec("asv") is None:
+        raise ParameterError("asv is not installed; pip install -e '.[dev]' in the checkout")
+    if results is not None and results.exists() and not results.is_dir():
+        raise ParameterError(f"--results {results} is a file; give a folder")
+    if any(not re.fullmatch(r"\w+=\S+", attribute) for attribute in attributes):
+        raise ParameterError(f"--attribute {' '.join(attributes)}: give each as name=value, such as rounds=1")
+    for pattern in bench:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ParameterError(f"--bench {pattern!r} is no regular expression: {error}") from error
+    if not keep and (rounds or 1) > 1:
+        raise ParameterError(
+            f"--rounds {rounds} comes back to every environment, which --remove-environments removes; "
+            "give --keep-environments, or --rounds 1"
+        )
+    machines = [name for name in known_machines() if name != "version"]
+    installer = find_installer()
+    return Sweep(
+        configuration=configuration,
+        versions=choose_versions(versions, known),
+        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
+        base=(environments or Path(configuration["env_dir"])).resolve(),
+        results=(results or Path(configuration["results_dir"])).resolve(),
+        build=build_for_here(torch_build, installer),
+        installer=installer,
+        commit=_commit(Path(configuration["repo"]), commit),
+        machine=machine or (machines[0] if len(machines) == 1 else platform.node()),  # as asv would name it
+        bench=tuple(bench),
+        attributes=tuple(attributes),
+        keep=keep,
+        rounds=rounds or (ROUNDS if keep else 1),
+    )
+
+
+def read_configuration(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read ``asv.versions.json``: its content with places made absolute, and its torch versions."""
+    if not path.is_file():
+        raise ParameterError(f"{path} is no file; run in a checkout of the project, or name its configuration")
+    raw = read_json(path)
+    with worked_out_from(path, remedy='expected asv\'s places and "matrix": {"req": {"torch": ["2.8.0", …]}}'):
+        versions = sorted(raw["matrix"]["req"]["torch"], key=Version)
+        places = {key: str((path.resolve().parent / raw[key]).resolve()) for key in _PLACES}
+        return {**raw, **places}, [versions[0], *versions[1:]]
+
+
+def choose_versions(asked: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the versions to sweep, in order, each once; ``2.8`` is its last patch that is known."""
+    chosen = set()
+    for version in asked or known:
+        if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
+            raise ParameterError(f"{version!r} is no torch version; give some such as 2.8.0, or 2.8 for its last patch")
+        if Version(version) < LEAST:
+            raise ParameterError(f"torch {version} is older than {LEAST}, the oldest supported")
+        patches = [version] if version.count(".") > 1 else [one for one in known if one.startswith(f"{version}.")]
+        if not patches:
+            raise ParameterError(f"no patch of torch {version} is configured; name one, such as {version}.0")
+        chosen.add(max(patches, key=Version))
+    return tuple(sorted(chosen, key=Version))
+
+
+def known_machines() -> dict[str, Any]:
+    """Return the machines that asv's own file, ``~/.asv-machine.json``, names; none where there is no such file."""
+    path = Path.home() / ".asv-machine.json"
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise RecordError(f"{path} is not asv's; remove it, asv writes it anew")
+    return content
+
+
+def _commit(root: Path, revision: str) -> str:
+    """Return the hash of a revision."""
+    words = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise ParameterError(f"--commit {revision} is no commit of {root}; asv installs the packages from a commit")
+    return found.stdout.strip()
+
+
+def show_plan(sweep: Sweep, console: Console) -> None:
+    """Print versions, disk and state; refuse what does not fit."""
+    rows: list[tuple[str, ...]] = []
+    needed: list[int] = []
+    for version in sweep.versions:
+        note, left = read_note(sweep.environment(version)), sweep.missing(version)
+        sweep.check_build(version, note.build if note and serves(note, sweep.build) else sweep.build)
+        measure = "all" if left is None else f"{len(left)} benchmarks" if left else "nothing"
+        state, size = "not needed", 0
+        if note is not None:
+            state, size = f"there ({note.torch_version}, {note.build})", note.bytes
+        elif left != ():
+            once = bool(needed) and sweep.installer.uv is not None
+            state = f"to install ({sweep.build}, {sweep.installer.name})"
+            needed.append(size := TORCH_BYTES[sweep.build] + OTHER_BYTES * (not once))
+        rows.append((version, state, gigabytes(size) if size else "", measure))
+    print_table(make_table(("torch", "environment", "on disk", "still to measure"), rows), console)
+    place = next(one for one in (sweep.base, *sweep.base.parents) if one.exists())
+    free, peak = shutil.disk_usage(place).free, check_room(needed, free=shutil.disk_usage(place).free, sweep=sweep)
+    notes = [
+        f"Needs at most {gigabytes(peak)} of {gigabytes(free)} free at {sweep.base}; "
+        f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}"
+    ]
+    if sweep.rounds > 1:
+        notes.append(f"Latencies are measured in {sweep.rounds} rounds, the versions in turn, a process each.")
+    words = ["git", "-C", str(sweep.root), "status", "--porcelain", "--", "precision_eval", "audio_metrics"]
+    if subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip():
+        notes.append("Packages have changes that are not committed: asv installs them as of the commit.")
+    for note_text in notes:
+        console.print(note_text, markup=False, soft_wrap=True)
+
+
+def check_room(needed: Sequence[int], *, free: int, sweep: Sweep) -> int:
+    """Return what the sweep needs at its fullest, or refuse."""
+    peak = (sum(needed) if sweep.keep else max(needed)) + RESERVE_BYTES if needed else 0
+    if peak > free:
+        one = f"give --remove-environments ({gigabytes(max(needed) + RESERVE_BYTES)} at a time), "
+        raise DiskSpaceError(
+            f"{len(needed)} environments need {gigabytes(peak)}, {gigabytes(free)} are free at {sweep.base}; "
+            f"{one if sweep.keep and len(needed) > 1 else ''}name fewer --versions, or another disk with --environments"
+        )
+    return peak
+
+
+def gigabytes(size: int) -> str:
+    """Return a size in GB (10^9 bytes)."""
+    return f"{size / 1e9:.1f} GB"
+
+
+# ---- measuring
+
+
+def torch_sweep_command(sweep: Sweep, *, plan_only: bool = False) -> None:
     """Install, measure, and say what became of each version."""
     console = Console(highlight=False)
-    sweep = plan_sweep(request)
     show_plan(sweep, console)
-    if request.plan_only:
+    if plan_only:
         return
     try:
         tally = run_sweep(sweep, lambda text: console.print(text, markup=False, soft_wrap=True))
     except KeyboardInterrupt:
         console.print("Stopped. What was measured is kept; the same command goes on from there.")
         sys.exit(EXIT_INTERRUPTED)
-    show_tally(tally, sweep, console)
+    console.print(f"{len(tally.finished)} of {len(sweep.versions)} torch versions measured; results in {sweep.results}")
+    for version, reason in (*tally.not_installed.items(), *tally.incomplete.items()):
+        console.print(f"not complete: torch {version}: {reason.removeprefix(f'torch {version}: ')}", soft_wrap=True)
+    if tally.exit_code:
+        console.print("The same command tries again what is missing, and nothing else.")
     sys.exit(tally.exit_code)
 
 
-def plan_sweep(request: Request) -> Sweep:
-    """Work a request out without installing anything."""
-    configuration = plan.read_configuration(request.config)
-    if importlib.util.find_spec("asv") is None:
-        raise ParameterError("asv is not installed; pip install -e '.[dev]' in the checkout")
-    if request.results is not None and request.results.exists() and not request.results.is_dir():
-        raise ParameterError(f"--results {request.results} is a file; give a folder")
-    versions = plan.choose_versions(request.versions, configuration.versions)
-    if any(not re.fullmatch(r"\w+=\S+", attribute) for attribute in request.attributes):
-        raise ParameterError(f"--attribute {' '.join(request.attributes)}: give each as name=value, such as rounds=1")
-    # a pattern that is none gets no further
-    plan.select_benchmarks({"": ""}, [f"{pattern}|" for pattern in request.bench])
-    if request.rounds is not None and request.rounds < 1:
-        raise ParameterError(f"--rounds {request.rounds}: give 1 or more")
-    if not request.keep and (request.rounds or 1) > 1:
-        raise ParameterError(
-            f"--rounds {request.rounds} comes back to every environment, which --remove-environments removes; "
-            "give --keep-environments, or --rounds 1"
-        )
-    installer = find_installer()
-    return Sweep(
-        configuration=configuration,
-        versions=versions,
-        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
-        base=(request.environments or configuration.place("env_dir")).resolve(),
-        results=(request.results or configuration.place("results_dir")).resolve(),
-        build=build_for_here(request.torch_build, installer),
-        installer=installer,
-        commit=_commit(configuration.root, request.commit),
-        machine=plan.machine_name(request.machine, plan.known_machines(machine_file())),
-        request=request,
-    )
-
-
-def _commit(root: Path, revision: str) -> str:
-    """Return the hash of a revision."""
-    found = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if found.returncode:
-        raise ParameterError(f"--commit {revision} is no commit of {root}; asv installs the packages from a commit")
-    return found.stdout.strip()
-
-
-def run_sweep(sweep: Sweep, say: Callable[[str], None]) -> Tally:
-    """Go through the versions; one that fails does not stop the others."""
-    tally = Tally()
-    total = len(sweep.versions)
-    listed = False
-    waiting: list[str] = []
+def run_sweep(sweep: Sweep, say: Say) -> Tally:
+    """Go through the versions, then through the rounds of latencies; one that fails does not stop the others."""
+    tally, listed = Tally(), False
     for number, version in enumerate(sweep.versions, start=1):
-        title = f"[{number}/{total}] torch {version}"
+
+        def tell(text: str, title: str = f"[{number}/{len(sweep.versions)}] torch {version}") -> None:
+            say(f"{title}: {text}")
+
         if (listed or read_note(sweep.environment(version)) is None) and sweep.missing(version) == ():
-            say(f"{title}: measured already")
-            tally.finished.append(version)
+            tell("measured already")
             continue
         try:
-            note = _install(sweep, version, lambda text, title=title: say(f"{title}: {text}"))  # type: ignore[misc]
-            sweep.files(version, note.build)  # what came may not be the build that was asked for
+            note = _install(sweep, version, tell)
+            sweep.check_build(version, note.build)  # what came may not be the build that was asked for
         except PrecisionEvalError as error:
             tally.not_installed[version] = str(error)
             print(f"precision-eval: {'' if version in str(error) else f'torch {version}: '}{error}", file=sys.stderr)
             continue
-        keep_note(sweep.results, note)
-        started = time.monotonic()
-        folder = sweep.environment(version).folder
-        with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=folder, on_disk=note.bytes):
-            trouble = _measure(sweep, version, lambda text, title=title: say(f"{title}: {text}"), list_first=not listed)  # type: ignore[misc]
-        listed = listed or plan.read_benchmarks(sweep.results) is not None
+        if (line := {**asdict(note), "stubs": list(note.stubs)}) not in read_lines(sweep.results / NOTES_NAME):
+            append(sweep.results / NOTES_NAME, line)
+        with cost_kept(sweep.results, version=version, commit=sweep.commit, **_on_disk(sweep, version, note)):
+            trouble = _measure(sweep, version, tell, list_first=not listed)
+        listed = listed or sweep.benchmarks() is not None
         if trouble:
             tally.incomplete[version] = trouble
-            say(f"{title}: {trouble}")
-        elif sweep.turned(version)[0]:
-            waiting.append(version)
-        else:
-            tally.finished.append(version)
-            say(f"{title}: complete after {time.monotonic() - started:.0f} s")
-        if not sweep.request.keep:
+            tell(trouble)
+        if not sweep.keep:
             shutil.rmtree(sweep.environment(version).folder, ignore_errors=True)
-            shutil.rmtree(_own_cache(sweep), ignore_errors=True)
-    _rounds(sweep, waiting, tally, say)
+            shutil.rmtree(sweep.base / "uv-cache", ignore_errors=True)
+    known = [version for version in sweep.versions if version not in tally.not_installed]
+    tally.incomplete |= measure_in_turn(sweep, [one for one in known if one not in tally.incomplete], say)
+    tally.finished = [version for version in known if version not in tally.incomplete]
     return tally
 
 
-def _rounds(sweep: Sweep, versions: Sequence[str], tally: Tally, say: Callable[[str], None]) -> None:
-    """Measure the latencies of versions in turn, and say what became of them."""
-
-    def run(version: str, pattern: str, number: int) -> str:
-        code, output = _asv(sweep, _configuration_file(sweep, version), pattern, number)
-        return f"{last_words(output)} (all of it: {sweep.log})" if code == EXIT_INCOMPLETE else ""
-
-    listed = plan.read_benchmarks(sweep.results) is not None
-    known = [version for version in sweep.versions if listed and version not in tally.not_installed]
-    if said := measured_otherwise(sweep, known):
-        say(said)
-    trouble = measure_in_turn(sweep, versions, run, say)
-    tally.incomplete |= trouble
-    tally.finished += [version for version in versions if version not in trouble]
-    tally.finished.sort(key=sweep.versions.index)
+def _on_disk(sweep: Sweep, version: str, note: Note | None) -> dict[str, Any]:
+    return {"folder": sweep.environment(version).folder, "on_disk": note.bytes if note else 0}
 
 
-def _own_cache(sweep: Sweep) -> Path:
-    return sweep.base / "uv-cache"
-
-
-def _install(sweep: Sweep, version: str, say: Callable[[str], None]) -> Note:
+def _install(sweep: Sweep, version: str, say: Say) -> Note:
     """Make the environment; where it is not to stay, neither does what uv would keep of it in its cache."""
     environ = dict(os.environ)
-    if not sweep.request.keep:
-        environ |= {"UV_CACHE_DIR": str(_own_cache(sweep)), "PIP_NO_CACHE_DIR": "1"}
+    if not sweep.keep:
+        environ |= {"UV_CACHE_DIR": str(sweep.base / "uv-cache"), "PIP_NO_CACHE_DIR": "1"}
     environment = sweep.environment(version)
     note = build_environment(environment, build=sweep.build, installer=sweep.installer, say=say, environ=environ)
-    size = plan.gigabytes(note.bytes)
+    size = gigabytes(note.bytes)
     say(f"{note.torch_version} ({note.build}), numpy {note.numpy}, {size}, made in {note.seconds:.0f} s")
     return note
 
 
-def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_first: bool) -> str:
-    """Run asv for each class with something missing; return what went wrong, "" where nothing did."""
-    path = _configuration_file(sweep, version)
-    if list_first or plan.read_benchmarks(sweep.results) is None:
+def _measure(sweep: Sweep, version: str, say: Say, *, list_first: bool) -> str:
+    """Run asv for each class with something missing but rounds; return what went wrong, "" where nothing did."""
+    if list_first or sweep.benchmarks() is None:
         say("listing the benchmarks")
-        code, output = _asv(sweep, path, DISCOVER)
-        if code or plan.read_benchmarks(sweep.results) is None:
+        code, output = _asv(sweep, version, DISCOVER)
+        if code or sweep.benchmarks() is None:
             return f"asv cannot list the benchmarks: {last_words(output)} (all of it: {sweep.log})"
-    in_turn = sweep.turned(version)[0]
-    now = [name for name in sweep.missing(version) or () if name not in in_turn]
-    waiting = plan.runs(now, plan.read_durations(sweep.results))
+    now = set(sweep.missing(version) or ()) - sweep.lacking(version).keys()
     failed: list[str] = []
-    for number, names in enumerate(waiting, start=1):
+    for names in runs(now, read_durations(sweep.results)):
         classes = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in names))
-        say(f"{classes} ({number}/{len(waiting)})")
-        code, output = _asv(sweep, path, plan.selection(names))
+        say(classes)
+        code, output = _asv(sweep, version, selection(names))
         left = set(names) & set(sweep.missing(version) or ())
         if left and code == EXIT_INCOMPLETE:  # asv's own failure: it would be the same for the others
             return f"{classes}: {last_words(output)} (all of it: {sweep.log})"
@@ -301,32 +414,113 @@ def _measure(sweep: Sweep, version: str, say: Callable[[str], None], *, list_fir
     return ""
 
 
-def _configuration_file(sweep: Sweep, version: str) -> Path:
-    """Write asv's configuration of one version."""
-    path = sweep.base / f"asv-torch{version}.json"
-    content = plan.configuration_for(
-        sweep.configuration, version, python=sweep.python, base=sweep.base, results=sweep.results
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return path
+def read_durations(results: Path) -> dict[str, float]:
+    """Return the seconds that each benchmark took, at most, in any result file of a folder."""
+    rows = [item for path in results.glob("*/*-torch-py*.json") for item in result_rows(path).items()]
+    taken = sorted((row["duration"], name) for name, row in rows if isinstance(row.get("duration"), int | float))
+    return {name: seconds for seconds, name in taken}
 
 
-def _asv(sweep: Sweep, configuration: Path, pattern: str, turn: int = 0) -> tuple[int, str]:
+def runs(names: Iterable[str], seconds: Mapping[str, float]) -> list[list[str]]:
+    """Split benchmarks into runs of asv, of whole classes, as far as their time is known to be short."""
+    classes: dict[str, list[str]] = {}
+    for name in sorted(names):
+        classes.setdefault(name.rpartition(".")[0], []).append(name)
+    made: list[list[str]] = []
+    open_s = RUN_S
+    for members in classes.values():
+        takes = sum(seconds.get(name, RUN_S) for name in members)
+        if open_s + takes > RUN_S:
+            made.append([])
+            open_s = 0.0
+        made[-1] += members
+        open_s += takes
+    return made
+
+
+def selection(names: Iterable[str]) -> str:
+    """Return the regular expression by which asv takes these benchmarks and no others."""
+    return rf"^({'|'.join(re.escape(name) for name in names)})(\(|$)"
+
+
+def measure_in_turn(sweep: Sweep, versions: Sequence[str], say: Say) -> dict[str, str]:
+    """Visit versions round after round until each latency has a sample of every round; return what went wrong."""
+    trouble: dict[str, str] = {}
+    failed: dict[str, set[str]] = {version: set() for version in versions}
+    for number, version in _turns(sweep.rounds, versions):
+        wanted = {name for name, done in sweep.lacking(version).items() if done < number} - failed[version]
+        if wanted and version not in trouble:
+            say(f"round {number} of {sweep.rounds}: torch {version}, latencies: {len(wanted)}")
+            if words := _visit(sweep, version, number, wanted):
+                trouble[version] = f"{words} (all of it: {sweep.log})"
+            after = sweep.lacking(version)
+            failed[version] |= {name for name in wanted if after.get(name, number) < number}
+    return {
+        version: f"latencies failed: {', '.join(sorted(names))} (all of it: {sweep.log})"
+        for version, names in failed.items()
+        if names
+    } | trouble
+
+
+def _turns(rounds: int, versions: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield round and version; every second round goes back, so that a steady drift of the machine cancels."""
+    for number in range(1, rounds + 1 if rounds > 1 else 1):
+        for version in versions if number % 2 else reversed(versions):
+            yield number, version
+
+
+def _visit(sweep: Sweep, version: str, number: int, wanted: Iterable[str]) -> str:
+    """Measure one version in one round; return asv's last words where it broke off."""
+    known, path, note = sweep.benchmarks() or {}, sweep.file(version), read_note(sweep.environment(version))
+    where = {"machine": sweep.machine, "commit": sweep.commit, "environment": sweep.name(version)}
+    with cost_kept(sweep.results, version=version, commit=sweep.commit, **_on_disk(sweep, version, note)):
+        for names in runs(wanted, read_durations(sweep.results)):
+            of_today = {name: known[name] for name in names}
+            visit = Visit(**where, round=number, at_s=round(time.time(), 3), benchmarks=of_today)
+            append(sweep.results / ROUNDS_NAME, asdict(visit))
+            before = read_content(path)
+            code, output = _asv(sweep, version, selection(names), number)
+            put_back_lost(path, before, names)
+            if code == EXIT_INCOMPLETE:
+                return last_words(output)
+    return ""
+
+
+def put_back_lost(path: Path, before: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Put back what a failed visit cost: where a case fails, asv drops the samples that it had from earlier rounds."""
+    new, lost = read_content(path), False
+    for name in names if before and new else ():
+        old, later = (content["rows"].get(name, {}).get("samples") or () for content in (before, new))
+        if any(case and not now for case, now in zip_longest(old, later)):
+            new["results"][name], lost = before["results"][name], True
+    if lost and before["result_columns"] == new["result_columns"]:
+        kept = {name: value for name, value in new.items() if name not in ("rows", "build")}
+        with written_whole(path) as partial:
+            partial.write_text(json.dumps(kept), encoding="utf-8")  # asv's NaN is no strict JSON
+
+
+def _asv(sweep: Sweep, version: str, pattern: str, turn: int = 0) -> tuple[int, str]:
     """Run asv in one environment; return its exit code (2: a case failed) and what it printed."""
-    python_path = os.pathsep.join(filter(None, (str(sweep.configuration.root), os.environ.get("PYTHONPATH"))))
+    configuration = sweep.base / f"asv-torch{version}.json"
+    one = {"pythons": [sweep.python], "matrix": {"req": {"torch": [version]}}}
+    places = {"env_dir": str(sweep.base), "results_dir": str(sweep.results)}
+    write_json(configuration, {**sweep.configuration, **one, **places})
+    python_path = os.pathsep.join(filter(None, (str(sweep.root), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": python_path, BUILD_VARIABLE: sweep.build}
-    know_machine(sweep.machine, environ, configuration)
-    words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern]
-    words += ["--record-samples", "--no-pull", "--show-stderr", "--machine", sweep.machine]
-    if turn:
-        environ[PROCESS_VARIABLE] = str(turn - 1)
-        words[-2:-2] = ["--append-samples"] if turn > 1 else []
-    words += [word for attribute in sweep.request.attributes for word in ("--attribute", attribute)]
-    return _logged([sys.executable, "-m", "asv", *words], environ, sweep)
+    if sweep.machine not in known_machines():  # asv would ask at the terminal
+        words = ["machine", "--config", str(configuration), "--yes", "--machine", sweep.machine]
+        code, output = _logged(sweep, environ, *words)
+        if code:
+            raise RecordError(f"asv cannot note this machine down: {last_words(output)}; see {sweep.log}")
+    words = ["run", "--config", str(configuration), f"{sweep.commit}^!", "--bench", pattern, "--record-samples"]
+    words += ["--append-samples"] if turn > 1 else []
+    words += ["--no-pull", "--show-stderr", "--machine", sweep.machine]
+    words += [word for attribute in sweep.attributes for word in ("--attribute", attribute)]
+    return _logged(sweep, {**environ, PROCESS_VARIABLE: str(turn - 1)} if turn else environ, *words)
 
 
-def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tuple[int, str]:
+def _logged(sweep: Sweep, environ: dict[str, str], *words: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "asv", *words]
     done = subprocess.run(
         command, env=environ, cwd=sweep.base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -335,155 +529,8 @@ def _logged(command: Sequence[str], environ: dict[str, str], sweep: Sweep) -> tu
     return done.returncode, done.stdout
 
 
-def machine_file() -> Path:
-    """Return asv's file of machines."""
-    return Path.home() / ".asv-machine.json"
-
-
-def know_machine(name: str, environ: dict[str, str], configuration: Path) -> None:
-    """Let asv note this machine down, with what it finds, unless it did before; it would ask at the terminal."""
-    path = machine_file()
-    if name in plan.known_machines(path):
-        return
-    words = [sys.executable, "-m", "asv", "machine", "--config", str(configuration), "--yes", "--machine", name]
-    done = subprocess.run(words, env=environ, cwd=configuration.parent, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RecordError(f"asv cannot note this machine down: {last_words(done.stdout + done.stderr)}; see {path}")
-
-
 def last_words(output: str) -> str:
     """Return the end of what asv printed, in one line."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"error|fail", line, re.IGNORECASE)]
     return "; ".join((errors or lines)[-2:])[:400] or "it ended without a word"
-
-
-Run = Callable[[str, str, int], str]
-"""Measures in a version what a pattern finds, in a round; returns asv's last words where it broke off, else ""."""
-
-
-def measure_in_turn(sweep: Sweep, versions: Sequence[str], run: Run, say: Callable[[str], None]) -> dict[str, str]:
-    """Visit versions round after round until each latency has a sample of every round."""
-    trouble: dict[str, str] = {}
-    failed: dict[str, set[str]] = {version: set() for version in versions}
-    for number in range(1, sweep.rounds + 1):
-        for version in order_of(versions, number):
-            if version in trouble:
-                continue
-            lacking, _ = sweep.turned(version)
-            wanted = {name for name, done in lacking.items() if done < number} - failed[version]
-            if not wanted:
-                continue
-            say(f"round {number} of {sweep.rounds}: torch {version}, {_count(len(wanted))}")
-            words = _visit(sweep, version, number, wanted, run)
-            after, _ = sweep.turned(version)
-            failed[version] |= {name for name in wanted if name in after and after[name] < number}
-            if words:
-                trouble[version] = words
-    return trouble | {
-        version: f"{_count(len(names))} failed: {', '.join(sorted(names))} (all of it: {sweep.log})"
-        for version, names in failed.items()
-        if names and version not in trouble
-    }
-
-
-def _count(number: int) -> str:
-    return f"{number} benchmark{'' if number == 1 else 's'} of latency"
-
-
-def _visit(sweep: Sweep, version: str, number: int, wanted: Iterable[str], run: Run) -> str:
-    """Measure one version in one round; return asv's last words where it broke off."""
-    environment, versions = sweep.environment(version), sweep.known()
-    on_disk = getattr(sweep.note(version), "bytes", 0)
-    with cost_kept(sweep.results, version=version, commit=sweep.commit, folder=environment.folder, on_disk=on_disk):
-        for names in plan.runs(wanted, plan.read_durations(sweep.results)):
-            visit = Visit(
-                machine=sweep.machine,
-                commit=sweep.commit,
-                environment=plan.environment_name(version, sweep.python),
-                round=number,
-                at_s=round(time.time(), 3),
-                benchmarks={name: versions[name] for name in names},
-            )
-            note_visit(sweep.results, visit)
-            before = {path: path.read_text(encoding="utf-8") for path in sweep.files(version)}
-            words = run(version, plan.selection(names), number)
-            for path, text in before.items():
-                put_back_lost(path, text, names)
-            if words:
-                return words
-    return ""
-
-
-def measured_otherwise(sweep: Sweep, versions: Iterable[str]) -> str:
-    """Say that latencies are there which no round is on record for; "" where there are none."""
-    names = sorted({version for version in versions if sweep.turned(version)[1]})
-    if not names or sweep.rounds == 1:
-        return ""
-    return (
-        f"Latencies of torch {', '.join(names)} were measured before, each version in one session; they stay as they "
-        "are. Another --results measures them in turn."
-    )
-
-
-def show_plan(sweep: Sweep, console: Console) -> None:
-    """Print versions, disk and state; refuse what does not fit."""
-    table = Table("torch", "environment", "on disk", "still to measure", box=None, header_style="bold")
-    needed: list[int] = []
-    for version in sweep.versions:
-        note, left = sweep.note(version), sweep.missing(version)
-        measure = (
-            "all" if left is None else f"{len(left)} benchmark{'s' if len(left) > 1 else ''}" if left else "nothing"
-        )
-        if note is not None:
-            table.add_row(version, f"there ({note.torch_version}, {note.build})", plan.gigabytes(note.bytes), measure)
-        elif left == ():
-            table.add_row(version, "not needed", "", measure)
-        else:
-            size = plan.expected_bytes(version, sweep.build, shared=sweep.installer.uv is not None, first=not needed)
-            needed.append(size)
-            table.add_row(version, f"to install ({sweep.build}, {sweep.installer.name})", plan.gigabytes(size), measure)
-    console.print(table)
-    free = shutil.disk_usage(_existing(sweep.base)).free
-    peak = plan.check_room(needed, free=free, where=sweep.base, keep=sweep.request.keep)
-    _check_cache(sweep, needed)
-    console.print(
-        f"Needs at most {plan.gigabytes(peak)} of {plan.gigabytes(free)} free at {sweep.base}; "
-        f"results of commit {sweep.commit[:8]} go to {sweep.results / sweep.machine}",
-        soft_wrap=True,
-    )
-    if sweep.rounds > 1:
-        console.print(f"Latencies are measured in {sweep.rounds} rounds, the versions in turn, a process each.")
-    if _changed(sweep.configuration.root):
-        console.print(
-            "Packages have changes that are not committed: asv installs them as of the commit.", style="yellow"
-        )
-
-
-def _existing(place: Path) -> Path:
-    """Return the nearest folder that is there."""
-    return next(one for one in (place, *place.parents) if one.exists())
-
-
-def _check_cache(sweep: Sweep, needed: Sequence[int]) -> None:
-    """Refuse where uv's cache lies on a disk of its own, without room: nothing is shared by links then."""
-    cache = cache_folder(sweep.installer) if sweep.request.keep else None  # else it lies beside the environments
-    if cache is None:
-        return
-    place, beside = _existing(cache), _existing(sweep.base)
-    if place.stat().st_dev != beside.stat().st_dev:
-        plan.check_cache_room(needed, free=shutil.disk_usage(place).free, where=cache)
-
-
-def _changed(root: Path) -> bool:
-    words = ["git", "-C", str(root), "status", "--porcelain", "--", "precision_eval", "audio_metrics"]
-    return bool(subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip())
-
-
-def show_tally(tally: Tally, sweep: Sweep, console: Console) -> None:
-    """Print what became of the versions."""
-    console.print(f"{len(tally.finished)} of {len(sweep.versions)} torch versions measured; results in {sweep.results}")
-    for version, reason in (*tally.not_installed.items(), *tally.incomplete.items()):
-        console.print(f"not complete: torch {version}: {reason.removeprefix(f'torch {version}: ')}", soft_wrap=True)
-    if tally.exit_code:
-        console.print("The same command tries again what is missing, and nothing else.")

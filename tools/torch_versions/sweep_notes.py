@@ -1,77 +1,56 @@
-"""What lies beside asv's results of a sweep over torch versions: what each version cost, and its rounds of latencies.
+"""What lies beside asv's results of a sweep over torch versions, and asv's result files row by row.
 
-Conventions: seconds and bytes; a GB is 10^9 bytes. ``environments.jsonl`` has a note per environment (how long it took
-to make, what it holds on disk), ``costs.jsonl`` a line for each time a version was measured, so that a sweep which was
-stopped and went on has several, which are added up; ``rounds.jsonl`` a line as each visit begins. All end in ``.jsonl``
-because asv takes every ``.json`` below its results for one of them. *Shared* are files that have names outside the
-environment too, as those that uv links into its cache: they are on the disk once. asv's own count of seconds holds its
-benchmarks and what they set up; the sweep's holds asv's start, its list of benchmarks and the project's install too.
-
-Latencies are measured in rounds: every torch version once, then every version again. What differs from one session to
-the next is then among a version's samples and not only between versions. Each visit times one process and asv appends
-its sample to those of the visits before. *Turned* benchmarks are those with a sample per process. Of visits that were
-stopped and made again the last one counts. How many rounds are done is what asv's file says: its samples.
+Seconds and bytes; a GB is 10^9 bytes. ``environments.jsonl`` has a note per environment, ``costs.jsonl`` a line for
+each time a version was measured, so that a sweep which was stopped and went on has several, which are added up. Both
+end in ``.jsonl`` because asv takes every ``.json`` below its results for one of them. *Shared* are files that have
+names outside the environment too, as those that uv links into its cache: they are on the disk once.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.errors import RecordError
-from precision_eval.core.files import JsonLines, from_json, to_json, worked_out_from, written_whole
-from precision_eval.results.asv import ROUNDS_NAME, Visit
-from precision_eval.studies.tracking.definitions import METRICS
-from tools.torch_versions.environments import Note, files_on_disk
-from tools.torch_versions.sweep_plan import numbers, result_rows
+from packaging.version import Version
+
+from precision_eval.core.files import JsonLines, from_json, to_json, worked_out_from
+from precision_eval.core.formatting import MISSING
+from precision_eval.core.table import Table, make_table, without_empty_columns
+from tools.torch_versions.environments import files_on_disk
 
 NOTES_NAME = "environments.jsonl"
 COSTS_NAME = "costs.jsonl"
 
 
-def _append(path: Path, line: Mapping[str, Any]) -> None:
+def append(path: Path, line: Mapping[str, Any]) -> None:
+    """Append a line of JSON."""
     JsonLines(path).append([to_json(line, what=path.name)])
 
 
-def _read(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the objects of a file, one per line; none where it is not there."""
-    lines = []
-    for number, text in JsonLines(path).read().lines:
-        where = f"{path} line {number}"
-        line = from_json(text, where=where)
-        lacking = [key for key in keys if not isinstance(line, dict) or key not in line]
-        if lacking:
-            raise RecordError(f"{where} lacks {', '.join(lacking)}; remove that line")
-        lines.append(line)
-    return lines
+def read_lines(path: Path) -> list[Any]:
+    """Return the lines of a file; none where it is not there."""
+    return [from_json(text, where=f"{path} line {number}") for number, text in JsonLines(path).read().lines]
 
 
-def keep_note(results: Path, note: Note) -> None:
-    """Keep the note of an environment beside the results, once."""
-    line = {**asdict(note), "stubs": list(note.stubs)}
-    if line not in _read(results / NOTES_NAME, ()):
-        _append(results / NOTES_NAME, line)
+def read_content(path: Path) -> dict[str, Any]:
+    """Return what a result file of asv holds; nothing where it is not there, damaged, or not as asv writes it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        columns, rows = content["result_columns"], content["results"].items()
+        named = {name: dict(zip(columns, row or (), strict=False)) for name, row in rows}
+        return {**content, "rows": named, "build": (content.get("env_vars") or {}).get("TORCH_BUILD")}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepCost:
-    """What one torch version cost."""
-
-    version: str
-    torch_version: str
-    build: str
-    environment_s: float
-    bytes: int
-    shared_bytes: int | None
-    sweep_s: float | None
-    benchmarks: int
-    benchmarks_s: float
+def result_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return benchmark → column → value of a result file."""
+    rows: dict[str, dict[str, Any]] = read_content(path).get("rows", {})
+    return rows
 
 
 @contextmanager
@@ -85,46 +64,7 @@ def cost_kept(results: Path, *, version: str, commit: str, folder: Path, on_disk
         line["finished"] = True
     finally:
         line["seconds"] = round(time.monotonic() - started, 1)
-        _append(results / COSTS_NAME, line)
-
-
-def read_costs(results: Path) -> tuple[SweepCost, ...]:
-    """Return what each version cost, by version."""
-    notes = {line["version"]: line for line in _read(results / NOTES_NAME, ("version", "seconds", "bytes", "build"))}
-    costs = _read(results / COSTS_NAME, ("version", "seconds", "shared_bytes"))
-    found = []
-    for version in sorted(notes, key=numbers):
-        taken = _asv_seconds(results, version)
-        if not taken:
-            continue
-        note, own = notes[version], [cost for cost in costs if cost["version"] == version]
-        found.append(
-            SweepCost(
-                version=version,
-                torch_version=str(note.get("torch_version", version)),
-                build=note["build"],
-                environment_s=float(note["seconds"]),
-                bytes=int(note["bytes"]),
-                shared_bytes=int(own[-1]["shared_bytes"]) if own else None,
-                sweep_s=sum(float(one["seconds"]) for one in own) if own else None,
-                benchmarks=sum(name is not None for name, _ in taken),
-                benchmarks_s=sum(seconds for _, seconds in taken),
-            )
-        )
-    return tuple(found)
-
-
-def _asv_seconds(results: Path, version: str) -> list[tuple[str | None, float]]:
-    """Return benchmark and its seconds, set-ups under None, of a version's result files."""
-    taken: list[tuple[str | None, float]] = []
-    for path in sorted(results.glob(f"*/*-torch-py*-torch{version}.json")):
-        with worked_out_from(path, remedy="remove it and run the sweep"):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            for name, row in content["results"].items():
-                fields = dict(zip(content["result_columns"], row, strict=False))
-                taken.append((name, float(fields.get("duration") or 0.0)))
-            taken += [(None, float(seconds)) for seconds in content.get("durations", {}).values()]
-    return taken
+        append(results / COSTS_NAME, line)
 
 
 def shared_bytes(folder: Path) -> int:
@@ -132,66 +72,36 @@ def shared_bytes(folder: Path) -> int:
     return sum(size for size, shared in files_on_disk(folder) if shared)
 
 
-_TURNED = tuple(metric.method for metric in METRICS if metric.samples)
+def cost_table(results: Path) -> Table | None:
+    """Return time and disk of every torch version that was measured; None without notes of environments."""
+    rows = []
+    with worked_out_from(results / NOTES_NAME, remedy=f"mend it or {COSTS_NAME}, or remove both"):
+        notes = {note["version"]: note for note in read_lines(results / NOTES_NAME)}
+        costs = read_lines(results / COSTS_NAME)
+        for version, note in sorted(notes.items(), key=lambda item: Version(item[0])):
+            files = [read_content(path) for path in results.glob(f"*/*-torch-py*-torch{version}.json")]
+            taken_s = [row.get("duration") or 0.0 for file in files for row in file.get("rows", {}).values()]
+            setup_s = [seconds for file in files for seconds in file.get("durations", {}).values()]
+            own = [cost for cost in costs if cost["version"] == version]
+            if taken_s:
+                rows.append(
+                    (
+                        f"{note.get('torch_version', version)}, {note['build']}",
+                        f"{note['seconds']:.0f} s",
+                        _gb(note["bytes"]),
+                        _gb(own[-1]["shared_bytes"]) if own else MISSING,
+                        f"{len(taken_s)}",
+                        _minutes(sum(taken_s) + sum(setup_s)),
+                        _minutes(sum(cost["seconds"] for cost in own)) if own else MISSING,
+                    )
+                )
+    head = ("torch", "environment made in", "on disk", "of it shared", "benchmarks", "their time", "the sweep took")
+    return without_empty_columns(make_table(head, rows)) if rows else None
 
 
-def is_turned(name: str) -> bool:
-    """Say whether a benchmark is measured in rounds."""
-    return name.rpartition(".")[2] in _TURNED
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
 
 
-def order_of(versions: Sequence[str], number: int) -> tuple[str, ...]:
-    """Return the order of a round: every second one goes back, so that a steady drift of the machine cancels."""
-    return tuple(versions if number % 2 else reversed(versions))
-
-
-def note_visit(results: Path, visit: Visit) -> None:
-    """Write a visit down as it begins."""
-    _append(results / ROUNDS_NAME, asdict(visit))
-
-
-def rounds_done(benchmarks: Mapping[str, str], files: Iterable[Path]) -> dict[str, int]:
-    """Return how many samples the fullest case of each turned benchmark has; 0 without a result of its version."""
-    done = dict.fromkeys(filter(is_turned, benchmarks), 0)
-    for path in files:
-        for name, fields in result_rows(path).items():
-            if name in done and fields.get("version") == benchmarks[name]:
-                done[name] = max((len(case) for case in fields.get("samples") or () if case), default=0)
-    return done
-
-
-def put_back_lost(path: Path, before: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Put back what a failed visit cost: where a case fails, asv drops the samples that it had from earlier rounds."""
-    old, new = json.loads(before), json.loads(path.read_text(encoding="utf-8"))
-    lost = []
-    for name in names:
-        fullest = [_samples(content, name) for content in (old, new)]
-        if any(case and not later for case, later in zip_longest(*fullest)):
-            new["results"][name] = old["results"][name]
-            lost.append(name)
-    if lost and old["result_columns"] == new["result_columns"]:
-        with written_whole(path) as partial:
-            partial.write_text(json.dumps(new), encoding="utf-8")
-        return tuple(lost)
-    return ()
-
-
-def _samples(content: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the samples of each case of a benchmark; empty where it has none."""
-    row = dict(zip(content["result_columns"], content["results"].get(name) or (), strict=False))
-    return list(row.get("samples") or ())
-
-
-def unfinished(
-    benchmarks: Mapping[str, str],
-    files: Iterable[Path],
-    noted: Iterable[tuple[str, str]],
-    *,
-    rounds: int,
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the turned benchmarks that lack rounds, and those that were measured otherwise and are left alone."""
-    known = set(noted)
-    done = rounds_done(benchmarks, files)
-    left = tuple(name for name, count in done.items() if count and (name, benchmarks[name]) not in known)
-    lacking = {name: count for name, count in done.items() if count < rounds and name not in left}
-    return lacking, left
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min"
