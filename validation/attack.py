@@ -2,7 +2,8 @@
 
 A *mutation* is one change of one value: its type, range, name, depth or text. Several go into one copy of a folder,
 which is then given to the commands in this process. Counted are exceptions that are none of the suite's own errors,
-JSON that is not strict, and control characters that reach an output. A seed names each trial: it can be repeated.
+JSON that is not strict, and control characters, live HTML or formulas that reach an output. A seed names each trial: it
+can be repeated.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from validation.frame import Data, Experiment, Figure, Options, Trial, each
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_LIVE = re.compile(r"""<script>alert\(1\)|(?:^|,)"?=cmd""", re.MULTILINE)
+"""What a browser or a spreadsheet would run."""
 
 _DEEP: Any = "deep"
 for _ in range(150):
@@ -268,10 +272,15 @@ def _fault(call: Callable[[], Any]) -> str:
 
 
 def _leaks(folder: Path, given: Sequence[Path]) -> list[str]:
-    """Name the written text files that hold control characters."""
+    """Name the written text files that hold control characters, or text that a browser or a spreadsheet would run."""
     written = [path for path in folder.rglob("*") if path.is_file() and path.suffix in (".md", ".csv", ".html", ".svg")]
     texts = ((path, path.read_text(encoding="utf-8")) for path in written if path not in given)
-    return [f"{path.name} holds {leaked[0]!a}" for path, text in texts if (leaked := _CONTROL.search(text))]
+    return [
+        f"{path.name} holds {leaked[0]!a}"
+        for path, text in texts
+        for pattern in (_CONTROL, _LIVE)
+        if (leaked := pattern.search(text))
+    ]
 
 
 def _trials(options: Options) -> list[Trial]:

@@ -7,7 +7,6 @@ that names both files and the remedy; silence and samples that are not finite ar
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison
@@ -187,7 +187,7 @@ def _pair_dict(name: str, result: AudioComparison | str) -> dict[str, Any]:
 
 
 def _print_json(content: dict[str, Any]) -> None:
-    print(json.dumps(content, indent=1, allow_nan=False))
+    print(to_json(content, what="the measures", indent=1))
 
 
 def check_plot_path(path: Path) -> None:

@@ -6,7 +6,6 @@ for some case no fix keeps the limits or none cures it, 4 where a case's records
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT, split
+from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +102,7 @@ def choose(
         print(f"Not counted: {one_line(line)}", file=sys.stderr)
     reply = answer(groups_of(run.records, run=str(run_dir)), question)
     if as_json:
-        print(json.dumps(reply.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        print(to_json(reply.to_dict(), what="the answer", indent=1))
     else:
         _show(reply)
     if reply.refused:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_eval.cli import options
+from precision_eval.core.files import to_json
 
 HELP = """[bold]Examples[/bold]
 
@@ -33,7 +33,7 @@ def list_(what: Annotated[What, typer.Argument(help="What to list.")], as_json: 
     readers = {What.fixes: _fixes, What.cases: _cases, What.devices: _devices, What.measures: _measures}
     entries = list(readers[what]())
     if as_json:
-        print(json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False))
+        print(to_json(entries, what="the list", indent=1))
         return
     from rich.console import Console
 

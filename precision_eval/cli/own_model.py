@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import EXIT_COULD_NOT_TELL, EXIT_VERDICT
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
     from precision_eval.diagnose.doctor import Diagnosis
@@ -107,7 +107,7 @@ def doctor(
 
     diagnosis = examine(target.model, *target.inputs, fixes=fixes, latency=latency, compiled=compiled, budget_s=budget)
     if as_json:
-        print(json.dumps({"target": target.name, **diagnosis.to_dict()}, indent=1, allow_nan=False))
+        print(to_json({"target": target.name, **diagnosis.to_dict()}, what="the diagnosis", indent=1))
     else:
         from rich.console import Console
 
@@ -183,7 +183,7 @@ def explain(
         source = "standard input" if message == "-" else message if is_file else "the message"
         raise ParameterError(f"{source} is empty; give the message in quotes, or paste the traceback into `explain -`")
     explanation = explained(text)
-    print(json.dumps(explanation.to_dict(), indent=1, allow_nan=False) if as_json else str(explanation))
+    print(to_json(explanation.to_dict(), what="the explanation", indent=1) if as_json else str(explanation))
     if not explanation.known:
         raise typer.Exit(EXIT_COULD_NOT_TELL)
 

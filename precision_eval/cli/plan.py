@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from precision_eval.cli import options
 from precision_eval.cli.application import split
 from precision_eval.core.errors import ParameterError
+from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def plan(
         head = {"model": planned.name, "source": planned.source, "parameters": parameters, **asdict(call)}
         rows = {"rows": batch * planned.guidance_rows, "device": device, "device_memory_bytes": memory}
         lists = {"fixes": [plan.to_dict() for plan in plans], "formats": [choice.to_dict() for choice in choices]}
-        print(json.dumps(head | rows | lists, indent=1, ensure_ascii=False, allow_nan=False))
+        print(to_json(head | rows | lists, what="the plan", indent=1))
         return
     out = Console(emoji=False)
     out.print(f"{planned.name}: {parameters / 1e9:.4g} B parameters; {planned.source}", highlight=False, soft_wrap=True)

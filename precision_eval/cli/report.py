@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from precision_eval.cli import options
 from precision_eval.core.errors import ParameterError, RecordError
+from precision_eval.core.files import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,7 +108,7 @@ def _print_answer(run: Run, path: Path, printing: Printing, seconds: dict[str, A
     if printing.as_json:
         groups = [summary.to_dict() for summary in summaries_of(run)]
         answer = {"run": str(run.directory), "html_report": str(path), **seconds, "groups": groups}
-        print(json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False))
+        print(to_json(answer, what="the answer", indent=1))
         return
     if printing.quiet:
         print(path)

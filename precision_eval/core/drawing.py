@@ -6,6 +6,7 @@ distinction without colour. Figures are drawn on the Agg canvas, without pyplot,
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 from matplotlib.transforms import BboxBase
+
+from precision_eval.core.formatting import visible
 
 DPI = 130
 LABEL_GAP_PX = 34.0
@@ -119,6 +123,9 @@ def dress(axes: Axes, *, title: str | None = None) -> None:
 def save(figure: Figure, directory: Path, stem: str) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``; return both paths, PNG first. The same data gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
+    stem = re.sub(r"[^\w.=+-]+", "-", stem)[:120]  # a case is named by its user
+    for text in figure.findobj(Text):
+        text.set_text(visible(text.get_text()))
     png, svg = directory / f"{stem}.png", directory / f"{stem}.svg"
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "none"}):
         figure.savefig(png, dpi=DPI, facecolor="white", metadata={"Software": None})

@@ -75,15 +75,31 @@ def intact(run_dir: Path, files: Sequence[Mapping[str, str]]) -> bool:
 
 
 def remove_unfinished(run_dir: Path) -> None:
-    """Remove what killed workers left unfinished; only while no run is under way in the folder."""
+    """Remove what killed processes left unfinished; what another process that lives is writing stays."""
     for folder in (run_dir, *(run_dir / name for name in RUN_FOLDERS)):
         if folder.is_symlink() and folder != run_dir:
             continue
         for path in folder.glob(f".*{PARTIAL}"):
+            if _is_being_written(path.name):
+                continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _is_being_written(name: str) -> bool:
+    """Say whether the process whose number stands in a partial file's name lives, and is not this one."""
+    number = re.search(rf"\.(\d+){re.escape(PARTIAL)}$", name)
+    if number is None or int(number[1]) in (0, os.getpid()):
+        return False
+    try:
+        os.kill(int(number[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def check_own_folder(folder: Path, *records: str) -> None:
@@ -146,11 +162,13 @@ def to_json(data: Any, *, what: str, indent: int | None = None) -> str:
     separators = (",", ":") if indent is None else None
     try:
         text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=separators, indent=indent)
-        if text.isascii() or _can_be_encoded(text):
-            return text
-        return json.dumps(data, allow_nan=False, separators=separators, indent=indent)  # a lone surrogate, as \udc80
     except (TypeError, ValueError) as error:
         raise RecordError(f"{what} is not strict JSON: {error}; give plain finite numbers") from error
+    return _UNSEEN.sub(lambda char: ascii(char[0])[1:-1].replace("\\x", "\\u00"), text)
+
+
+_UNSEEN = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+"""Control and direction characters, and lone surrogates, which no UTF-8 has: JSON writes them as escapes."""
 
 
 def null_where_not_finite(value: Any) -> Any:
@@ -291,14 +309,6 @@ def claimed(folder: Path) -> Iterator[None]:
 
 _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)
 """What a file system says (NFS, FUSE) that cannot lock a folder; two runs at once are then the user's to avoid."""
-
-
-def _can_be_encoded(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse_constant(name: str) -> float:

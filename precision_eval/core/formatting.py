@@ -196,7 +196,7 @@ def one_line(text: str) -> str:
 
 def visible(text: str) -> str:
     r"""Write control, escape and direction characters as ``\x1b``, ``\u202e``; line breaks and tabs stay."""
-    if text.isprintable():
+    if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(char if char in "\n\t" or not _is_control(char) else ascii(char)[1:-1] for char in text)
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import RecordError
-from precision_eval.core.formatting import join, one_line
+from precision_eval.core.formatting import join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import markdown_text, print_table, to_markdown
 from precision_eval.report.findings import findings_of
@@ -192,12 +192,12 @@ def findings(run: Run) -> list[tuple[str, list[str]]]:
 
 def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str]) -> str:
     """Return the report as Markdown, with figures linked relative to the run's folder."""
-    parts = [f"# Report of `{run.directory.name}`", environment_markdown(run)]
+    parts = [f"# Report of `{visible(run.directory.resolve().name)}`", environment_markdown(run)]
     parts += [f"- Not counted: {markdown_text(line)}" for line in run.damage]
     parts.append("## What the numbers say")
-    parts += [f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)]
+    parts += [f"- **{markdown_text(title)}.** {markdown_text(' '.join(said))}" for title, said in findings(run)]
     for section in run.sections:
-        parts.append(f"## {section.title}")
+        parts.append(f"## {markdown_text(section.title)}")
         parts += [f"- {markdown_text(note)}." for note in section.notes]
         for table in tables_of(run, section):
             parts.append(to_markdown(table, heading=table.title != section.title))
@@ -205,7 +205,7 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
         parts += [f"## {versions.title}", to_markdown(versions, heading=False)]
     parts.append("## Figures")
     parts += [f"![{_caption(path)}]({path.relative_to(run.directory).as_posix()})" for path in figures]
-    parts += [f"- Left out: {line}" for line in left_out]
+    parts += [f"- Left out: {markdown_text(line)}" for line in left_out]
     parts.append("## How to read this\n\n" + "\n".join(f"- {line}" for line in reading_guide(run)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -217,7 +217,7 @@ def environment_line(run: Run) -> str:
 
 def environment_markdown(run: Run, cases: Collection[str] | None = None) -> str:
     """Return what a run was measured with, a list below the first line where that is several environments."""
-    lines = environment_lines(run, cases)
+    lines = [markdown_text(line) for line in environment_lines(run, cases)]
     return "\n".join([*lines[:1], *([""] if lines[1:] else []), *(f"- {line}" for line in lines[1:])])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,7 +29,9 @@ TIMED_CASE = "voice"
 def write_files(run_dir: Path, *, console: Console | None = None) -> list[Path]:
     """Write the report's files, and print it where a console is given."""
     run = load_run(run_dir)
-    with TemporaryDirectory(prefix=".report-", suffix=PARTIAL, dir=run_dir) as name:  # a kill leaves no half report
+    with TemporaryDirectory(
+        prefix=".report-", suffix=f".{os.getpid()}{PARTIAL}", dir=run_dir
+    ) as name:  # a kill leaves no half report
         unfinished = Path(name)
         drawn, left_out = draw_figures(replace(run, directory=unfinished))
         figures = [run_dir / path.relative_to(unfinished) for path in drawn]

@@ -256,7 +256,7 @@ def _read_file(
             points=_points(rows, benchmarks, visit_times(visits, **where)),
             build=(content.get("env_vars") or {}).get("TORCH_BUILD"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         if isinstance(error, RecordError):
             raise
         what = f"lacks {error}" if isinstance(error, KeyError) else f"is not as asv writes it ({error})"

@@ -9,6 +9,7 @@ compared or chosen here.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -286,11 +287,11 @@ class Group:
 
     def command(self, measure: str | None = None) -> str:
         """Return the command that adds a measure to this group; without one, every measure."""
-        parts = [f"--case {self.case} --size {self.size} --mode {self.mode} --device {self.device}"]
+        given = {"case": self.case, "size": self.size, "mode": self.mode, "device": self.device}
         pinned = [pin.partition("=") for pin in self.pins.split(",") if pin]
-        parts += [f"--{_PIN_FLAGS.get(name, name)} {value}" for name, _, value in pinned]
-        parts.append(f"--threads {self.threads}{'' if measure is None else f' --measure {measure}'} --out {self.run}")
-        return f"precision-eval run {' '.join(parts)}"
+        given |= {_PIN_FLAGS.get(name, name): value for name, _, value in pinned}
+        given |= {"threads": str(self.threads), **({} if measure is None else {"measure": measure}), "out": self.run}
+        return shlex.join(["precision-eval", "run", *(word for name in given for word in (f"--{name}", given[name]))])
 
     def measure_of(self, axis: str) -> str:
         """Return the measure that gives an axis of this case."""

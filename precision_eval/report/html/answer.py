@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from precision_eval.core.errors import RecordError
-from precision_eval.core.formatting import join
+from precision_eval.core.formatting import join, visible
 from precision_eval.core.records import Record
 from precision_eval.report.choice_text import change_lines, doubt_lines, not_measured_here
 from precision_eval.report.choice_text import headline as choice_headline
@@ -111,7 +111,7 @@ def places_of(run: Run) -> tuple[GroupView, ...]:
 
 def path_in_commands(directory: Path) -> str:
     """Return a run's folder as a command may name it: as given where that is relative, else by its name alone."""
-    return directory.name if directory.is_absolute() else directory.as_posix()
+    return visible(directory.name if directory.is_absolute() else directory.as_posix())
 
 
 def _options(records: list[Record]) -> str:

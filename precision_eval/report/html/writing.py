@@ -7,6 +7,7 @@ to pick out fixes, and the arrow keys.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import STATUS_STYLES
 from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
-from precision_eval.core.formatting import one_line
+from precision_eval.core.formatting import one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.templating import template_environment
 from precision_eval.fixes.catalog import FIXES
@@ -122,12 +123,12 @@ def render_html(run_dir: Path, *, versions: Any = None) -> str:
 def _content(run: Run, versions: Any) -> dict[str, Any]:
     """Return everything that the template shows, except the players."""
     places = places_of(run)
-    shown = path_in_commands(run.directory)
+    shown = shlex.quote(path_in_commands(run.directory))
     palette = palette_of(row.fix for place in places for row in (*_comparators(place), *place.group.rows))
     answers = answer_rows(places)
     cards = cards_of(answers)
     content: dict[str, Any] = {
-        "name": run.directory.resolve().name,
+        "name": visible(run.directory.resolve().name),
         "shown": shown,
         "measured": _span(run),
         "line": environment_line(run),

@@ -6,12 +6,12 @@ are folded, and never shortened without saying by how much.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from precision_eval.core.files import to_json as strict_json
 from precision_eval.core.formatting import MISSING, counted, one_line, percent, percent_change, shortened, with_interval
 from precision_eval.core.table import Code, html_text, make_table, markdown_text, to_markdown
 from precision_eval.results.gate.judging import FigureChange, GateResult, Key
@@ -201,7 +201,7 @@ def to_json(found: GateResult) -> str:
         },
         "doubts": list(found.doubts),
     }
-    return json.dumps(content, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    return strict_json(content, what="the verdicts", indent=1) + "\n"
 
 
 def _plain_change(one: FigureChange) -> dict[str, Any]:

@@ -9,7 +9,6 @@ there is no such line, and the two lengths stand alone. Lengths without a decide
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -26,6 +25,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
+from precision_eval.core.files import to_json
 from precision_eval.core.formatting import MISSING, counted, duration_text, join, range_text
 from precision_eval.core.table import make_table, to_markdown
 from precision_eval.stats import PairedRatio
@@ -58,7 +58,7 @@ def crossover_json(curves: Sequence[LengthCurve], *, campaign: str) -> str:
         for curve in curves
     ]
     head = {"ratio": f"{TO_QUERY} / {TO_HALF}", "campaign": campaign, "revision": REVISION}
-    return json.dumps(head | {"configurations": configurations}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json(head | {"configurations": configurations}, what="the sweep", indent=1) + "\n"
 
 
 def _crossover_data(crossover: Crossover) -> dict[str, Any]:

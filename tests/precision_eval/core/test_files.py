@@ -1,5 +1,7 @@
 """Files written whole or not at all: kills, errors, a full disk, files that changed afterwards."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -7,7 +9,15 @@ import sys
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.files import PARTIAL, check_own_folder, described, intact, remove_unfinished, written_whole
+from precision_eval.core.files import (
+    PARTIAL,
+    check_own_folder,
+    described,
+    intact,
+    remove_unfinished,
+    to_json,
+    written_whole,
+)
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -76,6 +86,21 @@ def test_files_of_others_survive(tmp_path):
     (tmp_path / "audio").symlink_to(tmp_path / "music")
     remove_unfinished(tmp_path)
     assert all((tmp_path / name).read_text() == "mine" for name in kept)
+
+
+def test_what_a_living_process_writes_survives(tmp_path):
+    ours, theirs, dead = os.getpid(), os.getppid(), 2**22 + 1
+    for number in (ours, theirs, dead):
+        (tmp_path / f".a.wav.{number}{PARTIAL}").write_text("")
+    remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f".a.wav.{theirs}{PARTIAL}"]
+
+
+def test_json_hides_no_character():
+    text = to_json({"a": "é\u202e\ud800\x9b\x1b\u2028"}, what="a test")
+    assert text.encode().decode().isprintable()
+    assert "é" in text
+    assert json.loads(text) == {"a": "é\u202e\ud800\x9b\x1b\u2028"}
 
 
 @pytest.mark.parametrize("content", ["", '{"cell": 1}\n'])

@@ -182,3 +182,4 @@ def test_pinned_settings_are_a_group_of_their_own():
         "attention-decode · metavoice · eager · cpu, 1 thread, sdpa math",
     )
     assert "--sdpa-backend math" in other.command("latency")
+    assert "--case 'x; rm -rf y' " in replace(other, case="x; rm -rf y").command()
