@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
+INSTALL := $(BIN)/python tools/install.py
 RUN_STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -p no:benchmark
@@ -42,11 +42,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(RUN_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e .
+	$(INSTALL) -e .
 	@touch $@
 
 $(DEV_STAMP): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	@touch $@ $(RUN_STAMP)
 
 run: $(RUN_STAMP)
