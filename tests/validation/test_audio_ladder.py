@@ -1,4 +1,4 @@
-"""Each degradation does what its name says, by figures worked out by hand; the ladder runs, and its rule is judged."""
+"""Each degradation does what its name says, by figures worked out by hand; the ladder runs."""
 
 import json
 
@@ -9,9 +9,7 @@ import soundfile
 from audio_metrics import AudioParameterError
 from validation import frame
 from validation.audio_ladder import EXPERIMENT, degrade, rungs
-from validation.audio_ladder.divergence import CURRENT_RULE, HalfWindows, firing, half_windows, rule_name
 from validation.audio_ladder.rungs import RUNGS, rung_by_name
-from validation.audio_ladder.table import reading, response
 
 FS = 16000
 
@@ -133,8 +131,9 @@ def test_every_rung_changes_something_keeps_the_length_and_leaves_its_input_alon
     assert np.isfinite(degraded).all()
     assert np.array_equal(signal, before)
     assert not np.array_equal(degraded, signal)
-    first = int(np.argmax(degraded != signal))
-    assert first >= round(rung.onset_s(seconds) * FS)
+    if "start_s" in rung.options:
+        first = int(np.argmax(degraded != signal))
+        assert first >= round(rung.options["start_s"] * seconds)
 
 
 def climbed(folder, out):
@@ -159,60 +158,24 @@ def ladder(tmp_path_factory):
         return climbed(folder, tmp_path_factory.mktemp("out"))
 
 
-def test_the_ladder_is_strict_json_and_monotone_in_noise(ladder):
-    assert json.loads(json.dumps(ladder, allow_nan=False)) == ladder
+def test_the_ladder_is_monotone_in_noise_and_reads_what_was_put_in(ladder):
     assert [rung["name"] for rung in ladder["rungs"]][-2:] == ["other words", "noise_floor"]
     for name in ("log_spectral_distance_db", "mel_mcd_db", "spectral_convergence"):
-        found = [response(rung, name) for rung in ladder["rungs"][:3]]
+        found = [rung[name] for rung in ladder["rungs"][:3]]
         assert found == sorted(found)
-    assert response(ladder["rungs"][1], "snr_db") == pytest.approx(40.0, abs=1e-3)
-    assert response(ladder["rungs"][2], "noise_floor_difference_db") > 3.0
-    with pytest.raises(AudioParameterError, match="holds no 'mcd'"):
-        response(ladder["rungs"][0], "mcd")
+    assert ladder["rungs"][1]["snr_db"] == pytest.approx(40.0, abs=1e-3)
+    assert ladder["rungs"][2]["noise_floor_difference_db"] > 3.0
 
 
-def test_a_value_is_read_between_the_rungs_and_not_beyond_them(ladder):
-    exact = response(ladder["rungs"][1], "mel_mcd_db")
-    assert reading(ladder, "mel_mcd_db", exact, kind="noise") == "40 dB SNR"
-    between = np.sqrt(exact * response(ladder["rungs"][2], "mel_mcd_db"))
-    assert reading(ladder, "mel_mcd_db", between, kind="noise") == "30 dB SNR"
-    assert reading(ladder, "mel_mcd_db", 1e-6, kind="noise") == "milder than 60 dB SNR"
-    assert reading(ladder, "mel_mcd_db", 1e3, kind="noise") == "worse than 20 dB SNR"
-    with pytest.raises(AudioParameterError, match="snr_db cannot be read"):
-        reading(ladder, "snr_db", 1.0, kind="noise")
-    with pytest.raises(AudioParameterError, match="no sizes of 'other words'"):
-        reading(ladder, "mel_mcd_db", 1.0, kind="other words")
-
-
-def test_the_rule_of_divergence_is_counted_before_and_after_the_onset():
-    halves = HalfWindows(np.array([0.0, 0.5, 1.0, 1.5]), np.array([20.0, 1.0, 1.0, 20.0]), np.array([0.0, 0, 0, 0]))
-    found = firing(halves, onset_s=1.0)
-    assert (found["before"], found["after"]) == (2, 2)
-    assert found["rules"][rule_name(CURRENT_RULE)] == [1, 1, 0.5]
-    assert rule_name((9.0, np.inf)) == "MCD > 9 dB"
-
-
-def test_half_windows_agree_with_the_comparison(pair):
-    from audio_metrics import compare
-
-    halves = half_windows(*pair, sample_rate_hz=FS)
-    found = compare(*pair, sample_rate_hz=FS)
-    # a whole second's frames: the mean of its two halves, here of equal numbers of frames (31 and 31 or 32)
-    first = halves.mcd_db[halves.start_s < 1.0].mean()
-    assert first == pytest.approx(found.summaries["mel_mcd_db"].series.value[0], rel=0.05)
-
-
-def test_a_stored_ladder_is_drawn_again_to_the_same_bytes(tmp_path, ladder):
-    pictures = []
+def test_a_stored_ladder_is_written_again_to_the_same_bytes(tmp_path, ladder):
+    tables = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "ladder.json").write_text(json.dumps(ladder))
         figures, files = frame.report(EXPERIMENT, EXPERIMENT.options({}, out=tmp_path / name, report=True))
-        assert [path.name for path in files] == ["table.md", "ladder.png", "ladder.svg"]
-        pictures.append([path.read_bytes() for path in files])
-    assert pictures[0] == pictures[1]
+        assert [path.name for path in files] == ["table.md"]
+        tables.append(files[0].read_text())
+    assert tables[0] == tables[1]
+    assert "| quantised 12 bit |" in tables[0]
     assert len(figures) == len(ladder["rungs"])
     assert "mel MCD" in figures[0].found
-    table = pictures[0][0].decode()
-    assert "| quantised 12 bit |" in table
-    assert f"**{rule_name(CURRENT_RULE)}**" in table

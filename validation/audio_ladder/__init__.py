@@ -1,9 +1,9 @@
 """A ladder of known degradations: the scale on which to read a metric.
 
 What is a mel-cepstral distortion of 0.05 dB? A twentieth of what storing in 12 bits does to the same speech. The
-ladder applies degradations of known size (:mod:`.degrade`, :mod:`.rungs`) to one recording, measures each against the
-undamaged one, and writes the answers as a table, a figure and JSON. It takes about 20 s of processor time per minute of
-speech; 5 minutes let drifts and clocks show::
+ladder applies degradations of known size (:mod:`.degrade`, :mod:`.rungs`) to one recording, held whole in float64, and
+measures each against the undamaged one. It takes about 20 s of processor time per minute of speech; 5 minutes let
+drifts and clocks show::
 
     python -m validation audio-ladder --out DIR --set reference=speech.wav --set noise_floor=same-words-again.wav
 """
@@ -12,55 +12,138 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from precision_eval.core.table import make_table, to_markdown
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
-_SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
+if TYPE_CHECKING:
+    import numpy as np
+
+COLUMNS = {
+    "log_spectral_distance_db": "LSD, dB",
+    "log_magnitude_l1_db": "log L1, dB",
+    "spectral_convergence": "SC",
+    "mel_mcd_db": "mel MCD, dB",
+    "level_error_db": "level error, dB",
+    "snr_db": "SNR, dB",
+    "si_sdr_db": "SI-SDR, dB",
+    "ltas_distance_db": "LTAS, dB",
+    "frechet_distance": "Fréchet, Np²",
+    "lag_s": "lag, s",
+    "t_div_s": "t_div, s",
+    "multi_resolution_stft_distance": "MR-STFT",
+    "f0_error_cents": "F0, cents",
+    "f0_frame_error": "FFE",
+    "maximum_mean_discrepancy": "MMD",
+    "mel_mean_difference_db": "mel mean, dB",
+    "mel_spread_difference_db": "mel spread, dB",
+    "band_level_distance_db": "band level, dB",
+    "tilt_difference_db_per_octave": "tilt, dB/octave",
+    "noise_floor_difference_db": "noise floor, dB",
+    "course_difference_db_per_min": "course, dB/min",
+    "clock_skew_ppm": "clock skew, ppm",
+}
+"""Metric to its column; those that were not measured are left out."""
+SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
+ON_REQUEST = ("multi_resolution_stft_distance", "maximum_mean_discrepancy")
+ON_REQUEST += ("mel_mean_difference_db", "mel_spread_difference_db")
+PITCH = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error", "f0_frame_error")
+NOISE_FLOOR = "noise_floor"
+"""What is no degradation: the same words again, from another seed."""
 
 
 def _trials(options: Options) -> list[Trial]:
-    import numpy as np
+    from validation.audio_ladder.rungs import RUNGS
 
-    from validation.audio_ladder.rungs import NOISE_FLOOR, RUNGS, Rung
-
-    last = (Rung(kind=NOISE_FLOOR, function=np.copy),) if options["noise_floor"] else ()
     suffix = f"{options['reference']}/{options['seconds']:g}s/{options['pitch']}"
-    return [Trial(f"about/{suffix}", None), *(Trial(f"{rung.name}/{suffix}", rung) for rung in (*RUNGS, *last))]
+    names = [rung.name for rung in RUNGS] + [NOISE_FLOOR] * bool(options["noise_floor"])
+    return [Trial(f"{name}/{suffix}", name) for name in names]
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    from validation.audio_ladder.climb import Climb
+    from audio_metrics import describe
+    from audio_metrics.errors import AudioParameterError
+    from validation.audio_ladder.rungs import rung_by_name
 
-    climb = Climb(options["reference"], options["noise_floor"], seconds=options["seconds"], pitch=options["pitch"])
-    for key, rung, _ in trials:
-        yield {"key": key, **({"about": climb.about()} if rung is None else {"rung": climb.rung(rung)})}
+    if not options["reference"]:
+        raise AudioParameterError("no reference; give --set reference=speech.wav, or --report with an earlier --out")
+    original, rate = _read(options, "reference")
+    description = describe(original, sample_rate_hz=rate)
+    about = {"duration_s": len(original) / rate, "sample_rate_hz": rate, "name": Path(options["reference"]).name}
+    for key, name, _ in trials:
+        if name != NOISE_FLOOR:
+            estimate = rung_by_name(name).apply(original, sample_rate_hz=rate)
+        else:
+            estimate, other_rate = _read(options, NOISE_FLOOR)
+            if (other_rate, len(estimate)) != (rate, len(original)):
+                raise AudioParameterError(
+                    f"the noise floor has {len(estimate)} samples at {other_rate} Hz, the reference {len(original)} at "
+                    f"{rate} Hz; give two recordings of one length and rate"
+                )
+        metrics = ON_REQUEST + PITCH * options["pitch"]
+        measured = _measured(original, estimate, rate, description, metrics)
+        yield {"key": key, "reference": about, "rung": {"name": name, **measured}}
 
 
-def _summary(lines: list[Data], options: Options) -> Data | None:
-    abouts = [line for line in lines if "about" in line]
-    if not abouts:
-        return None
-    suffix = str(abouts[-1]["key"]).removeprefix("about")
-    rungs = [line["rung"] for line in lines if "rung" in line and str(line["key"]).endswith(suffix)]
-    return {**abouts[-1]["about"], "rungs": rungs}
+def _read(options: Options, name: str) -> tuple[np.ndarray, int]:
+    from audio_metrics.signal import FileSource
+
+    with FileSource(options[name], dtype="float64", name=name) as source:
+        stop = min(source.n_samples, round(min(options["seconds"], 1e9) * source.sample_rate_hz))
+        return source.read(0, stop), source.sample_rate_hz
+
+
+def _measured(
+    original: np.ndarray, estimate: np.ndarray, rate: int, description: Any, metrics: tuple[str, ...]
+) -> Data:
+    from audio_metrics import compare, describe, free_running_distances
+    from audio_metrics.flags import json_number
+
+    compared = compare(original, estimate, sample_rate_hz=rate, metrics=metrics).to_dict()
+    apart = free_running_distances(description, describe(estimate, sample_rate_hz=rate))
+    found = {
+        **apart,
+        **{name: value.get("whole_file") if isinstance(value, dict) else value for name, value in compared.items()},
+    }
+    kept = {name: found[name] for name in COLUMNS if name in found}
+    return {name: None if value is None else json_number(float(f"{value:.6g}")) for name, value in kept.items()}
+
+
+def _summary(lines: list[Data], options: Options) -> Data:
+    """The rungs of the last line's recording."""
+    suffix = lines[-1]["key"].partition("/")[2]
+    rungs = [line["rung"] for line in lines if line["key"].partition("/")[2] == suffix]
+    return {"reference": lines[-1]["reference"], "rungs": rungs}
+
+
+def cell(value: float | None) -> str:
+    """A number in three digits, with a real minus sign."""
+    return "–" if value is None else f"{value:.3g}".replace("-", "−")
 
 
 def _figures(content: Data) -> list[Figure]:
     """A line per rung; the table that is written says more."""
-    from validation.audio_ladder.table import COLUMNS, cell, response
-
-    titles = dict(COLUMNS)
     return [
-        Figure(rung["name"], ", ".join(f"{titles[name].split(',')[0]} {cell(response(rung, name))}" for name in _SHOWN))
+        Figure(rung["name"], ", ".join(f"{COLUMNS[name].split(',')[0]} {cell(rung[name])}" for name in SHOWN))
         for rung in content["rungs"]
     ]
 
 
 def _plots(content: Data, out: Path) -> list[Path]:
-    from validation.audio_ladder.figure import draw
-    from validation.audio_ladder.table import write_table
-
-    return [write_table(content, out / "table.md"), *draw(content, out)]
+    """Write ``table.md``: one row per rung, one column per metric of the whole file."""
+    about, rungs = content["reference"], content["rungs"]
+    names = [name for name in COLUMNS if name in rungs[0]]
+    rows = [[rung["name"], *(cell(rung.get(name)) for name in names)] for rung in rungs]
+    parts = [
+        "# The ladder of known degradations",
+        f"Each degradation of `{about['name']}` ({about['duration_s']:g} s at {about['sample_rate_hz']} Hz) against "
+        "the recording itself, float64, whole file. `noise_floor` is the same words again with another noise seed.",
+        to_markdown(make_table(["rung", *(COLUMNS[name] for name in names)], rows, align="l" + "r" * len(names))),
+    ]
+    path = out / "table.md"
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return [path]
 
 
 EXPERIMENT = Experiment(

@@ -1,24 +1,14 @@
-"""RUNGS: every degradation of the ladder at every size, as data, from mild to severe within a kind.
-
-A rung's `expected` says what it does to the words over time. *same*: the estimate still is the reference,
-however damaged, so nothing may call it another sound. *other*: from `onset` on it says something else, so t_div must
-find it. *between*: it slips away slowly; no rule is held to either answer.
-"""
+"""RUNGS: every degradation of the ladder at every size, as data, from mild to severe within a kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from validation.audio_ladder import degrade
-
-NOISE_FLOOR = "noise_floor"
-"""Kind of the rung that is no degradation: the same words again, from another seed."""
-
-Expected = Literal["same", "between", "other"]
 
 NEEDS_RATE = frozenset(
     function for name, function in vars(degrade).items()
@@ -28,29 +18,17 @@ NEEDS_RATE = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
-    """One degradation of one size."""
+    """One degradation of one size; its option ``start_s`` is a share of the recording."""
 
-    kind: str
-    value: float | None = None
-    unit: str = ""
+    name: str
     function: Callable[..., np.ndarray]
     options: dict[str, Any] = field(default_factory=dict)
-    expected: Expected = "same"
-
-    @property
-    def name(self) -> str:
-        """Kind and size."""
-        return self.kind if self.value is None else f"{self.kind} {self.value:g} {self.unit}"
-
-    def onset_s(self, duration_s: float) -> float:
-        """Where the estimate begins to differ."""
-        return float(self.options.get("start_s", 0.0)) * duration_s
 
     def apply(self, signal: np.ndarray, *, sample_rate_hz: int) -> np.ndarray:
         """Degrade a signal."""
         options = dict(self.options)
         if "start_s" in options:
-            options["start_s"] = self.onset_s(len(signal) / sample_rate_hz)
+            options["start_s"] *= len(signal) / sample_rate_hz
         if self.function in NEEDS_RATE:
             options["sample_rate_hz"] = sample_rate_hz
         return self.function(signal, **options)
@@ -63,35 +41,34 @@ def _family(
     option: str,
     values: tuple[float, ...],
     *,
-    expected: Expected = "same",
     scale: float = 1.0,
     **fixed: Any,
 ) -> tuple[Rung, ...]:
     """Return the rungs of one kind; the function is given each value times `scale` as `option`."""
-    shared: dict[str, Any] = {"kind": kind, "unit": unit, "function": function, "expected": expected}
     sizes = {value: value if scale == 1.0 else value * scale for value in values}
-    return tuple(Rung(**shared, value=value, options={option: size, **fixed}) for value, size in sizes.items())
+    return tuple(
+        Rung(name=f"{kind} {value:g} {unit}", function=function, options={option: size, **fixed})
+        for value, size in sizes.items()
+    )
 
 
 RUNGS: tuple[Rung, ...] = (
     *_family("noise", "dB SNR", degrade.add_noise, "snr_db", (80, 60, 50, 40, 30, 20)),
-    Rung(kind="float16 samples", function=degrade.round_to_half),
+    Rung(name="float16 samples", function=degrade.round_to_half),
     *_family("quantised", "bit", degrade.quantise, "bits", (16, 14, 12, 10, 8)),
     *_family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7000, 6000, 4000, 2000)),
     *_family("tilt", "dB/octave", degrade.tilt, "db_per_octave", (-0.1, -0.5, -1, -3)),
     *_family("gain drift", "dB/min", degrade.drift_gain, "db_per_min", (-0.1, -0.5, -2)),
     *_family("tilt drift", "dB/octave/min", degrade.drift_tilt, "db_per_octave_per_min", (-0.05, -0.2, -1)),
-    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10)),
-    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (100, 1000), expected="between"),
+    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10, 100, 1000)),
     *_family("late", "ms", degrade.delay, "delay_s", (1, 5, 10), scale=1e-3),
     *_family("late 5 ms, noise", "dB SNR", degrade.delay, "snr_db", (40, 30, 20), delay_s=5e-3),
-    Rung(kind="inverted", function=np.negative),
+    Rung(name="inverted", function=np.negative),
     *_family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.1, 1), scale=0.01),
     *_family("drop-outs of 20 ms", "/min", degrade.drop_out, "per_minute", (1, 10, 60), length_s=0.02),
-    *_family("splice", "ms missing", degrade.splice, "jump_s", (1, 20), scale=1e-3, start_s=0.5, expected="between"),
-    *_family("splice", "ms missing", degrade.splice, "jump_s", (200, 2000), scale=1e-3, start_s=0.5, expected="other"),
-    *_family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5, expected="other"),
-    Rung(kind="other words", function=degrade.unrelated, expected="other"),
+    *_family("splice", "ms missing", degrade.splice, "jump_s", (1, 20, 200, 2000), scale=1e-3, start_s=0.5),
+    *_family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5),
+    Rung(name="other words", function=degrade.unrelated),
 )
 
 
