@@ -2,7 +2,7 @@
 
 A *ledger* lists what a call takes from the allocator (+) and gives back (−), in bytes and in order, worked out on paper
 from shapes and dtypes; its highest running sum is the prediction. The CPU allocator asks the system for memory aligned
-to 64 bytes and accounts the size as asked, so nothing is rounded; CUDA's rounds each piece up to 512 bytes.
+to 64 bytes and accounts the size as asked, so nothing is rounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from precision_eval.cases.systems import case_by_id
 from precision_eval.cases.systems.attention import SHAPES
 from precision_eval.fixes.catalog import fix_by_id
 
-CUDA_GRAIN_BYTES = 512
 _DTYPES = ("bool", "uint8", "float16", "bfloat16", "float32", "float64", "complex64")
 _FLOATS = ("float16", "float32", "float64")
 _SIZES = (1, 1000, 65_537, 1 << 22)
@@ -63,9 +62,9 @@ def peak_of(ledger: Iterable[int]) -> int:
     return max(accumulate(ledger, initial=0))
 
 
-def ones(device: str, dtype: str, *shape: int) -> Tensor:
+def ones(dtype: str, *shape: int) -> Tensor:
     """Return ones, written and not only reserved, so that tools that watch the process see them."""
-    return torch.ones(shape, dtype=getattr(torch, dtype), device=device)
+    return torch.ones(shape, dtype=getattr(torch, dtype))
 
 
 def item_bytes(dtype: str) -> int:
@@ -79,19 +78,19 @@ def item_bytes(dtype: str) -> int:
 def _on(copies: int, call: Callable[..., Any], ledger: Callable[[int, int], Ledger]) -> Callable[..., Made]:
     """Make a maker: `call` takes so many tensors of n elements, and the ledger follows from n and their bytes m."""
 
-    def make(device: str, dtype: str, n: int) -> Made:
-        return call, tuple(ones(device, dtype, n) for _ in range(copies)), ledger(n, n * item_bytes(dtype))
+    def make(dtype: str, n: int) -> Made:
+        return call, tuple(ones(dtype, n) for _ in range(copies)), ledger(n, n * item_bytes(dtype))
 
     return make
 
 
-def _single(device: str, dtype: str, n: int) -> Made:
-    return lambda: ones(device, dtype, n), (), (n * item_bytes(dtype),)
+def _single(dtype: str, n: int) -> Made:
+    return lambda: ones(dtype, n), (), (n * item_bytes(dtype),)
 
 
-def _kept(device: str, dtype: str, n: int) -> Made:
+def _kept(dtype: str, n: int) -> Made:
     sizes = (n, 3, n // 2 + 1, 257)
-    return lambda: [ones(device, dtype, m) for m in sizes], (), tuple(m * item_bytes(dtype) for m in sizes)
+    return lambda: [ones(dtype, m) for m in sizes], (), tuple(m * item_bytes(dtype) for m in sizes)
 
 
 def _chain(x: Tensor) -> Tensor:
@@ -113,52 +112,52 @@ def _lose(x: Tensor) -> None:
     x.clone()
 
 
-def _views(device: str, dtype: str, n: int) -> Made:
-    x = ones(device, dtype, 2 * n)
+def _views(dtype: str, n: int) -> Made:
+    x = ones(dtype, 2 * n)
     return lambda x: [x.view(2, n).T[n // 2 :], x.unsqueeze(0).expand(3, -1), *x.chunk(2)], (x,), ()
 
 
-def _cast(device: str, dtype: str, to: str, n: int) -> Made:
+def _cast(dtype: str, to: str, n: int) -> Made:
     ledger = () if dtype == to else (n * item_bytes(to),)
-    return lambda x: x.to(getattr(torch, to)), (ones(device, dtype, n),), ledger
+    return lambda x: x.to(getattr(torch, to)), (ones(dtype, n),), ledger
 
 
 # ---- calls with a kernel's scratch
 
 
-def _scaled(device: str, dtype: str, n: int) -> Made:
+def _scaled(dtype: str, n: int) -> Made:
     m, item = n * item_bytes(dtype), item_bytes(dtype)
     number = (8,) if dtype == "float64" else (8, item)
-    return lambda x: x * 2.0, (ones(device, dtype, n),), (*number, m, *(-b for b in number[::-1]))
+    return lambda x: x * 2.0, (ones(dtype, n),), (*number, m, *(-b for b in number[::-1]))
 
 
-def _linear(device: str, dtype: str, rows: int, width: int, bias: bool) -> Made:
-    x, weight = ones(device, dtype, 2, rows, width), ones(device, dtype, 3 * width, width)
-    b = ones(device, dtype, 3 * width) if bias else None
+def _linear(dtype: str, rows: int, width: int, bias: bool) -> Made:
+    x, weight = ones(dtype, 2, rows, width), ones(dtype, 3 * width, width)
+    b = ones(dtype, 3 * width) if bias else None
     return F.linear, (x, weight, b), (2 * rows * 3 * width * item_bytes(dtype),)
 
 
-def _softmax(device: str, dtype: str, rows: int, width: int) -> Made:
+def _softmax(dtype: str, rows: int, width: int) -> Made:
     m = rows * width * item_bytes(dtype)
-    return lambda x: x.softmax(-1), (ones(device, dtype, rows, width),), (m,)
+    return lambda x: x.softmax(-1), (ones(dtype, rows, width),), (m,)
 
 
-def _wide_softmax(device: str, dtype: str, rows: int, width: int) -> Made:
+def _wide_softmax(dtype: str, rows: int, width: int) -> Made:
     m = rows * width * 4
     return (
         lambda x: x.softmax(-1, dtype=torch.float32),
-        (ones(device, dtype, rows, width),),
+        (ones(dtype, rows, width),),
         ((m,) if dtype == "float32" else (m, m, -m)),
     )
 
 
-def _layer_norm(device: str, dtype: str, rows: int, width: int) -> Made:
+def _layer_norm(dtype: str, rows: int, width: int) -> Made:
     m, row = rows * width * item_bytes(dtype), rows * item_bytes(dtype)
-    return lambda x: F.layer_norm(x, (width,)), (ones(device, dtype, rows, width),), (m, row, row, -row, -row)
+    return lambda x: F.layer_norm(x, (width,)), (ones(dtype, rows, width),), (m, row, row, -row, -row)
 
 
-def _written_out(device: str, dtype: str, queries: int, keys: int) -> Made:
-    q, k = ones(device, dtype, 2, 4, queries, 32), ones(device, dtype, 2, 4, keys, 32)
+def _written_out(dtype: str, queries: int, keys: int) -> Made:
+    q, k = ones(dtype, 2, 4, queries, 32), ones(dtype, 2, 4, keys, 32)
     scores, out = 8 * queries * keys * item_bytes(dtype), q.numel() * item_bytes(dtype)
     return lambda q, k, v: (q @ k.mT).softmax(-1) @ v, (q, k, k), (scores, scores, -scores, out, -scores)
 
@@ -185,10 +184,10 @@ def flash_ledger(query: tuple[int, ...], keys: int, item: int, *, mask_numel: in
 
 
 def _attention(
-    device: str, dtype: str, heads: int, cache_heads: int, queries: int, keys: int, width: int, masked: bool
+    dtype: str, heads: int, cache_heads: int, queries: int, keys: int, width: int, masked: bool
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    q, k = ones(device, dtype, 2, heads, queries, width), ones(device, dtype, 2, cache_heads, keys, width)
-    mask = ones(device, "bool", 1, 1, queries, keys) if masked else None
+    q, k = ones(dtype, 2, heads, queries, width), ones(dtype, 2, cache_heads, keys, width)
+    mask = ones("bool", 1, 1, queries, keys) if masked else None
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=heads != cache_heads)
@@ -196,16 +195,16 @@ def _attention(
     return attend, (q, k, k)
 
 
-def flash(device: str, dtype: str, queries: int, keys: int, masked: bool, threads: int) -> Made:
+def flash(dtype: str, queries: int, keys: int, masked: bool, threads: int) -> Made:
     """Fused attention of four heads on two cached ones."""
-    call, inputs = _attention(device, dtype, 4, 2, queries, keys, 32, masked)
+    call, inputs = _attention(dtype, 4, 2, queries, keys, 32, masked)
     mask = queries * keys * masked
     return call, inputs, flash_ledger((2, 4, queries, 32), keys, item_bytes(dtype), mask_numel=mask, threads=threads)
 
 
-def plain_attention(device: str, dtype: str, cache_heads: int, queries: int, keys: int, masked: bool) -> Made:
+def plain_attention(dtype: str, cache_heads: int, queries: int, keys: int, masked: bool) -> Made:
     """Plain attention: both operands scaled, two score tensors, and a check for rows without any key."""
-    attend, inputs = _attention(device, dtype, 4, cache_heads, queries, keys, 16, masked)
+    attend, inputs = _attention(dtype, 4, cache_heads, queries, keys, 16, masked)
 
     def call(*operands: Tensor) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):
@@ -222,9 +221,9 @@ def plain_attention(device: str, dtype: str, cache_heads: int, queries: int, key
     return call, inputs, (*_mask_ledger(mask, item), *scaled, *core, -scores * item, -mask * item)
 
 
-def fixed_cache(device: str, case: str, size: str, fix: str) -> Made:
+def fixed_cache(case: str, size: str, fix: str) -> Made:
     """A fix on an attention case: the casted copies, then the fused kernel in the dtype agreed on."""
-    built, shape = case_by_id(case).build(size, device=device, seed=0), SHAPES[size]
+    built, shape = case_by_id(case).build(size, device="cpu", seed=0), SHAPES[size]
     applied = fix_by_id(fix).applied(built.model)
 
     def call(*inputs: Tensor) -> Any:
@@ -311,19 +310,12 @@ def family_of(key: str) -> str:
     return str(json.loads(key)[0])
 
 
-def build(key: str, *, device: str = "cpu") -> KnownCall:
+def build(key: str) -> KnownCall:
     """Make a call from its key."""
     name, *arguments = json.loads(key)
-    call, inputs, ledger = FAMILIES[name].make(device, *arguments)
+    call, inputs, ledger = FAMILIES[name].make(*arguments)
     threads = int(arguments[-1]) if name == "attention-fused" else 1
-    if device != "cpu":
-        ledger = tuple(_rounded(piece) for piece in ledger)
     return KnownCall(key=key, call=call, inputs=inputs, ledger=ledger, threads=threads)
-
-
-def _rounded(piece: int) -> int:
-    grains = -(-abs(piece) // CUDA_GRAIN_BYTES) * CUDA_GRAIN_BYTES
-    return grains if piece > 0 else -grains
 
 
 def with_more(known: KnownCall, *, fraction: float) -> KnownCall:
