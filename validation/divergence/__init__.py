@@ -11,13 +11,11 @@ at the last step. A *group* is one checkpoint at one temperature.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from validation.divergence.analysis import analyse, figures_of
+from validation.divergence.analysis import draw, figures
 from validation.divergence.plan import DESIGNS
-from validation.divergence.plots import draw
 from validation.divergence.running import Runner
-from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.frame import Data, Experiment, Options, Trial
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -39,21 +37,11 @@ def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
         yield {"key": key, "size": options.size, "group": group.name, "fix": fix, **measured}
 
 
-def _figures(lines: list[Data]) -> list[Figure]:
-    result = analyse(lines)
-    return [] if result is None else figures_of(result)
-
-
-def _plots(lines: list[Data], out: Path) -> list[Path]:
-    result = analyse(lines)
-    return [] if result is None else draw(result, out)
-
-
 EXPERIMENT = Experiment(
     name="divergence",
     title="first divergence, and its prediction from margins",
     trials=_trials,
     run=_run,
-    figures=_figures,
-    plots=_plots,
+    figures=figures,
+    plots=draw,
 )

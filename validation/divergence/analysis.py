@@ -1,47 +1,39 @@
 """From trials to figures: observed survival, its prediction, and how well the two agree.
 
-One :class:`Condition` per group and fix. Its observed half comes from held-out streams alone, its
-predicted half from calibration windows alone. Intervals are 95 %; those of the agreement come from a bootstrap over
-held-out streams (one resampling for all fixes of a group, which share their streams and noise) and over calibration
-windows.
+One :class:`Condition` per group and fix. Its observed half comes from held-out streams alone, its predicted half from
+calibration windows alone. Intervals are 95 %; those of the agreement come from a bootstrap over held-out streams (one
+resampling for all fixes of a group, which share their streams and noise) and over calibration windows.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import permutation_test, rankdata
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
 
-from precision_eval.stats import (
-    Interval,
-    MedianSurvival,
-    Survival,
-    holm_adjusted,
-    kaplan_meier,
-    log_rank,
-    median_survival,
-)
+from precision_eval.core.drawing import FAINT, INK, dress, label_line_ends, new_figure, save, style_of
+from precision_eval.stats import Interval, MedianSurvival, Survival, kaplan_meier, median_survival
 from validation.divergence.plan import FIXES
 from validation.divergence.prediction import Prediction, resampled_medians
-from validation.frame import Figure
+from validation.frame import Data, Figure
 
 RESAMPLES = 1000
 _SEED = 5
 MIN_STREAMS = 200
-ALPHA = 0.05
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One fix or reference in one group."""
+    """One fix or reference in one group; `first` is each stream's first differing step, −1 where there is none."""
 
     group: str
     fix: str
@@ -56,7 +48,7 @@ class Condition:
         return self.first >= 0
 
     @property
-    def time(self) -> NDArray[np.float64]:
+    def time(self) -> Floats:
         """Steps after which each stream left, or was last seen on the path."""
         return np.where(self.observed, self.first + 1.0, float(self.steps))
 
@@ -71,129 +63,45 @@ class Condition:
         return median_survival(self.curve)
 
     @cached_property
-    def predicted_median(self) -> float | None:
-        """In steps, from teacher-forced logits alone."""
-        return None if self.prediction is None else self.prediction.median()
-
-    @cached_property
-    def predicted_interval(self) -> tuple[float, float] | None:
-        """Of the predicted median, over calibration windows."""
-        if self.prediction is None or self.predicted_median is None:
+    def predicted(self) -> Interval | None:
+        """Predicted median in steps, from teacher-forced logits alone; its interval is over calibration windows."""
+        median = self.prediction and self.prediction.median()
+        if self.prediction is None or median is None:
             return None
         drawn = resampled_medians(self.prediction, seed=_SEED, resamples=RESAMPLES)
-        return float(np.quantile(drawn, 0.025)), float(np.quantile(drawn, 0.975))
-
-    @property
-    def largest_gap(self) -> float | None:
-        """Largest distance of predicted from observed survival, at whole steps while observed."""
-        if self.prediction is None:
-            return None
-        steps = np.arange(1, self.steps + 1)
-        seen = np.asarray(self.curve.sampled(steps)["fraction"])
-        return float(np.abs(self.prediction.survival(steps) - seen).max())
+        return Interval(float(median), *map(float, np.quantile(drawn, (0.025, 0.975))), 0.95)
 
 
-class Agreement(NamedTuple):
-    """How well predicted medians agree with observed ones, over the fixes whose median was reached."""
-
-    medians: int
-    spearman: Interval
-    permutation_p: float
-    slope: Interval
-    error_factor: Interval
-    greedy_error_factor: float | None
-
-
-class Comparison(NamedTuple):
-    """Log-rank test of two fixes of a group; `p` is Holm's."""
-
-    group: str
-    first: str
-    second: str
-    p: float
-
-
-class Result(NamedTuple):
-    """What the trials say."""
-
-    size: str
-    conditions: list[Condition]
-    comparisons: list[Comparison]
-    agreement: Agreement | None
-
-
-def analyse(trials: Sequence[dict[str, Any]]) -> Result | None:
-    """Return what the trials say; None where no condition is complete enough. The full size has precedence."""
-    for size in ("full", "quick"):
-        conditions = list(_conditions([trial for trial in trials if trial["size"] == size]))
-        if conditions:
-            return Result(size, conditions, _comparisons(conditions), _agreement(conditions))
-    return None
-
-
-def _conditions(trials: Sequence[dict[str, Any]]) -> Iterator[Condition]:
-    chunks: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    hazards: dict[tuple[str, str], dict[str, Any]] = {}
-    for trial in trials:
-        key = (trial["group"], trial["fix"])
-        if trial["kind"] == "hazards":
-            hazards[key] = trial
-        else:
-            chunks[key].append(trial)
-    for key, parts in chunks.items():
-        hazard = hazards.get(key)
-        yield Condition(
+def conditions_of(lines: Sequence[Data]) -> tuple[str, list[Condition]]:
+    """Return the size of the trials that count, full before quick, and its conditions."""
+    size = "full" if any(line["size"] == "full" for line in lines) else "quick"
+    chunks: dict[tuple[str, str], list[Data]] = defaultdict(list)
+    hazards: dict[tuple[str, str], Data] = {}
+    for line in lines:
+        key = (line["group"], line["fix"])
+        if line["size"] == size and line["kind"] == "hazards":
+            hazards[key] = line
+        elif line["size"] == size:
+            chunks[key].append(line)
+    return size, [
+        Condition(
             *key,
             # by seed, so that entry i is the same stream under every fix
             first=np.concatenate([part["first"] for part in sorted(parts, key=lambda part: part["seed"])]),
             steps=min(part["steps"] for part in parts),
-            prediction=None if hazard is None else Prediction(np.asarray(hazard["hazard"])),
-            greedy_flips_per_step=None if hazard is None else hazard["greedy_flips_per_step"],
+            prediction=Prediction(np.asarray(hazards[key]["hazard"])) if key in hazards else None,
+            greedy_flips_per_step=hazards[key]["greedy_flips_per_step"] if key in hazards else None,
         )
+        for key, parts in chunks.items()
+    ]
 
 
-def _comparisons(conditions: Sequence[Condition]) -> list[Comparison]:
-    """All pairs of fixes inside each group over the steps that both were observed, adjusted over all groups."""
-    fixes = [c for c in conditions if c.fix in FIXES]
-    pairs = [pair for pair in itertools.combinations(fixes, 2) if pair[0].group == pair[1].group]
-    p_values = []
-    for pair in pairs:
-        until = min(c.steps for c in pair)
-        (time, seen), (other, other_seen) = ((np.minimum(c.time, until), c.observed & (c.time <= until)) for c in pair)
-        p_values.append(log_rank(time, seen, other, other_seen).p)
-    adjusted = holm_adjusted(p_values) if pairs else []
-    return [Comparison(a.group, a.fix, b.fix, p) for (a, b), p in zip(pairs, adjusted, strict=True)]
-
-
-def _agreement(conditions: Sequence[Condition]) -> Agreement | None:
-    """Agreement over fixes with both medians; None for fewer than three."""
-    used = [c for c in conditions if c.fix in FIXES and c.predicted_median and c.median.median]
-    if len(used) < 3:
-        return None
-    predicted = np.array([c.predicted_median for c in used], float)
-    observed = np.array([c.median.median for c in used], float)
-    drawn = _resampled(used)
-    spearman, slope, error = (
-        _with_interval(statistic, predicted, observed, drawn) for statistic in (_rank_correlation, _slope, _log_error)
-    )
-    greedy = [c.greedy_flips_per_step for c in used]
-    return Agreement(
-        medians=len(used),
-        spearman=spearman,
-        permutation_p=permutation_p(predicted, observed),
-        slope=slope,
-        error_factor=Interval(math.exp(error.estimate), math.exp(error.low), math.exp(error.high), error.confidence),
-        greedy_error_factor=math.exp(_log_error(np.log(2.0) / np.array(greedy), observed)) if all(greedy) else None,
-    )
-
-
-def _resampled(used: Sequence[Condition]) -> NDArray[np.float64]:
+def resampled(used: Sequence[Condition]) -> Floats:
     """Predicted and observed medians of resampled streams, (resamples, 2, n); inf where a median is not reached."""
     rng = np.random.default_rng(_SEED)
     drawn = np.empty((RESAMPLES, 2, len(used)))
-    groups = sorted({c.group for c in used})
     for resample in range(RESAMPLES):
-        for group in groups:
+        for group in sorted({c.group for c in used}):
             members = [i for i, c in enumerate(used) if c.group == group]
             n_streams = min(len(used[i].first) for i in members)  # they are equal once the experiment is complete
             streams = rng.integers(n_streams, size=n_streams)
@@ -208,93 +116,106 @@ def _resampled(used: Sequence[Condition]) -> NDArray[np.float64]:
     return drawn
 
 
-def _with_interval(statistic: Any, predicted: Any, observed: Any, drawn: NDArray[np.float64]) -> Interval:
-    values = [statistic(p[np.isfinite(o)], o[np.isfinite(o)]) for p, o in drawn if np.isfinite(o).sum() >= 3]
-    low, high = np.quantile(values, [0.025, 0.975])
-    return Interval(float(statistic(predicted, observed)), float(low), float(high), 0.95)
+def rank_correlation(predicted: Floats, observed: Floats) -> float:
+    """Spearman's."""
+    return float(spearmanr(predicted, observed).statistic)
 
 
-def _rank_correlation(predicted: ArrayLike, observed: ArrayLike) -> float:
-    return float(np.corrcoef(rankdata(predicted), rankdata(observed))[0, 1])
+def error_factor(predicted: Floats, observed: Floats) -> float:
+    """Mean absolute error of logarithms, as a factor; 1 is right."""
+    return float(np.exp(np.abs(np.log(predicted / observed)).mean()))
 
 
-def _slope(predicted: NDArray[np.float64], observed: NDArray[np.float64]) -> float:
-    return float(np.polyfit(np.log(predicted), np.log(observed), 1)[0])
+def agreement(conditions: Sequence[Condition]) -> dict[str, Interval] | None:
+    """How well medians agree over the fixes that have both; None for fewer than three. *Greedy* is a rival's factor."""
+    used = [c for c in conditions if c.fix in FIXES and c.predicted and c.median.median]
+    if len(used) < 3:
+        return None
+    predicted = np.array([c.predicted.estimate for c in used if c.predicted])
+    observed = np.array([c.median.median for c in used], float)
+    drawn = resampled(used)
+
+    def interval(statistic: Callable[[Floats, Floats], float]) -> Interval:
+        values = [statistic(p[np.isfinite(o)], o[np.isfinite(o)]) for p, o in drawn if np.isfinite(o).sum() >= 3]
+        low, high = map(float, np.quantile(values, (0.025, 0.975)))
+        return Interval(statistic(predicted, observed), low, high, 0.95)
+
+    found = {"spearman": interval(rank_correlation), "error": interval(error_factor)}
+    if all(c.greedy_flips_per_step for c in used):
+        greedy = np.log(2.0) / np.array([c.greedy_flips_per_step for c in used])
+        found["greedy"] = Interval(error_factor(greedy, observed), np.nan, np.nan, 0.95)
+    return found
 
 
-def _log_error(predicted: NDArray[np.float64], observed: NDArray[np.float64]) -> float:
-    return float(np.abs(np.log(predicted / observed)).mean())
-
-
-def permutation_p(predicted: ArrayLike, observed: ArrayLike) -> float:
-    """One-sided p of Spearman's correlation, exact over all orders; the few medians of a design have few."""
-    theirs = rankdata(observed)
-    test = permutation_test(
-        (rankdata(predicted),), lambda ranks, axis: (ranks * theirs).sum(axis), permutation_type="pairings",
-        alternative="greater", vectorized=True, n_resamples=np.inf, batch=10_000,
-    )  # fmt: skip
-    return float(test.pvalue)
-
-
-# ---- figures
-
-
-def figures_of(result: Result) -> list[Figure]:
-    """Every figure of a result."""
-    fixes = [c for c in result.conditions if c.fix in FIXES]
-    fewest = min((len(c.first) for c in fixes), default=0)
-    met = fewest >= MIN_STREAMS if result.size == "full" else None
-    text, target = f"{fewest} ({result.size} size)", f"≥ {MIN_STREAMS} at full size"
-    return [
-        Figure("held-out streams per fix, fewest", text, target, met),
-        *(_median_figure(condition) for condition in result.conditions),
-        *(_agreement_figures(result.agreement) if result.agreement else ()),
-        *_gap_figures(fixes),
-        *(_comparison_figures(result.comparisons) if result.comparisons else ()),
+def figures(lines: Sequence[Data]) -> list[Figure]:
+    """Every figure of the trials; none where no condition is complete enough."""
+    size, conditions = conditions_of(lines)
+    fixes = [c for c in conditions if c.fix in FIXES]
+    if not fixes:
+        return []
+    fewest = min(len(c.first) for c in fixes)
+    met = fewest >= MIN_STREAMS if size == "full" else None
+    rows = [
+        Figure("held-out streams per fix, fewest", f"{fewest} ({size} size)", f"≥ {MIN_STREAMS} at full size", met),
+        *map(_median_figure, conditions),
     ]
+    if found := agreement(conditions):
+        texts = {name: f"{one.estimate:.2f} ({one.low:.2f} to {one.high:.2f})" for name, one in found.items()}
+        greedy = found.get("greedy")
+        rivals = {"flips of the most likely token as hazard": f"{greedy.estimate:.2f}×"} if greedy else {}
+        where = "fix × group, calibration windows against held-out streams"
+        rows += [
+            Figure(f"Spearman's correlation of predicted and observed medians, {where}", texts["spearman"]),
+            Figure("mean absolute error of the predicted median, as a factor (1 is right)", f"{texts['error']}×",
+                   rivals=rivals),
+        ]  # fmt: skip
+    return rows
 
 
 def _median_figure(condition: Condition) -> Figure:
-    median, text = condition.median, f"not reached within {condition.steps:,} steps"
+    median, predicted, text = condition.median, condition.predicted, f"not reached within {condition.steps:,} steps"
     if median.median is not None:
         upper = f"{median.high:,.0f}" if median.high is not None else f"beyond {condition.steps:,}"
         text = f"{median.median:,.0f} ({median.low:,.0f} to {upper})"
     text += f"; {int(condition.observed.sum())} of {len(condition.first)} streams diverged"
-    if condition.predicted_median is not None and condition.predicted_interval is not None:
-        low, high = condition.predicted_interval
-        text += f"; predicted {condition.predicted_median:,.0f} ({low:,.0f} to {high:,.0f})"
+    if predicted is not None:
+        text += f"; predicted {predicted.estimate:,.0f} ({predicted.low:,.0f} to {predicted.high:,.0f})"
     return Figure(f"median step of first divergence, {condition.fix}, {condition.group}", text)
 
 
-def _agreement_figures(agreement: Agreement) -> Iterator[Figure]:
-    spearman, slope, error = (
-        f"{value.estimate:.2f} ({value.low:.2f} to {value.high:.2f})"
-        for value in (agreement.spearman, agreement.slope, agreement.error_factor)
-    )
-    where = f"{agreement.medians} medians (fix × group), calibration windows against held-out streams"
-    yield Figure(
-        f"Spearman's correlation of predicted and observed medians, {where}",
-        f"{spearman}; permutation p = {agreement.permutation_p:.2g}",
-    )
-    yield Figure("calibration slope, log observed median on log predicted (1 is right)", slope)
-    greedy = agreement.greedy_error_factor
-    rivals = {} if greedy is None else {"flips of the most likely token as hazard": f"{greedy:.2f}×"}
-    yield Figure("mean absolute error of the predicted median, as a factor (1 is right)", f"{error}×", rivals=rivals)
+def draw(lines: Sequence[Data], out: Path) -> list[Path]:
+    """Write ``divergence-survival.png``: survival over steps, one panel per group; a dashed line is predicted."""
+    _, conditions = conditions_of(lines)
+    groups = list(dict.fromkeys(c.group for c in conditions))
+    figure = new_figure(9.6, 4.6 * len(groups))
+    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
+    ends = []
+    for axes, group in zip(panels, groups, strict=True):
+        members = [c for c in conditions if c.group == group]
+        ends.append([_draw_condition(axes, condition) for condition in members])
+        axes.set(xscale="log", xlim=(1, max(c.steps for c in members)), ylim=(-0.03, 1.04))
+        axes.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
+        axes.set_xlabel("decode steps after the prompt (20 ms each)", fontsize=9.5, color=INK)
+        axes.set_ylabel("share of streams on the reference's tokens", fontsize=9.5, color=INK)
+        dress(axes, title=f"{group}, {len(members[0].first)} held-out streams; dashed: predicted from teacher forcing")
+    figure.draw_without_rendering()
+    for axes, labels in zip(panels, ends, strict=True):
+        label_line_ends(axes, labels)
+    png, svg = save(figure, out, "divergence-survival")
+    svg.unlink()  # the PNG is what is committed
+    return [png]
 
 
-def _gap_figures(fixes: list[Condition]) -> list[Figure]:
-    gaps = [(gap, f"{c.fix}, {c.group}") for c in fixes if (gap := c.largest_gap) is not None]
-    if not gaps:
-        return []
-    gap, where = max(gaps, key=lambda pair: pair[0])
-    name = "largest distance between predicted and observed survival, over all fixes and steps"
-    return [Figure(name, f"{gap:.3f} ({where})")]
-
-
-def _comparison_figures(comparisons: list[Comparison]) -> Iterator[Figure]:
-    alike = [c for c in comparisons if c.p > ALPHA]
-    names = "; ".join(f"{c.first} and {c.second} ({c.group}, p = {c.p:.2g})" for c in alike)
-    yield Figure(
-        f"pairs of fixes that the log-rank test tells apart, family-wise error {ALPHA:.0%} (Holm)",
-        f"{len(comparisons) - len(alike)} of {len(comparisons)}" + (f"; not: {names}" if names else ""),
-    )
+def _draw_condition(axes: Any, condition: Condition) -> tuple[float, str, str]:
+    """Draw one condition's curves; return where its label belongs."""
+    style = style_of(condition.fix)
+    steps = np.unique(np.geomspace(1, condition.steps, 400).round())
+    points = condition.curve.sampled(steps)
+    axes.step(steps, points["fraction"], where="post", color=style.colour, linewidth=1.7)
+    alive = np.asarray(points["fraction"]) > 0
+    alive[1:] |= alive[:-1]  # up to the last loss; from there on no stream is left to be unsure of
+    band = {"where": alive.tolist(), "step": "post", "color": style.colour, "alpha": 0.15, "lw": 0}
+    axes.fill_between(steps, points["low"], points["high"], **band)
+    if condition.prediction is not None:
+        axes.plot(steps, condition.prediction.survival(steps), "--", color=style.text_colour, linewidth=1.3)
+    return points["fraction"][-1], f"{condition.fix}, {int(condition.observed.sum())} diverged", style.text_colour
