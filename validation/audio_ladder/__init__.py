@@ -46,7 +46,7 @@ COLUMNS = {
 }
 """Metric to its column; those that were not measured are left out."""
 SHOWN = ("mel_mcd_db", "log_spectral_distance_db", "si_sdr_db")
-ON_REQUEST = ("multi_resolution_stft_distance", "maximum_mean_discrepancy")
+ON_REQUEST: tuple[str, ...] = ("multi_resolution_stft_distance", "maximum_mean_discrepancy")
 ON_REQUEST += ("mel_mean_difference_db", "mel_spread_difference_db")
 PITCH = ("f0_error_cents", "voicing_decision_error", "gross_pitch_error", "f0_frame_error")
 NOISE_FLOOR = "noise_floor"

@@ -65,11 +65,11 @@ class Condition:
     @cached_property
     def predicted(self) -> Interval | None:
         """Predicted median in steps, from teacher-forced logits alone; its interval is over calibration windows."""
-        median = self.prediction and self.prediction.median()
+        median = None if self.prediction is None else self.prediction.median()
         if self.prediction is None or median is None:
             return None
-        drawn = resampled_medians(self.prediction, seed=_SEED, resamples=RESAMPLES)
-        return Interval(float(median), *map(float, np.quantile(drawn, (0.025, 0.975))), 0.95)
+        low, high = np.quantile(resampled_medians(self.prediction, seed=_SEED, resamples=RESAMPLES), (0.025, 0.975))
+        return Interval(float(median), float(low), float(high), 0.95)
 
 
 def conditions_of(lines: Sequence[Data]) -> tuple[str, list[Condition]]:

@@ -15,7 +15,7 @@ import torch
 
 from precision_eval.measure.memory import cpu_allocated_peak_bytes
 from precision_eval.run.executor import IsolatedExecutor
-from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.frame import Data, Experiment, Figure, Options, Trial, one_thread
 from validation.memory.calls import FAMILIES, KnownCall, all_keys, build, family_of, with_more
 from validation.memory.rivals import ANY_PROCESS, PRELOAD, RIVALS, rival_bytes
 
@@ -32,13 +32,9 @@ def _trials(options: Options) -> list[Trial]:
 
 
 def _run(trials: Iterator[Trial], options: Options) -> Iterator[Data]:
-    threads = torch.get_num_threads()
-    try:
-        with IsolatedExecutor(preload=PRELOAD) as executor:
-            for key, _, _ in trials:
-                yield {"key": key, **_measured(key, executor)}
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), IsolatedExecutor(preload=PRELOAD) as executor:
+        for key, _, _ in trials:
+            yield {"key": key, **_measured(key, executor)}
 
 
 def _measured(key: str, executor: IsolatedExecutor) -> Data:

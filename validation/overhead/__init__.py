@@ -6,13 +6,10 @@ of the interval is within it, so a machine too noisy to tell does not meet it. M
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from precision_eval.core.drawing import dress, new_figure, save
 from precision_eval.fixes.catalog import FIXES
@@ -43,8 +40,6 @@ def _trials(options: Options) -> list[Trial]:
     trials += [
         _trial(f"rounds {call_s:g}", call_s, budget_s=20.0 if full else 4.0, seed=0) for call_s in _ROUND_CALLS_S
     ]
-    for pair, (case, size) in product(range(8 if full else 2), (_SIZES[0], _SIZES[-1])):
-        trials.append(_trial(f"forked {case}/{size} {pair}", case, size, rounds=300 if full else 60, seed=pair))
     for case, size in chosen:
         trials.append(_trial(f"off {case}/{size}", case, size, budget_s=15.0 if full else 4.0, seed=0))
     for (case, size), fix in product(chosen, _ON_FIXES if full else _ON_FIXES[1:2]):
@@ -68,7 +63,7 @@ def _measured(spec: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Data:
 
 
 def _figures(lines: list[Data]) -> list[Figure]:
-    return [*_harness(lines), *_rounds(lines), *_off(lines), *_forked(lines), *_on(lines), *_same(lines)]
+    return [*_harness(lines), *_rounds(lines), *_off(lines), *_on(lines), *_same(lines)]
 
 
 def _of_kind(lines: Sequence[Data], kind: str) -> dict[str, Data]:
@@ -120,30 +115,6 @@ def _off(lines: Sequence[Data]) -> list[Figure]:
     return [
         _held(name.format(case), line, OFF_TARGET, f"{_interval(line)}, {line['blocks']:.0f} pairs of blocks")
         for case, line in _of_kind(lines, "off").items()
-    ]
-
-
-def pooled(ratios: Sequence[float]) -> Data:
-    """Geometric mean of independent ratios, with Student's 95 % interval."""
-    from precision_eval.stats import student_quantile
-
-    logs = np.log(np.asarray(ratios, dtype=np.float64))
-    mean, reach = float(logs.mean()), math.inf
-    if logs.size > 1:
-        reach = student_quantile(0.05, logs.size - 1) * float(logs.std(ddof=1)) / math.sqrt(logs.size)
-    return {"ratio": math.exp(mean), "low": math.exp(mean - reach), "high": math.exp(mean + reach)}
-
-
-def _forked(lines: Sequence[Data]) -> list[Figure]:
-    groups: dict[str, list[float]] = {}
-    for name, line in _of_kind(lines, "forked").items():
-        groups.setdefault(name.split()[0], []).append(line["ratio"])
-    return [
-        Figure(
-            f"suite imported and used before, now off ÷ plain model, {case}",
-            f"{_interval(pooled(ratios))}, {len(ratios)} pairs of processes",
-        )
-        for case, ratios in groups.items()
     ]
 
 

@@ -8,8 +8,7 @@ Seconds per call; ratios with 95 % intervals, 1 = no overhead. *Trace* is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from precision_eval.stats import PairedRatio, paired_ratio, student_location
 from precision_eval.trace.attention import probing
 from precision_eval.trace.capture import observe
 from precision_eval.trace.observer import profiled
-from validation.overhead.forked import forked_blocks
+from validation.frame import one_thread
 
 Trial = dict[str, Any]
 _MARGIN = 0.001
@@ -50,32 +49,14 @@ def summary(found: PairedRatio) -> dict[str, float]:
     return {name: float(f"{value:.6g}") for name, value in zip(names, values, strict=True)}
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Hold torch at one intra-op thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def steady_call(call_s: float) -> Callable[[], object]:
     """Make a call of about that length: sines into a tensor that is there already."""
     probe = torch.linspace(0.0, 1.0, 1 << 14)
     target = torch.empty_like(probe)
-    fastest_s = min(_elapsed(partial(torch.sin, probe, out=target), 10) for _ in range(20)) / 10
+    fastest_s = min(_bare(partial(torch.sin, probe, out=target), 10)[0] for _ in range(20))
     n = max(1, round(probe.numel() * call_s / fastest_s))
     x = torch.linspace(0.0, 1.0, n)
     return partial(torch.sin, x, out=torch.empty_like(x))
-
-
-def _elapsed(call: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return time.perf_counter() - start
 
 
 def _bare(call: Callable[[], object], calls: int) -> tuple[float, float]:
@@ -87,26 +68,26 @@ def _bare(call: Callable[[], object], calls: int) -> tuple[float, float]:
     return wall_ns * 1e-9 / calls, cpu_ns * 1e-9 / calls
 
 
+@one_thread()
 def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
     """Hold the harness's figure of a call, and the time of its whole block, to a bare loop of the same calls."""
     timer, rng = HostTimer(), np.random.default_rng(seed)
-    with one_thread():
-        call = steady_call(call_s)
-        calls = max(MIN_CALLS, round(BLOCK_S / call_s))
-        times: dict[str, list[float]] = {name: [] for name in ("wall", "cpu", "block", "bare_wall", "bare_cpu")}
-        end = time.perf_counter() + budget_s
-        while time.perf_counter() < end or len(times["wall"]) < 10:
-            for which in rng.permutation(2):
-                if which:
-                    wall_s, cpu_s = _bare(call, calls)
-                    times["bare_wall"].append(wall_s)
-                    times["bare_cpu"].append(cpu_s)
-                    continue
-                start = time.perf_counter()
-                reading = timer(call, calls)
-                times["block"].append((time.perf_counter() - start) / calls)
-                for clock, samples_s in reading.samples_s.items():
-                    times[clock].append(float(samples_s.mean()))
+    call = steady_call(call_s)
+    calls = max(MIN_CALLS, round(BLOCK_S / call_s))
+    times: dict[str, list[float]] = {name: [] for name in ("wall", "cpu", "block", "bare_wall", "bare_cpu")}
+    end = time.perf_counter() + budget_s
+    while time.perf_counter() < end or len(times["wall"]) < 10:
+        for which in rng.permutation(2):
+            if which:
+                wall_s, cpu_s = _bare(call, calls)
+                times["bare_wall"].append(wall_s)
+                times["bare_cpu"].append(cpu_s)
+                continue
+            start = time.perf_counter()
+            reading = timer(call, calls)
+            times["block"].append((time.perf_counter() - start) / calls)
+            for clock, samples_s in reading.samples_s.items():
+                times[clock].append(float(samples_s.mean()))
     bare = {"wall": "bare_wall", "cpu": "bare_cpu", "block": "bare_wall"}
     return {
         name: summary(paired_ratio(times[name], times[base], baseline="bare", margin=_MARGIN, seed=seed))
@@ -114,6 +95,7 @@ def harness_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
     }
 
 
+@one_thread()
 def rounds_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
     """Hold the suite's rounds to a plain prototype's, in turns on one pair of calls.
 
@@ -122,20 +104,19 @@ def rounds_trial(call_s: float, *, budget_s: float, seed: int) -> Trial:
     of rounds; the processor time of a block of empty calls beyond a bare loop of them, as a share of a block.
     """
     rng, calls = np.random.default_rng(seed), max(MIN_CALLS, round(BLOCK_S / call_s))
-    with one_thread():
-        call = Candidate(steady_call(call_s))
-        pair = {"call": call, "copy": own_copy("call", call)}
-        suite, plain = _rounds(pair, calls, seed), [np.empty((0, 2))]
-        spent: dict[str, list[float]] = {"suite": [], "plain": []}
-        end = time.perf_counter() + budget_s
-        while time.perf_counter() < end or len(spent["suite"]) < 4:
-            for which in rng.permutation(["suite", "plain"]):
-                start = time.process_time()
-                if which == "suite":
-                    suite.run_until(0.0, min_rounds=len(suite.order) + _TURN_ROUNDS)
-                else:
-                    plain.append(_plain_rounds(pair["call"].call, pair["copy"].call, calls, rng))
-                spent[which].append((time.process_time() - start) / _TURN_ROUNDS)
+    call = Candidate(steady_call(call_s))
+    pair = {"call": call, "copy": own_copy("call", call)}
+    suite, plain = _rounds(pair, calls, seed), [np.empty((0, 2))]
+    spent: dict[str, list[float]] = {"suite": [], "plain": []}
+    end = time.perf_counter() + budget_s
+    while time.perf_counter() < end or len(spent["suite"]) < 4:
+        for which in rng.permutation(["suite", "plain"]):
+            start = time.process_time()
+            if which == "suite":
+                suite.run_until(0.0, min_rounds=len(suite.order) + _TURN_ROUNDS)
+            else:
+                plain.append(_plain_rounds(pair["call"].call, pair["copy"].call, calls, rng))
+            spent[which].append((time.process_time() - start) / _TURN_ROUNDS)
     times_s = suite.times_s["wall"]
     logs = {
         "suite": np.log(times_s["copy"]) - np.log(times_s["call"]),
@@ -180,40 +161,34 @@ def bookkeeping_s(calls: int, *, rounds: int = 500) -> float:
     return block_s - calls * _bare(nothing.call, calls * rounds)[1]
 
 
-def forked_trial(case: str, size: str, *, rounds: int, seed: int) -> Trial:
-    """Processor time of a model after the suite was used and left, over that of the same model without it."""
-    times_s = forked_blocks(case, size, rounds=rounds, seed=seed)
-    return summary(paired_ratio(times_s["suite"], times_s["plain"], baseline="plain", margin=0.002, seed=seed))
-
-
+@one_thread()
 def off_trial(case: str, size: str, *, budget_s: float, seed: int) -> Trial:
     """Latency of a model called through the suite with every capture off, over the model called by itself."""
-    with one_thread():
-        built = case_by_id(case).build(size, device="cpu", seed=0)
-        model = built.model.float()
-        applied = fix_by_id("full_float32").applied(model)
-        with applied.stored():
-            inputs = applied.prepare(built.inputs)
-            with applied.agreeing():
-                _both(applied, inputs)
-            candidates = {
-                "plain": Candidate(partial(model, *inputs), torch.no_grad),
-                "suite": Candidate(partial(applied, *inputs), applied.agreeing),
-            }
-            return summary(ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)["suite"])
+    built = case_by_id(case).build(size, device="cpu", seed=0)
+    model = built.model.float()
+    applied = fix_by_id("full_float32").applied(model)
+    with applied.stored():
+        inputs = applied.prepare(built.inputs)
+        with applied.agreeing():
+            _both(applied, inputs)
+        candidates = {
+            "plain": Candidate(partial(model, *inputs), torch.no_grad),
+            "suite": Candidate(partial(applied, *inputs), applied.agreeing),
+        }
+        return summary(ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)["suite"])
 
 
+@one_thread()
 def on_trial(case: str, size: str, fix: str, *, budget_s: float, seed: int) -> Trial:
     """Latency of a call with trace, with probe and under torch's profiler, over the call alone."""
-    with one_thread():
-        built = case_by_id(case).build(size, device="cpu", seed=0)
-        applied = fix_by_id(fix).applied(built.model)
-        with applied.stored():
-            inputs = applied.prepare(built.inputs)
-            calls = {"plain": partial(applied, *inputs)}
-            calls |= {name: partial(capture, applied, inputs) for name, capture in CAPTURES.items()}
-            candidates = {name: Candidate(call, applied.agreeing) for name, call in calls.items()}
-            compared = ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)
+    built = case_by_id(case).build(size, device="cpu", seed=0)
+    applied = fix_by_id(fix).applied(built.model)
+    with applied.stored():
+        inputs = applied.prepare(built.inputs)
+        calls = {"plain": partial(applied, *inputs)}
+        calls |= {name: partial(capture, applied, inputs) for name, capture in CAPTURES.items()}
+        candidates = {name: Candidate(call, applied.agreeing) for name, call in calls.items()}
+        compared = ratios(candidates, baseline="plain", budget_s=budget_s, seed=seed)
     return {name: summary(ratio) for name, ratio in compared.items()}
 
 
@@ -235,23 +210,23 @@ CAPTURES: dict[str, Callable[[AppliedFix, tuple[Any, ...]], Any]] = {
 }
 
 
+@one_thread()
 def same_trial(case: str, size: str, fix: str, *, mode: str) -> Trial:
     """Compare outputs with capture on and off, bit by bit."""
-    with one_thread():
-        built = case_by_id(case).build(size, device="cpu", seed=0)
-        with fix_by_id(fix).applied(built.model, mode=mode) as applied:
-            before = _state()
-            inputs = applied.prepare(built.inputs)
-            try:
-                expected = applied(*inputs)
-            except RuntimeError as error:  # the bug that the case is there for
-                return {"passed": False, "error": str(error)[:80]}
-            same = {}
-            for name, capture in CAPTURES.items():
-                if mode == "eager" or name in ("trace", "profiler"):
-                    captured = capture(applied, inputs)
-                    same[name] = bits_equal(captured, expected) and bits_equal(applied(*inputs), expected)
-            return {"passed": True, "same": same, "left": left_behind(before)}
+    built = case_by_id(case).build(size, device="cpu", seed=0)
+    with fix_by_id(fix).applied(built.model, mode=mode) as applied:
+        before = _state()
+        inputs = applied.prepare(built.inputs)
+        try:
+            expected = applied(*inputs)
+        except RuntimeError as error:  # the bug that the case is there for
+            return {"passed": False, "error": str(error)[:80]}
+        same = {}
+        for name, capture in CAPTURES.items():
+            if mode == "eager" or name in ("trace", "profiler"):
+                captured = capture(applied, inputs)
+                same[name] = bits_equal(captured, expected) and bits_equal(applied(*inputs), expected)
+        return {"passed": True, "same": same, "left": left_behind(before)}
 
 
 def bits_equal(first: Any, second: Any) -> bool:
