@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.special  # noqa: F401 - here, as a first comparison would import it within its budget
 
 from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
-from precision_eval.measure.blocks import BLOCK_S, Candidate, Rounds, block_sizes, judged_clock
+from precision_eval.measure.blocks import BLOCK_S, SIZING_S, Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.candidates import check_candidate, check_resolvable, own_copy
 from precision_eval.measure.timers import CPU_PER_CALL_UP_TO, Cache, HostTimer, Timer, graph_replay, timer_for
 from precision_eval.stats import (
@@ -47,6 +48,7 @@ Candidates = Mapping[str, Callable[[], object] | Candidate]
 
 _NOISE_FLOOR = "\0null"  # cannot collide with a candidate's name
 _PREEMPTED_DOUBT = 0.2
+_SIZING_SHARE = 0.01
 _FIRST_PART = 0.1
 _MOST_FOR_ANALYSIS = 0.5
 _PADDING_BYTES = 1 << 16
@@ -209,7 +211,10 @@ def _compare_here(
     named = _ready(named, timer, rules)
     threads = _threads() if rules.threads is None else rules.threads
     rules = replace(rules, threads=threads, judged=tuple(name for name in named if name != baseline))
-    rounds = sized_rounds(named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed)
+    sizing_s = min(SIZING_S, _SIZING_SHARE * budget_s)
+    rounds = sized_rounds(
+        named, timer, baseline=rules.baseline, block_s=rules.block_s, seed=rules.seed, sizing_s=sizing_s
+    )
     looks = LOOKS if rules.stop_early else (1.0,)
     look = _measure(rounds, rules, looks, end_s=end_s)
     return _results(rounds, rules, rules.errors(look, looks), budget_s=budget_s)
@@ -235,10 +240,16 @@ def _ready(named: dict[str, Candidate], timer: Timer, rules: _Rules) -> dict[str
 
 
 def sized_rounds(
-    named: Mapping[str, Candidate], timer: Timer, *, baseline: str, seed: int, block_s: float = BLOCK_S
+    named: Mapping[str, Candidate],
+    timer: Timer,
+    *,
+    baseline: str,
+    seed: int,
+    block_s: float = BLOCK_S,
+    sizing_s: float = SIZING_S,
 ) -> Rounds:
     """Size the blocks, and read the processor time per call only where every block is short."""
-    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s)
+    calls = block_sizes(named, timer, baseline=baseline, block_s=block_s, sizing_s=sizing_s)
     if isinstance(timer, HostTimer) and max(calls.values()) > CPU_PER_CALL_UP_TO:
         timer = HostTimer(timer.clocks, cpu_per_call=False)  # alike for all: reading a clock disturbs the caches
     return Rounds(named, timer, calls, seed)
@@ -276,7 +287,6 @@ def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: 
     The statistics at the end take time too, in proportion to the rounds: they are timed on the first part of the
     rounds, and as much is kept free.
     """
-    student_quantile(0.5, 1.0)  # imports scipy, which is not part of what is timed
     left_s = end_s - time.perf_counter()
     rounds.run_until(_FIRST_PART * left_s, min_rounds=rules.min_rounds)
     part = min(1.0, max(_FIRST_PART, rounds.elapsed_s / left_s)) if left_s > 0.0 else 1.0
@@ -290,9 +300,10 @@ def _measure(rounds: Rounds, rules: _Rules, looks: tuple[float, ...], *, end_s: 
 
 
 def _analysis_s(rounds: Rounds, rules: _Rules) -> float:
-    """Time the statistics of one candidate on the rounds that there are; return the seconds for all."""
-    start_s = time.perf_counter()
-    _result(rounds, rules, (rules.error_rate, EQUIVALENCE_ALPHA), rules.judged[0], ())
+    """Time the statistics of one candidate on the rounds that there are, once warm; return the seconds for all."""
+    for _ in range(2):
+        start_s = time.perf_counter()
+        _result(rounds, rules, (rules.error_rate, EQUIVALENCE_ALPHA), rules.judged[0], ())
     return (time.perf_counter() - start_s) * len(rules.judged)
 
 

@@ -14,7 +14,7 @@ from precision_eval.core.errors import CandidateError, ParameterError
 from precision_eval.measure import blocks, latency
 from precision_eval.measure.blocks import Candidate, Rounds, block_sizes, judged_clock
 from precision_eval.measure.latency import compare_latency
-from precision_eval.measure.timers import HostTimer, RawBlock, Reading, blocks_of
+from precision_eval.measure.timers import COUNTED_EVERY, Counts, HostTimer, RawBlock, Reading, blocks_of
 
 
 class FakeTimer:
@@ -159,7 +159,7 @@ class FakeClock:
 
 class TestBookkeeping:
     def test_blocks_are_evaluated_a_slice_at_a_time(self, monkeypatch):
-        """On a clock that only the calls move, 0.1 s of calls are run without anything between them."""
+        """On a clock that only the calls move, half a second is run without anything between the blocks."""
         clock, evaluated = FakeClock(monkeypatch), []
         named = {"a": clock.candidate(1e-4), "b": clock.candidate(1e-4)}
         monkeypatch.setattr(blocks, "blocks_of", lambda raw: evaluated.append(len(raw)) or blocks_of(raw))
@@ -167,7 +167,14 @@ class TestBookkeeping:
         made.run_until(1.0)
         assert len(made.order) == len(made.times_s["fake"]["a"]) == len(made.waited["b"]) == 1000
         assert sum(evaluated) == 2000
-        assert len(evaluated) <= 22  # 2 candidates × 10 slices, one more where a sum of floats falls short
+        assert len(evaluated) <= 6  # 2 candidates × 2 slices, one more where a sum of floats falls short
+
+    @pytest.mark.parametrize(("cpu_per_call", "counted"), [(True, 40), (False, 40 / COUNTED_EVERY)])
+    def test_rounds_of_many_short_calls_are_counted_now_and_then(self, cpu_per_call, counted):
+        made = Rounds({"a": Candidate(lambda: 1.0)}, HostTimer(cpu_per_call=cpu_per_call), {"a": 3}, seed=0)
+        made.run_until(0.0, min_rounds=40)
+        assert len(made.times_s["cpu"]["a"]) == 40
+        assert len(made.page_faults["a"]) == len(made.preempted["a"]) == counted
 
     def test_order_does_not_depend_on_the_slices(self, monkeypatch):
         clock = FakeClock(monkeypatch)
@@ -192,18 +199,19 @@ class TestBookkeeping:
             (gc.enable if was_enabled else gc.disable)()
 
     def test_the_host_evaluates_many_blocks_as_one_by_one(self):
-        """Hand-made counters: medians 3 and 6 ns, one block preempted, one that waited, half on other threads."""
+        """Hand-made counters: one block preempted, one that waited and was half on other threads, one not counted."""
 
         def usage(waits, preemptions, faults=0):
             return SimpleNamespace(ru_nvcsw=waits, ru_nivcsw=preemptions, ru_minflt=faults)
 
         raw = [
-            RawBlock([1, 3, 90], None, 30, 30, usage(0, 0), usage(0, 2)),
-            RawBlock([6, 5, 7], None, 60, 30, usage(4, 7, 10), usage(5, 7, 16)),
+            RawBlock([1, 3, 90], None, 30, Counts(30, usage(0, 0), usage(0, 2))),
+            RawBlock([9, 9, 9], None, 90, None),
+            RawBlock([6, 5, 7], None, 60, Counts(30, usage(4, 7, 10), usage(5, 7, 16))),
         ]
         made = HostTimer().blocks(raw)
-        assert made.times_s["wall"] == pytest.approx([3e-9, 6e-9])
-        assert made.times_s["cpu"] == pytest.approx([10e-9, 20e-9])
+        assert made.times_s["wall"] == pytest.approx([3e-9, 9e-9, 6e-9])
+        assert made.times_s["cpu"] == pytest.approx([10e-9, 30e-9, 20e-9])
         assert made.preemptions.tolist() == [2, 0]
         assert made.waits.tolist() == [0, 1]
         assert made.other_threads.tolist() == [0.0, 0.5]
@@ -317,8 +325,8 @@ def test_null_that_is_off_is_a_doubt():
 
 def test_error_rate_is_shared_by_the_candidates():
     wide = {f"c{index}": 5e-3 for index in range(20)}
-    one = compare(FakeTimer(noise=0.01), base=5e-3, c0=5e-3)["c0"]
-    many = compare(FakeTimer(noise=0.01), base=5e-3, **wide)["c0"]
+    one = compare(FakeTimer(noise=0.01), base=5e-3, c0=5e-3, min_rounds=100)["c0"]
+    many = compare(FakeTimer(noise=0.01), base=5e-3, **wide, min_rounds=100)["c0"]
 
     def widening(found):
         return math.log(found.verdict_high / found.verdict_low) / math.log(found.ratio_high / found.ratio_low)
