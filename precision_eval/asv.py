@@ -7,8 +7,10 @@ too, so that its results say which torch ran.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, ClassVar
 
 from precision_eval.core.errors import PrecisionEvalError
@@ -40,7 +42,8 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
     Parameters
     ----------
     factory : str
-        Where a factory of ``(model, inputs)`` is written, ``package.module:function`` or ``file.py:function``.
+        Where a factory of ``(model, inputs)`` is written, ``package.module:function``. A module is found beside
+        ``asv.conf.json`` too, above the suite that calls this.
     fixes : sequence of str
         Ids of shipped fixes, and where own ones are written.
 
@@ -55,6 +58,7 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
     >>> benchmarks_for("mypackage.loading:factory", fixes=["float16"]).params
     [['float16']]
     """
+    _find_beside_configuration(sys._getframe(1).f_globals.get("__file__"))
 
     class OwnBenchmarks:
         params: ClassVar[list[list[str]]] = [list(fixes)]
@@ -103,6 +107,14 @@ def benchmarks_for(factory: str, fixes: Sequence[str] = ("full_float32", "float1
         track_stored_bytes.unit = "bytes"  # type: ignore[attr-defined]
 
     return _named(OwnBenchmarks, factory)
+
+
+def _find_beside_configuration(suite: str | None) -> None:
+    """Let imports find the folder of a suite's ``asv.conf.json``, after all else: asv runs in a folder of its own."""
+    for folder in Path(suite).resolve().parents if suite else ():
+        if (folder / "asv.conf.json").is_file() and str(folder) not in sys.path:
+            sys.path.append(str(folder))
+            return
 
 
 def _named(suite: type, factory: str) -> type:

@@ -58,6 +58,46 @@ class Precision:
         self._keep(costs)
         return costs
 
+    def assert_drift(
+        self,
+        factory: str | Callable[[], Any],
+        *,
+        below: float,
+        fix: str | Callable[[Any], Any] = "as_shipped",
+        seed: int = 0,
+    ) -> Costs:
+        """Fail the test where a model raises under a fix, is not finite, or drifts from float64 as far as a bound.
+
+        Parameters
+        ----------
+        factory : callable or str
+            Of ``(model, inputs)`` or of an ``OwnCase``, or where one is written.
+        below : float
+            Bound of the relative error of one call to float64.
+        fix : str or callable
+            Id of a shipped fix, or a change of one's own, as in :meth:`compare`.
+        seed : int
+            Of what the factory draws.
+
+        Returns
+        -------
+        Costs
+        """
+        from precision_eval import Fix, compare, fixed
+        from precision_eval.cases.own import own_case
+        from precision_eval.core.targets import name_of
+
+        own, name = own_case(factory, seed=seed), name_of(fix)
+        model = own.module()
+        call = fixed(model, fix if isinstance(fix, str) else Fix(id=name, change=fix))
+        costs = compare({name: call}, *own.arguments(seed), baseline=name, reference=model, latency=False, memory=False)
+        self._keep(costs)
+        cost = costs[name]
+        assert cost.status == "passed", f"under {name} the model {cost.status.replace('_', ' ')}: {cost.reason}"
+        assert cost.drift is not None, f"under {name} there is no drift: {'; '.join(costs.doubts) or 'no reference'}"
+        assert cost.drift < below, f"under {name} the drift is {cost.drift:.3g}; expected below {below:g}"
+        return costs
+
     def assert_no_worse(
         self, after: Any, *inputs: Any, than: Any, slower: float = 0.05, drift: float = 0.1, budget_s: float = 1.0
     ) -> Costs:
@@ -112,5 +152,5 @@ class Precision:
 
 @pytest.fixture
 def precision(request: pytest.FixtureRequest) -> Precision:
-    """Measure what fixes cost a model: ``precision.compare(model, x)``, ``precision.assert_no_worse(...)``."""
+    """Measure what fixes cost a model: ``precision.compare(model, x)``, ``precision.assert_drift(...)``."""
     return Precision(request)

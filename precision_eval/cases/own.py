@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from precision_eval.cases.base import DECODING_MEASURES, SOUND_MEASURES, SYSTEM_MEASURES, BuiltCase, Case
 from precision_eval.core.errors import ParameterError, unknown_name
 from precision_eval.core.files import check_own_folder, written_whole
-from precision_eval.core.targets import RUN_DIR, called, first_line, loaded, source_digest
+from precision_eval.core.targets import RUN_DIR, called, first_line, loaded, name_of, source_digest
 
 if TYPE_CHECKING:
     import torch
@@ -138,14 +138,16 @@ def _calling(model: nn.Module, call: Callable[..., Any]) -> nn.Module:
     return Calling(model)
 
 
-def own_case(target: str, *, seed: int = 0) -> OwnCase:
-    """Call a factory with set seeds and check what it returns."""
+def own_case(target: str | Callable[[], Any], *, seed: int = 0) -> OwnCase:
+    """Call a factory, given itself or by its place, with set seeds and check what it returns."""
     import numpy as np
     import torch
 
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the global one is what factories use
     random.seed(seed)
+    if not isinstance(target, str):
+        return checked(name_of(target), called(target))
     if target.startswith(LIVE):
         content = (Path(os.environ[RUN_DIR]) / f"{target.removeprefix(LIVE)}.pickle").read_bytes()
         try:

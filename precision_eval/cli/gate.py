@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +38,8 @@ undecided, missing, unlike or torn, or because nothing that is required was judg
 
 [cyan]precision-eval gate --base main --head . --case my_case.py:factory --candidate mine.py:fix[/cyan]  the folder as
 it stands, and your own fix
+
+[cyan]precision-eval gate --github --case my_case.py:factory[/cyan]  in a workflow [cyan]on: pull_request[/cyan]
 
 [cyan]precision-eval gate runs/main runs/change --markdown summary.md[/cyan]  two run folders
 
@@ -74,6 +79,15 @@ Require = Annotated[
         "repeat or separate by commas.",
     ),
 ]
+GitHub = Annotated[
+    bool,
+    typer.Option(
+        "--github",
+        help="In a workflow of a pull request: the base is its base, the summary goes to the job's page and into a "
+        "comment (by gh, with GH_TOKEN), and where it could not tell it warns and ends with 0.",
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="With --github: where it could not tell it ends with 4.")]
 
 
 def gate(
@@ -99,12 +113,15 @@ def gate(
     margin_memory: MarginMemory = "1%",
     require: Require = ["latency"],  # noqa: B006
     markdown: Annotated[Path | None, typer.Option(help="Also write the summary to this file.")] = None,
+    github: GitHub = False,
+    strict: Strict = False,
     as_json: options.Json = False,
 ) -> None:
     """Gate a change."""
     from precision_eval.results.gate import compare_sides, open_sides, to_json
     from precision_eval.results.gate import markdown as markdown_of
 
+    base = _base_on_github(base, stored_base) if github else base
     margins = _margins(margin_latency, margin_drift, margin_memory, margin_anchor, paired=base is not None)
     required = tuple(kind for kind in split(require) if kind != "none")
     if base is not None:
@@ -122,7 +139,45 @@ def gate(
     if markdown is not None:
         _write(markdown, summary)
     sys.stdout.write(to_json(outcome) if as_json else summary)
-    raise typer.Exit(EXIT_CODES[outcome.outcome])
+    code = EXIT_CODES[outcome.outcome]
+    if github:
+        _tell_github(summary)
+        if code == EXIT_COULD_NOT_TELL and not strict:
+            _warn_on_github(summary.partition("\n")[0].strip("*"))
+            code = EXIT_DONE
+    raise typer.Exit(code)
+
+
+def _base_on_github(base: str | None, stored: str | None) -> str | None:
+    """Return the base of the pull request that a workflow runs for, unless sides are named."""
+    branch = os.environ.get("GITHUB_BASE_REF")
+    if base is None and stored is None and not branch:
+        raise ParameterError(
+            "--github found no pull request, GITHUB_BASE_REF is not set; run it in a workflow `on: pull_request`, or "
+            "give --base"
+        )
+    return f"origin/{branch}" if base is None and stored is None else base
+
+
+def _tell_github(summary: str) -> None:
+    """Write the summary to the job's page and into a comment of the pull request; a fork's token may not comment."""
+    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(page).open("a", encoding="utf-8") as file:
+            file.write(summary)
+    number = re.fullmatch(r"refs/pull/(\d+)/merge", os.environ.get("GITHUB_REF", ""))
+    if number is None:
+        return
+    command = ["gh", "pr", "comment", number[1], "--edit-last", "--create-if-none", "--body-file", "-"]
+    try:
+        subprocess.run(command, input=summary, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        _warn_on_github(f"the comment could not be written: {' '.join(str(reason).split())}")
+
+
+def _warn_on_github(text: str) -> None:
+    """Write what the page of the pull request shows as a warning."""
+    print(f"::warning title=precision-eval gate::{text}", file=sys.stderr)
 
 
 def _check_paired(stored: str | None, case: list[str] | None) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from precision_eval.cli import options
-from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_TERMINATED, split
+from precision_eval.cli.application import EXIT_INTERRUPTED, EXIT_SUITE_FAILED, EXIT_TERMINATED, split
 from precision_eval.cli.report import Printing
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.targets import RUN_DIR, is_target, plugins
@@ -221,7 +221,22 @@ def run(
         sdpa_backends=split(sdpa_backend),
     )
     execution = Execution(out=out, workers=workers, timeout_s=timeout, printing=printing, candidates=split(candidate))
-    run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value)
+    _check_own_failures(run_selection(selection, execution, tier=tier, checkpoint_dtype=checkpoint_dtype.value))
+
+
+def _check_own_failures(settled: tuple[Record, ...]) -> None:
+    """End with the suite's own code where it failed to measure something: that says nothing about a fix."""
+    from precision_eval.core.cells import SUITE_FAILED
+
+    lost = [record for record in settled if (record.reason or "").startswith(SUITE_FAILED)]
+    if lost:
+        first = (lost[0].reason or "").removeprefix(SUITE_FAILED)
+        typer.echo(
+            f"precision-eval: {len(lost)} of {len(settled)} measurements failed in the suite itself, the first "
+            f"{lost[0].cell}: {first}; all others stand; please report it",
+            err=True,
+        )
+        raise typer.Exit(EXIT_SUITE_FAILED)
 
 
 def _tier(*, quick: bool, thorough: bool) -> Tier:
@@ -238,7 +253,7 @@ def _measures_of(tier: Tier) -> tuple[str, ...]:
 
 def run_selection(
     selection: Selection, execution: Execution, *, tier: Tier = DEFAULT, checkpoint_dtype: str = "float32"
-) -> None:
+) -> tuple[Record, ...]:
     """Run a selection to its report; Ctrl-C and SIGTERM end it in order, with what was measured kept."""
     from precision_eval.core.files import check_own_folder
     from precision_eval.core.records import RecordFile
@@ -261,7 +276,7 @@ def run_selection(
             plan_on = partial(plan_of, selection, tier, checkpoint_dtype, own=own)
             draft = plan_on(selection.device)  # bad names end here, before anything is started
             with records.claimed():
-                _run_to_report(draft, plan_on, execution, records, console)
+                return _run_to_report(draft, plan_on, execution, records, console)
     except KeyboardInterrupt as stop:
         _tell_how_to_resume(records, console)
         raise typer.Exit(EXIT_TERMINATED if isinstance(stop, _Terminated) else EXIT_INTERRUPTED) from None
@@ -447,7 +462,7 @@ def _sizes(default_sizes: tuple[str, ...], tier: Tier) -> tuple[str, ...]:
 
 def _run_to_report(
     draft: Plan, plan_on: Callable[[str], Plan], execution: Execution, records: RecordFile, console: Console
-) -> None:
+) -> tuple[Record, ...]:
     """Measure what is missing, then write the report."""
     from precision_eval.cli.report import write_reports
     from precision_eval.core.files import remove_unfinished
@@ -469,6 +484,7 @@ def _run_to_report(
     remove_unfinished(execution.out)
     if settled:
         write_reports(execution.out, execution.printing, measured_s=round(time.monotonic() - began, 1))
+    return settled
 
 
 def _measure(

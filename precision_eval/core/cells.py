@@ -10,6 +10,7 @@ change the computation and not what it is stored in: the reference, the noise fl
 from __future__ import annotations
 
 import errno
+import linecache
 import os
 import sysconfig
 import traceback
@@ -21,9 +22,13 @@ from typing import Any
 from precision_eval.core.errors import CandidateError, PrecisionEvalError, UnsupportedError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_LIBRARIES = tuple(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib"))
 
 WARNED = "warned before: "
 """Begins a note on an error that holds a warning which torch gave before it."""
+
+SUITE_FAILED = "the suite failed, not the fix: "
+"""Begins the reason of an outcome that is this package's own failure."""
 
 _NO_KERNEL = ("No viable backend for scaled_dot_product_attention", "No available kernel")
 
@@ -124,7 +129,7 @@ def failure_of(fix: str, error: BaseException) -> Outcome:
     if is_out_of_memory(error):
         return failed(fix, "out_of_memory", f"{type(error).__name__}: {_first_lines(error)}")
     if _is_fault_of_the_suite(error):
-        return failed(fix, "crashed", f"the suite failed, not the fix: {type(error).__name__}: {_first_lines(error)}")
+        return failed(fix, "crashed", f"{SUITE_FAILED}{type(error).__name__}: {_first_lines(error)}")
     return failed(fix, "raised", f"{type(error).__name__}: {_first_lines(error)}")
 
 
@@ -153,13 +158,31 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _is_fault_of_the_suite(error: BaseException) -> bool:
     """Tell this package's own errors and slips, and those of the disk, from what a model raises."""
-    if isinstance(error, PrecisionEvalError | OSError) or any(text in str(error) for text in _DISK_MESSAGES):
+    if isinstance(error, PrecisionEvalError) or any(text in str(error) for text in _DISK_MESSAGES):
         return True
-    if not isinstance(error, ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError):
-        return False
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and Path(frames[-1].filename).is_relative_to(_PACKAGE)
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if isinstance(error, OSError):  # a library only says what somebody's call of it has met
+        frames = [frame for frame in frames if not _is_library(Path(frame.filename))]
+        return not frames or _is_own(frames[-1])
+    slips = ImportError | AttributeError | NameError | LookupError | TypeError | AssertionError
+    return isinstance(error, slips) and bool(frames) and _is_own(frames[-1])
 
+
+def _is_library(file: Path) -> bool:
+    """Whether a file is an installed one, and not of this package."""
+    return not file.is_relative_to(_PACKAGE) and any(file.is_relative_to(folder) for folder in _LIBRARIES)
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    """Whether code of this package raised, and not what it calls on a model's behalf, which may have no frame."""
+    if not Path(frame.filename).is_relative_to(_PACKAGE):
+        return False
+    line = linecache.getline(frame.filename, frame.lineno or 0)
+    return not line[frame.colno or 0 :].startswith(_HANDED_ON)
+
+
+_HANDED_ON = ("original(", "func(", "model(", "self.model(", "self._run(")
+"""How this package's wrappers write the call of what they stand around: a model, or an operation of torch."""
 
 _DISK_MESSAGES = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """What a compiler or a library, which turns errors into its own, repeats of the system's message."""

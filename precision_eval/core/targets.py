@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -62,9 +63,10 @@ def loaded(target: str, *, kind: str = "factory") -> Any:
     return value
 
 
-def called(target: str) -> Any:
-    """Import a factory and return what it makes."""
-    factory = loaded(target)
+def called(target: str | Callable[[], Any]) -> Any:
+    """Import a factory, unless it is given itself, and return what it makes."""
+    factory = loaded(target) if isinstance(target, str) else target
+    target = name_of(target)
     if not callable(factory):
         raise ParameterError(
             f"{target} is a {type(factory).__name__}; expected a callable that returns model and inputs"
@@ -82,6 +84,11 @@ def called(target: str) -> Any:
         ) from error
     except Exception as error:
         raise ParameterError(f"the factory {target} raises {type(error).__name__}: {first_line(error)}") from error
+
+
+def name_of(target: Any) -> str:
+    """Return what messages call a factory or fix that is given by its place, or itself."""
+    return target if isinstance(target, str) else getattr(target, "__name__", type(target).__name__)
 
 
 def first_line(error: BaseException) -> str:

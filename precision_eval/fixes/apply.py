@@ -128,12 +128,16 @@ def _upstream(model: nn.Module) -> AbstractContextManager[None]:
     return cast(AbstractContextManager[None], hold(model))
 
 
-@contextmanager
-def changed(model: nn.Module, fix: FixChoices) -> Iterator[nn.Module]:
-    """Yield a copy of a model with a fix's own change made; the model itself where it makes none."""
+Context = AbstractContextManager[Any]
+
+
+def changed(model: nn.Module, fix: FixChoices) -> tuple[nn.Module, Context | None]:
+    """Return a copy of a model with a fix's own change made, and the context that the change asks calls to be made in.
+
+    Where the fix makes none, the model itself is returned.
+    """
     if fix.change is None:
-        yield model
-        return
+        return model, None
     held = copy.deepcopy(model)
     try:
         result = fix.change(held.model if isinstance(held, Packed) else held)
@@ -151,8 +155,13 @@ def changed(model: nn.Module, fix: FixChoices) -> Iterator[nn.Module]:
             held.model = result
         else:
             held = result
-    with result if isinstance(result, AbstractContextManager) else nullcontext():
-        yield held
+    return held, result if isinstance(result, AbstractContextManager) else None
+
+
+def _entered_anew(context: Context | None) -> Context:
+    """Return a context to enter once more: one that a generator makes can be entered only once."""
+    recreate = getattr(context, "_recreate_cm", None)  # what contextlib itself uses where one is a decorator
+    return nullcontext() if context is None else recreate() if recreate else context
 
 
 class AppliedFix:
@@ -171,6 +180,7 @@ class AppliedFix:
         self.dtype: torch.dtype | None = getattr(torch, fix.storage, None)
         self._stored = False
         self._entered: ExitStack | None = None
+        self._context: Context | None = None  # of a change of one's own; in force around calls only
         self._put_on(model)
 
     def _put_on(self, model: nn.Module) -> None:
@@ -246,24 +256,30 @@ class AppliedFix:
             raise FixStateError(f"'{self.fix.id}' already holds this model's storage; leave that block first")
         self._stored, given = True, self.model
         try:
-            with self.holding(given) as held:
+            with self._holding(given) as (held, self._context):
                 if held is not given:
                     self._put_on(held)
                 yield self
         finally:
-            self._stored = False
+            self._stored, self._context = False, None
             if self.model is not given:
                 self._put_on(given)
 
     @contextmanager
     def holding(self, model: nn.Module) -> Iterator[nn.Module]:
         """Hold a model as the fix stores it; yields a changed copy where the fix is a change of one's own."""
+        with self._holding(model) as (held, context), context or nullcontext():
+            yield held
+
+    @contextmanager
+    def _holding(self, model: nn.Module) -> Iterator[tuple[nn.Module, Context | None]]:
         if self.fix.storage == "per_case":
             with _upstream(model):
-                yield model
+                yield model, None
             return
-        with changed(model, self.fix) as held, stored_as(held, self.dtype):
-            yield held
+        held, context = changed(model, self.fix)
+        with stored_as(held, self.dtype):
+            yield held, context
 
     @contextmanager
     def agreeing(self) -> Iterator[AppliedFix]:
@@ -274,7 +290,8 @@ class AppliedFix:
         try:
             unfused = no_fused_encoder() if self._casts else nullcontext()
             restored = _autocast_restored(_device_type(self.model)) if self.mode == "compiled" else nullcontext()
-            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime():
+            own = _entered_anew(self._context)
+            with torch.no_grad(), restored, unfused, swapped(self._swaps), self._runtime(), own:
                 yield self
         finally:
             _agreeing.clear()

@@ -186,18 +186,12 @@ def _tried(case: BuiltCase, fix: Fix, *, seed: int = 0, calls: int = 1) -> CallO
 
 def _check_change(target: str, model: nn.Module, fix: Fix) -> None:
     """Refuse a candidate after which a model that has the same outputs is also built and stored as before."""
-    with changed(model, fix) as held:
-        if _fingerprint(held) == _fingerprint(model) and not _holds_something(fix, model):
-            raise ParameterError(
-                f"the candidate {target} changes nothing: the model's parts, tensors and output are as without it; "
-                "expected that it changes the model, returns another one, or returns a context manager"
-            )
-
-
-def _holds_something(fix: Fix, model: nn.Module) -> bool:
-    assert fix.change is not None
-    made = fix.change(copy.deepcopy(getattr(model, "model", model)))
-    return made is not None and not isinstance(made, nn.Module)
+    held, context = changed(model, fix)
+    if context is None and _fingerprint(held) == _fingerprint(model):
+        raise ParameterError(
+            f"the candidate {target} changes nothing: the model's parts, tensors and output are as without it; "
+            "expected that it changes the model, returns another one, or returns a context manager"
+        )
 
 
 def _fingerprint(model: nn.Module) -> list[Any]:

@@ -7,6 +7,7 @@ what it went by and claims no measured difference unless there is one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from precision_eval.core.formatting import (
     MISSING,
@@ -57,6 +58,12 @@ def not_measured_here(group: Group) -> str:
         f"{join(fixes)}, which {plural(len(fixes), 'cures', 'cure')} it {mode}" for mode, fixes in group.cured_elsewhere
     ]
     return f"; not measured {group.mode}: {'; '.join(parts)}" if parts else ""
+
+
+def untried_modes(groups: Iterable[Group]) -> str:
+    """Say how fixes that cure in another mode are measured in the groups' own; empty where none is known."""
+    pairs = dict.fromkeys((mode, group.mode) for group in groups for mode, _ in group.cured_elsewhere)
+    return "".join(f"; the fixes that cure {mode} were not measured {own}: --mode {mode},{own}" for mode, own in pairs)
 
 
 def facts(group: Group, fix: str) -> str:
@@ -134,8 +141,9 @@ def overview(answer: Answer) -> list[str]:
 
 def rest_lines(answer: Answer) -> list[str]:
     """Return the groups that nothing cures, and those that lack a measure."""
-    raising = [_short(choice.group) for choice in answer.choices if not choice.group.curing]
-    lines = [f"nothing measured cures: {'; '.join(raising)}"] if raising else []
+    raising = [choice.group for choice in answer.choices if not choice.group.curing]
+    names = "; ".join(map(_short, raising))
+    lines = [f"nothing measured cures: {names}{untried_modes(raising)}"] if raising else []
     if answer.unanswered:
         (first, lacks), count = answer.unanswered[0], len(answer.unanswered)
         groups = f"{count} groups, the first {_short(first)}" if count > 1 else _short(first)

@@ -22,6 +22,7 @@ from precision_eval.core.formatting import (
     status_text,
 )
 from precision_eval.core.table import Strong, Table, without_empty_columns
+from precision_eval.report.choice_text import untried_modes
 from precision_eval.report.tables import confidence_text
 from precision_eval.results.choose import Choice, MissingMeasureError, choose_from
 from precision_eval.results.messages import short_reason
@@ -180,10 +181,10 @@ def undecided_line(summaries: tuple[GroupSummary, ...]) -> str:
 
 
 def not_cured_line(summaries: tuple[GroupSummary, ...]) -> str:
-    """Name the groups in which nothing cures; empty where there is none."""
+    """Name the groups in which nothing cures, and the mode in which something does; empty where there is none."""
     groups = [summary.group for summary in summaries if not summary.group.curing and not summary.group.fault]
     names = list(dict.fromkeys(f"{group.case} {group.mode}" for group in groups))
-    return f"Nothing measured cures {join(names)}." if names else ""
+    return f"Nothing measured cures {join(names)}{untried_modes(groups)}." if names else ""
 
 
 def failure_lines(summaries: tuple[GroupSummary, ...]) -> Iterator[str]:

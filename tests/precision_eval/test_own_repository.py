@@ -3,9 +3,11 @@
 import importlib.metadata
 import os
 import re
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import own_files
@@ -19,6 +21,7 @@ from precision_eval.core.records import RecordFile
 from precision_eval.core.targets import called, target_of
 from precision_eval.measure.admission import admitted_candidate, admitted_case
 from precision_eval.measure.registry import all_measures
+from precision_eval.pytest_plugin import Precision
 from precision_eval.report.html import write_html
 from precision_eval.run.plan import Selection, make_plan
 from precision_eval.run.runner import run_plan
@@ -53,7 +56,7 @@ def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
     case, own = (f"{tmp_path / 'precision_case.py'}:{name}" for name in ("factory", "candidate"))
     assert admitted_case(case, "cpu", 0).digest
     assert admitted_candidate(own, case, "own", "cpu", 0).modes == ("eager", "compiled")
-    suite = benchmarks_for(case, fixes=["as_shipped", "float16", own])()
+    suite = benchmarks_for(case, fixes=["float32_input", "float16", own])()
     figures = {}
     for fix in suite.params[0][1:]:
         suite.setup(fix)
@@ -61,9 +64,60 @@ def test_what_init_writes_is_admitted_and_benchmarked(tmp_path):
         figures[fix] = suite.track_stored_bytes(fix), suite.track_drift(fix)
         suite.teardown(fix)
     assert figures[own][0] == 2 * figures["float16"][0]
-    assert figures[own][1] < 1e-6 < figures["float16"][1]
-    with pytest.raises(RuntimeError, match="dtype"):
-        suite.setup("as_shipped")
+    assert 1e-4 < figures["float16"][1] < figures[own][1]  # of bfloat16, inside autocast
+    with pytest.raises(ParameterError, match="unknown fix 'float32_input'"):
+        suite.setup("float32_input")
+
+
+def test_what_init_adds_is_thirty_lines():
+    written = {name: text for name, text in FILES.items() if name != "precision_case.py"}
+    lines = [line for text in written.values() for line in re.sub(r'""".*?"""', "", text, flags=re.S).splitlines()]
+    assert sum(bool(line.strip()) and not line.strip().startswith("#") for line in lines) <= 30
+
+
+CACHED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.randn(8, 64))
+
+    def forward(self, x):
+        return x @ self.cache.mT
+
+def factory():
+    return Model().eval(), {"x": torch.randn(1, 64)}
+
+def candidate(model):
+    return model.float()
+"""
+
+
+@pytest.mark.parametrize(
+    ("sound", "planted", "said"),
+    [
+        ("", "", None),
+        ("8, 64)", "8, 64).half()", "under as_shipped the model raised: RuntimeError: .* same dtype"),
+        (
+            "x @ self.cache",
+            "x.bfloat16().float() @ self.cache",
+            "under as_shipped the drift is .*; expected below 1e-05",
+        ),
+        ("8, 64)", "8, 64) / 0", "under as_shipped the model non finite: 8 of 8 output values"),
+        ("model.float()", "model.half()", "under candidate the model raised: RuntimeError"),
+    ],
+)
+def test_the_pytest_file_that_init_writes_is_red_for_a_fault(tmp_path, monkeypatch, request, sound, planted, said):
+    write_files(tmp_path)
+    (tmp_path / "precision_case.py").write_text(CACHED.replace(sound, planted))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "precision_case", raising=False)
+    test_drift = runpy.run_path(str(tmp_path / "test_precision.py"))["test_drift"]
+    monkeypatch.delitem(sys.modules, "precision_case")
+    with nullcontext() if said is None else pytest.raises(AssertionError, match=said):
+        test_drift(Precision(request))
 
 
 def test_the_pytest_file_passes_and_a_harm_fails(tmp_path):

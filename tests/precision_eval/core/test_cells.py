@@ -5,7 +5,10 @@ import os
 
 import pytest
 import torch
+from torch import nn
 
+from precision_eval import fix_by_id
+from precision_eval.cases.modes import KeepingFloat64, SharedNoise
 from precision_eval.core.cells import failure_of
 from precision_eval.core.errors import UnsupportedError
 from precision_eval.core.files import UnwritableFileError
@@ -35,3 +38,37 @@ def test_what_an_error_stands_for(error, status, reason):
     assert (outcome.status, outcome.role) == (status, "fix")
     assert outcome.reason.startswith(reason)
     assert len(outcome.reason) <= 1600
+
+
+class Slips(nn.Module):
+    """A model that raises what this package's own slips would be, here or in an operation of torch without a frame."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.weight = kind, nn.Parameter(torch.ones(2, 2))
+
+    def forward(self, x):
+        return {
+            "torch's IndexError": lambda: x.__setitem__((torch.tensor([0]),) * 3, x[:1]),
+            "torch's TypeError": lambda: x.index_put_(3, x),
+            "its KeyError": lambda: {}["missing"],
+            "its file": lambda: open("no-such-file"),  # noqa: PTH123
+            "our wrapper's": lambda: nn.functional.linear(x, None),
+        }[self.kind]()
+
+
+@pytest.mark.parametrize("fix", ["as_shipped", "kv_to_query", "query_to_half"])
+@pytest.mark.parametrize("kind", ["torch's IndexError", "torch's TypeError", "its KeyError", "its file"])
+def test_what_a_model_raises_under_our_wrappers_is_the_fixs(fix, kind):
+    errors = (LookupError, TypeError, OSError)
+    with pytest.raises(errors) as caught, fix_by_id(fix).applied(Slips(kind)) as call, KeepingFloat64(), SharedNoise(0):
+        call(torch.ones(2, 2))
+    assert failure_of(fix, caught.value).status == "raised", caught.value
+
+
+def test_what_our_wrapper_raises_is_the_suites():
+    with pytest.raises(AttributeError) as caught, fix_by_id("query_to_half").applied(Slips("our wrapper's")) as call:
+        call(torch.ones(2, 2))
+    outcome = failure_of("query_to_half", caught.value)
+    assert outcome.status == "crashed"
+    assert outcome.reason.startswith(DISK)

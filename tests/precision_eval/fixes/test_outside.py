@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from precision_eval import fix_by_id, fixed
+from precision_eval import Fix, compare, fix_by_id, fixed
 from precision_eval.core.errors import ParameterError, UnknownNameError, UnsupportedError
 from precision_eval.fixes.outside import in_dtype
 
@@ -95,3 +95,24 @@ def test_bad_input_is_named():
     model.kept = (number for number in ())  # a generator, which nothing can copy
     with pytest.raises(ParameterError, match=r"the model cannot be copied .* a fix is put on a copy"):
         fixed(model, "bfloat16")
+
+
+@contextmanager
+def counted(entered):
+    entered.append(None)
+    yield
+
+
+def test_a_context_of_ones_own_is_in_force_around_its_calls_alone(query):
+    model, entered = nn.Linear(8, 8), []
+    autocast = fixed(model, Fix(id="autocast_of_ours", change=lambda model: torch.autocast("cpu", torch.bfloat16)))
+    once = fixed(model, Fix(id="counts", change=lambda model: counted(entered)))
+    assert not torch.is_autocast_enabled("cpu")
+    assert not entered
+    assert torch.equal(fixed(model, "as_shipped")(query), model(query))
+    for number in (1, 2):  # a generator's context can be entered only once
+        assert autocast(query).dtype is torch.bfloat16
+        assert torch.equal(once(query), model(query))
+        assert len(entered) == number
+    costs = compare({"autocast": autocast, "plain": model}, query, baseline="plain", reference=model, latency=False)
+    assert costs["plain"].drift < 1e-6 < 1e-4 < costs["autocast"].drift

@@ -42,7 +42,8 @@ def test_each_message_is_said_once_with_its_fixes(lines):
     text = " ".join(" ".join(lines).split())
     assert text.count("Expected query, key, and value") == 1
     assert "raised: as_shipped, as_shipped (compiled) and dynamo_fallback (compiled): Expected query" in text
-    assert "Nothing measured cures attention-decode compiled, attention-prefill compiled and voice compiled." in text
+    assert "Nothing measured cures attention-decode compiled, attention-prefill compiled and voice compiled; " in text
+    assert "the fixes that cure eager were not measured compiled: --mode eager,compiled." in text
 
 
 def test_the_pick_stands_first_and_a_tie_is_marked(run):
