@@ -140,12 +140,7 @@ def gate(
         _write(markdown, summary)
     sys.stdout.write(to_json(outcome) if as_json else summary)
     code = EXIT_CODES[outcome.outcome]
-    if github:
-        _tell_github(summary)
-        if code == EXIT_COULD_NOT_TELL and not strict:
-            _warn_on_github(summary.partition("\n")[0].strip("*"))
-            code = EXIT_DONE
-    raise typer.Exit(code)
+    raise typer.Exit(_told_github(summary, code, strict=strict) if github else code)
 
 
 def _base_on_github(base: str | None, stored: str | None) -> str | None:
@@ -159,15 +154,23 @@ def _base_on_github(base: str | None, stored: str | None) -> str | None:
     return f"origin/{branch}" if base is None and stored is None else base
 
 
-def _tell_github(summary: str) -> None:
-    """Write the summary to the job's page and into a comment of the pull request; a fork's token may not comment."""
+def _told_github(summary: str, code: int, *, strict: bool) -> int:
+    """Write the summary to the job's page and into a comment; returns the code for a workflow."""
     if page := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(page).open("a", encoding="utf-8") as file:
             file.write(summary)
     number = re.fullmatch(r"refs/pull/(\d+)/merge", os.environ.get("GITHUB_REF", ""))
-    if number is None:
-        return
-    command = ["gh", "pr", "comment", number[1], "--edit-last", "--create-if-none", "--body-file", "-"]
+    if number is not None:
+        _comment(number[1], summary)
+    if code != EXIT_COULD_NOT_TELL or strict:
+        return code
+    _warn_on_github(summary.partition("\n")[0].strip("*"))
+    return EXIT_DONE
+
+
+def _comment(number: str, summary: str) -> None:
+    """Comment on a pull request, or edit the comment that is there; a fork's token may not."""
+    command = ["gh", "pr", "comment", number, "--edit-last", "--create-if-none", "--body-file", "-"]
     try:
         subprocess.run(command, input=summary, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
