@@ -37,6 +37,20 @@ def plain_share(hits: int, trials: int) -> str:
     return f"{100 * hits / trials:.1f} %, {hits:,} of {trials:,}" if trials else MISSING
 
 
+def judged_share(
+    name: str, hits: int, trials: int, target: str = "", *, more: str = "", rivals: Mapping[str, str] | None = None
+) -> Figure:
+    """Return the figure of a share, held to a target such as ``≥ 90 %`` where there is one, and trials."""
+    met = meets(hits / trials, target) if target and trials else None
+    return Figure(name, share_text(hits, trials) + more, target, met, rivals or {})
+
+
+def meets(share: float, target: str) -> bool:
+    """Say whether a share keeps a target such as ``≤ 0.5 %``."""
+    sign, bound, *_ = target.split()
+    return share >= float(bound) / 100 if sign == "≥" else share <= float(bound) / 100
+
+
 def span(values: Sequence[float], form: str) -> str:
     """Return ``least to largest``, or the value where they read the same."""
     low, high = (format(end, form) for end in (min(values), max(values)))

@@ -34,7 +34,7 @@ class Rung:
         return self.function(signal, **options)
 
 
-def _family(
+def family(
     kind: str,
     unit: str,
     function: Callable[..., np.ndarray],
@@ -53,21 +53,21 @@ def _family(
 
 
 RUNGS: tuple[Rung, ...] = (
-    *_family("noise", "dB SNR", degrade.add_noise, "snr_db", (80, 60, 50, 40, 30, 20)),
+    *family("noise", "dB SNR", degrade.add_noise, "snr_db", (80, 60, 50, 40, 30, 20)),
     Rung(name="float16 samples", function=degrade.round_to_half),
-    *_family("quantised", "bit", degrade.quantise, "bits", (16, 14, 12, 10, 8)),
-    *_family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7000, 6000, 4000, 2000)),
-    *_family("tilt", "dB/octave", degrade.tilt, "db_per_octave", (-0.1, -0.5, -1, -3)),
-    *_family("gain drift", "dB/min", degrade.drift_gain, "db_per_min", (-0.1, -0.5, -2)),
-    *_family("tilt drift", "dB/octave/min", degrade.drift_tilt, "db_per_octave_per_min", (-0.05, -0.2, -1)),
-    *_family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10, 100, 1000)),
-    *_family("late", "ms", degrade.delay, "delay_s", (1, 5, 10), scale=1e-3),
-    *_family("late 5 ms, noise", "dB SNR", degrade.delay, "snr_db", (40, 30, 20), delay_s=5e-3),
+    *family("quantised", "bit", degrade.quantise, "bits", (16, 14, 12, 10, 8)),
+    *family("low-pass", "Hz", degrade.low_pass, "cutoff_hz", (7000, 6000, 4000, 2000)),
+    *family("tilt", "dB/octave", degrade.tilt, "db_per_octave", (-0.1, -0.5, -1, -3)),
+    *family("gain drift", "dB/min", degrade.drift_gain, "db_per_min", (-0.1, -0.5, -2)),
+    *family("tilt drift", "dB/octave/min", degrade.drift_tilt, "db_per_octave_per_min", (-0.05, -0.2, -1)),
+    *family("clock skew", "ppm", degrade.skew_clock, "ppm", (1, 10, 100, 1000)),
+    *family("late", "ms", degrade.delay, "delay_s", (1, 5, 10), scale=1e-3),
+    *family("late 5 ms, noise", "dB SNR", degrade.delay, "snr_db", (40, 30, 20), delay_s=5e-3),
     Rung(name="inverted", function=np.negative),
-    *_family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.1, 1), scale=0.01),
-    *_family("drop-outs of 20 ms", "/min", degrade.drop_out, "per_minute", (1, 10, 60), length_s=0.02),
-    *_family("splice", "ms missing", degrade.splice, "jump_s", (1, 20, 200, 2000), scale=1e-3, start_s=0.5),
-    *_family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5),
+    *family("clipped", "% of samples", degrade.clip, "share", (0.01, 0.1, 1), scale=0.01),
+    *family("drop-outs of 20 ms", "/min", degrade.drop_out, "per_minute", (1, 10, 60), length_s=0.02),
+    *family("splice", "ms missing", degrade.splice, "jump_s", (1, 20, 200, 2000), scale=1e-3, start_s=0.5),
+    *family("loop", "s period", degrade.loop, "period_s", (0.3, 1.5, 6), start_s=0.5),
     Rung(name="other words", function=degrade.unrelated),
 )
 

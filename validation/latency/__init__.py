@@ -39,9 +39,9 @@ def _figures(lines: list[Data]) -> list[Figure]:
 
 def _plots(lines: list[Data], out: Path) -> list[Path]:
     from validation.latency.figures import outcomes
-    from validation.latency.plots import draw_estimates, draw_power
+    from validation.latency.plots import draw_power
 
-    return draw_power(outcomes(lines), out) + draw_estimates(outcomes(lines), out)
+    return draw_power(outcomes(lines), out)
 
 
 EXPERIMENT = Experiment(

@@ -1,4 +1,4 @@
-"""Two drawings of the trials: power curves, and the A/A estimates.
+"""Power curves: the share flagged over the slowdown.
 
 Conventions: bars are Wilson's 95 % intervals. At 0 % a curve shows *any* flag (the false alarms), elsewhere the share
 flagged ``slower``. Colours are Okabe and Ito's; tools differ in marker, the second rule of a tool is hollow and dashed.
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save
 from precision_eval.stats import wilson_interval
-from validation.latency.calls import CALLS, DELTAS
-from validation.latency.figures import FIRST_RULES, OURS, RuleOutcome
+from validation.latency.calls import DELTAS
+from validation.latency.figures import OURS, RuleOutcome
 from validation.latency.load import LOADS, MEAN_BUSY
 from validation.latency.rivals import RULES
 from validation.latency.schedule import BUDGET_S
@@ -34,8 +33,6 @@ LOOKS = {
         ("ttest_0.01", "#009E73", "v", "-"),
     )
 }
-
-_TOOL_NAMES = ("compare_latency", "asv", "pytest-benchmark", "torch.utils.benchmark", "t-test")
 
 
 def draw_power(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
@@ -73,30 +70,3 @@ def _draw_curve(axes: Axes, cases: Sequence[RuleOutcome], rule: str, *, place: i
             points.append((position + shift, hits, low, high))
     # the share at 0 answers another question, so no line leads to it
     draw_shares(axes, points, LOOKS[rule], ours=rule == OURS, linked_from=0.5)
-
-
-def draw_estimates(found: Sequence[RuleOutcome], out: Path) -> list[Path]:
-    """Draw each tool's A/A estimates as a strip, a panel per load; returns ``latency_estimates.png`` and ``.svg``."""
-    figure = new_figure(11.0, 4.6)
-    panels = figure.subplots(1, len(LOADS), sharey=True)
-    rng = np.random.default_rng(0)  # sideways jitter only
-    for axes, load in zip(panels, LOADS, strict=True):
-        dress(axes, title=_panel_title(load))
-        for place, rule in enumerate(FIRST_RULES):
-            for step, call in enumerate(CALLS):
-                same = [o for o in found if (o.load, o.rule, o.delta, o.call) == (load, rule, 0.0, call.name)]
-                x = place + 0.19 * (step - 1.5) + rng.uniform(-0.06, 0.06, len(same))
-                y = [100.0 * (o.ratio - 1.0) for o in same]
-                axes.plot(x, y, ".", color=LOOKS[rule].colour, markersize=3.5, alpha=0.55, rasterized=True)
-        axes.axhspan(-0.2, 0.2, color="#DDDDDD", alpha=0.6, zorder=0)
-        axes.set_yscale("symlog", linthresh=0.2, linscale=0.8)
-        axes.set_yticks(_TICKS, [f"{tick:+g} %" if tick else "0" for tick in _TICKS])
-        axes.set_ylim(-120, 300)
-        axes.set_xticks(range(len(_TOOL_NAMES)), [name.replace(".", ".\n", 1) for name in _TOOL_NAMES], fontsize=8.5)
-    panels[0].set_ylabel("estimate on identical calls, from 1 (grey: ±0.2 %)", color=INK, fontsize=9.5)
-    lengths = ", ".join(call.name.replace("us", " µs").replace("ms", " ms") for call in CALLS)
-    figure.supxlabel(f"in each strip, from left to right: calls of {lengths}", fontsize=9, color=FAINT)
-    return save(figure, out, "latency_estimates")
-
-
-_TICKS = (-100, -10, -1, -0.2, 0, 0.2, 1, 10, 100)

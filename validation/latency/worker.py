@@ -1,4 +1,4 @@
-"""The process that measures: it answers one trial after another until its parent closes the pipe or is gone.
+"""The process that measures: one trial after another, each on fresh data.
 
 A process of its own keeps the parent's progress display out of the timing, and a new one per phase lets trials differ
 in what one process fixes (where code and tensors lie). One intra-op thread. What tools print goes to standard error.
@@ -10,9 +10,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
-from multiprocessing.connection import Connection
 from typing import Any
 
 from precision_eval.core.errors import PrecisionEvalError
@@ -24,9 +25,12 @@ from validation.latency.schedule import TrialSpec
 
 _PRACTICE_S = 0.05
 
+Measure = Callable[[TrialSpec], dict[str, Any]]
 
-def run_trial(spec: TrialSpec, *, judge: Judge) -> dict[str, Any]:
+
+def run_trial(spec: TrialSpec, *, judge: Judge | None = None) -> dict[str, Any]:
     """Run one trial in this process; return it as plain data: six decimals for ratios, three digits for times."""
+    judge = judge or _practised(spec.tool)
     base, candidate = make_pair(call_by_name(spec.call), spec.delta, seed=spec.seed)
     for call in (base, candidate):
         call()
@@ -51,38 +55,6 @@ def _short(value: Any) -> Any:
     return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
-Measure = Callable[[TrialSpec], dict[str, Any]]
-
-
-@contextmanager
-def measuring_process() -> Iterator[Measure]:
-    """Start a process, yield what has one trial measured in it, and end it."""
-    context = context_of("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()
-
-    def measure(spec: TrialSpec) -> dict[str, Any]:
-        try:
-            ours.send(spec)
-            trial: dict[str, Any] = ours.recv()
-        except (EOFError, OSError) as error:
-            process.join()
-            raise PrecisionEvalError(
-                f"the measuring process ended with status {process.exitcode} before {spec.key} was done; its message "
-                "stands above; run again to go on after the last trial on file"
-            ) from error
-        return trial
-
-    try:
-        yield measure
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
-
-
 @cache
 def _practised(tool: str) -> Judge:
     """Return a tool's judge once it has judged a pair, so that no trial pays for its imports."""
@@ -91,15 +63,25 @@ def _practised(tool: str) -> Judge:
     return judge
 
 
-def _serve(connection: Connection) -> None:
-    """Answer trials until the other end is closed."""
+def _begin() -> None:
     import torch
 
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     torch.set_num_threads(1)
-    while True:
-        try:
-            spec: TrialSpec = connection.recv()
-        except EOFError:
-            return
-        connection.send(run_trial(spec, judge=_practised(spec.tool)))
+
+
+@contextmanager
+def measuring_process() -> Iterator[Measure]:
+    """Start a process, yield what has one trial measured in it, and end it."""
+    with ProcessPoolExecutor(1, mp_context=context_of("spawn"), initializer=_begin) as pool:
+
+        def measure(spec: TrialSpec) -> dict[str, Any]:
+            try:
+                return pool.submit(run_trial, spec).result()
+            except BrokenProcessPool as error:
+                raise PrecisionEvalError(
+                    f"the measuring process ended before {spec.key} was done; its message stands above; run again to "
+                    "go on after the last trial on file"
+                ) from error
+
+        yield measure
