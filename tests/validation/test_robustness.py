@@ -1,27 +1,24 @@
 """The experiment on injected faults: counting, and what is met where. The matrix is played in test_faults_injected."""
 
-from dataclasses import asdict, replace
-
 import pytest
 
 from validation.robustness import EXPERIMENT
-from validation.robustness.harness import FaultOutcome
 from validation.robustness.injector import MAIN_STAGES, WORKER_STAGES
 from validation.robustness.scenarios import DAMAGES, ENDS, scenarios
 
-KEPT = FaultOutcome(
-    key="kill_worker/drift", kind="kill_worker", stage="drift", scenario="attention", acted=True, seen="crashed",
-    lost=0, remeasured=0, ended=True, problems=(),
-)  # fmt: skip
+KEPT = {
+    "key": "kill_worker/drift", "kind": "kill_worker", "stage": "drift", "scenario": "attention", "acted": True,
+    "seen": "crashed", "lost": 0, "remeasured": 0, "ended": True, "problems": [],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "broken", [{"acted": False}, {"lost": 1}, {"remeasured": 1}, {"ended": False}, {"problems": ("left over",)}]
 )
 def test_one_broken_promise_is_a_fault_not_withstood(broken):
-    lines = [asdict(KEPT)]
+    lines = [KEPT]
     assert [figure.met for figure in EXPERIMENT.figures(lines)] == [True, None]
-    lines.append(asdict(replace(KEPT, key="kill_worker/audio", stage="audio", **broken)))
+    lines.append(KEPT | {"key": "kill_worker/audio", "stage": "audio"} | broken)
     figure, by_stage = EXPERIMENT.figures(lines)
     assert figure.found.startswith("1 of 2 faults: no finished cell lost")
     assert figure.met is False

@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from precision_eval.cases.voice.codec import HOP_SAMPLES
 from precision_eval.core.cells import Options
 from precision_eval.core.files import PARTIAL
 from precision_eval.run.plan import Selection, make_plan
+from validation.frame import Data
 from validation.robustness.injector import Fault
 from validation.robustness.scenarios import DAMAGES, Scenario, Step
 
@@ -54,29 +55,13 @@ arm({plan!r})
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultOutcome:
-    """One fault at one stage, and what became of the run."""
-
-    key: str
-    kind: str
-    stage: str
-    scenario: str
-    acted: bool
-    seen: str
-    lost: int
-    remeasured: int
-    ended: bool
-    problems: tuple[str, ...]
-
-    @property
-    def kept(self) -> bool:
-        """Whether the fault acted and everything promised held."""
-        return self.acted and self.lost == 0 and self.remeasured == 0 and self.ended and not self.problems
+def is_kept(line: Data) -> bool:
+    """Say whether a fault acted and everything promised held."""
+    return bool(line["acted"] and line["ended"] and not (line["lost"] or line["remeasured"] or line["problems"]))
 
 
-def play(scenario: Scenario, folder: Path, *, extra_shim: str = "") -> list[FaultOutcome]:
-    """Give the scenario's command step by step and judge."""
+def play(scenario: Scenario, folder: Path, *, extra_shim: str = "") -> list[Data]:
+    """Give the scenario's command step by step and judge; a line per fault at a stage."""
     return _Play(scenario, folder, extra_shim).to_the_end()
 
 
@@ -98,12 +83,17 @@ class _Play:
         self.seen: dict[str, str] = {}
         self.exit_code: int | None = None
 
-    def to_the_end(self) -> list[FaultOutcome]:
+    def to_the_end(self) -> list[Data]:
         for number, step in enumerate(self.scenario.steps, start=1):
             self._give(step, f"{self.scenario.name} {number}/{len(self.scenario.steps)}")
-        ended = self._ended()
-        remeasured = self._remeasured()
-        return [self._trial(key, ended, remeasured) for key in dict.fromkeys(self.scenario.keys)]
+        shared: Data = {"scenario": self.scenario.name, "lost": self.lost, "ended": self._ended()}
+        shared |= {"remeasured": self._remeasured(), "problems": self.problems}
+        lines = []
+        for key in dict.fromkeys(self.scenario.keys):
+            kind, _, stage = key.partition("/")
+            seen = {"acted": key in self.seen, "seen": self.seen.get(key, "")}
+            lines.append({"key": key, "kind": kind, "stage": stage, **seen, **shared})
+        return lines
 
     def _give(self, step: Step, where: str) -> None:
         """Damage, arm, run, and check what must hold after every command."""
@@ -132,14 +122,9 @@ class _Play:
     def _run(self, command: Sequence[str]) -> tuple[int | None, str]:
         """Run the command line as a user would, in a session of its own."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.shim), _ROOT])}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "precision_eval.cli", *command],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        words = [sys.executable, "-m", "precision_eval.cli", *command]
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        process = subprocess.Popen(words, env=environment, start_new_session=True, **piped)
         try:
             output, _ = process.communicate(timeout=_COMMAND_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -243,21 +228,6 @@ class _Play:
         )
         excused = ("#streams", "#synthesis", "#latency")  # damaged files; a group is timed together again
         return sum(count > 1 and not cell.endswith(excused) for cell, count in passed.items())
-
-    def _trial(self, key: str, ended: bool, remeasured: int) -> FaultOutcome:
-        kind, _, stage = key.partition("/")
-        return FaultOutcome(
-            key=key,
-            kind=kind,
-            stage=stage,
-            scenario=self.scenario.name,
-            acted=key in self.seen,
-            seen=self.seen.get(key, ""),
-            lost=self.lost,
-            remeasured=remeasured,
-            ended=ended,
-            problems=tuple(self.problems),
-        )
 
 
 def _hits(fault: Fault, record: Mapping[str, Any]) -> bool:

@@ -25,15 +25,8 @@ from pathlib import Path
 from typing import Any
 
 WORKER_STAGES: tuple[str, ...] = (
-    "trace",
-    "drift",
-    "memory",
-    "latency",
-    "teacher_forced_drift",
-    "streams",
-    "divergence",
-    "synthesis",
-    "audio",
+    *("trace", "drift", "memory", "latency"),
+    *("teacher_forced_drift", "streams", "divergence", "synthesis", "audio"),
 )
 """Stages that run in workers: the measures."""
 

@@ -182,7 +182,8 @@ def _figures(content: Data) -> list[Figure]:
             ("tables without any step, reported", "tables_without_steps_flagged", "", ""),
         ):
             rivals = {rule: share_text(*scores[score]) for rule, scores in rules.items() if rule != OURS}
-            figures.append(judged_share(f"{words}, {name}", *ours[score], target, more=more, rivals=rivals))
+            hits, total = ours[score]
+            figures.append(judged_share(f"{words}, {name}", hits, total, target, more=more, rivals=rivals))
     return figures
 
 
