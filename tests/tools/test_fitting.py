@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from precision_eval.cases.voice.codec import HOP_SAMPLES, N_MELS, SAMPLE_RATE_HZ, load_codec, log_mel, mel_distortion_db
+from precision_eval.cases.voice.codec import (
+    HOP_SAMPLES,
+    N_MELS,
+    SAMPLE_RATE_HZ,
+    beam_search,
+    inner_products,
+    load_codec,
+    log_mel,
+    mel_distortion_db,
+)
 from precision_eval.cases.voice.vocoder import N_BINS, SILENT_MAGNITUDE, MagnitudeNetwork, load_network, vocode
 from tools.voice import fitting
+from tools.voice.fitting import fit_tables, least_squares
 
 
 def tone(n_frames: int) -> np.ndarray:
@@ -59,3 +69,35 @@ def test_shipped_codec_and_vocoder_on_speech_they_have_not_seen() -> None:
     spoken = vocode(coded)
     assert mel_distortion_db(log_mel(spoken), mel) < 2.8
     assert 20 * np.log10(np.std(spoken) / np.std(audio)) == pytest.approx(0, abs=1.0)
+
+
+@pytest.mark.parametrize(("beam", "tokens"), [(1, [0, 0]), (2, [1, 1])])
+def test_a_beam_sees_what_greed_misses(beam: int, tokens: list[int]) -> None:
+    """10 is nearest to 9 (then 9 + 3), but 6 + 4 is exact."""
+    tables = np.array([[[9.0], [6.0]], [[3.0], [4.0]]], dtype=np.float32)
+    vectors = np.array([[10.0]], dtype=np.float32)
+    assert beam_search(vectors, tables, inner_products(tables), beam=beam).tolist() == [tokens]
+
+
+def test_least_squares_is_numpys() -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(0, 1, (300, 5)).astype(np.float32)
+    tokens = rng.integers(0, 6, (300, 2))
+    tables = rng.normal(0, 1, (2, 6, 5)).astype(np.float32)
+    chosen = np.zeros((300, 12))
+    chosen[np.arange(300), tokens[:, 0]] = chosen[np.arange(300), 6 + tokens[:, 1]] = 1
+    rows, wanted = np.concatenate([chosen, np.eye(12)]), np.concatenate([vectors, tables.reshape(12, 5)])
+    expected = np.linalg.lstsq(rows, wanted, rcond=None)[0]
+    np.testing.assert_allclose(least_squares(vectors, tokens, tables).reshape(12, 5), expected, atol=1e-5)
+
+
+def test_refinement_and_beam_lower_the_error_and_a_seed_repeats() -> None:
+    mels = np.random.default_rng(8).normal(0, 1, (2_000, 6)).astype(np.float32) - 5
+    plain = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=0)
+    refined = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    errors = [
+        mel_distortion_db(c.decode(c.encode(mels, beam=b)), mels) for c, b in ((plain, 1), (plain, 8), (refined, 8))
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    again = fit_tables(mels, 1, n_codebooks=2, codebook_size=16, refinements=4)
+    np.testing.assert_array_equal(again.tables, refined.tables)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+
+from precision_eval.core.files import write_json
+from precision_eval.core.table import make_table, print_table
 
 
 def train(out: Path, *, hours: float, million_frames: float, seed: int, ranks: int, fresh: bool, install: bool) -> None:
@@ -44,27 +46,22 @@ def check(*, minutes: float, streams: int, seed: int, out: Path | None) -> None:
     console = Console()
     with _bar(console) as progress:
         task = progress.add_task("listening", total=1.0, figures="")
+        show = partial(progress.update, task)
         quality = check_voice(
-            minutes=minutes,
-            n_streams=streams,
-            seed=seed,
-            on_progress=lambda fraction: progress.update(task, completed=fraction),
+            minutes=minutes, n_streams=streams, seed=seed, on_progress=lambda fraction: show(completed=fraction)
         )
-    table = Table(title=f"phoneme accuracy, {quality.minutes:g} minutes per stream")
-    for column in ("speech", "whole", "first third", "last third"):
-        table.add_column(column, justify="left" if column == "speech" else "right")
-    named = [("original, stream 0", quality.original)]
-    for index, (voice, again) in enumerate(zip(quality.free_running, quality.resynthesised, strict=True)):
-        named += [(f"original tokens, stream {index}", again), (f"the voice, stream {index}", voice)]
-    for name, heard in named:
-        table.add_row(name, *(f"{100 * part:.1f} %" for part in (heard.value, heard.first_third, heard.last_third)))
-    console.print(table)
+    named = [("original, stream 0", quality["original"])]
+    for index, pair in enumerate(zip(quality["resynthesised"], quality["free_running"], strict=True)):
+        named += zip((f"original tokens, stream {index}", f"the voice, stream {index}"), pair, strict=True)
+    rows = [(name, *(f"{100 * part:.1f} %" for part in heard.values())) for name, heard in named]
+    title = f"phoneme accuracy, {quality['minutes']:g} minutes per stream"
+    print_table(make_table(("speech", "whole", "first third", "last third"), rows, title=title, align="lrrr"), console)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"seed": seed, **quality.to_dict()}, indent=1) + "\n", encoding="utf-8")
-    console.print(f"below the original speech of stream 0: {quality.gap_points:.1f} points")
-    console.print(f"below the original tokens, mean of {streams} streams: {quality.mean_gap_points:.1f} points")
-    console.print(f"lost from the first third to the last, less the script's own: {quality.decline_points:.1f} points")
+        write_json(out, {"seed": seed, **quality})
+    console.print(f"below the original speech of stream 0: {quality['gap_points']:.1f} points")
+    console.print(f"below the original tokens, mean of {streams} streams: {quality['mean_gap_points']:.1f} points")
+    lost = quality["decline_points"]
+    console.print(f"lost from the first third to the last, less the script's own: {lost:.1f} points")
 
 
 def _bar(console: Console) -> Progress:

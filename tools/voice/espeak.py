@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,9 @@ _LIBRARY_NAMES = ("libespeak-ng.so.1", "libespeak-ng.1.dylib", "libespeak-ng.dyl
 _REMEDY = "install it: 'apt install espeak-ng libespeak-ng1' (macOS: 'brew install espeak-ng')"
 
 # speak_lib.h of espeak-ng 1.51
-_AUDIO_OUTPUT_SYNCHRONOUS = 2
-_PHONEME_EVENTS = 1
-_CHARS_UTF8 = 1
-_POS_CHARACTER = 1
-_EVENT_LIST_TERMINATED = 0
-_EVENT_PHONEME = 7
-_PARAMETER_RATE = 1
-_PARAMETER_PITCH = 3
+_AUDIO_OUTPUT_SYNCHRONOUS, _PHONEME_EVENTS, _CHARS_UTF8, _POS_CHARACTER = 2, 1, 1, 1
+_EVENT_LIST_TERMINATED, _EVENT_PHONEME = 0, 7
+_PARAMETER_RATE, _PARAMETER_PITCH = 1, 3
 _BUFFER_MS = 500
 
 
@@ -153,29 +149,9 @@ def speak(text: str, voice: EspeakVoice) -> Speech:
 def speak_all(texts: Iterable[str], voice: EspeakVoice) -> Generator[Speech, None, None]:
     """Speak texts one after another in a fresh process, lazily: the same texts give the same samples."""
     _library()  # a missing library is said here, not by a dead child
-    context = context_of("spawn")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_serve, args=(theirs, voice), daemon=True)
-    child.start()
-    theirs.close()
-    try:
+    with ProcessPoolExecutor(1, mp_context=context_of("spawn")) as pool:
         for text in texts:
-            ours.send(text)
             try:
-                yield ours.recv()
-            except (EOFError, OSError) as error:
+                yield pool.submit(speak, text, voice).result()
+            except BrokenProcessPool as error:
                 raise UnsupportedError(f"the espeak-ng process ended at {text!r}; its own message is above") from error
-    finally:
-        child.kill()  # it holds nothing worth closing, and may wait for a text
-        child.join()
-        ours.close()
-
-
-def _serve(connection: Connection, voice: EspeakVoice) -> None:
-    """Answer texts until the other end is closed."""
-    while True:
-        try:
-            text = connection.recv()
-        except EOFError:
-            return
-        connection.send(speak(text, voice))

@@ -1,17 +1,23 @@
 """How the codec's tables and the vocoder's network were made, so that they can be made again.
 
-Both are fitted on the corpus's "train" world, all speakers alike. The codec comes first: the model is trained on its
-tokens and the vocoder on its decoded frames. Needs libespeak-ng; the network also needs torch. Run
+The tables are fitted by residual k-means, then by least squares over all of them together. Both parts are fitted on the
+corpus's "train" world, all speakers alike. The codec comes first: the model is trained on its tokens and the vocoder on
+its decoded frames. Needs libespeak-ng; the network also needs torch. Run
 ``python -m tools.voice.fitting codec --out FILE`` or ``... vocoder --out FILE``.
 """
 
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.fft
+from scipy.cluster.vq import kmeans2, vq
+from scipy.sparse import csr_array
 
 from precision_eval.cases.voice.codec import (
     CODEBOOK_SIZE,
@@ -34,8 +40,8 @@ from precision_eval.cases.voice.vocoder import (
     SPECTRUM_SAMPLES,
     MagnitudeNetwork,
 )
+from precision_eval.core.errors import ParameterError
 from tools.voice.corpus import SPEAKERS, generate_passages
-from tools.voice.quantiser import fit_tables
 
 HIDDEN = 512
 BATCH_FRAMES = 512
@@ -60,6 +66,45 @@ def _speech(*, minutes: float, seed: int) -> list[np.ndarray]:
 def held_out_speech(*, minutes: float) -> list[np.ndarray]:
     """Speech of all speakers that neither fit has seen, on a seed of its own."""
     return _speech(minutes=minutes, seed=HELD_OUT_SEED)
+
+
+def least_squares(vectors: np.ndarray, tokens: np.ndarray, tables: np.ndarray) -> np.ndarray:
+    """Solve for all tables at once, tokens given; a ridge of one frame holds entries near the present ones."""
+    n_codebooks, size, n_bands = tables.shape
+    columns = tokens.astype(np.int64) + size * np.arange(n_codebooks)  # (n_frames, codebooks): what each frame takes
+    starts = np.arange(0, columns.size + 1, n_codebooks)
+    chosen = csr_array((np.ones(columns.size), columns.ravel(), starts), shape=(len(vectors), n_codebooks * size))
+    normal = (chosen.T @ chosen).toarray() + np.eye(n_codebooks * size)
+    right = chosen.T @ vectors.astype(np.float64) + tables.reshape(-1, n_bands)
+    return np.linalg.solve(normal, right).reshape(tables.shape).astype(np.float32)
+
+
+def fit_tables(
+    mels: np.ndarray,
+    seed: int,
+    *,
+    n_codebooks: int = N_CODEBOOKS,
+    codebook_size: int = CODEBOOK_SIZE,
+    iterations: int = 20,
+    refinements: int = 10,
+) -> Codec:
+    """Fit tables: residual k-means, then all tables together."""
+    if mels.ndim != 2 or mels.shape[0] < codebook_size:
+        raise ParameterError(f"mels have shape {mels.shape}; expected at least {codebook_size} frames")
+    rng = np.random.default_rng(seed)
+    mean = mels.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centred = mels.astype(np.float32) - mean
+    residual, tables = centred.copy(), []
+    for _ in range(n_codebooks):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an entry that no frame takes stays where it is; least squares moves it
+            table = kmeans2(residual, codebook_size, iter=iterations, minit="++", seed=rng)[0].astype(np.float32)
+        residual -= table[vq(residual, table)[0]]
+        tables.append(table)
+    codec = Codec(np.stack(tables), mean, {"seed": str(seed)})
+    for _ in range(refinements):
+        codec = Codec(least_squares(centred, codec.encode(mels), codec.tables), mean, codec.metadata)
+    return codec
 
 
 def fit_codec(*, minutes: float, seed: int, refinements: int = 10) -> Codec:
@@ -121,6 +166,19 @@ def levelled(network: MagnitudeNetwork, audio: list[np.ndarray]) -> MagnitudeNet
     return MagnitudeNetwork({**network.tensors, "output_mean": mean.astype(np.float16)}, network.metadata)
 
 
+def optimise(network: Any, loss_of: Callable[[], Any], *, steps: int, rate: float, weight_decay: float) -> None:
+    """AdamW with one cosine cycle over so many steps."""
+    import torch
+
+    optimiser = torch.optim.AdamW(network.parameters(), rate, weight_decay=weight_decay, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=steps, pct_start=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss_of().backward()
+        optimiser.step()
+        schedule.step()
+
+
 def _train(
     inputs: tuple[np.ndarray, np.ndarray], targets: np.ndarray, *, seed: int, epochs: int
 ) -> dict[str, np.ndarray]:
@@ -135,21 +193,18 @@ def _train(
     output_mean = wanted.mean(0)
     layers = [nn.Linear(width, HIDDEN), nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, wanted.shape[1])]
     network = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
-    steps = epochs * wanted.shape[0] // BATCH_FRAMES
-    optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-4, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=steps, pct_start=0.1)
     rng = np.random.default_rng(seed)
     around = torch.arange(-CONTEXT_FRAMES, CONTEXT_FRAMES + 1)
-    for _ in range(steps):
+
+    def loss_of() -> Any:
         index = torch.from_numpy(rng.integers(CONTEXT_FRAMES, wanted.shape[0] - CONTEXT_FRAMES, BATCH_FRAMES))
         window = mels[int(rng.random() >= UNCODED_SHARE)][index[:, None] + around].reshape(BATCH_FRAMES, -1)
         found, right = network((window - mean) / scale) + output_mean, wanted[index]
-        loss = (found - right).square().mean()
-        loss = loss + ROOT_WEIGHT * (torch.exp(found / 2) - torch.exp(right / 2)).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
+        roots = (torch.exp(found / 2) - torch.exp(right / 2)).square().mean()
+        return (found - right).square().mean() + ROOT_WEIGHT * roots
+
+    steps = epochs * wanted.shape[0] // BATCH_FRAMES
+    optimise(network, loss_of, steps=steps, rate=LEARNING_RATE, weight_decay=1e-4)
     tensors = {"input_mean": mean, "input_scale": scale, "output_mean": output_mean}
     for number, layer in enumerate(layers):
         tensors |= {f"weight_{number}": layer.weight.detach().T, f"bias_{number}": layer.bias.detach()}

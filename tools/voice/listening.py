@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from precision_eval.cases.voice.assets import asset_path, load_streams, original_speech
 from precision_eval.cases.voice.codec import FRAME_RATE_HZ, HOP_SAMPLES, Codec
 from precision_eval.cases.voice.conditions import opened
-from precision_eval.cases.voice.recogniser import PhonemeAccuracy, Recogniser
+from precision_eval.cases.voice.recogniser import Recogniser
 from precision_eval.cases.voice.script import Conditioning, segments_of
 from precision_eval.cases.voice.synthesis import Stream, free_run
 from precision_eval.cases.voice.vocoder import vocode
@@ -19,69 +18,20 @@ from precision_eval.cases.voice.vocoder import vocode
 PROMPT_FRAMES = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class VoiceQuality:
-    """What the recogniser hears, one entry per stream (speaker)."""
-
-    minutes: float
-    free_running: list[PhonemeAccuracy]
-    resynthesised: list[PhonemeAccuracy]
-    original: PhonemeAccuracy
-
-    @property
-    def gap_points(self) -> float:
-        """Percentage points that the free-running voice lies below the original speech of the same stream."""
-        return 100 * (self.original.value - self.free_running[0].value)
-
-    @property
-    def mean_gap_points(self) -> float:
-        """The same over all streams, against their resynthesised originals."""
-        return 100 * float(
-            np.mean([o.value - v.value for o, v in zip(self.resynthesised, self.free_running, strict=True)])
-        )
-
-    @property
-    def decline_points(self) -> float:
-        """Percentage points lost from the first third to the last, mean over streams, less the script's own change."""
-        own = np.mean([a.first_third - a.last_third for a in self.free_running])
-        scripts = np.mean([a.first_third - a.last_third for a in self.resynthesised])
-        return 100 * float(own - scripts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data for JSON: every accuracy as a fraction, gaps in percentage points."""
-
-        def parts(heard: PhonemeAccuracy) -> dict[str, float]:
-            return {name: float(getattr(heard, name)) for name in ("value", "first_third", "last_third")}
-
-        return {
-            "minutes": self.minutes,
-            "free_running": [parts(heard) for heard in self.free_running],
-            "resynthesised": [parts(heard) for heard in self.resynthesised],
-            "original": parts(self.original),
-            "gap_points": self.gap_points,
-            "mean_gap_points": self.mean_gap_points,
-            "decline_points": self.decline_points,
-        }
-
-
-def _accuracy(recogniser: Recogniser, codec: Codec, tokens: np.ndarray, script: Conditioning) -> PhonemeAccuracy:
-    return recogniser.phoneme_accuracy(vocode(codec.decode(tokens)), segments_of(script))
-
-
 def check_voice(
-    *,
-    minutes: float,
-    n_streams: int,
-    seed: int = 0,
-    condition: str = "full_float32",
-    on_progress: Callable[[float], None] = lambda fraction: None,
-) -> VoiceQuality:
-    """Let the voice speak held-out scripts and have the recogniser listen."""
+    *, minutes: float, n_streams: int, seed: int = 0, on_progress: Callable[[float], None] = lambda fraction: None
+) -> dict[str, Any]:
+    """Let the voice speak held-out scripts and have the recogniser listen; plain data, accuracies as fractions.
+
+    *Gap*: percentage points that the free-running voice lies below the original speech of stream 0, and its mean below
+    the resynthesised originals of all streams. *Decline*: points lost from the first third to the last, mean over
+    streams, less the script's own change.
+    """
     n_frames = round(minutes * 60 * FRAME_RATE_HZ)
     streams: list[Stream] = load_streams(n_streams, n_frames=PROMPT_FRAMES + n_frames)
     n_frames = min(n_frames, *(len(s.tokens) - PROMPT_FRAMES for s in streams))
     spoken = np.empty((n_frames, n_streams, 4), np.uint8)
-    with opened(condition, n_streams=n_streams) as decoder:
+    with opened("full_float32", n_streams=n_streams) as decoder:
         frames = free_run(decoder, streams, prompt_frames=PROMPT_FRAMES, n_frames=n_frames, seed=seed)
         for index, tokens in enumerate(frames):
             spoken[index] = tokens
@@ -90,14 +40,28 @@ def check_voice(
     codec = Codec.load(asset_path("codec.safetensors"))
     recogniser = Recogniser.load(asset_path("recogniser.safetensors"))
     here = slice(PROMPT_FRAMES, PROMPT_FRAMES + n_frames)
-    original = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :][: n_frames * HOP_SAMPLES]
-    original_frames = slice(PROMPT_FRAMES, PROMPT_FRAMES + len(original) // HOP_SAMPLES)
-    return VoiceQuality(
-        minutes=n_frames / FRAME_RATE_HZ / 60,
-        free_running=[_accuracy(recogniser, codec, spoken[:, b], s.conditioning[here]) for b, s in enumerate(streams)],
-        resynthesised=[_accuracy(recogniser, codec, s.tokens[here], s.conditioning[here]) for s in streams],
-        original=recogniser.phoneme_accuracy(
-            original[: len(original) // HOP_SAMPLES * HOP_SAMPLES],
-            segments_of(streams[0].conditioning[original_frames]),
-        ),
-    )
+
+    def heard(audio: np.ndarray, script: Conditioning) -> dict[str, float]:
+        found = recogniser.phoneme_accuracy(audio, segments_of(script))
+        return {name: float(getattr(found, name)) for name in ("value", "first_third", "last_third")}
+
+    scripts = [stream.conditioning[here] for stream in streams]
+    voice = [heard(vocode(codec.decode(spoken[:, b])), script) for b, script in enumerate(scripts)]
+    again = [heard(vocode(codec.decode(s.tokens[here])), script) for s, script in zip(streams, scripts, strict=True)]
+    speech = original_speech()[0][PROMPT_FRAMES * HOP_SAMPLES :][: n_frames * HOP_SAMPLES]
+    n_heard = len(speech) // HOP_SAMPLES
+    original = heard(speech[: n_heard * HOP_SAMPLES], streams[0].conditioning[PROMPT_FRAMES : PROMPT_FRAMES + n_heard])
+
+    def mean(rows: list[dict[str, float]], part: str) -> float:
+        return float(np.mean([row[part] for row in rows]))
+
+    lost = [mean(rows, "first_third") - mean(rows, "last_third") for rows in (voice, again)]
+    return {
+        "minutes": n_frames / FRAME_RATE_HZ / 60,
+        "free_running": voice,
+        "resynthesised": again,
+        "original": original,
+        "gap_points": 100 * (original["value"] - voice[0]["value"]),
+        "mean_gap_points": 100 * (mean(again, "value") - mean(voice, "value")),
+        "decline_points": 100 * (lost[0] - lost[1]),
+    }

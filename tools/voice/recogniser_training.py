@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from precision_eval.cases.voice.vocoder import vocode
 from precision_eval.core.errors import ParameterError
 from tools.voice.corpus import PHONEMES, SPEAKERS, Passage, generate_passages
 from tools.voice.espeak import espeak_version
+from tools.voice.fitting import optimise
 
 _WIDTHS = (128, 160, 160, 128)
 _CROP_FRAMES = 200
@@ -48,35 +48,7 @@ def _network(n_phonemes: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-@dataclass
-class _Crops:
-    """Random crops of all examples, end to end with silence between them."""
-
-    mel: torch.Tensor  # (n_frames, 80), standardised
-    labels: torch.Tensor  # (n_frames,)
-    rng: np.random.Generator
-    scale: torch.Tensor  # (80,)
-
-    def draw(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """One step's mels (crops, 80, frames + context) and labels (crops, frames)."""
-        length = _CROP_FRAMES + 2 * CONTEXT_FRAMES
-        starts = self.rng.integers(0, len(self.labels) - length, size=_CROPS_PER_STEP)
-        index = torch.from_numpy(starts)[:, None] + torch.arange(length)
-        mel = self.mel[index]  # (crops, length, 80)
-        level = self.rng.uniform(-_LEVEL_JITTER_DB, _LEVEL_JITTER_DB, (_CROPS_PER_STEP, 1, 1)) * np.log(10) / 20
-        noise = self.rng.standard_normal(mel.shape, dtype=np.float32) * _NOISE_STD
-        mel = mel + torch.from_numpy(noise + level.astype(np.float32)) / self.scale
-        return mel.transpose(1, 2), self.labels[index[:, CONTEXT_FRAMES:-CONTEXT_FRAMES]]
-
-
-def fit_recogniser(
-    examples: Sequence[Example],
-    *,
-    n_phonemes: int,
-    steps: int,
-    seed: int,
-    on_progress: Callable[[float], None] = lambda fraction: None,
-) -> Recogniser:
+def fit_recogniser(examples: Sequence[Example], *, n_phonemes: int, steps: int, seed: int) -> Recogniser:
     """Fit the network to labelled log-mels."""
     if steps < 1 or not examples:
         raise ParameterError(f"{len(examples)} examples and {steps} steps; both must be at least 1")
@@ -84,40 +56,43 @@ def fit_recogniser(
     mean, scale = all_mel.mean(axis=0), np.maximum(all_mel.std(axis=0), 0.5)  # a still band is not blown up
     joined = np.concatenate([padded_mel(mel, CONTEXT_FRAMES, CONTEXT_FRAMES) for mel, _ in examples])
     labels = np.concatenate([np.pad(found, CONTEXT_FRAMES) for _, found in examples]).astype(np.int64)
-    crops = _Crops(
-        torch.from_numpy(((joined - mean) / scale).astype(np.float32)),
-        torch.from_numpy(labels),
-        np.random.default_rng(seed),
-        torch.from_numpy(scale.astype(np.float32)),
-    )
+    draw = _crops(((joined - mean) / scale).astype(np.float32), labels, scale, np.random.default_rng(seed))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = _network(n_phonemes)
-    _optimise(network, crops, steps, on_progress)
-    tensors = {"input_mean": mean.astype(np.float16), "input_scale": scale.astype(np.float16)}
-    convolutions = [module for module in network if isinstance(module, nn.Conv1d)]
-    for layer, module in enumerate(convolutions):
-        weight = module.weight.detach().numpy().transpose(2, 1, 0)  # (kernel, inputs, outputs)
-        tensors[f"weight_{layer}"] = np.ascontiguousarray(weight).astype(np.float16)
+    judged = nn.CrossEntropyLoss(label_smoothing=_LABEL_SMOOTHING)
+
+    def loss_of() -> torch.Tensor:
+        mel, wanted = draw()
+        loss: torch.Tensor = judged(network(mel), wanted)
+        return loss
+
+    optimise(network, loss_of, steps=steps, rate=_LEARNING_RATE, weight_decay=0.01)
+    tensors = {"input_mean": mean, "input_scale": scale}
+    for layer, module in enumerate(module for module in network if isinstance(module, nn.Conv1d)):
         assert module.bias is not None
-        tensors[f"bias_{layer}"] = module.bias.detach().numpy().astype(np.float16)
-    return Recogniser(tensors)
+        tensors[f"weight_{layer}"] = module.weight.detach().numpy().transpose(2, 1, 0)  # (kernel, inputs, outputs)
+        tensors[f"bias_{layer}"] = module.bias.detach().numpy()
+    return Recogniser({name: np.ascontiguousarray(value, np.float16) for name, value in tensors.items()})
 
 
-def _optimise(network: nn.Sequential, crops: _Crops, steps: int, on_progress: Callable[[float], None]) -> None:
-    """AdamW with one cosine cycle."""
-    optimiser = torch.optim.AdamW(network.parameters(), lr=_LEARNING_RATE, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=_LEARNING_RATE, total_steps=steps, pct_start=0.1)
-    loss_of = nn.CrossEntropyLoss(label_smoothing=_LABEL_SMOOTHING)
-    for step in range(steps):
-        mel, labels = crops.draw()
-        loss = loss_of(network(mel), labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        if step % 20 == 19:
-            on_progress((step + 1) / steps)
+def _crops(
+    mel: np.ndarray, labels: np.ndarray, scale: np.ndarray, rng: np.random.Generator
+) -> Callable[[], tuple[torch.Tensor, torch.Tensor]]:
+    """Make what draws random crops: mels (crops, 80, frames + context) and labels (crops, frames)."""
+    all_mel, all_labels, all_scale = map(torch.from_numpy, (mel, labels, scale.astype(np.float32)))
+    length = _CROP_FRAMES + 2 * CONTEXT_FRAMES
+
+    def draw() -> tuple[torch.Tensor, torch.Tensor]:
+        starts = rng.integers(0, len(labels) - length, size=_CROPS_PER_STEP)
+        index = torch.from_numpy(starts)[:, None] + torch.arange(length)
+        crop = all_mel[index]  # (crops, length, 80)
+        level = rng.uniform(-_LEVEL_JITTER_DB, _LEVEL_JITTER_DB, (_CROPS_PER_STEP, 1, 1)) * np.log(10) / 20
+        noise = rng.standard_normal(crop.shape, dtype=np.float32) * _NOISE_STD
+        crop = crop + torch.from_numpy(noise + level.astype(np.float32)) / all_scale
+        return crop.transpose(1, 2), all_labels[index[:, CONTEXT_FRAMES:-CONTEXT_FRAMES]]
+
+    return draw
 
 
 def _through_codec(audio: np.ndarray) -> np.ndarray:
@@ -172,38 +147,19 @@ def _heldout_pair(speaker: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     return first.audio[: n_frames * 320], scripts[0], scripts[1]
 
 
-def train_recogniser(
-    *,
-    minutes: float,
-    seed: int,
-    out_path: Path,
-    steps: int = 4000,
-    progress: Callable[[str, float], None] = lambda stage, fraction: None,
-) -> dict[str, float]:
+def train_recogniser(*, minutes: float, seed: int, out_path: Path, steps: int = 4000) -> dict[str, float]:
     """Generate speech, train, examine and write the recogniser."""
     examples: list[Example] = []
-    vocoded_minutes = 0.0
+    vocoded_minutes, share = 0.0, minutes / len(SPEAKERS)
     for speaker in range(len(SPEAKERS)):
-        share = minutes / len(SPEAKERS)
         for passage in generate_passages(world="recogniser", speaker=speaker, minutes=share, seed=seed):
             wanted = vocoded_minutes < _VOCODED_SHARE * share * (speaker + 1)
             examples += _examples(passage, vocoded=wanted)
             vocoded_minutes += len(passage.audio) / 960_000 if wanted else 0.0
-        progress("speech", (speaker + 1) / len(SPEAKERS))
-    fitted = fit_recogniser(
-        examples,
-        n_phonemes=len(PHONEMES),
-        steps=steps,
-        seed=seed,
-        on_progress=lambda fraction: progress("training", fraction),
-    )
+    fitted = fit_recogniser(examples, n_phonemes=len(PHONEMES), steps=steps, seed=seed)
     accuracy = heldout_accuracy(fitted, seed=seed)
-    progress("examination", 1.0)
     made_with = {
-        "seed": str(seed),
-        "espeak_version": espeak_version(),
-        "minutes": str(minutes),
-        "steps": str(steps),
+        **{"seed": str(seed), "espeak_version": espeak_version(), "minutes": str(minutes), "steps": str(steps)},
         **{f"accuracy_{name}": f"{value:.4f}" for name, value in accuracy.items()},
     }
     Recogniser(fitted.tensors, made_with).save(out_path)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -213,11 +213,6 @@ def _validate(model: VoiceModel, crops: Crops) -> float:
     return float(torch.stack(losses).mean())
 
 
-def _append_log(path: Path, row: dict[str, float]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        print(json.dumps(row), file=file)
-
-
 def _forget_rows_after(path: Path, step: int) -> None:
     """Drop log rows of steps that a resumed run will do again."""
     if path.exists():
@@ -252,14 +247,12 @@ def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object)
         losses.append(float(loss.detach()))
         last = step + 1 == plan.n_steps
         if rank == 0 and ((step + 1) % LOG_EVERY_STEPS == 0 or last):
-            row = {
-                "step": step + 1,
-                "frames": (step + 1) * plan.frames_per_step,
-                "train_loss": round(float(np.mean(losses)), 4),
-            }
+            done = {"step": step + 1, "frames": (step + 1) * plan.frames_per_step}
+            row = {**done, "train_loss": round(float(np.mean(losses)), 4)}
             if (step + 1) % (8 * LOG_EVERY_STEPS) == 0 or last:
                 row["validation_loss"] = round(_validate(model, crops), 4)
-            _append_log(out_dir / "training_log.jsonl", row)
+            with (out_dir / "training_log.jsonl").open("a", encoding="utf-8") as file:
+                print(json.dumps(row), file=file)
             reports.put(row)  # type: ignore[attr-defined]
             losses = []
         if rank == 0 and (last or time.monotonic() - saved_at > CHECKPOINT_EVERY_S):
@@ -267,22 +260,6 @@ def _train_rank(rank: int, plan: TrainingPlan, rendezvous: str, reports: object)
             saved_at = time.monotonic()
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-
-
-def _reports_until_done(processes: list, queue: object) -> Iterator[dict[str, float]]:
-    """Yield rank 0's log rows while the ranks live."""
-    import queue as queues
-
-    while any(p.is_alive() for p in processes):
-        if any(p.exitcode not in (None, 0) for p in processes):
-            for process in processes:
-                process.terminate()
-            codes = [p.exitcode for p in processes]
-            raise IntegrityError(f"a training process died (exit codes {codes}); run the command again to resume")
-        try:
-            yield queue.get(timeout=1.0)  # type: ignore[attr-defined]
-        except queues.Empty:
-            continue
 
 
 def train_voice(
@@ -307,18 +284,17 @@ def train_voice(
             (out_dir / name).unlink(missing_ok=True)
     _hold_plan(plan)
     prepare_corpus(plan, on_speaker=lambda done, of: on_progress("corpus", done / of, {}))
-    context = torch.multiprocessing.get_context("spawn")
-    queue = context.Queue()
+    queue = torch.multiprocessing.get_context("spawn").Queue()
     rendezvous = out_dir / f"rendezvous-{os.getpid()}"
-    processes = [
-        context.Process(target=_train_rank, args=(rank, plan, str(rendezvous.resolve()), queue), daemon=True)
-        for rank in range(ranks)
-    ]
-    for process in processes:
-        process.start()
+    arguments = (plan, str(rendezvous.resolve()), queue)
+    ranks_at_work = torch.multiprocessing.spawn(_train_rank, arguments, nprocs=ranks, join=False, daemon=True)
     try:
-        for row in _reports_until_done(processes, queue):
-            on_progress("train", row["step"] / plan.n_steps, row)
+        while not ranks_at_work.join(timeout=1.0):  # ends the others and raises where one has died
+            while not queue.empty():
+                row = queue.get()
+                on_progress("train", row["step"] / plan.n_steps, row)
+    except (torch.multiprocessing.ProcessExitedException, torch.multiprocessing.ProcessRaisedException) as error:
+        raise IntegrityError(f"a training process died ({error}); run the command again to resume") from error
     finally:
         rendezvous.unlink(missing_ok=True)
     return export_weights(out_dir)
