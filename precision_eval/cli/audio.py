@@ -8,8 +8,6 @@ that names both files and the remedy; silence and samples that are not finite ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +22,9 @@ from precision_eval.core.files import to_json
 if TYPE_CHECKING:
     from audio_metrics import AudioComparison
     from audio_metrics.comparison import Align
-    from precision_eval.cli.audio_table import Header
+    from precision_eval.cli.audio_table import Headers
 
 PLOT_FORMATS = (".png", ".svg")
-
-Step = Callable[[str], Callable[[float], None]]
-
 
 HELP = """\
 EST is what a fix, a codec or a vocoder made of the very sound in REF: same length, same sample rate, mono. Nothing is
@@ -111,15 +106,16 @@ def audio(
 
 def _inspect(path: Path, *, as_json: bool) -> bool:
     from audio_metrics import inspect_file
-    from precision_eval.cli.audio_table import print_inspection, read_header
+    from precision_eval.cli.audio_table import headers_of, print_inspection
+    from precision_eval.cli.progress import bar_on
 
-    header = read_header("signal", path)
-    with _steps(1) as step:
-        inspection = inspect_file(path, on_progress=step("inspecting"))
+    headers = headers_of({"signal": path})
+    with bar_on() as show:
+        inspection = inspect_file(path, on_progress=lambda fraction: show(fraction, 1, "inspecting"))
     if as_json:
-        _print_json({"file": header.to_dict(), "headline": inspection.headline, **inspection.to_dict()})
+        _print_json({"file": headers["signal"], "headline": inspection.headline, **inspection.to_dict()})
     else:
-        print_inspection(inspection, header)
+        print_inspection(inspection, headers)
     return inspection.failed
 
 
@@ -127,15 +123,16 @@ def _compare(
     reference: Path, estimate: Path, *, noise_floor: Path | None, as_json: bool, plot: Path | None, align: Align | None
 ) -> bool:
     from audio_metrics import compare_files
-    from precision_eval.cli.audio_table import check_headers, print_comparison
+    from precision_eval.cli.audio_table import headers_of, print_comparison
+    from precision_eval.cli.progress import bar_on
 
-    headers = check_headers(reference, estimate, noise_floor)
+    headers = headers_of({"reference": reference, "estimate": estimate, "noise floor": noise_floor})
     pictures = None
     if plot is not None:
         from precision_eval.report.figures.pair import Spectrograms
 
         pictures = Spectrograms()
-    with _steps(1) as step:
+    with bar_on() as show:
         comparison = compare_files(
             reference,
             estimate,
@@ -143,7 +140,7 @@ def _compare(
             align=align,
             inspect_each=True,
             on_block=None if pictures is None else pictures.add,
-            on_progress=step("comparing"),
+            on_progress=lambda fraction: show(fraction, 1, "comparing"),
         )
     if plot is not None and pictures is not None:
         from precision_eval.report.figures.pair import draw_pair, save_figure
@@ -160,12 +157,16 @@ def _compare_folders(reference: Path, estimate: Path, *, as_json: bool, align: A
     from audio_metrics import compare_files
     from audio_metrics.errors import AudioMetricsError
     from precision_eval.cli.audio_table import pairs_of, print_folder
+    from precision_eval.cli.progress import bar_on
 
     pairs, alone = pairs_of(reference, estimate)
     results: list[tuple[str, AudioComparison | str]] = []
-    with _steps(len(pairs)) as step:
-        for name, first, second in pairs:
-            on_progress = step(name)
+    with bar_on() as show:
+        for number, (name, first, second) in enumerate(pairs):
+
+            def on_progress(fraction: float, number: int = number, name: str = name) -> None:
+                show(number + fraction, len(pairs), name)
+
             try:
                 result: AudioComparison | str = compare_files(
                     first, second, align=align, inspect_each=True, on_progress=on_progress
@@ -202,37 +203,7 @@ def check_plot_path(path: Path) -> None:
         raise ParameterError(f"--plot {path} cannot be written; choose another place or change its permissions")
 
 
-@contextmanager
-def _steps(total: int) -> Iterator[Step]:
-    """Yield what begins the next step of a progress bar; nothing is drawn off a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("reading", total=float(total))
-        begun = 0
-
-        def step(text: str) -> Callable[[float], None]:
-            nonlocal begun
-            first = begun
-            begun += 1
-            bar.update(task, description=text, completed=float(first), refresh=True)
-            return lambda fraction: bar.update(task, completed=first + fraction)
-
-        yield step
-
-
-def as_dict(comparison: AudioComparison, headers: Sequence[Header]) -> dict[str, Any]:
+def as_dict(comparison: AudioComparison, headers: Headers) -> dict[str, Any]:
     """The whole result as plain data for strict JSON."""
     result = comparison.to_dict()
     signals = result.pop("signals")
@@ -240,7 +211,7 @@ def as_dict(comparison: AudioComparison, headers: Sequence[Header]) -> dict[str,
         content.pop("flags")
     return {
         "headline": comparison.headline,
-        "files": {header.role: header.to_dict() for header in headers},
+        "files": headers,
         "flags": result.pop("flags"),
         "comparison": result,
         "signals": signals,

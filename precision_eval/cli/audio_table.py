@@ -7,8 +7,8 @@ interval; thirds are means over the first and the last third of the windows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from audio_metrics import METRICS, metric_by_name
-from audio_metrics.errors import AudioParameterError, SignalFileError
+from audio_metrics.errors import AudioParameterError
 from audio_metrics.frames import FrameGrid
-from audio_metrics.signal import MIN_SAMPLE_RATE_HZ, FileSource
+from audio_metrics.signal import FileSource, check_alike
 from precision_eval.core.formatting import MISSING, clock, significant, title_of
 from precision_eval.core.table import Table, make_table, print_table
 
@@ -30,26 +30,8 @@ _ARROWS = {"lower": "↓", "higher": "↑", None: ""}
 _PLAIN_WIDTH = 130
 
 
-@dataclass(frozen=True, kw_only=True)
-class Header:
-    """What a file says of itself."""
-
-    role: str
-    path: Path
-    sample_rate_hz: int
-    channels: int
-    n_samples: int
-    subtype: str
-
-    @property
-    def text(self) -> str:
-        """One line that names the file."""
-        return f"{self.role}: {self.path} ({self.subtype})"
-
-    def to_dict(self) -> dict[str, str]:
-        """As plain data."""
-        return {"path": str(self.path), "format": self.subtype}
-
+Headers = Mapping[str, Mapping[str, str]]
+"""Role of each file to its path and format."""
 
 AUDIO_SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".opus", ".mp3", ".aif", ".aiff", ".w64", ".rf64", ".au", ".caf"})
 
@@ -76,101 +58,31 @@ def pairs_of(reference: Path, estimate: Path) -> tuple[list[tuple[str, Path, Pat
     return pairs, sorted(str(files[name]) for files in folders for name in set(files) - {pair[0] for pair in pairs})
 
 
-def read_header(role: str, path: Path) -> Header:
-    """Read the header of an audio file."""
-    import soundfile
-
-    if path.is_dir():
-        raise SignalFileError(f"{role}: {path} is a folder; give an audio file in it")
-    try:
-        with path.open("rb") as file:
-            empty = not file.read(1)
-    except FileNotFoundError:
-        raise SignalFileError(f"{role}: no file at {path}; check the path") from None
-    except OSError as error:
-        raise SignalFileError(f"{role}: {path} cannot be read ({error.strerror}); check its permissions") from error
-    if empty:
-        raise SignalFileError(f"{role}: {path} is empty (0 bytes); write it again")
-    try:
-        with soundfile.SoundFile(path) as sound:
-            return Header(
-                role=role,
-                path=path,
-                sample_rate_hz=sound.samplerate,
-                channels=sound.channels,
-                n_samples=int(sound.frames),
-                subtype=str(sound.subtype),
-            )
-    except soundfile.LibsndfileError as error:
-        raise SignalFileError(
-            f"{role}: {path} is not a readable audio file ({error.error_string.rstrip('.')}); expected WAV, FLAC or "
-            "another format of libsndfile"
-        ) from error
-
-
-def check_headers(reference: Path, estimate: Path, noise_floor: Path | None) -> list[Header]:
-    """Read every header and refuse files that cannot be compared."""
-    named = [("reference", reference), ("estimate", estimate)] + (
-        [] if noise_floor is None else [("noise floor", noise_floor)]
-    )
-    headers = [read_header(role, path) for role, path in named]
-    for header in headers[1:]:
-        _check_pair(headers[0], header)
+def headers_of(files: Mapping[str, Path | None]) -> Headers:
+    """Return path and format of each file; what cannot be compared is refused here, before any work."""
+    headers, sources = {}, []
+    with ExitStack() as stack:
+        for role, path in files.items():
+            if path is None:
+                continue
+            source = stack.enter_context(FileSource(path, dtype="float32", name=role))
+            source.name = f"{role} {path}"
+            sources.append(source)
+            FrameGrid(source.sample_rate_hz, source.n_samples)
+            check_alike(sources[0], source, aligned=True)
+            headers[role] = {"path": str(path), "format": source.subtype}
     return headers
 
 
-def _check_pair(reference: Header, other: Header) -> None:
-    pair = (reference, other)
-    if any(header.channels != 1 for header in pair):
-        raise AudioParameterError(
-            f"channels: {_both(pair, lambda h: str(h.channels))}; expected 1 each: choose a channel, or mix down, first"
-        )
-    if reference.sample_rate_hz != other.sample_rate_hz:
-        raise AudioParameterError(
-            f"sample rates differ: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; resample one of them, knowingly, "
-            "first"
-        )
-    if reference.sample_rate_hz < MIN_SAMPLE_RATE_HZ:
-        raise AudioParameterError(
-            f"sample rate: {_both(pair, lambda h: f'{h.sample_rate_hz} Hz')}; expected at least {MIN_SAMPLE_RATE_HZ} Hz"
-        )
-    if any(header.n_samples == 0 for header in pair):
-        raise AudioParameterError(
-            f"no samples: {_both(pair, lambda h: f'{h.n_samples} samples')}; expected at least one frame of 43 ms each"
-        )
-    _refuse_torn(pair)
-    if reference.n_samples != other.n_samples:
-        raise AudioParameterError(
-            f"lengths differ: {_both(pair, lambda h: f'{h.n_samples} samples')}; nothing is trimmed: cut both to the "
-            "part that belongs together"
-        )
-    _check_frame(pair)
+def _header_lines(headers: Headers) -> list[str]:
+    return [f"{role}: {header['path']} ({header['format']})" for role, header in headers.items()]
 
 
-def _refuse_torn(pair: tuple[Header, Header]) -> None:
-    """A file that was cut off is said to be, rather than to be shorter than the other."""
-    for header in pair:
-        with FileSource(header.path, dtype="float32", name=header.role):
-            pass
-
-
-def _check_frame(pair: tuple[Header, Header]) -> None:
-    reference = pair[0]
-    try:
-        FrameGrid(reference.sample_rate_hz, reference.n_samples)
-    except AudioParameterError as error:
-        raise AudioParameterError(f"too short: {_both(pair, lambda h: f'{h.n_samples} samples')}; {error}") from None
-
-
-def _both(pair: tuple[Header, Header], said: Callable[[Header], str]) -> str:
-    return ", ".join(f"{header.role} {header.path} has {said(header)}" for header in pair)
-
-
-def print_comparison(comparison: AudioComparison, headers: Sequence[Header], *, plot: Path | None) -> None:
+def print_comparison(comparison: AudioComparison, headers: Headers, *, plot: Path | None) -> None:
     """Print everything about a pair."""
     assert comparison.signals is not None  # the command inspects both
     console = _console()
-    _print_lines(console, [comparison.headline, *(header.text for header in headers)])
+    _print_lines(console, [comparison.headline, *_header_lines(headers)])
     console.print(
         f"{clock(comparison.duration_s)} at {comparison.sample_rate_hz} Hz, aligned; windows of 1 s; "
         f"{100 * comparison.active_fraction:.0f} % of the frames active"
@@ -183,10 +95,10 @@ def print_comparison(comparison: AudioComparison, headers: Sequence[Header], *, 
         _print_lines(console, [f"figure: {plot}"])
 
 
-def print_inspection(inspection: Inspection, header: Header) -> None:
+def print_inspection(inspection: Inspection, headers: Headers) -> None:
     """Print everything about one file."""
     console = _console()
-    _print_lines(console, [inspection.headline, header.text])
+    _print_lines(console, [inspection.headline, *_header_lines(headers)])
     print_table(_signals({"signal": inspection}), console)
     _print_lines(console, map(_sentence, inspection.flags))
 

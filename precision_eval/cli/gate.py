@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -210,6 +211,7 @@ def _fixes(names: tuple[str, ...], candidates: tuple[str, ...]) -> tuple[str, ..
 
 
 def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, required: tuple[str, ...]) -> GateResult:
+    from precision_eval.cli.progress import bar_on
     from precision_eval.core.workers import use_one_blas_thread
 
     use_one_blas_thread()
@@ -217,17 +219,9 @@ def _gate_trees(base: str, head: str, plan: dict[str, Any], margins: Margins, re
     from precision_eval.studies.paired_gate import GatePlan, gate_trees
 
     plan |= {"modes": matching("mode", plan["modes"], MODES), "device": checked_device(plan["device"])}
-    try:
-        return gate_trees(base, head, GatePlan(**plan), margins=margins, required=required, progress=_progress)
-    finally:
-        _progress("")
-
-
-def _progress(text: str) -> None:
-    """Write where it is over the line before, on a terminal; no thread, as processes are forked meanwhile."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text}")
-        sys.stderr.flush()
+    with bar_on() as show:
+        progress = partial(show, 0.0, None)
+        return gate_trees(base, head, GatePlan(**plan), margins=margins, required=required, progress=progress)
 
 
 def _margins(latency: str | None, drift: str | None, memory: str, anchor: str, *, paired: bool) -> Margins:

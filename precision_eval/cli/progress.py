@@ -1,8 +1,8 @@
-"""Progress of a run: one bar with the current cell and the time left on a terminal, a few plain lines elsewhere.
+"""Progress: one bar with what is under way and the time left on a terminal; of a run a few plain lines elsewhere.
 
-Conventions: what is counted is records, one per fix and measure. The time left comes from the rough durations of the
-measures, corrected by how long cells of the same measure and mode have taken so far. While a timed cell runs, nothing
-is redrawn: nothing observes while timing.
+Conventions: what is counted of a run is records, one per fix and measure. The time left comes from the rough durations
+of the measures, corrected by how long cells of the same measure and mode have taken so far. While a timed cell runs,
+nothing is redrawn: nothing observes while timing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from precision_eval.measure.registry import Measure, measure_by_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from precision_eval.core.cells import Cell
     from precision_eval.core.records import Record
     from precision_eval.run.plan import Plan
-    from precision_eval.run.runner import Progress
+    from precision_eval.run.runner import Progress as RunProgress
 
 _TICK_S = 0.5
 _PLAIN_STEP_S = 15.0
@@ -34,6 +34,24 @@ _PLAIN_STEP_S = 15.0
 
 Kind = tuple[str, str]
 """Measure and mode: what takes about as long."""
+
+Show = Callable[[float, float | None, str], None]
+"""Takes how much is done, of how much, and what is under way."""
+
+
+@contextmanager
+def bar_on(console: Console | None = None) -> Iterator[Show]:
+    """Yield what redraws a bar in place, which nothing else does: no thread, and nothing while something is timed."""
+    described = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+    columns, console = (BarColumn(20), MofNCompleteColumn(), described), console or Console(stderr=True)
+    disable = not console.is_terminal
+    with Progress(*columns, console=console, auto_refresh=False, transient=True, disable=disable) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: float, total: float | None, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=escape(what), refresh=True)
+
+        yield show
 
 
 class Tally:
@@ -48,7 +66,7 @@ class Tally:
         self.resumed = 0
         self._left_s: defaultdict[Kind, float] = defaultdict(float)
         for cell in plan.cells:
-            self._left_s[_kind(cell)] += self._cost_s(cell)
+            self._left_s[cell.measure, cell.mode] += self._cost_s(cell)
         self._seen_s: defaultdict[Kind, float] = defaultdict(float)  # expected of what was measured
         self._took_s: defaultdict[Kind, float] = defaultdict(float)
         self._started = time.monotonic()
@@ -60,7 +78,7 @@ class Tally:
         """Count records of a cell that took so long; only what was measured, above 0, tells how fast the run is."""
         part = records / len(cell.fixes)
         share_s = self._cost_s(cell) * part
-        kind = _kind(cell)
+        kind = cell.measure, cell.mode
         self.settled += records
         self.resumed += records if resumed else 0
         self._left_s[kind] = max(0.0, self._left_s[kind] - share_s)
@@ -97,10 +115,6 @@ class Tally:
             pace = self._took_s[kind] / self._seen_s[kind] if self._seen_s.get(kind) else took_s / seen_s
             left_s += rough_s * pace / (1.0 if self.measures[kind[0]].timed else side_by_side)
         return left_s
-
-
-def _kind(cell: Cell) -> Kind:
-    return cell.measure, cell.mode
 
 
 def _wall_s(records: tuple[Record, ...], *, resumed: bool) -> float:
@@ -157,57 +171,44 @@ class PlainProgress:
 class LiveProgress:
     """A bar and the running cells, redrawn in place; it leaves nothing behind."""
 
-    def __init__(self, console: Console, plan: Plan) -> None:
+    def __init__(self, show: Show, plan: Plan) -> None:
         self.tally = Tally(plan)
-        self._running: dict[tuple[str, str, str, str, tuple[str, ...]], Cell] = {}
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._over = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, daemon=True)
-
-    def __enter__(self) -> LiveProgress:
-        self._live.start()
-        self._ticker.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._ticker.join()
-        self._live.stop()
+        self._show = show
+        self._running: dict[Cell, None] = {}
 
     def started(self, cell: Cell) -> None:
         """Show a cell as running."""
-        self._running[_key(cell)] = cell
+        self._running[cell] = None
         self._draw()
 
     def finished(self, cell: Cell, records: tuple[Record, ...], *, resumed: bool) -> None:
         """Count the records of a cell."""
-        self._running.pop(_key(cell), None)
+        self._running.pop(cell, None)
         self.tally.add(cell, len(records), wall_s=_wall_s(records, resumed=resumed), resumed=resumed)
         if not resumed:
             self._draw()
 
-    def _tick(self) -> None:
-        """Redraw now and then, except while something is timed."""
-        while not self._over.wait(_TICK_S):
-            if not any(self.tally.measures[cell.measure].timed for cell in list(self._running.values())):
-                self._draw()
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Redraw now and then for the time of a block, except while something is timed."""
+        over = threading.Event()
+
+        def tick() -> None:
+            while not over.wait(_TICK_S):
+                if not any(self.tally.measures[cell.measure].timed for cell in list(self._running)):
+                    self._draw()
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            ticker.join()
 
     def _draw(self) -> None:
-        self._live.update(self._picture(), refresh=True)
-
-    def _picture(self) -> RenderableType:
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            ProgressBar(total=self.tally.total, completed=self.tally.settled, width=20),
-            f"{self.tally.settled}/{self.tally.total}",
-            Text(self.tally.left(), style="dim"),
-        )
-        names = [_name(cell) for cell in list(self._running.values())]
-        return Group(bar, Text(f"  {', '.join(names)}", style="cyan", overflow="ellipsis", no_wrap=True))
-
-
-def _key(cell: Cell) -> tuple[str, str, str, str, tuple[str, ...]]:
-    return cell.case, cell.size, cell.mode, cell.measure, cell.fixes
+        names = ", ".join(map(_name, list(self._running)))
+        self._show(self.tally.settled, self.tally.total, f"{self.tally.left()}\n{names}")
 
 
 def _name(cell: Cell) -> str:
@@ -217,13 +218,15 @@ def _name(cell: Cell) -> str:
 
 
 @contextmanager
-def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Iterator[Progress]:
+def progress_on(console: Console, plan: Plan, *, verbose: bool = False) -> Iterator[RunProgress]:
     """Show the progress of a plan in the way that suits the console."""
     if verbose or not console.is_terminal:
         plain = PlainProgress(console, plan, verbose=verbose)
         yield plain
         plain.say_what_was_there()
         return
-    with LiveProgress(console, plan) as progress:
-        yield progress
-    console.print(f"{progress.tally.resumed_text()}; {progress.tally.left()}", highlight=False)
+    with bar_on(console) as show:
+        live = LiveProgress(show, plan)
+        with live.ticking():
+            yield live
+    console.print(f"{live.tally.resumed_text()}; {live.tally.left()}", highlight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,9 +95,10 @@ def run_sensitivity(plan: SensitivityPlan, out: Path, *, report_only: bool = Fal
     plan.checked()  # bad names end here, before anything heavy is loaded
     console = Console(emoji=False)
     if not report_only:
+        from precision_eval.cli.progress import bar_on
         from precision_eval.studies.sensitivity.campaign import run_campaign
 
-        with _stoppable("Runs", console), _bar(console) as show:
+        with _stoppable("Runs", console), bar_on(console) as show:
             run_campaign(plan, out, progress=show)
     _report_sensitivity(out, console)
 
@@ -110,21 +111,6 @@ def _stoppable(what: str, console: Console) -> Iterator[None]:
     except KeyboardInterrupt:
         console.print(f"Stopped. {what} that were finished are kept; the same command goes on from there.")
         sys.exit(EXIT_INTERRUPTED)
-
-
-@contextmanager
-def _bar(console: Console) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield what moves a bar, which is redrawn between runs only: nothing observes while timing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what[:64], refresh=True)
-
-        yield show
 
 
 def _print_answer(lines: Sequence[str], written: Sequence[Path], console: Console) -> None:
@@ -236,17 +222,18 @@ def run_sweep(
 
 def _measure(plan: Sweep, file: TrialFile, console: Console, *, refine: int, minutes: float | None) -> int:
     """Run what is missing and return how many lines the time limit left out."""
+    from precision_eval.cli.progress import bar_on
     from precision_eval.core.environment import collect, store_environment
     from precision_eval.run.executor import IsolatedExecutor, modules_to_preload
     from precision_eval.studies.sweep.running import SweepRun, TimeLimit
 
     worker_limit_s = 120.0 + len(plan.lengths) * (60.0 + 4.0 * plan.budget_s)
     preload = modules_to_preload("precision_eval.studies.sweep.measuring", compiled="compiled" in plan.modes)
-    with IsolatedExecutor(1, timeout_s=worker_limit_s, preload=preload) as executor, _bar(console) as show_bar:
+    with IsolatedExecutor(1, timeout_s=worker_limit_s, preload=preload) as executor, bar_on(console) as bar:
         environment = executor.submit(collect, "cpu").result()  # in a worker, so that torch is not loaded here
 
         def show(done: int, total: int, what: str) -> None:
-            show_bar(done, total, what)
+            bar(done, total, what)
             if not console.is_terminal:
                 console.print(f"{done}/{total} {what}", highlight=False, soft_wrap=True)
 

@@ -33,7 +33,6 @@ WHOLE_FILE_METRICS = ("si_sdr_db",)
 """Given for the whole file: identical windows make their mean infinite."""
 
 _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_MOST_CASTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,19 +182,26 @@ def cast_text(cast: Mapping[str, Any]) -> str:
     return f"{operand} {dtype_name(cast.get('from'))}→{dtype_name(cast.get('to'))}"
 
 
-def _operands(row: Row) -> str | None:
+def _operands(row: Row, section: Group) -> str | None:
     calls = (row.data("trace") or {}).get("sdpa") or ()
-    return "; ".join(dict.fromkeys(map(operands_text, calls))) or None
+    texts = (operands_text(call) + ("" if call.get("count") in (None, 1) else f" ×{call['count']}") for call in calls)
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
-def _casts(row: Row) -> str | None:
-    named = list(dict.fromkeys(map(cast_text, (row.data("trace") or {}).get("casts") or ())))
-    return ", ".join(named[:_MOST_CASTS]) + (", …" if len(named) > _MOST_CASTS else "") if named else None
+def _linear(row: Row, section: Group) -> str | None:
+    calls = [call for call in (row.data("trace") or {}).get("linear") or () if isinstance(call, Mapping)]
+    texts = (f"{dtype_name(call.get('input', '?'))} · {dtype_name(call.get('weight', '?'))}" for call in calls)
+    return "; ".join(dict.fromkeys(texts)) or None
 
 
-def _word(row: Row, measure: str, name: str) -> str | None:
-    word = (row.data(measure) or {}).get(name)
-    return None if word is None else str(word)
+def _casts(row: Row, section: Group) -> str | None:
+    casts = (row.data("trace") or {}).get("casts") or ()
+    texts = [f"{cast_text(cast)} ×{cast.get('count', 1)}" for cast in casts]
+    return "; ".join(texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])) or None
+
+
+def _word(measure: str, name: str) -> Callable[[Row, Group], str | None]:
+    return lambda row, section: None if (word := (row.data(measure) or {}).get(name)) is None else str(word)
 
 
 def _joined(parts: tuple[Figure, Figure] | None, between: str) -> FactText | None:
@@ -253,12 +259,7 @@ def _of(measure: str, name: str, write: Write) -> Callable[[Row, Group], Figure 
     return lambda row, section: figure(record_of(row, measure), name, write=write)
 
 
-def _kl(row: Row, section: Group) -> Figure | None:
-    return figure(record_of(row, *DRIFTS), "kl_nats", write=scientific)
-
-
-def _kl_with_interval(row: Row, section: Group) -> FactText | None:
-    return ranged(record_of(row, *DRIFTS), ("kl_nats",), "kl_nats_low", "kl_nats_high", write=scientific)
+_KL = (("kl_nats",), "kl_nats_low", "kl_nats_high")
 
 
 def _status(row: Row, section: Group) -> str:
@@ -277,17 +278,25 @@ COSTS: tuple[Fact, ...] = (
     Fact(text=_STORED, page=_STORED, read=lambda row, section: _joined(memory_parts(row), " + ")),
     Fact(page="memory, all", read=lambda row, section: memory_of(row)),
     Fact(text="drift", page="drift", read=lambda row, section: drift_of(row)),
-    Fact(text="KL, nats", read=_kl),
-    Fact(page="KL, nats", read=_kl_with_interval),
+    Fact(text="KL, nats", read=lambda row, section: figure(record_of(row, *DRIFTS), "kl_nats", write=scientific)),
+    Fact(page="KL, nats", read=lambda row, section: ranged(record_of(row, *DRIFTS), *_KL, write=scientific)),
     Fact(text="diverged", page="streams diverged", read=lambda row, section: _joined(diverged_of(row), "/")),
     Fact(page="sound, × noise floor", read=lambda row, section: sound_of(row)),
-    Fact(page="attention ran in", read=lambda row, section: _operands(row)),
-    Fact(page="backend", read=lambda row, section: _word(row, "trace", "backend")),
-    Fact(page="casts of a call", read=lambda row, section: _casts(row)),
-    Fact(page="clock", read=lambda row, section: _word(row, "latency", "clock")),
+    Fact(page="attention ran in", read=_operands),
+    Fact(page="backend", read=_word("trace", "backend")),
+    Fact(page="casts of a call", read=_casts),
+    Fact(page="clock", read=_word("latency", "clock")),
     Fact(page="blocks", read=_of("latency", "blocks", _whole)),
 )
 """Of a fix in a group, in their order."""
+
+TRACED: tuple[Fact, ...] = (
+    Fact(text="attention: query / key / value → output", read=_operands),
+    Fact(text="backend", read=_word("trace", "backend")),
+    Fact(text="linear: input · weight", read=_linear),
+    Fact(text="casts per call", read=_casts),
+)
+"""What really ran."""
 
 _SLOPE = ("against_original", "mel_mcd_db", "slope_per_min")
 

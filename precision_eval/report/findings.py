@@ -13,7 +13,8 @@ from typing import Any
 
 from precision_eval.core.formatting import duration_long, fixed, join, memory_text, plural, scientific, times_text
 from precision_eval.report.choice_text import AIMS, LESS, facts, not_measured_here
-from precision_eval.results.choose import POLICIES, Choice, MissingMeasureError, choose_from
+from precision_eval.results.choose import Choice
+from precision_eval.results.choose.choosing import choices_of
 from precision_eval.results.choose.comparing import leaders, value_front
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_MEMORY, Group, Row, figure_of, memory_bytes
@@ -174,7 +175,7 @@ def recommendation(run: Run, section: Group) -> str:
         return ""
     if section.fault:
         return f"No fix is recommended: {section.fault}."
-    choices = choices_of(run, section)
+    choices = [choice for choice in choices_of(section).values() if isinstance(choice, Choice) and choice.fix]
     if not choices:
         return ""
     by_fix: dict[str, list[Choice]] = {}
@@ -183,19 +184,6 @@ def recommendation(run: Run, section: Group) -> str:
     parts = [_part(fix, same) for fix, same in by_fix.items()]
     where = section.title.rpartition(" · ")[2]
     return f"On this machine ({where}): {'; '.join(parts)}. {_by_sound(run, section)}".rstrip()
-
-
-def choices_of(run: Run, section: Group) -> tuple[Choice, ...]:
-    """Return the choice of each policy in a section, without limits; those that lack a measure are left out."""
-    if section.fault or not section.fixes:
-        return ()
-    found = []
-    for policy in POLICIES:
-        try:
-            found.append(choose_from(section, policy=policy))
-        except MissingMeasureError:
-            continue
-    return tuple(choice for choice in found if choice.fix is not None)
 
 
 def _part(fix: str, choices: list[Choice]) -> str:
@@ -254,14 +242,11 @@ def _cure_sentence(section: Group) -> str:
         return ""
     if not section.failing:
         return f"All {len(section.fixes)} fixes measured run here."
-    groups: dict[str, list[Row]] = {}
-    for row in section.failing:
-        groups.setdefault(row.status, []).append(row)
     parts = []
-    for status, rows in groups.items():
-        message = f" (“{short_reason(rows[0].reason).partition(', but got')[0]} …”)" if status == "raised" else ""
-        verb = plural(len(rows), "does", "do")
-        parts.append(f"{_names(rows)} {verb} not cure it: {status}{message}")
+    for status, fixes in section.failing_by_status.items():
+        reason = short_reason(section.row(fixes[0]).reason).partition(", but got")[0]
+        message = f" (“{reason} …”)" if status == "raised" else ""
+        parts.append(f"{join(fixes)} {plural(len(fixes), 'does', 'do')} not cure it: {status}{message}")
     cured = (
         f"Cured by {_names(section.curing)}"
         if section.curing

@@ -18,25 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from precision_eval.core.errors import ParameterError, PrecisionEvalError, unknown_name
-from precision_eval.core.formatting import join, memory_text, one_line, scientific
+from precision_eval.core.formatting import memory_text, one_line, scientific
 from precision_eval.core.records import Record
 from precision_eval.core.table import make_table, to_html, to_text
 from precision_eval.report.choice_text import COLUMNS, change_lines, doubt_lines, headline, table_rows, time_text
-from precision_eval.report.tables import scalars_of
-from precision_eval.results.choose import (
-    Answer,
-    Choice,
-    Constraints,
-    Group,
-    Question,
-    Row,
-    answer,
-    choose_from,
-    groups_of,
-)
+from precision_eval.report.tables import failing_lines, lines_of, scalars_of
+from precision_eval.results.choose import Answer, Choice, Constraints, Group, Question, Row, answer, choose_from
 from precision_eval.results.choose import parse_memory as _parse_memory
-from precision_eval.results.messages import short_reason
-from precision_eval.results.reading import load_run, pins_of, status_of
+from precision_eval.results.reading import Run, load_run, pins_of
 
 _AXES = ("time", "drift", "memory")
 
@@ -110,14 +99,14 @@ class FixComparison:
         if self.group.fault:
             return self.group.fault
         table = to_text(make_table(*_comparison_table(self.group, self.noun)))
-        return "\n".join([self.group.title, table, *_failing_lines(self.group)])
+        return "\n".join([self.group.title, table, *failing_lines(self.group)])
 
     def _repr_html_(self) -> str:
         if self.group.fault:
             return paragraphs([self.group.fault])
         doubts = [f"doubt: {doubt}" for doubt in self.group.doubts]
         table = to_html(make_table(*_comparison_table(self.group, self.noun), title=self.group.title))
-        return table + paragraphs([*_failing_lines(self.group), *doubts])
+        return table + paragraphs([*failing_lines(self.group), *doubts])
 
 
 def constraints_of(
@@ -129,14 +118,6 @@ def constraints_of(
     else:
         memory = {"max_memory_bytes": max_memory}
     return Constraints(max_drift=max_drift, min_speed=min_speed, **memory)
-
-
-def _failing_lines(group: Group) -> list[str]:
-    """Return one line per distinct message of what does not run."""
-    shared: dict[tuple[str, str], list[str]] = {}
-    for row in group.failing:
-        shared.setdefault((row.status, short_reason(row.reason)), []).append(row.fix)
-    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in shared.items()]
 
 
 def paragraphs(lines: Sequence[str]) -> str:
@@ -212,6 +193,8 @@ class LoadedRun:
 
     Attributes
     ----------
+    run : Run
+        Its records in groups.
     path : Path
         Its folder.
     records : mapping of str to LoadedRecord
@@ -224,16 +207,17 @@ class LoadedRun:
         What is wrong with each line that is no record, with its number; :func:`load` warns of them.
     """
 
+    run: Run = field(repr=False)
     path: Path
     records: Mapping[str, LoadedRecord] = field(repr=False)
-    environment: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    torn_bytes: int = 0
-    faults: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = field(repr=False)
+    torn_bytes: int
+    faults: tuple[str, ...]
 
     @cached_property
     def comparisons(self) -> tuple[FixComparison, ...]:
         """The fixes side by side, one comparison per case × size × mode × device × threads."""
-        return tuple(FixComparison(group=group) for group in groups_of(self.records.values(), run=str(self.path)))
+        return tuple(FixComparison(group=group) for group in self.run.groups if group.fixes)
 
     def comparison(self, case: str, *, size: str = "*", mode: str = "*", device: str = "*") -> FixComparison:
         """Return the one comparison of that place.
@@ -285,7 +269,7 @@ class LoadedRun:
         """
         if kind not in KINDS:
             raise unknown_name("kind of rows", kind, KINDS)
-        rows = self._fix_rows() if kind == "fixes" else [_record_row(record) for record in self.records.values()]
+        rows = lines_of(self.run) if kind == "fixes" else [_record_row(record) for record in self.records.values()]
         keys = dict.fromkeys(key for row in rows for key in row)
         return [{key: row.get(key) for key in keys} for row in rows]
 
@@ -308,14 +292,6 @@ class LoadedRun:
                 "to_dataframe needs pandas, which is not installed; pip install pandas, or use to_dicts()"
             ) from error
         return pandas.DataFrame(self.to_dicts(kind=kind))
-
-    def _fix_rows(self) -> list[dict[str, Any]]:
-        found: dict[tuple[str, ...], list[LoadedRecord]] = {}
-        for record in self.records.values():
-            place = (record.case, record.size, record.mode, record.device, str(record.threads))
-            key = (*place, pins_of(record), record.fix)
-            found.setdefault(key, []).append(record)
-        return [_fix_row(records) for records in found.values()]
 
     def __repr__(self) -> str:
         lines = [f"<run {self.path}: {len(self.records)} records>"]
@@ -361,9 +337,8 @@ def load(path: str | Path) -> LoadedRun:
         warnings.warn(one_line(line), stacklevel=2)
     names = [item.name for item in fields(Record)]
     records = {record.cell: LoadedRecord(**{name: getattr(record, name) for name in names}) for record in run.records}
-    return LoadedRun(
-        path=run.directory, records=records, environment=run.environment, torn_bytes=run.torn_bytes, faults=run.faults
-    )
+    given: dict[str, Any] = {name: getattr(run, name) for name in ("environment", "torn_bytes", "faults")}
+    return LoadedRun(run=run, path=run.directory, records=records, **given)
 
 
 def choose(
@@ -431,15 +406,6 @@ def choose(
         plan=None if plan is None else Path(plan),
     )
     return Choices(answer=answer([comparison.group for comparison in loaded.comparisons], question))
-
-
-def _fix_row(records: Sequence[LoadedRecord]) -> dict[str, Any]:
-    status, reason = status_of(records)
-    row = _identity(records[0]) | {"status": status, "reason": reason}
-    for record in records:
-        row[f"{record.measure}.status"] = record.status
-        row |= {f"{record.measure}.{path}": value for path, value in record.scalars.items()}
-    return row
 
 
 def _record_row(record: LoadedRecord) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from precision_eval.core.formatting import (
 from precision_eval.core.table import Strong, Table, without_empty_columns
 from precision_eval.report.choice_text import untried_modes
 from precision_eval.report.tables import confidence_text
-from precision_eval.results.choose import Choice, MissingMeasureError, choose_from
+from precision_eval.results.choose import Choice
+from precision_eval.results.choose.choosing import choices_of
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import SAME_TIME, Group, Row, figure_of
 from precision_eval.results.reading import Run
@@ -80,7 +81,7 @@ class GroupSummary:
         """Return one row per fix that runs, and one per status for those that do not."""
         rows = [self._cells(row) for row in self.rows]
         kinds = ["chosen" if row.fix == self.pick else "passed" for row in self.rows]
-        for status, fixes in failing_by_status(self.group).items():
+        for status, fixes in self.group.failing_by_status.items():
             rows += [(fix, status_text(status), *[MISSING] * 4) for fix in fixes]
             kinds += ["failed"] * len(fixes)
         columns = ("fix", "result", f"time ratio {confidence_text(self.group)}", "memory", "drift", "sound")
@@ -119,24 +120,8 @@ class GroupSummary:
 
 def summaries_of(run: Run) -> tuple[GroupSummary, ...]:
     """Return one summary per group of a run that has a fix."""
-    return tuple(GroupSummary(group=group, choice=_choice(group)) for group in run.sections if group.fixes)
-
-
-def _choice(group: Group) -> Choice | None:
-    if group.fault or not group.curing:
-        return None
-    try:
-        return choose_from(group)
-    except MissingMeasureError:
-        return None
-
-
-def failing_by_status(group: Group) -> dict[str, list[str]]:
-    """Return the fixes that do not run, by status."""
-    failing: dict[str, list[str]] = {}
-    for row in group.failing:
-        failing.setdefault(row.status, []).append(row.fix)
-    return failing
+    choices = [(group, choices_of(group)["balanced"] if group.curing else "") for group in run.sections if group.fixes]
+    return tuple(GroupSummary(group=g, choice=choice if isinstance(choice, Choice) else None) for g, choice in choices)
 
 
 def budget_to_decide(group: Group, row: Row) -> float | None:

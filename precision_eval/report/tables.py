@@ -14,26 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.formatting import (
-    MISSING,
-    duration_long,
-    fixed,
-    join,
-    scientific,
-)
+from precision_eval.core.formatting import MISSING, duration_long, fixed, join, scientific
 from precision_eval.core.shapes import DATA as SHAPES
 from precision_eval.core.table import Table, make_table, to_csv
-from precision_eval.report.facts import (
-    COSTS,
-    SOUND,
-    Fact,
-    cast_text,
-    dtype_name,
-    fact_table,
-    figure,
-    operands_text,
-    record_of,
-)
+from precision_eval.report.facts import COSTS, SOUND, TRACED, Fact, fact_table, figure, record_of
 from precision_eval.results.messages import short_reason
 from precision_eval.results.model import Group, Row, figure_of
 from precision_eval.results.reading import Run
@@ -129,18 +113,10 @@ def audio_table(run: Run, section: Group, *, page: bool = False) -> Table | None
     return fact_table(section, rows, SOUND, title=f"Sound · {section.title}{length}", notes=notes, page=page)
 
 
-_TRACE = (
-    Fact(text="attention: query / key / value → output", read=lambda row, section: _operands_text(row)),
-    Fact(text="backend", read=lambda row, section: str((row.data("trace") or {}).get("backend", MISSING))),
-    Fact(text="linear: input · weight", read=lambda row, section: _linear_text(row)),
-    Fact(text="casts per call", read=lambda row, section: _casts_text(row)),
-)
-
-
 def trace_table(section: Group) -> Table | None:
     """Return the dtypes and the attention backend that really ran; None where no trace passed."""
     rows = section.having("trace")
-    return fact_table(section, rows, _TRACE, title=f"What really ran · {section.title}") if rows else None
+    return fact_table(section, rows, TRACED, title=f"What really ran · {section.title}") if rows else None
 
 
 def confidence_text(section: Group) -> str:
@@ -152,12 +128,16 @@ def confidence_text(section: Group) -> str:
     return ""
 
 
-def _cost_notes(section: Group) -> tuple[str, ...]:
-    notes = []
-    reasons: dict[tuple[str, str], list[str]] = {}
+def failing_lines(section: Group) -> list[str]:
+    """Return one line per distinct message of what does not run."""
+    shared: dict[tuple[str, str], list[str]] = {}
     for row in section.failing:
-        reasons.setdefault((row.status, short_reason(row.reason)), []).append(row.fix)
-    notes += [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in reasons.items()]
+        shared.setdefault((row.status, short_reason(row.reason)), []).append(row.fix)
+    return [f"{join(fixes)}: {status}: {reason}" for (status, reason), fixes in shared.items()]
+
+
+def _cost_notes(section: Group) -> tuple[str, ...]:
+    notes = failing_lines(section)
     gaps: dict[tuple[str, str, str], list[str]] = {}
     for row in section.rows:
         for measure, (status, reason) in row.incomplete.items():
@@ -199,10 +179,6 @@ def doubts_of(section: Group) -> list[str]:
     return [f"Doubt about {join(fixes)}: {d}" for d, fixes in shared.items()]
 
 
-def _thirds_text(first: float, last: float) -> str:
-    return f"{fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
-
-
 def _original_note(data: Mapping[str, Any] | None) -> str:
     """Say how the original speech fares with the same recogniser, so that the script's own change is seen as such."""
     value, first, last = (
@@ -216,28 +192,10 @@ def _original_note(data: Mapping[str, Any] | None) -> str:
     text = f"Original speech{span} through the same recogniser: {fixed(value, decimals=3)} of phonemes right"
     if first is None or last is None:
         return f"{text}; its thirds were not recorded, so a fall from third to third may be the script's."
-    text += f", thirds {_thirds_text(first, last)}"
+    text += f", thirds {fixed(first, decimals=3)} → {fixed(last, decimals=3)}"
     if covered is not None and length is not None and covered < 0.99 * length:
         return f"{text}; the fixes speak on for {duration_long(length)}, so their thirds are of other words."
     return f"{text}: what changes there too is the script, not a decline."
-
-
-def _operands_text(row: Row) -> str | None:
-    calls = (row.data("trace") or {}).get("sdpa") or ()
-    texts = (operands_text(call) + ("" if call.get("count") in (None, 1) else f" ×{call['count']}") for call in calls)
-    return "; ".join(dict.fromkeys(texts)) or None
-
-
-def _linear_text(row: Row) -> str | None:
-    calls = [call for call in (row.data("trace") or {}).get("linear") or () if isinstance(call, Mapping)]
-    texts = (f"{dtype_name(call.get('input', '?'))} · {dtype_name(call.get('weight', '?'))}" for call in calls)
-    return "; ".join(dict.fromkeys(texts)) or None
-
-
-def _casts_text(row: Row) -> str | None:
-    casts = (row.data("trace") or {}).get("casts") or ()
-    texts = [f"{cast_text(cast)} ×{cast.get('count', 1)}" for cast in casts]
-    return "; ".join(texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])) or None
 
 
 def shares_of(drift: Mapping[str, Any] | None) -> list[float] | None:
@@ -291,7 +249,7 @@ def results_table(run: Run) -> Table:
 
     Columns are the cell's identity, its status per measure, then ``measure.path.to.scalar`` with the unit in the name.
     """
-    lines = [_line(section, row) for section in run.sections for row in section.rows]
+    lines = lines_of(run)
     names = dict.fromkeys(name for line in lines for name in line if name not in IDENTITY)
     columns = (*IDENTITY, *sorted(names))
     rows = [["" if line.get(name) is None else str(line[name]) for name in columns] for line in lines]
@@ -304,19 +262,14 @@ def write_csv(run: Run, path: Path) -> Path:
     return path
 
 
+def lines_of(run: Run) -> list[dict[str, Any]]:
+    """Return one row per fix, reference, noise floor and control of a group: identity, then the figures recorded."""
+    return [_line(section, row) for section in run.sections for row in section.rows]
+
+
 def _line(section: Group, row: Row) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "case": section.case,
-        "size": section.size,
-        "mode": section.mode,
-        "device": section.device,
-        "pins": section.pins.lstrip(","),
-        "threads": section.threads,
-        "fix": row.fix,
-        "role": row.role,
-        "status": row.status,
-        "reason": row.reason,
-    }
+    line = {name: getattr(section if hasattr(section, name) else row, name) for name in IDENTITY}
+    line["pins"] = section.pins.lstrip(",")
     for measure, record in row.records.items():
         line[f"{measure}.status"] = record.status
         line |= {f"{measure}.{path}": value for path, value in scalars_of(record.data or {})}

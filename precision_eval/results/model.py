@@ -231,6 +231,14 @@ class Group:
         """The fixes with which it does not."""
         return tuple(row for row in self.fixes if row.status != "passed")
 
+    @property
+    def failing_by_status(self) -> dict[str, list[str]]:
+        """The ids of these, by status."""
+        by_status: dict[str, list[str]] = {}
+        for row in self.failing:
+            by_status.setdefault(row.status, []).append(row.fix)
+        return by_status
+
     def is_like(self, other: Group) -> bool:
         """Say whether another group is the same case, size, device, threads and pinned settings, in whatever mode."""
         names = ("case", "size", "device", "threads", "pins")

@@ -37,7 +37,7 @@ from precision_eval.report.figures import over_time
 from precision_eval.report.figures.bars import draw_bars, shift_panel
 from precision_eval.report.figures.tradeoff import draw_panel, label_points, points_of
 from precision_eval.report.findings import Yardstick, yardsticks_of
-from precision_eval.report.html.answer import GroupView
+from precision_eval.report.html.answer import GroupView, failing_text
 from precision_eval.report.html.paper import svg_of
 from precision_eval.results.model import Row, memory_bytes
 
@@ -79,7 +79,7 @@ def tradeoff_chart(place: GroupView) -> Chart | None:
     svg = svg_of(
         drawing,
         key=key,
-        description=f"{place.title}: drift against time of {join([row.fix for row in rows])}",
+        description=f"{place.group.title}: drift against time of {join([row.fix for row in rows])}",
         kind="points",
         tips={row.fix: tip for tip, row, _ in tips},
     )
@@ -91,10 +91,7 @@ def _tradeoff_notes(place: GroupView, drawn: Sequence[Row]) -> tuple[str, ...]:
     known = {row.fix for row in drawn}
     exact = [row.fix for row in place.group.curing if (row.drift_data or {}).get("relative_error") == 0]
     lacking = [row.fix for row in place.group.curing if row.fix not in known and row.fix not in exact]
-    failing: dict[str, list[str]] = {}
-    for row in place.group.failing:
-        failing.setdefault(row.status.replace("_", " "), []).append(row.fix)
-    notes = [f"{join(names)}: {status}" for status, names in failing.items()]
+    notes = failing_text(place.group).split("; ") if place.group.failing else []
     notes += [f"no drift at all, so no place on this axis: {join(exact)}"] if exact else []
     notes += [f"time or drift not measured: {join(lacking)}"] if lacking else []
     return tuple(notes)
@@ -115,7 +112,7 @@ def memory_chart(place: GroupView) -> Chart | None:
     svg = svg_of(
         drawing,
         key=key,
-        description=f"{place.title}: memory per fix",
+        description=f"{place.group.title}: memory per fix",
         kind="bars",
         tips={row.fix: tip for tip, row, _ in tips},
         texts=totals,
@@ -160,7 +157,7 @@ def _shift_chart(place: GroupView, yardstick: Yardstick) -> Chart:
     svg = svg_of(
         drawing,
         key=key,
-        description=f"{place.title}: {yardstick.name}, shift from the reference",
+        description=f"{place.group.title}: {yardstick.name}, shift from the reference",
         kind="points",
         tips={row.fix: tip for tip, row, _ in tips},
         texts=texts,
@@ -185,7 +182,7 @@ def drift_charts(place: GroupView) -> tuple[Chart, ...]:
                     partial(_series_of, measure="teacher_forced_drift", path=("series",), value=name),
                     key=f"drift-{place.key}-{name}",
                     title=f"{place.label}: {label}",
-                    description=f"{place.title}: {label} over time of {_names(rows)}",
+                    description=f"{place.group.title}: {label} over time of {_names(rows)}",
                 )
             )
     return tuple(charts)
@@ -219,7 +216,7 @@ def sound_charts(place: GroupView) -> tuple[Chart, ...]:
                 partial(_series_of, measure="audio", path=(against, metric, "series"), value="value"),
                 key=f"minutes-{place.key}-{against}-{metric}",
                 title=f"{short} {to}, {direction}",
-                description=f"{place.title}: {full} {to} over time of {_names(rows)}",
+                description=f"{place.group.title}: {full} {to} over time of {_names(rows)}",
                 unit=unit,
                 notes=notes,
             )
@@ -247,7 +244,7 @@ def survival_chart(place: GroupView) -> Chart | None:
         lambda row: series_at(record_of(row, "divergence"), "survival", value="fraction"),
         key=f"survival-{place.key}",
         title=place.label,
-        description=f"{place.title}: share of streams still on the reference's tokens over time of {_names(rows)}",
+        description=f"{place.group.title}: share of streams on the reference's tokens over time of {_names(rows)}",
         texts=texts,
         notes=() if any(row.role == "noise_floor" for row in rows) else ("the noise floor was not measured",),
     )

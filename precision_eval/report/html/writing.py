@@ -271,7 +271,7 @@ def messages_of(places: Sequence[GroupView]) -> tuple[Message, ...]:
         record = ends[0][2]
         where: dict[str, list[str]] = {}
         for place, row, _ in ends:
-            where.setdefault(place.title, []).append(row.fix)
+            where.setdefault(place.group.title, []).append(row.fix)
         lines = [f"{title}: {', '.join(dict.fromkeys(fixes))}" for title, fixes in where.items()]
         text = record.reason or ""
         messages.append(

@@ -285,6 +285,17 @@ def choose_from(group: Group, constraints: Constraints = _NOTHING, *, policy: st
     )
 
 
+def choices_of(group: Group) -> dict[str, Choice | str]:
+    """Return what each policy takes without limits, or why it cannot choose."""
+    choices: dict[str, Choice | str] = {}
+    for policy in POLICIES:
+        try:
+            choices[policy] = choose_from(group, policy=policy)
+        except (MissingMeasureError, RecordError) as lack:
+            choices[policy] = str(lack)
+    return choices
+
+
 def _able(group: Group, axes: Sequence[str]) -> tuple[Row, ...]:
     """Return the contenders that have every figure asked for."""
     for axis in axes:

@@ -91,7 +91,7 @@ def _sources(history: VersionHistory) -> Any:
 
 
 def versions_summary(results: Path, *, run_dir: Path, name: str) -> dict[str, Any]:
-    """Sum up a folder of results over versions for the HTML report of the run in `run_dir`, by commands called `name`."""
+    """Sum a folder of results over versions up, for the HTML report of a run that commands call `name`."""
     history = history_of(read_results(results))
     named = results.name if results.is_absolute() else results.as_posix()
     macros: Any = template_environment(Path(__file__).parent).get_template("changes.html").make_module()

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from precision_eval.report.findings import (
-    choices_of,
     findings_of,
     recommendation,
     silent_controls,
     sound_sentences,
     yardsticks_of,
 )
+from precision_eval.results.choose import Choice
+from precision_eval.results.choose.choosing import choices_of
 from precision_eval.results.choose.comparing import leaders
 from precision_eval.results.reading import load_run
 
@@ -31,6 +32,11 @@ COSTS = {
     "kv_to_query": ((1.04, 1.03, 1.05), 9e-5, 16 * 2**20, 8),
     "float16": ((1.31, 1.30, 1.32), 7e-4, 9 * 2**20, 49),
 }
+
+
+def taken(section):
+    """What each policy takes."""
+    return tuple(choice for choice in choices_of(section).values() if isinstance(choice, Choice) and choice.fix)
 
 
 @pytest.fixture
@@ -151,7 +157,7 @@ def test_the_recommendation_is_what_choose_answers(voice, synthetic, tmp_path):
     run.attention("attention-decode", "dia", "eager")
     loaded = load_run(run.write())
     for given in (voice(), (loaded, loaded.sections[0])):
-        text, choices = recommendation(*given), choices_of(*given)
+        text, choices = recommendation(*given), taken(given[1])
         assert [choice.policy for choice in choices] == ["quality", "balanced", "speed"]
         assert all(f"take {choice.fix} (" in text for choice in choices)
 
@@ -163,9 +169,9 @@ def test_unlike_digests_cost_their_own_section_alone(voice, synthetic, tmp_path)
     run.records[-1]["case_digest"] = "of a later definition"
     loaded = load_run(run.write())
     good, bad = sorted(loaded.sections, key=lambda section: section.size)
-    assert choices_of(loaded, bad) == ()
+    assert taken(bad) == ()
     assert recommendation(loaded, bad).startswith(f"No fix is recommended: {bad.title} holds unlike case digests (")
-    assert len(choices_of(loaded, good)) == 3
+    assert len(taken(good)) == 3
     assert all(findings_of(loaded, section) for section in loaded.sections)
 
 
@@ -176,7 +182,7 @@ def test_a_compiled_section_keeps_the_null_of_eager(voice):
     ]
     both = replace(loaded, records=(*loaded.records, *compiled))
     _, section = both.sections
-    sounds = [choices_of(both, one)[0].group.row("float16").sound for one in both.sections]
+    sounds = [taken(one)[0].group.row("float16").sound for one in both.sections]
     assert section.mode == "compiled"
     assert sounds[0] == sounds[1]
     assert sounds[0].low < sounds[0].high  # resampled together with the noise floor's recording

@@ -3,10 +3,10 @@ import copy
 import pytest
 import torch
 import transformers
+from own_dia import own_decoder, own_encoder
 from torch.nn import functional as F
 
 from precision_eval.cases.adapters import adapter_by_id
-from precision_eval.cases.adapters.models import own_decoder, own_encoder
 from precision_eval.cases.modes import KeepingFloat64
 from precision_eval.cases.systems.dia_model import DiaAttention
 from precision_eval.core.errors import ParameterError, UnsupportedError

@@ -1,6 +1,7 @@
 """The page over torch versions: its numbers are the history's, it needs nothing else, and it opens quickly."""
 
 import html
+import itertools
 import re
 from html.parser import HTMLParser
 
@@ -64,9 +65,9 @@ def page(history, tmp_path_factory):
 def same_numbers(text, history):
     """Hold every table of a page to the history; return how many cells were compared."""
     tables, count = Tables(text).tables, 0
-    for case, table in ((case, table) for case in history.cases for table in case.tables):
-        rows = tables[f"{case.case}, {table.mode}, {table.size}"]
-        for fix, metric in ((fix, metric) for fix in table.fixes for metric in ("latency_ratio", "drift")):
+    for name, table in [(one.case, table) for one in history.cases for table in one.tables]:
+        rows = tables[f"{name}, {table.mode}, {table.size}"]
+        for fix, metric in itertools.product(table.fixes, ("latency_ratio", "drift")):
             values = [table.cells[fix, name].values.get(metric) for name in history.positions]
             shown = rows.get((fix, metric.partition("_")[0]), ["–"] * len(values))
             found = [None if text == "–" else float(text.split()[0]) for text in shown]
