@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from precision_eval.studies.tracking.definitions import is_cuda_build, torch_version_number
+from precision_eval.studies.tracking import is_cuda_build, torch_version_number
 
 
 class torch_build:

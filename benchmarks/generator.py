@@ -24,14 +24,13 @@ from precision_eval.studies.tracking import (
     NotApplicableError,
     TrackedCell,
     TrackedMetric,
-    figure,
     fix_labels,
     metrics_of,
-    preload,
     sizes_of,
     tracked_cases,
     version_of,
 )
+from precision_eval.studies.tracking.outcomes import figure, preload
 
 for variable in BLAS_THREADS:
     os.environ.setdefault(variable, "1")  # read when numpy is loaded: the anchor is timed in one thread

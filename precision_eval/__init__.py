@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from precision_eval.fixes.outside import fixed
     from precision_eval.measure.assess import Assessment, assess
     from precision_eval.measure.latency import Candidate, compare_latency
-    from precision_eval.report import write_report
     from precision_eval.report.loading import choose, load
+    from precision_eval.report.writer import write_report
     from precision_eval.results.choose import Constraints
     from precision_eval.stats import PairedRatio
     from precision_eval.studies.compare import Costs, compare

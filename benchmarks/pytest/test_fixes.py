@@ -11,8 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from precision_eval.studies.tracking import FixFailedError, NotApplicableError, TrackedCell
-from precision_eval.studies.tracking.definitions import THREADS, fix_of_label
+from precision_eval.studies.tracking import THREADS, FixFailedError, NotApplicableError, TrackedCell, fix_of_label
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch.compile warns on its own account
 

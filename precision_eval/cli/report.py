@@ -83,8 +83,8 @@ def write_reports(
     run_dir: Path, printing: Printing, *, versions_dir: Path | None = None, measured_s: float | None = None
 ) -> None:
     """Write the report's files and print the answer."""
-    from precision_eval.report import write_report
     from precision_eval.report.html import write_html
+    from precision_eval.report.writer import write_report
     from precision_eval.results.reading import load_run
 
     notes, began = printing.notes(), time.monotonic()

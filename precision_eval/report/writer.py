@@ -26,8 +26,27 @@ TIMED_CASE = "voice"
 """The shipped case that runs over time; where nothing runs over time a missing figure of it is worth no line."""
 
 
-def write_files(run_dir: Path, *, console: Console | None = None) -> list[Path]:
-    """Write the report's files, and print it where a console is given."""
+def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]:
+    """Write the files of a run's report into its folder, and print it where a console is given.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Folder with ``records.jsonl``.
+    console : rich.console.Console, optional
+        Where every table, the findings and the reading guide are printed.
+
+    Returns
+    -------
+    list of Path
+        ``report.md``, ``results.csv``, then figures as PNG and SVG under ``figures/``. A figure whose measure is
+        missing is left out; report.md says why.
+
+    Raises
+    ------
+    RecordError
+        There are no records, or they cannot be read.
+    """
     run = load_run(run_dir)
     with TemporaryDirectory(
         prefix=".report-", suffix=f".{os.getpid()}{PARTIAL}", dir=run_dir

@@ -28,10 +28,9 @@ from torch import nn
 from precision_eval.core.cells import failure_of
 from precision_eval.core.environment import cpu_model
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.module_trees import ModuleTree
+from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
 from precision_eval.core.targets import first_line, is_target
 from precision_eval.core.workers import WorkerError, WorkerRaisedError, call_isolated
-from precision_eval.core.worktrees import SourceTree, source_trees
 from precision_eval.fixes.packing import floating_leaves, packed
 from precision_eval.fixes.storage import storage_bytes
 from precision_eval.measure.admission import resolved_device

@@ -31,7 +31,7 @@ from precision_eval.core.errors import ParameterError, PrecisionEvalError, Recor
 from precision_eval.core.files import read_json, worked_out_from, write_json, written_whole
 from precision_eval.core.table import make_table, print_table
 from precision_eval.results.asv import ROUNDS_NAME, Visit, read_visits, visit_times
-from precision_eval.studies.tracking.definitions import METRICS, PROCESS_VARIABLE
+from precision_eval.studies.tracking import METRICS, PROCESS_VARIABLE
 from tools.torch_versions.environments import (
     BUILD_VARIABLE,
     Installer,

@@ -36,7 +36,7 @@ from precision_eval.measure.latency import take_random_memory
 from precision_eval.measure.memory import call_memory
 from precision_eval.measure.system_drift import attention_drift, exact_attention
 from precision_eval.measure.timers import HostTimer
-from precision_eval.studies.tracking import preload
+from precision_eval.studies.tracking.outcomes import preload
 from precision_eval.studies.tracking.timing import anchor_call
 from validation.latency.calls import repeated
 from validation.latency.rivals import installed

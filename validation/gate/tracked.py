@@ -21,8 +21,8 @@ from precision_eval.core.errors import ParameterError
 from precision_eval.core.workers import WorkerError, call_each
 from precision_eval.stats.families import GATE_ERROR
 from precision_eval.stats.moderated import upper_quantile
-from precision_eval.studies.tracking import FULL, TrackedCell, preload
-from precision_eval.studies.tracking.definitions import TIMED_CASES, sizes_of
+from precision_eval.studies.tracking import FULL, TIMED_CASES, TrackedCell, sizes_of
+from precision_eval.studies.tracking.outcomes import preload
 from precision_eval.studies.tracking.timing import over_processes, timed_in_process
 
 CHANGE, RECALL, MOST_PROCESSES = 0.02, 0.95, 10_000

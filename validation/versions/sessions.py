@@ -22,7 +22,8 @@ from precision_eval.core.environment import cpu_model, git_commit, source_sha256
 from precision_eval.core.errors import RecordError
 from precision_eval.core.files import TrialFile
 from precision_eval.core.workers import call_isolated
-from precision_eval.studies.tracking import FULL, TrackedCell, outcomes_of, preload
+from precision_eval.studies.tracking import FULL, TrackedCell
+from precision_eval.studies.tracking.outcomes import outcomes_of, preload
 from validation.frame import Data, Experiment, Figure, Options, Trial
 
 CASES: tuple[tuple[str, str], ...] = (

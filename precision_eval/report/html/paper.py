@@ -3,7 +3,9 @@
 Conventions: each fix has a number in a report; ``.f0``, ``.f1``, … set ``--c`` (marks) and ``--t`` (text). A colour of
 a figure becomes a variable, ``--m-RRGGBB`` for marks and ``--t-RRGGBB`` for text. Contrast is WCAG's ratio of relative
 luminances; marks keep at least 3, text at least 4.5. Greys are turned over on dark paper. A mark that can be
-pointed at is found by the group id of its artist (see :mod:`precision_eval.report.figures`).
+pointed at is found by the group id of its artist (see :mod:`precision_eval.report.figures`). Templates lie in the
+folders of the modules that fill them; ``page_base.css`` is shared. Values are escaped, control characters made visible,
+and a name that is not given is an error.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -23,10 +27,36 @@ from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 
 from precision_eval.core.drawing import style_of
+from precision_eval.core.formatting import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LIGHT, DARK = "#ffffff", "#141417"
 DARK_INK = "#ececf1"
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5
+
+
+def template_environment(*folders: Path) -> Environment:
+    """Return an environment that finds templates in these folders, then among the shared ones."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+    environment.tests["web_address"] = lambda text: text.startswith("https://")
+    return environment
+
+
+def _finalized(value: Any) -> Any:
+    if isinstance(value, Markup):
+        return Markup(visible(str(value)))  # noqa: S704 - was markup before
+    return visible(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

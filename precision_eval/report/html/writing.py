@@ -20,7 +20,6 @@ from precision_eval.core.errors import PrecisionEvalError
 from precision_eval.core.files import written_whole
 from precision_eval.core.formatting import one_line, visible
 from precision_eval.core.records import Record
-from precision_eval.core.templating import template_environment
 from precision_eval.fixes.catalog import FIXES
 from precision_eval.report.facts import Figure, pointer
 from precision_eval.report.figures.over_time import sound_rows
@@ -43,7 +42,7 @@ from precision_eval.report.html.charts import (
     survival_chart,
     tradeoff_chart,
 )
-from precision_eval.report.html.paper import palette_of, rules_of, variables_in
+from precision_eval.report.html.paper import palette_of, rules_of, template_environment, variables_in
 from precision_eval.report.html.sound import sound_section
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, reading_guide

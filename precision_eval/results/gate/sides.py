@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 from precision_eval.core.environment import environment_of
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
+from precision_eval.core.source_trees import commit_of
 from precision_eval.core.targets import is_target
-from precision_eval.core.worktrees import commit_of
 from precision_eval.results.asv import AsvPoint, ResultSet, compared_hardware, read_results, status_of
 
 Judgement = Literal["status", "paired", "drift", "memory", "shown"]

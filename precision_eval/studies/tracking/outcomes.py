@@ -20,7 +20,7 @@ from precision_eval.measure.registry import MEASURES, Measure, measure_by_name
 from precision_eval.run.executor import IsolatedExecutor
 from precision_eval.run.plan import Plan, Selection, make_plan
 from precision_eval.run.runner import run_plan
-from precision_eval.studies.tracking.definitions import (
+from precision_eval.studies.tracking import (
     DEVICE,
     THREADS,
     Effort,

@@ -34,7 +34,7 @@ from precision_eval.measure.generic import BASELINE, prepared
 from precision_eval.measure.latency import sized_rounds, take_random_memory
 from precision_eval.measure.timers import HostTimer
 from precision_eval.stats import paired_log_ratios, student_location
-from precision_eval.studies.tracking.definitions import (
+from precision_eval.studies.tracking import (
     DEVICE,
     FULL,
     THREADS,

@@ -16,7 +16,7 @@ from precision_eval.fixes.catalog import FIXES
 from precision_eval.results.asv import ResultSet, check_one_build, check_one_machine
 from precision_eval.results.expectations import version_key
 from precision_eval.run.plan import matching
-from precision_eval.studies.tracking.definitions import DEVICE
+from precision_eval.studies.tracking import DEVICE
 from precision_eval.studies.versions.changes import (
     FALSE_SHARE,
     SESSION_MARGIN,

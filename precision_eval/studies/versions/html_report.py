@@ -17,7 +17,7 @@ from markupsafe import Markup
 from precision_eval.core.drawing import STATUS_STYLES, save
 from precision_eval.core.files import written_whole
 from precision_eval.core.table import make_table, to_html
-from precision_eval.core.templating import template_environment
+from precision_eval.report.html.paper import template_environment
 from precision_eval.results.asv import build_words, read_results
 from precision_eval.studies.versions.history import CaseHistory, VersionHistory, history_of
 from precision_eval.studies.versions.plots import drawings

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from precision_eval.core.errors import ParameterError
-from precision_eval.core.module_trees import ModuleTree
-from precision_eval.core.worktrees import SourceTree, source_trees
+from precision_eval.core.source_trees import ModuleTree, SourceTree, source_trees
 
 
 def git(folder, *arguments):

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from precision_eval.core.drawing import label_line_ends, new_figure, spread
 from precision_eval.fixes.catalog import FIXES
-from precision_eval.report import write_report
 from precision_eval.report.figures.bars import draw_memory
 from precision_eval.report.figures.over_time import draw_audio, draw_drift, running_median
 from precision_eval.report.figures.tradeoff import draw_tradeoff
+from precision_eval.report.writer import write_report
 from precision_eval.results.reading import load_run
 
 FIGURES = {

@@ -23,8 +23,8 @@ from precision_eval.core.drawing import style_of
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import duration_long
 from precision_eval.core.targets import is_target
-from precision_eval.core.templating import template_environment
 from precision_eval.report.facts import Figure, figure
+from precision_eval.report.html.paper import template_environment
 from precision_eval.report.html.sound import spectrogram
 from precision_eval.report.html.sound.coding import (
     SHORTEST_PART_S,

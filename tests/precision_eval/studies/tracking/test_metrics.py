@@ -8,6 +8,7 @@ from precision_eval.core.errors import UnknownNameError
 from precision_eval.fixes import FIXES, fix_by_id
 from precision_eval.measure.registry import MEASURES
 from precision_eval.studies.tracking import (
+    ANCHOR_DEFINITION,
     METRICS,
     FixFailedError,
     fix_digest,
@@ -15,7 +16,6 @@ from precision_eval.studies.tracking import (
     metrics_of,
     version_of,
 )
-from precision_eval.studies.tracking.definitions import ANCHOR_DEFINITION
 
 FIX_DIGESTS = {
     "as_shipped": "470fb9337453ac45",
@@ -91,7 +91,7 @@ def test_a_changed_definition_is_another_version(changed):
 
 
 def test_the_anchor_is_part_of_the_versions_that_rest_on_it(monkeypatch):
-    from precision_eval.studies.tracking import definitions as versioning
+    from precision_eval.studies import tracking as versioning
 
     ids = ("latency_to_anchor", "latency_ratio")
     before = [version_of(DECODE, "eager", metric_by_id(name)) for name in ids]

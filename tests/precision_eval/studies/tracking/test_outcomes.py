@@ -13,11 +13,10 @@ from precision_eval.studies.tracking import (
     FixFailedError,
     NotApplicableError,
     TrackedCell,
-    figure,
     metric_by_id,
     outcomes,
-    outcomes_of,
 )
+from precision_eval.studies.tracking.outcomes import figure, outcomes_of
 
 DECODE = TrackedCell(case="attention-decode", mode="eager", size="dia")
 VOICE = TrackedCell(case="voice", mode="eager", size="default")
