@@ -105,7 +105,7 @@ _HOMES = {
     "Case": "precision_eval.cases.systems",
     "case_by_id": "precision_eval.cases.systems",
     "load": "precision_eval.report.loading",
-    "write_report": "precision_eval.report",
+    "write_report": "precision_eval.report.writer",
 }
 
 

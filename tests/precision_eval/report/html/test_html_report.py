@@ -21,7 +21,7 @@ from precision_eval.results.choose.choosing import POLICIES
 from precision_eval.results.messages import short_reason
 from precision_eval.results.reading import load_run
 from precision_eval.studies.versions.html_report import versions_summary
-from tools.torch_versions.publish_offline import remote_tags
+from tools.torch_versions.publish_offline import remote_urls
 
 PAGE = Path(writing.__file__).parent
 ENVIRONMENT = {
@@ -223,7 +223,7 @@ def test_the_answer_is_the_engines(root, run_dir):
 
 
 def test_it_is_one_file_that_loads_nothing(text, root):
-    assert remote_tags(text) == ()
+    assert remote_urls(text) == []
     links = [node.attrs["href"] for node in root.having("href")]
     assert [link for link in links if link.startswith(("http", "//"))] == []
     assert not root.having("src")
@@ -331,4 +331,4 @@ class TestOfVersions:
         (row,) = [node for node in section.walk() if node.tag == "tr" and "upstream" in node.text]
         assert [node.attrs["class"] for node in row.walk() if node.tag == "td"] == ["raised", "raised", "passed"]
         assert "precision-eval versions --results results" in section.text
-        assert remote_tags(text) == ()
+        assert remote_urls(text) == []

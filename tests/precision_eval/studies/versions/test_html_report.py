@@ -13,7 +13,7 @@ from precision_eval.results.asv import read_results
 from precision_eval.studies.versions.history import history_of
 from precision_eval.studies.versions.html_report import write_html
 from precision_eval.studies.versions.text import headline, positions_of
-from tools.torch_versions.publish_offline import remote_tags
+from tools.torch_versions.publish_offline import remote_urls
 
 PART = {
     "cases": ("metavoice-decode", "voice"),
@@ -93,7 +93,7 @@ def test_a_wrong_number_would_be_noticed(page, history):
 
 def test_it_is_one_file_that_loads_nothing(page):
     text = page.read_text(encoding="utf-8")
-    assert remote_tags(text) == ()
+    assert remote_urls(text) == []
     sources = re.findall(r'<(?:img|script|link)[^>]*(?:src|href)="([^"]*)"', text)
     assert sources
     assert all(source.startswith("data:") for source in sources)
@@ -150,7 +150,7 @@ def test_a_story_told_from_result_files(tmp_path):
     rows = Tables(text).tables["metavoice-decode, eager, tiny"]
     assert rows["as_shipped", "status"] == ["raised"] * 3
     assert rows["kv_to_query", "drift"] == ["8.00e-6", "8.00e-6", "1.00e-6"]
-    assert remote_tags(text) == ()
+    assert remote_urls(text) == []
 
 
 @pytest.mark.browser
