@@ -107,7 +107,8 @@ LISTENING = """report(async () => {
         button: root.querySelector(".sound-play").textContent };
       said.switches = [];
       let current = "reference";
-      for (const [digit, name] of [["2", "kv_to_query"], ["4", "noise_floor"], ["5", "original speech"], ["1", "reference"]]) {
+      const order = [["2", "kv_to_query"], ["4", "noise_floor"], ["5", "original speech"], ["1", "reference"]];
+      for (const [digit, name] of order) {
         const before = player(current), after = player(name), left = before.currentTime;
         key(digit, `Digit${digit}`);
         await settled(after, name);
