@@ -5,14 +5,13 @@ A share is shown in per cent with Wilson's 95 % interval and its count: ``33.3 %
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.environment import environment_sha
+from precision_eval.core.environment import environment_sha, stored_environments
 from precision_eval.core.files import read_json, write_json
 from precision_eval.core.formatting import MISSING
 from precision_eval.core.table import Strong, Table, make_table, to_markdown
@@ -133,9 +132,8 @@ def _machines(content: Data, path: Path) -> list[str]:
     """Return the machines of a summary: its own, those of its runs, or the one that its campaign is named after."""
     environments = [content.get("environment"), *(run.get("environment") for run in content.get("runs", ()))]
     campaign = str(content.get("campaign", "-")).partition("/")[0]
-    for file in sorted(path.parent.glob("environment*.json")):
-        if hashlib.sha256(file.read_bytes()).hexdigest().startswith(campaign):
-            environments.append(read_json(file))
+    stored = stored_environments(path.parent)
+    environments += [environment for sha, environment in stored.items() if sha.startswith(campaign)]
     return list(dict.fromkeys(_machine(environment) for environment in environments if environment))
 
 

@@ -85,7 +85,7 @@ def plan(
     if as_json:
         head = {"model": planned.name, "source": planned.source, "parameters": parameters, **asdict(call)}
         rows = {"rows": batch * planned.guidance_rows, "device": device, "device_memory_bytes": memory}
-        lists = {"fixes": [plan.to_dict() for plan in plans], "formats": [choice.to_dict() for choice in choices]}
+        lists = {"fixes": [plan.to_dict() for plan in plans], "formats": [asdict(choice) for choice in choices]}
         print(to_json(head | rows | lists, what="the plan", indent=1))
         return
     out = Console(emoji=False)

@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from precision_eval.core.files import TrialFile
-    from precision_eval.core.table import Table
     from precision_eval.studies.sensitivity.campaign import SensitivityPlan
     from precision_eval.studies.sweep.plan import Sweep
 
 Names = list[str]
-
-SITES_SHOWN = 10
 
 HELP_OF_SENSITIVITY = """\
 Each site (a layer's q, k, v, scores, softmax, output, cache, positions, norm, mlp, ...) is dropped to half alone, and
@@ -127,7 +124,7 @@ def _report_sensitivity(out: Path, console: Console) -> None:
     from precision_eval.core.formatting import visible
     from precision_eval.core.table import print_table
     from precision_eval.studies.sensitivity.campaign import write_summary
-    from precision_eval.studies.sensitivity.report import answer, csv_text, draw, markdown
+    from precision_eval.studies.sensitivity.report import answer, csv_text, draw, map_title, markdown, ranks_table
 
     files = [out / "sensitivity.md", out / "sensitivity.csv"]
     with worked_out_from(out, remedy="remove the lines that were edited, or run into a new --out"):
@@ -135,25 +132,11 @@ def _report_sensitivity(out: Path, console: Console) -> None:
         files[0].write_text(visible(markdown(summary)) + "\n", encoding="utf-8")
         files[1].write_text(csv_text(summary), encoding="utf-8")
         drawn = draw(summary, out / "figures")
-        tables, lines = [_ranks(sensitivity_map) for sensitivity_map in summary["maps"]], answer(summary)
+        lines = answer(summary)
+        tables = [ranks_table(one, "site", title=map_title(one)) for one in summary["maps"]]
     for table in tables:
         print_table(table, console)
     _print_answer(lines, [*files, *drawn], console)
-
-
-def _ranks(sensitivity_map: dict[str, Any]) -> Table:
-    """Return the first ranks of a map."""
-    from precision_eval.core.table import make_table
-    from precision_eval.studies.sensitivity.report import number, percent
-
-    rows = []
-    for effect in [effect for effect in sensitivity_map["effects"] if effect["kind"] == "site"][:SITES_SHOWN]:
-        rank = f"{effect['rank']}{' =' if effect['tied_with_next'] else ''}"
-        interval = f"{number(effect['added_low'])} … {number(effect['added_high'])}"
-        rows.append((rank, effect["name"], number(effect["added"]), interval, percent(effect["carried"])))
-    place = " · ".join(sensitivity_map[name] for name in ("target", "size", "format"))
-    title = f"{place} · uniform {number(sensitivity_map['uniform_drift'])}"
-    return make_table(("rank", "site", "added alone", "95 %", "carried"), rows, title=title, align="rlrrr")
 
 
 def sweep(

@@ -98,6 +98,19 @@ def environment_of(content: bytes, *, where: str) -> dict[str, Any]:
     return dict(environment)
 
 
+def stored_environments(folder: Path, *, damaged_too: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the environments of a run's folder by their SHA-256; one that cannot be read is refused, or left out."""
+    environments = {}
+    for path in sorted(folder.glob("environment*.json")):
+        content = path.read_bytes()
+        try:
+            environments[hashlib.sha256(content).hexdigest()] = environment_of(content, where=str(path))
+        except RecordError:
+            if not damaged_too:
+                raise
+    return environments
+
+
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     if platform.system() == "Linux":

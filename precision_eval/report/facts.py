@@ -33,6 +33,7 @@ WHOLE_FILE_METRICS = ("si_sdr_db",)
 """Given for the whole file: identical windows make their mean infinite."""
 
 _DTYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_MOST_CASTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +183,10 @@ def cast_text(cast: Mapping[str, Any]) -> str:
     return f"{operand} {dtype_name(cast.get('from'))}→{dtype_name(cast.get('to'))}"
 
 
-def _operands(row: Row, section: Group) -> str | None:
+def _operands(row: Row, *, counted: bool = False) -> str | None:
     calls = (row.data("trace") or {}).get("sdpa") or ()
-    texts = (operands_text(call) + ("" if call.get("count") in (None, 1) else f" ×{call['count']}") for call in calls)
+    counts = [f" ×{call['count']}" if counted and call.get("count") not in (None, 1) else "" for call in calls]
+    texts = [operands_text(call) + count for call, count in zip(calls, counts, strict=True)]
     return "; ".join(dict.fromkeys(texts)) or None
 
 
@@ -194,10 +196,15 @@ def _linear(row: Row, section: Group) -> str | None:
     return "; ".join(dict.fromkeys(texts)) or None
 
 
-def _casts(row: Row, section: Group) -> str | None:
+def _casts(row: Row, *, counted: bool = False) -> str | None:
+    """Name the first casts of a call; the HTML report has no number that no record holds, and so no counts."""
     casts = (row.data("trace") or {}).get("casts") or ()
+    if not counted:
+        named = list(dict.fromkeys(map(cast_text, casts)))
+        return ", ".join(named[:_MOST_CASTS]) + (", …" if len(named) > _MOST_CASTS else "") if named else None
     texts = [f"{cast_text(cast)} ×{cast.get('count', 1)}" for cast in casts]
-    return "; ".join(texts[:4] + ([f"and {len(texts) - 4} more"] if len(texts) > 4 else [])) or None
+    rest = len(texts) - _MOST_CASTS
+    return "; ".join(texts[:_MOST_CASTS] + ([f"and {rest} more"] if rest > 0 else [])) or None
 
 
 def _word(measure: str, name: str) -> Callable[[Row, Group], str | None]:
@@ -282,19 +289,19 @@ COSTS: tuple[Fact, ...] = (
     Fact(page="KL, nats", read=lambda row, section: ranged(record_of(row, *DRIFTS), *_KL, write=scientific)),
     Fact(text="diverged", page="streams diverged", read=lambda row, section: _joined(diverged_of(row), "/")),
     Fact(page="sound, × noise floor", read=lambda row, section: sound_of(row)),
-    Fact(page="attention ran in", read=_operands),
+    Fact(page="attention ran in", read=lambda row, section: _operands(row)),
     Fact(page="backend", read=_word("trace", "backend")),
-    Fact(page="casts of a call", read=_casts),
+    Fact(page="casts of a call", read=lambda row, section: _casts(row)),
     Fact(page="clock", read=_word("latency", "clock")),
     Fact(page="blocks", read=_of("latency", "blocks", _whole)),
 )
 """Of a fix in a group, in their order."""
 
 TRACED: tuple[Fact, ...] = (
-    Fact(text="attention: query / key / value → output", read=_operands),
+    Fact(text="attention: query / key / value → output", read=lambda row, section: _operands(row, counted=True)),
     Fact(text="backend", read=_word("trace", "backend")),
     Fact(text="linear: input · weight", read=_linear),
-    Fact(text="casts per call", read=_casts),
+    Fact(text="casts per call", read=lambda row, section: _casts(row, counted=True)),
 )
 """What really ran."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from precision_eval.core.environment import environment_of
-from precision_eval.core.errors import RecordError
+from precision_eval.core.environment import stored_environments
 from precision_eval.core.formatting import join, one_line, visible
 from precision_eval.core.records import Record
 from precision_eval.core.table import markdown_text, print_table, to_markdown
@@ -33,20 +31,15 @@ _FACTS = (
 )
 
 
-def facts_line(environment: Mapping[str, Any]) -> str:
-    """Return what matters of an environment in one line; empty where it is empty."""
-    return _listed(_facts(environment))
-
-
 def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[str]:
     """Return what a run was measured with: one line, and one per environment where there are several."""
     records = [record for record in run.records if cases is None or record.case in cases]
     by_sha: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         by_sha.setdefault(record.environment, []).append(record)
-    stored = _stored(run)
+    stored = stored_environments(run.directory, damaged_too=True)
     if len(by_sha) < 2:
-        line = facts_line(stored.get(next(iter(by_sha), ""), run.environment))
+        line = environment_line(stored.get(next(iter(by_sha), ""), run.environment))
         return [line] if line else []
     facts = {sha: _facts(stored.get(sha, {})) for sha in by_sha}
     known = [found for found in facts.values() if found]
@@ -59,18 +52,6 @@ def environment_lines(run: Run, cases: Collection[str] | None = None) -> list[st
         name += "" if facts[sha] else ", whose file is not here"
         lines.append(f"{name}: {_measured(own, records)}")
     return lines
-
-
-def _stored(run: Run) -> dict[str, Mapping[str, Any]]:
-    """Environments in a run's folder, by the SHA-256 of their file; one that cannot be read counts as missing."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for path in sorted(run.directory.glob("environment*.json")):
-        content = path.read_bytes()
-        try:
-            found[hashlib.sha256(content).hexdigest()] = environment_of(content, where=path.name)
-        except RecordError:
-            continue
-    return found
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -210,9 +191,9 @@ def markdown_report(run: Run, *, figures: Sequence[Path], left_out: Sequence[str
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def environment_line(run: Run) -> str:
-    """Return what a run was last measured with, in one line; empty where its environment is not stored."""
-    return facts_line(run.environment)
+def environment_line(environment: Mapping[str, Any]) -> str:
+    """Return what matters of an environment in one line; empty where it is empty."""
+    return _listed(_facts(environment))
 
 
 def environment_markdown(run: Run, cases: Collection[str] | None = None) -> str:

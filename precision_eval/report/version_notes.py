@@ -9,7 +9,6 @@ over between versions are listed; cells with pinned settings are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import MISSING
@@ -31,62 +30,39 @@ TITLE = "Statuses that depend on the torch version"
 _COMPILED = ("compiled-inductor", "compiled-aot_eager")
 
 
-@dataclass(frozen=True, kw_only=True)
-class VersionNote:
-    """One cell of a run whose status turns over between torch versions."""
-
-    cell: str
-    size: str
-    found: str
-    recorded: str | None
-    spans: str
-
-    @property
-    def agreement(self) -> str:
-        """Whether the run's status is the recorded one, in words."""
-        if self.recorded is None:
-            return MISSING
-        return "as recorded" if self.found == self.recorded else f"differs from the record ({self.recorded})"
-
-
-def version_notes(run: Run, table: Mapping[str, Column] | None = None) -> list[VersionNote]:
-    """List what a run found in cells whose status turns over between torch versions."""
-    table = load_table() if table is None else table
-    version = _torch_version(run)
-    if version is None:
-        return []
-    own = _own_column(table, version)
-    by_cell = _turning(changes(table))
-    notes = []
-    for section in run.sections:
-        for row in section.fixes:
-            change = None if section.pins else by_cell.get(f"{section.case}/{row.fix}/{section.mode}")
-            if change is not None:
-                notes.append(
-                    VersionNote(
-                        cell=f"{section.case}/{row.fix}/{section.mode}",
-                        size=section.size,
-                        found=row.status,
-                        recorded=_recorded(own, section, row.fix),
-                        spans=spans_text(change),
-                    )
-                )
-    return notes
-
-
 def version_table(run: Run, *, case: str | None = None, table: Mapping[str, Column] | None = None) -> Table | None:
-    """Return the notes of a run as a table; None where there are none."""
-    table = load_table() if table is None else table
-    notes = [n for n in version_notes(run, table) if case is None or n.cell.split("/")[0] == case]
-    version = _torch_version(run)
-    if not notes or version is None:
+    """Return what a run found in cells whose status turns over between torch versions; None where there are none."""
+    table, version = load_table() if table is None else table, _torch_version(run)
+    if version is None:
         return None
+    try:
+        recorded_for, own = column_for(dict(table), version)
+        held = f"this run is held to what was recorded for {recorded_for}"
+    except ParameterError:  # older than everything recorded
+        own, held = Column(), "nothing is recorded for this torch version or an older one"
+    by_cell, rows, kinds = _turning(changes(table)), [], []
+    for group in run.sections:
+        for row in group.fixes if case in (None, group.case) and not group.pins else ():
+            cell = f"{group.case}/{row.fix}/{group.mode}"
+            if cell in by_cell:
+                recorded = _recorded(own, group, row.fix)
+                agrees = recorded in (None, row.status)
+                said = "as recorded" if agrees else f"differs from the record ({recorded})"
+                agreement = MISSING if recorded is None else said
+                rows.append((Code(cell), group.size, row.status, spans_text(by_cell[cell]), agreement))
+                kinds.append("passed" if agrees else "failed")
+    if not rows:
+        return None
+    origin = (
+        f"Recorded at size {SIZE} on the CPU for torch {', '.join(table)} (compiled by aot_eager; by Inductor where it "
+        f"was run); {held}. `precision-eval expect` runs these cells here."
+    )
     return Table(
         title=TITLE,
         columns=("cell", "size", f"here, torch {release(version)}", "recorded versions", "agreement"),
-        rows=tuple((Code(n.cell), n.size, n.found, n.spans, n.agreement) for n in notes),
-        kinds=tuple("passed" if n.found == n.recorded or n.recorded is None else "failed" for n in notes),
-        notes=(MarkdownText(_origin(table, version)),),
+        rows=tuple(rows),
+        kinds=tuple(kinds),
+        notes=(MarkdownText(origin),),
     )
 
 
@@ -101,31 +77,10 @@ def _turning(found: Sequence[ExpectationChange]) -> dict[str, ExpectationChange]
     return by_cell
 
 
-def _own_column(table: Mapping[str, Column], version: str) -> Column:
-    try:
-        return column_for(dict(table), version)[1]
-    except ParameterError:  # older than everything recorded
-        return Column()
-
-
 def _recorded(column: Column, section: Group, fix: str) -> str | None:
     modes = ("eager",) if section.mode == "eager" else _COMPILED
     found = (column.cells.get(f"{section.case}/{fix}/{mode}") for mode in modes)
     return next((expectation.status for expectation in found if expectation is not None), None)
-
-
-def _origin(table: Mapping[str, Column], version: str) -> str:
-    """Say where the recorded statuses are from."""
-    try:
-        recorded = column_for(dict(table), version)[0]
-    except ParameterError:
-        held = "nothing is recorded for this torch version or an older one"
-    else:
-        held = f"this run is held to what was recorded for {recorded}"
-    return (
-        f"Recorded at size {SIZE} on the CPU for torch {', '.join(table)} (compiled by aot_eager; by Inductor where it "
-        f"was run); {held}. `precision-eval expect` runs these cells here."
-    )
 
 
 def _torch_version(run: Run) -> str | None:

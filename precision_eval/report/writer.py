@@ -8,18 +8,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-from rich.console import Console
-
-from precision_eval.core.drawing import NotDrawn, save
 from precision_eval.core.files import PARTIAL, move_whole
-from precision_eval.report.figures.bars import draw_memory
-from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
-from precision_eval.report.figures.tradeoff import draw_tradeoff
 from precision_eval.report.tables import write_csv
 from precision_eval.report.text import markdown_report, print_report
 from precision_eval.results.reading import Run, load_run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
 
 FIGURES_NAME = "figures"
 TIMED_CASE = "voice"
@@ -47,6 +45,7 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
     RecordError
         There are no records, or they cannot be read.
     """
+    run_dir = Path(run_dir)
     run = load_run(run_dir)
     with TemporaryDirectory(
         prefix=".report-", suffix=f".{os.getpid()}{PARTIAL}", dir=run_dir
@@ -71,6 +70,8 @@ def write_report(run_dir: Path, *, console: Console | None = None) -> list[Path]
 
 def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
     """Draw every figure that the records allow."""
+    from precision_eval.core.drawing import NotDrawn, save
+
     files: list[Path] = []
     left_out: list[str] = []
     for stem, draw in _figures(run):
@@ -84,6 +85,10 @@ def draw_figures(run: Run) -> tuple[list[Path], list[str]]:
 
 
 def _figures(run: Run) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    from precision_eval.report.figures.bars import draw_memory
+    from precision_eval.report.figures.over_time import draw_audio, draw_drift, draw_survival
+    from precision_eval.report.figures.tradeoff import draw_tradeoff
+
     for case, device, sections in run.grids():
         name = f"{case}-{device}".replace(":", "").replace(" ", "-")
         yield f"tradeoff-{name}", partial(draw_tradeoff, case, device, sections)

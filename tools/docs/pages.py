@@ -18,7 +18,7 @@ from precision_eval.core.table import make_table, to_markdown
 from precision_eval.report.tables import audio_table, cost_table
 from precision_eval.report.text import environment_line, findings
 from precision_eval.results.reading import Run, load_run
-from precision_eval.studies.sensitivity.report import brief
+from precision_eval.studies.sensitivity.report import answer, contest_markdown
 from tools.docs.systems import ENVIRONMENT, OPERATIONS, VERSIONS, system_markdown
 from tools.docs.versions import versions_markdown
 from validation.report import reported_markdown, stored_markdown
@@ -51,7 +51,7 @@ BLOCKS: dict[str, tuple[str, Callable[[Path, Path], str]]] = {
 def results_markdown(run: Run, *, relative_to: Path) -> str:
     """Return findings, tables and main figures of a run as Markdown."""
     place = Path(os.path.relpath(run.directory, relative_to)).as_posix()
-    parts = [f"From the records in `{place}`. {environment_line(run)}".strip()]
+    parts = [f"From the records in `{place}`. {environment_line(run.environment)}".strip()]
     parts.append("\n".join(f"- **{title}.** {' '.join(sentences)}" for title, sentences in findings(run)))
     for section in run.sections:
         for table in (cost_table(section), audio_table(run, section)):
@@ -95,9 +95,13 @@ def sweep_markdown(folder: Path, *, relative_to: Path) -> str:
 
 
 def sensitivity_markdown(folder: Path, *, relative_to: Path) -> str:
-    """Return what ``precision-eval sensitivity`` found, in brief."""
+    """Return what ``precision-eval sensitivity`` found: the answer, contests, a figure per map, where the rest is."""
     summary = json.loads((folder / "sensitivity.json").read_text(encoding="utf-8"))
-    return brief(summary, folder=Path(os.path.relpath(folder, relative_to)).as_posix())
+    place = Path(os.path.relpath(folder, relative_to)).as_posix()
+    lines = [*(f"- {sentence}" for sentence in answer(summary)), "", *map(contest_markdown, summary["contests"])]
+    for name in (f"{one['target']}-{one['format']}" for one in summary["maps"]):
+        lines.append(f"![drift that each site adds alone, {name}]({place}/figures/{name}.png)\n")
+    return "\n".join([*lines, f"Every map and search, with its checks: [sensitivity.md]({place}/sensitivity.md)."])
 
 
 def replaced(text: str, name: str, content: str, *, page: Path) -> str:

@@ -130,7 +130,7 @@ def _content(run: Run, versions: Any) -> dict[str, Any]:
         "name": visible(run.directory.resolve().name),
         "shown": shown,
         "measured": _span(run),
-        "line": environment_line(run),
+        "line": environment_line(run.environment),
         "palette": palette,
         "status_styles": STATUS_STYLES,
         "in_short": in_short(cards),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Answer:
         """Plain JSON data."""
         return {
             "policy": self.question.policy,
-            "constraints": self.question.constraints.to_dict(),
+            "constraints": asdict(self.question.constraints),
             "found": self.found,
             "choices": [choice.to_dict() for choice in self.choices],
             "unanswered": [{"group": group.title, "lacks": lacks} for group, lacks in self.unanswered],

@@ -44,10 +44,6 @@ class Change:
     factor: float | None
     leads_to: str | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
 
 def changes_of(
     policy: str, group: Group, able: Sequence[Row], limits: Mapping[str, float | None], settled: Settled
@@ -231,10 +227,10 @@ class Choice:
             **where,
             **{name: getattr(self, name) for name in names},
             **{name: list(getattr(self, name)) for name in lists},
-            "constraints": self.constraints.to_dict(),
+            "constraints": asdict(self.constraints),
             "left_out": [vars(out) for out in self.left_out],
             "front": [vars(standing) for standing in self.standings],
-            "changes": [change.to_dict() for change in self.changes],
+            "changes": [vars(change) for change in self.changes],
             "notes": list(group.notes),
             "fixes": [row.to_dict() for row in group.fixes],
         }

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from precision_eval.core.errors import ParameterError
 from precision_eval.core.formatting import bytes_of
@@ -207,11 +207,6 @@ class Constraints:
                 f"{group.title}: memory as a ratio needs that of {REFERENCE}, which is not measured; add it: {command}"
             )
         return self.max_memory_ratio * reference
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        names = ("max_drift", "max_memory_bytes", "max_memory_ratio", "min_speed")
-        return {name: getattr(self, name) for name in names}
 
 
 def state_of(group: Group, axis: str, contender: Row, limit: float) -> State:

@@ -7,14 +7,13 @@ are shown (commit, torch version, Python).
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from precision_eval.core.environment import environment_of
+from precision_eval.core.environment import stored_environments
 from precision_eval.core.errors import ParameterError, RecordError
 from precision_eval.core.records import Record, RecordFile, latest
 from precision_eval.core.source_trees import commit_of
@@ -122,7 +121,7 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     records = [record for record in latest(reading.records).values() if record.role == "fix"]
     if not records:
         raise RecordError(f"{path} holds no record of a fix; run `precision-eval run --out {folder}` first")
-    environments = _environments(folder)
+    environments = stored_environments(folder)
     used = sorted({record.environment for record in records})
     missing = [sha for sha in used if sha not in environments]
     if missing:
@@ -137,14 +136,6 @@ def side_of_run(folder: Path, *, name: str) -> Side:
     figures = {key: figure for record in records for key, figure in _figures(record)}
     torn = (f"{path} ends in a torn record of {reading.torn_bytes} bytes",) if reading.torn_bytes else ()
     return Side(name=name, facts=facts, remarks=remarks, figures=figures, damage=(*torn, *reading.faults))
-
-
-def _environments(folder: Path) -> dict[str, dict[str, Any]]:
-    found = {}
-    for path in sorted(folder.glob("environment*.json")):
-        content = path.read_bytes()
-        found[hashlib.sha256(content).hexdigest()] = environment_of(content, where=str(path))
-    return found
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:

@@ -7,8 +7,8 @@ bytes, 1 GB = 10⁹ as in datasheets. *Native*: arithmetic in the format. *Emula
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from precision_eval.core.errors import ParameterError, UnsupportedError, unknown_name
 from precision_eval.core.formats import CPU_FLAGS, Support
@@ -103,10 +103,6 @@ class FormatChoice:
     reasons: tuple[str, ...]
     formats: dict[str, Support]
     fixes: dict[str, Support]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 _FIX_OF = {"float16": "float16", "bfloat16": "bfloat16", "float32": "full_float32"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def _search_and_prove(plan: SensitivityPlan, name: str, file: TrialFile, sha: st
     def searched() -> dict[str, Any]:
         mapped = prepare(target, size=size, seed=seed, format=plan.policy_format)
         points = search(mapped, seed=seed, progress=progress)
-        chosen = {rule: policy.to_dict() for rule, policy in finalists(points).items()}
+        chosen = {rule: asdict(policy) for rule, policy in finalists(points).items()}
         return {"points": [point.to_dict() for point in points], "finalists": chosen}
 
     chosen = kept("search", searched)["finalists"]

@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -76,13 +76,9 @@ class MixedPolicy:
         """Return the policy that holds one more role or site."""
         return MixedPolicy(format=self.format, held=(*self.held, name), cache=self.cache, in_blocks=self.in_blocks)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> MixedPolicy:
-        """Read what :meth:`to_dict` wrote."""
+        """Read plain JSON data, as ``asdict`` gives it."""
         return cls(**{**data, "held": tuple(data["held"])})
 
 

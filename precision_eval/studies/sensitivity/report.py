@@ -21,7 +21,7 @@ from scipy.stats import rankdata
 
 from precision_eval.core.drawing import FAINT, INK, dress, new_figure, save, style_of
 from precision_eval.core.errors import RecordError
-from precision_eval.core.table import Code, make_table, to_csv, to_markdown
+from precision_eval.core.table import Code, Table, make_table, to_csv, to_markdown
 from precision_eval.stats import bootstrap_interval
 from precision_eval.studies.sensitivity.targets import BEATS
 from precision_eval.trace.sites import ROLES
@@ -54,12 +54,17 @@ def _effect_row(effect: Mapping[str, Any]) -> list[str]:
     return [f"{effect['rank']}{tied}", Code(effect["name"]), added, carried]
 
 
+def map_title(summary: Mapping[str, Any]) -> str:
+    """Name a map: its target, size and format."""
+    return " · ".join(summary[name] for name in ("target", "size", "format"))
+
+
 def map_markdown(summary: Mapping[str, Any]) -> str:
     """Write one map: what it rests on, roles, layers, and the first sites."""
     drift = {name: number(summary[f"{name}_drift"]) for name in (*CHECKS, "fused_emulated")}
     same = "bit for bit" if summary["bit_identical"] else "**not**"
     lines = [
-        f"**{summary['target']} · {summary['size']} · {summary['format']}**",
+        f"**{map_title(summary)}**",
         "",
         f"Drift over {summary['units']} units: float32 {drift['float32']}; everything in {summary['format']} "
         f"{drift['uniform']} by the map and {drift['native']} by the format's own kernels "
@@ -70,11 +75,17 @@ def map_markdown(summary: Mapping[str, Any]) -> str:
         f"squares. Rank correlation of added and carried over sites: {summary['agreement']:.2f}.",
         "",
     ]
-    for kind, title, most in (("role", "role", 99), ("layer", "layer", 99), ("site", "layer.role", SITES_SHOWN)):
-        effects = [effect for effect in summary["effects"] if effect["kind"] == kind][:most]
-        head = ("rank", title, "drift added when it alone is dropped", "share that goes when it alone is held")
-        lines += [to_markdown(make_table(head, map(_effect_row, effects))), ""]
+    for kind in ("role", "layer", "site"):
+        lines += [to_markdown(ranks_table(summary, kind)), ""]
     return "\n".join(lines)
+
+
+def ranks_table(summary: Mapping[str, Any], kind: str, *, title: str = "") -> Table:
+    """Return what each role, layer or site of a map adds and carries, of sites the first."""
+    effects = [effect for effect in summary["effects"] if effect["kind"] == kind]
+    column = "layer.role" if kind == "site" else kind
+    head = ("rank", column, "drift added when it alone is dropped", "share that goes when it alone is held")
+    return make_table(head, map(_effect_row, effects[:SITES_SHOWN] if kind == "site" else effects), title=title)
 
 
 def _ratio(versus: Mapping[str, Any], name: str) -> str:
@@ -155,15 +166,6 @@ def markdown(summary: Mapping[str, Any]) -> str:
     for kind, write in (("contests", contest_markdown), ("maps", map_markdown), ("searches", search_markdown)):
         lines += ["", *map(write, summary[kind])] if kind == "contests" else map(write, summary[kind])
     return "\n".join(lines).rstrip()
-
-
-def brief(summary: Mapping[str, Any], *, folder: str) -> str:
-    """Write what a page needs: the answer, the contests, a figure of each map, and where the rest is."""
-    lines = [*(f"- {sentence}" for sentence in answer(summary)), "", *map(contest_markdown, summary["contests"])]
-    for sensitivity_map in summary["maps"]:
-        name = f"{sensitivity_map['target']}-{sensitivity_map['format']}"
-        lines.append(f"![drift that each site adds alone, {name}]({folder}/figures/{name}.png)\n")
-    return "\n".join([*lines, f"Every map and search, with its checks: [sensitivity.md]({folder}/sensitivity.md)."])
 
 
 def csv_text(summary: Mapping[str, Any]) -> str:
@@ -288,7 +290,7 @@ def _draw_map(summary: Mapping[str, Any], directory: Path) -> list[Path]:
     grid = figure.add_gridspec(1, 2, width_ratios=(1.35, 1.0))
     _heatmap(figure.add_subplot(grid[0, 0]), sites, layers)
     _bars(figure.add_subplot(grid[0, 1]), sites[:BARS], summary)
-    title = f"{summary['target']} · {summary['size']} · {summary['format']}: drift that each site adds alone"
+    title = f"{map_title(summary)}: drift that each site adds alone"
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     return save(figure, directory, f"{summary['target']}-{summary['format']}")
 

@@ -55,7 +55,7 @@ class PolicyRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""
-        return {**asdict(self), "policy": self.policy.to_dict(), "id": self.policy.id}
+        return {**asdict(self), "id": self.policy.id}
 
 
 def even(values: np.ndarray) -> np.ndarray:

@@ -5,10 +5,7 @@ import json
 import pytest
 
 from precision_eval.diagnose.explain.operations import PROBES, operations_table
-from precision_eval.report.version_notes import (
-    version_notes,
-    version_table,
-)
+from precision_eval.report.version_notes import version_table
 from precision_eval.results.expectations import MODES, Column, Expectation
 from precision_eval.results.reading import load_run
 
@@ -39,37 +36,49 @@ TABLE = {
 }
 
 
+def notes_of(run_dir, table=TABLE):
+    rows = version_table(load_run(run_dir), table=table).rows
+    return {str(cell): rest for cell, *rest in rows}
+
+
 def test_only_what_turns_over_is_listed_and_held_to_its_own_column(run_dir):
-    notes = {note.cell: note for note in version_notes(load_run(run_dir), TABLE)}
-    assert set(notes) == {"dia-decode/as_shipped/eager", "dia-decode/autocast/eager", "dia-decode/as_shipped/compiled"}
-    shipped = notes["dia-decode/as_shipped/eager"]
-    assert (shipped.found, shipped.recorded, shipped.agreement) == ("passed", "passed", "as recorded")
-    assert shipped.spans == "raised up to 2.6.0, passed from 2.8.0"
-    assert shipped.size == "cpu"
-    assert notes["dia-decode/autocast/eager"].agreement == "differs from the record (passed)"  # the planted difference
-    assert notes["dia-decode/autocast/eager"].spans == "passed up to 2.6.0, raised in 2.8.0, passed from 2.13.0"
+    assert notes_of(run_dir) == {
+        "dia-decode/as_shipped/eager": ["cpu", "passed", "raised up to 2.6.0, passed from 2.8.0", "as recorded"],
+        "dia-decode/autocast/eager": [
+            "cpu",
+            "raised",
+            "passed up to 2.6.0, raised in 2.8.0, passed from 2.13.0",
+            "differs from the record (passed)",  # the planted difference
+        ],
+        "dia-decode/as_shipped/compiled": ["cpu", "passed", "raised up to 2.6.0, passed from 2.8.0", "as recorded"],
+    }
+    table = version_table(load_run(run_dir), table=TABLE)
+    assert sorted(table.kinds) == ["failed", "passed", "passed"]
+    assert version_table(load_run(run_dir), case="dia-prefill", table=TABLE) is None
 
 
 def test_what_inductor_was_recorded_to_do_goes_before_aot_eager(run_dir):
     own = TABLE["2.13.0"]
     inductor = Column({}, {**own.cells, "dia-decode/as_shipped/compiled-inductor": RAISED})
-    notes = {n.cell: n for n in version_notes(load_run(run_dir), {**TABLE, "2.13.0": inductor})}
-    assert notes["dia-decode/as_shipped/compiled"].recorded == "raised"
+    notes = notes_of(run_dir, {**TABLE, "2.13.0": inductor})
+    assert notes["dia-decode/as_shipped/compiled"][-1] == "differs from the record (raised)"
 
 
-@pytest.mark.parametrize(("version", "held"), [("2.14.1", "passed"), ("2.5.0", None)])
+@pytest.mark.parametrize(("version", "held"), [("2.14.1", "as recorded"), ("2.5.0", "–")])
 def test_another_torch_is_held_to_the_nearest_lower_column(run_dir, version, held):
     (run_dir / "environment.json").write_text(json.dumps({"torch": {"version": version}}))
-    notes = {n.cell: n for n in version_notes(load_run(run_dir), TABLE)}
-    assert notes["dia-decode/as_shipped/eager"].recorded == held
+    assert notes_of(run_dir)["dia-decode/as_shipped/eager"][-1] == held
 
 
-def test_pinned_cells_and_runs_of_an_unknown_torch_have_no_notes(synthetic, tmp_path, run_dir):
+def test_pinned_cells_have_no_notes(run_dir):
     records = [json.loads(line) for line in (run_dir / "records.jsonl").read_text().splitlines()]
     for record in records:
         record["options"] = {"sdpa_backend": "math"}
     (run_dir / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert version_notes(load_run(run_dir), TABLE) == []
+    assert version_table(load_run(run_dir), table=TABLE) is None
+
+
+def test_a_run_of_an_unknown_torch_has_none(run_dir):
     (run_dir / "environment.json").unlink()
     assert version_table(load_run(run_dir), table=TABLE) is None
 

@@ -92,7 +92,7 @@ def sentences_of(run_dir):
     return {
         "place": lambda plain, _: any(plain in title for title in titles),
         "cell": {cell.partition("#")[0] for cell in records},
-        "line": {f"{environment_line(run)}."},
+        "line": {f"{environment_line(run.environment)}."},
         "reason": {headline(choice) for choice in choices},
         "change": {line for choice in choices for line in change_lines(choice)},
         "doubt": {line for choice in choices for line in doubt_lines(choice, most=99)},

@@ -1,5 +1,7 @@
 """Sites, rules and policies as data."""
 
+from dataclasses import asdict
+
 import pytest
 
 from precision_eval.studies.sensitivity.policies import MixedPolicy
@@ -49,4 +51,4 @@ def test_a_policy_says_what_every_site_stores_in():
         "0.q": "bfloat16", "0.norm": "float32", "1.q": "float32", "all.head": "bfloat16", "0.cache": "float16",
     }  # fmt: skip
     assert policy.id == "bf16, f32: norm 1.q, cache f16"
-    assert MixedPolicy.from_dict(policy.to_dict()) == policy
+    assert MixedPolicy.from_dict(asdict(policy)) == policy
