@@ -1,68 +1,95 @@
-"""The kinds of plot that several experiments draw: shares over a parameter, and ratios with a target."""
+"""The two kinds of plot that experiments draw: shares over a parameter, and ratios with a target."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from precision_eval.core.drawing import INK
+from precision_eval.core.drawing import INK, dress, new_figure, save
 
+_COLOURS = ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D00")  # Okabe and Ito's
+_MARKERS = "os^Dv<>p"
 
-@dataclass(frozen=True)
-class RuleLook:
-    """How a rule is drawn; the second rule of a tool is hollow and dashed."""
-
-    label: str
-    colour: str
-    marker: str = "o"
-    line: str = "-"
+Point = tuple[float, float, float, float]
+"""Parameter, share, and the ends of its 95 % interval."""
 
 
-def draw_shares(
-    axes: Axes, points: Sequence[tuple[float, ...]], look: RuleLook, *, ours: bool, linked_from: float = -math.inf
-) -> None:
-    """Draw (x, share, low, high) as dots with bars, and a line through those from `linked_from` on; ours heaviest."""
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Curves of shares over one parameter, by name; the first is drawn heaviest, what shares a name's stem alike."""
+
+    title: str
+    x_label: str
+    curves: Mapping[str, Sequence[Point]]
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    log: bool = False
+    linked: bool = True
+    linked_from: float = -math.inf
+
+
+def draw_shares(out: Path, stem: str, panels: Sequence[Panel], *, y_label: str) -> list[Path]:
+    """Draw panels side by side with one legend; returns ``stem.png`` and ``stem.svg``."""
+    figure = new_figure(5.6 * max(len(panels), 1.6), 5.2)
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    stems = list(dict.fromkeys(name.partition(",")[0] for name in names))
+    for axes, panel in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
+        for name in names:
+            place = stems.index(name.partition(",")[0])
+            _draw_curve(axes, panel, name, place, second=name != next(n for n in names if n.startswith(stems[place])))
+        dress(axes, title=panel.title)
+        if panel.log:
+            axes.set_xscale("log", base=2)
+        if panel.ticks:
+            axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+            axes.minorticks_off()
+        axes.set(ylim=(-0.03, 1.03))
+        axes.set_xlabel(panel.x_label, color=INK, fontsize=9.5)
+    figure.axes[0].set_ylabel(y_label, color=INK, fontsize=9.5)
+    shown = {text: one for axes in figure.axes for one, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend([*shown.values()], [*shown], loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return save(figure, out, stem)
+
+
+def _draw_curve(axes: Axes, panel: Panel, name: str, place: int, *, second: bool) -> None:
+    """Draw dots with bars, and a line through those from `linked_from` on; hollow and dashed for a tool's second."""
+    points = panel.curves.get(name)
     if not points:
         return
     x, share, low, high = np.array(points).T
-    axes.errorbar(
-        x,
-        share,
-        yerr=np.maximum([share - low, high - share], 0.0),
-        color=look.colour,
-        marker=look.marker,
-        markerfacecolor=look.colour if look.line == "-" else "white",
-        linestyle="none",
-        markersize=6.5 if ours else 4.5,
-        elinewidth=1.4 if ours else 0.8,
-        label=look.label,
-        zorder=4 if ours else 3,
-    )
-    linked = x >= linked_from
-    axes.plot(x[linked], share[linked], look.line, color=look.colour, linewidth=2.2 if ours else 1.1, zorder=3)
+    look: dict[str, Any] = {"color": _COLOURS[place % 8], "zorder": 4 if place == 0 else 3}
+    bars = np.nan_to_num(np.maximum([share - low, high - share], 0.0))
+    size, width = (6.5, 2.2) if place == 0 else (4.5, 1.1)
+    fill = "white" if second else look["color"]
+    dots: dict[str, Any] = {"fmt": _MARKERS[place % 8], "markersize": size, "markerfacecolor": fill, "elinewidth": 0.9}
+    axes.errorbar(x, share, yerr=bars, label=name, **dots, **look)
+    if panel.linked:
+        linked = x >= panel.linked_from
+        axes.plot(x[linked], share[linked], "--" if second else "-", linewidth=width, **look)
 
 
-def share_legend(figure: Figure, panels: Iterable[Axes]) -> None:
-    """Draw one legend below all panels."""
-    handles = {text: handle for axes in panels for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-
-
-def draw_ratios(axes: Axes, ratios: Mapping[str, Mapping[str, Any]], target: float) -> None:
-    """Draw bars from 1 with intervals, and the target as a line."""
-    for row, ratio in enumerate(reversed(list(ratios.values()))):
-        colour = "#009E73" if ratio["high"] <= target else "#D55E00"
-        axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
-        if math.isfinite(ratio["high"]):
+def draw_ratios(out: Path, stem: str, panels: Mapping[str, tuple[Mapping[str, Any], float]]) -> list[Path]:
+    """Draw ratios as bars from 1 with intervals, green where all of it is within the target; a panel per title."""
+    panels = {title: panel for title, panel in panels.items() if panel[0]}
+    if not panels:
+        return []
+    tallest = max(len(ratios) for ratios, _ in panels.values())
+    figure = new_figure(6.2 * len(panels), 1.4 + 0.26 * tallest)
+    for axes, (title, (ratios, target)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for row, ratio in enumerate(reversed(list(ratios.values()))):
+            colour = "#009E73" if ratio["high"] <= target else "#D55E00"
+            axes.barh(row, ratio["ratio"] - 1.0, left=1.0, height=0.6, color=colour, alpha=0.75)
             axes.plot([ratio["low"], ratio["high"]], [row, row], color=INK, linewidth=1.2)
-    axes.axvline(1.0, color="#999999", linewidth=0.8)
-    axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
-    axes.set_yticks(range(len(ratios)), list(reversed(list(ratios))))
-    axes.ticklabel_format(axis="x", useOffset=False)
-    axes.set_xlabel("ratio, 95 % interval; green: all of it within the target", fontsize=9, color=INK)
+        axes.axvline(target, color=INK, linewidth=1.0, linestyle="--")
+        axes.set_yticks(range(len(ratios)), list(reversed(list(ratios))))
+        axes.ticklabel_format(axis="x", useOffset=False)
+        axes.set_xlabel("ratio, 95 % interval", fontsize=9, color=INK)
+        dress(axes, title=f"{title}, target ≤ {target:g}")
+    return save(figure, out, stem)

@@ -12,17 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from precision_eval.core.drawing import FAINT, INK, dress, label_line_ends, new_figure, save, style_of
 from precision_eval.stats import Interval, MedianSurvival, Survival, kaplan_meier, median_survival
 from validation.divergence.plan import FIXES
 from validation.divergence.prediction import Prediction, resampled_medians
 from validation.frame import Data, Figure
+from validation.plots import Panel, Point, draw_shares
 
 RESAMPLES = 1000
 _SEED = 5
@@ -184,38 +183,22 @@ def _median_figure(condition: Condition) -> Figure:
 
 
 def draw(lines: Sequence[Data], out: Path) -> list[Path]:
-    """Write ``divergence-survival.png``: survival over steps, one panel per group; a dashed line is predicted."""
+    """Write ``divergence-survival.png``: streams still on the reference's tokens, a panel per group, and predicted."""
     _, conditions = conditions_of(lines)
-    groups = list(dict.fromkeys(c.group for c in conditions))
-    figure = new_figure(9.6, 4.6 * len(groups))
-    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
-    ends = []
-    for axes, group in zip(panels, groups, strict=True):
-        members = [c for c in conditions if c.group == group]
-        ends.append([_draw_condition(axes, condition) for condition in members])
-        axes.set(xscale="log", xlim=(1, max(c.steps for c in members)), ylim=(-0.03, 1.04))
-        axes.axhline(0.5, color=FAINT, linewidth=0.8, linestyle=":")
-        axes.set_xlabel("decode steps after the prompt (20 ms each)", fontsize=9.5, color=INK)
-        axes.set_ylabel("share of streams on the reference's tokens", fontsize=9.5, color=INK)
-        dress(axes, title=f"{group}, {len(members[0].first)} held-out streams; dashed: predicted from teacher forcing")
-    figure.draw_without_rendering()
-    for axes, labels in zip(panels, ends, strict=True):
-        label_line_ends(axes, labels)
-    png, svg = save(figure, out, "divergence-survival")
+    panels = []
+    for group in dict.fromkeys(c.group for c in conditions):
+        curves: dict[str, list[Point]] = {}
+        for condition in (c for c in conditions if c.group == group):
+            steps = np.unique(np.geomspace(1, condition.steps, 14).round())
+            seen = condition.curve.sampled(steps)
+            curves[condition.fix] = list(zip(steps, seen["fraction"], seen["low"], seen["high"], strict=True))
+            if condition.prediction is not None:
+                expected = condition.prediction.survival(steps)
+                curves[f"{condition.fix}, predicted"] = [
+                    (*both, both[1], both[1]) for both in zip(steps, expected, strict=True)
+                ]
+        panels.append(Panel(title=group, x_label="decode steps after the prompt (20 ms each)", curves=curves, log=True))
+    label = "share of streams on the reference's tokens"
+    png, svg = draw_shares(out, "divergence-survival", panels, y_label=label)
     svg.unlink()  # the PNG is what is committed
     return [png]
-
-
-def _draw_condition(axes: Any, condition: Condition) -> tuple[float, str, str]:
-    """Draw one condition's curves; return where its label belongs."""
-    style = style_of(condition.fix)
-    steps = np.unique(np.geomspace(1, condition.steps, 400).round())
-    points = condition.curve.sampled(steps)
-    axes.step(steps, points["fraction"], where="post", color=style.colour, linewidth=1.7)
-    alive = np.asarray(points["fraction"]) > 0
-    alive[1:] |= alive[:-1]  # up to the last loss; from there on no stream is left to be unsure of
-    band = {"where": alive.tolist(), "step": "post", "color": style.colour, "alpha": 0.15, "lw": 0}
-    axes.fill_between(steps, points["low"], points["high"], **band)
-    if condition.prediction is not None:
-        axes.plot(steps, condition.prediction.survival(steps), "--", color=style.text_colour, linewidth=1.3)
-    return points["fraction"][-1], f"{condition.fix}, {int(condition.observed.sum())} diverged", style.text_colour

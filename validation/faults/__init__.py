@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ import torch
 
 from precision_eval.trace.operations import short
 from validation.faults import catalog, families, honest
-from validation.faults.drawing import draw_by_fault, draw_rules
 from validation.faults.trials import OURS, POOL, Bools, Judgements, Key, Rate, collect, stands, trial
 from validation.frame import Data, Experiment, Figure, Options, Trial
+from validation.plots import Panel, Point, draw_shares
 
 CAUGHT, CAUGHT_FROM_A_QUARTER, FALSE_ALARMS = 0.97, 0.70, 0.005
 """Targets: at least, at least, at most."""
-HARDEST = 8
+HARDEST, FEWEST_TRIALS = 8, 20
 
 
 def _trials(options: Options) -> list[Trial]:
@@ -119,10 +119,32 @@ def _cost(lines: list[Data]) -> Figure:
     return Figure("cost of a judgement", text)
 
 
+_KINDS = (("fault", False), ("honest", False), ("fault", True))
+
+
 def _plots(lines: list[Data], out: Path) -> list[Path]:
+    """Draw ``faults.png``: detection over effect size where there are trials enough, and false alarms per family."""
     lines = _largest(lines)
-    faults, honest = collect(lines, "fault"), collect(lines, "honest")
-    return [*draw_rules(out, faults, honest, collect(lines, "fault", pooled=True)), *draw_by_fault(out, faults, honest)]
+    faults, honest, pooled = (collect(lines, kind, pooled=of_pools) for kind, of_pools in _KINDS)
+    curves: dict[str, list[Point]] = {}
+    for low, high in pairwise(2.0**power for power in range(-5, 7)):
+        for judged in (faults, pooled):
+            for rule in judged.alarm:
+                rate = judged.rate(rule, judged.between(low, high))
+                if rate.trials >= FEWEST_TRIALS:
+                    curves.setdefault(rule, []).append(((low * high) ** 0.5, rate.value, *rate.interval))
+    alarms: dict[str, list[Point]] = {}
+    for place, family in enumerate(families.FAMILIES):
+        for number, rule in enumerate(honest.alarm):
+            rate = honest.rate(rule, honest.family == family)
+            alarms.setdefault(rule, []).append((place + 0.1 * (number - 2.5), rate.value, *rate.interval))
+    ticks = {float(place): name.replace("_", "\n") for place, name in enumerate(families.FAMILIES)}
+    effect = "effect of the fault, in the format's own error (RMS)"
+    panels = [
+        Panel(title="Planted faults caught", x_label=effect, curves=curves, log=True),
+        Panel(title="False alarms", x_label="honest variations", curves=alarms, ticks=ticks, linked=False),
+    ]
+    return draw_shares(out, "faults", panels, y_label="share flagged")
 
 
 EXPERIMENT = Experiment(

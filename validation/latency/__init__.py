@@ -38,10 +38,12 @@ def _figures(lines: list[Data]) -> list[Figure]:
 
 
 def _plots(lines: list[Data], out: Path) -> list[Path]:
-    from validation.latency.figures import outcomes
-    from validation.latency.plots import draw_power
+    """Draw the share flagged over the slowdown, a panel per load; at 0 any flag counts, and is false."""
+    from validation.latency.figures import outcomes, power_panels
+    from validation.plots import draw_shares
 
-    return draw_power(outcomes(lines), out)
+    label = "share flagged slower (at 0: flagged at all, falsely)"
+    return draw_shares(out, "latency_power", power_panels(outcomes(lines)), y_label=label)
 
 
 EXPERIMENT = Experiment(

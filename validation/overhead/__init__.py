@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from precision_eval.core.drawing import dress, new_figure, save
 from precision_eval.fixes.catalog import FIXES
 from validation.frame import Data, Experiment, Figure, Options, Trial, each
 from validation.plots import draw_ratios
@@ -158,21 +157,12 @@ def _plots(lines: list[Data], out: Path) -> list[Path]:
         for name, line in _of_kind(lines, "on").items()
         for kind in ("trace", "probe")
     }
-    panels = [
-        ("harness: figure ÷ bare loop", harness, HARNESS_TARGET),
-        ("off: through the suite ÷ plain", _of_kind(lines, "off"), OFF_TARGET),
-        ("on: observed ÷ one eager call", on, ON_TARGET),
-    ]
-    panels = [panel for panel in panels if panel[1]]
-    if not panels:
-        return []
-    tallest = max(len(ratios) for _, ratios, _ in panels)
-    figure = new_figure(6.2 * len(panels), 1.4 + 0.26 * tallest)
-    for axes, (title, ratios, target) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        draw_ratios(axes, ratios, target)
-        dress(axes, title=f"{title}, target ≤ {target:g}")
-        axes.grid(False, axis="y")
-    return save(figure, out, NAME)
+    panels = {
+        "harness: figure ÷ bare loop": (harness, HARNESS_TARGET),
+        "off: through the suite ÷ plain": (_of_kind(lines, "off"), OFF_TARGET),
+        "on: observed ÷ one eager call": (on, ON_TARGET),
+    }
+    return draw_ratios(out, NAME, panels)
 
 
 EXPERIMENT = Experiment(
